@@ -1,0 +1,89 @@
+//! Decimal text to scaled integers and back, without floating point.
+
+use std::fmt;
+
+/// Why a text is not an amount.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecimalError {
+    /// Something other than digits and one point.
+    #[error("`{text}` is not a decimal number; write it like `12` or `0.25`")]
+    Malformed {
+        /// The text as given.
+        text: String,
+    },
+    /// More places after the point than the unit has.
+    #[error("`{text}` has more than {places} decimal places; round it")]
+    TooPrecise {
+        /// The text as given.
+        text: String,
+        /// The places the unit has.
+        places: u32,
+    },
+    /// Beyond what a signed 64-bit integer of the smallest unit holds.
+    #[error("`{text}` is too large")]
+    TooLarge {
+        /// The text as given.
+        text: String,
+    },
+}
+
+/// Reads `-?[0-9]+(\.[0-9]+)?` as an integer of the unit `10^-places`.
+pub(crate) fn read(text: &str, places: u32) -> Result<i64, DecimalError> {
+    let malformed = || DecimalError::Malformed {
+        text: text.to_owned(),
+    };
+    let too_large = || DecimalError::TooLarge {
+        text: text.to_owned(),
+    };
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    let all_digits =
+        |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if !all_digits(whole) || !all_digits(fraction) {
+        return Err(malformed());
+    }
+    let fraction = fraction.trim_end_matches('0');
+    if fraction.len() > places as usize {
+        return Err(DecimalError::TooPrecise {
+            text: text.to_owned(),
+            places,
+        });
+    }
+    let padding = places as usize - fraction.len();
+    let mut value: i128 = 0;
+    for digit in whole
+        .bytes()
+        .chain(fraction.bytes())
+        .chain(std::iter::repeat_n(b'0', padding))
+    {
+        value = value * 10 + i128::from(digit - b'0');
+        if value > i128::from(i64::MAX) + 1 {
+            return Err(too_large());
+        }
+    }
+    i64::try_from(if negative { -value } else { value }).map_err(|_| too_large())
+}
+
+/// Writes an integer of the unit `10^-places` with no more places than it needs.
+pub(crate) fn write(f: &mut fmt::Formatter<'_>, value: i64, places: u32) -> fmt::Result {
+    let unit = 10u64.pow(places);
+    let magnitude = value.unsigned_abs();
+    let (whole, mut fraction) = (magnitude / unit, magnitude % unit);
+    if value < 0 {
+        f.write_str("-")?;
+    }
+    write!(f, "{whole}")?;
+    if fraction == 0 {
+        return Ok(());
+    }
+    let mut width = places as usize;
+    while fraction.is_multiple_of(10) {
+        fraction /= 10;
+        width -= 1;
+    }
+    write!(f, ".{fraction:0width$}")
+}

@@ -1,0 +1,93 @@
+//! The ids of accounts and operations: UUIDs of version 7, whose order is the order they were made in.
+
+use std::fmt;
+use std::str::FromStr;
+
+use uuid::Uuid;
+
+/// Why a text is not an id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not an id; it looks like `{prefix}` and 32 hex digits")]
+pub struct IdError {
+    text: String,
+    prefix: &'static str,
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// What the text form starts with.
+            pub const PREFIX: &'static str = $prefix;
+
+            /// An id from its 16 bytes.
+            pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self(Uuid::from_bytes(bytes))
+            }
+
+            /// An id of version 7 from milliseconds since 1970 and ten random bytes (RFC 9562 section 5.7).
+            pub fn from_parts(unix_ms: u64, random: [u8; 10]) -> Self {
+                Self(uuid::Builder::from_unix_timestamp_millis(unix_ms, &random).into_uuid())
+            }
+
+            /// The 16 bytes, as they are stored.
+            pub const fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut text = [0u8; uuid::fmt::Simple::LENGTH];
+                f.write_str($prefix)?;
+                f.write_str(self.0.simple().encode_lower(&mut text))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                text.strip_prefix($prefix)
+                    .filter(|hex| hex.len() == uuid::fmt::Simple::LENGTH)
+                    .and_then(|hex| Uuid::try_parse(hex).ok())
+                    .map(Self)
+                    .ok_or_else(|| IdError { text: text.to_owned(), prefix: $prefix })
+            }
+        }
+    };
+}
+
+id! {
+    /// One account. The text form, `acct_` and 32 hex digits, is its public id.
+    AccountId, "acct_"
+}
+
+id! {
+    /// One billable request: the id of its hold, its ledger entries, its usage record, and, as `req_` and 32 hex digits, the
+    /// `x-request-id` of its answer.
+    OperationId, "req_"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_print_and_read_back_and_sort_by_time() {
+        let early = OperationId::from_parts(1, [0xff; 10]);
+        let late = OperationId::from_parts(2, [0; 10]);
+        assert!(early < late, "an id made later sorts later");
+        let text = early.to_string();
+        assert_eq!(text.len(), 36);
+        assert_eq!(text.parse(), Ok(early));
+        assert!("acct_00".parse::<AccountId>().is_err());
+        assert!(
+            text.parse::<AccountId>().is_err(),
+            "the prefix is part of the id"
+        );
+    }
+}

@@ -1,0 +1,14 @@
+//! Money as integers, and the ids it is booked under.
+//!
+//! One credit is 1,000,000 micro-credits. Nothing here is a floating point number, and nothing rounds by accident: a price is
+//! micro-credits per million tokens, a quote rounds up, a charge rounds down (so nobody pays more than their usage costs).
+
+mod decimal;
+mod id;
+mod micros;
+mod price;
+
+pub use decimal::DecimalError;
+pub use id::{AccountId, IdError, OperationId};
+pub use micros::{MICROS_PER_CREDIT, Micros};
+pub use price::{Price, TOKENS_PER_PRICE, TokenPrice};

@@ -1,0 +1,2 @@
+//! tollgate.
+fn main() {}
