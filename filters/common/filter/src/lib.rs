@@ -1,1 +1,39 @@
-//! (to be written)
+//! The contract between the gateway and its filters.
+//!
+//! A [`Filter`] looks at one [`Exchange`] (a request and the answer to it) in phases. Requests pass the filters of a route in chain
+//! order, answers in reverse. Filters never know each other: what one learns and another needs is a typed value on the exchange
+//! ([`Exchange::put`], [`Exchange::get`]), and the types that several filters share stand here or beside here.
+//!
+//! Nothing in this crate knows which HTTP server carries the exchange.
+
+mod address;
+mod catalog;
+mod clock;
+mod ending;
+mod entropy;
+mod error;
+mod event;
+mod exchange;
+mod filter;
+mod forward;
+mod principal;
+mod record;
+mod reply;
+pub mod settings;
+mod slots;
+
+pub use address::AddressPrefix;
+pub use catalog::{Catalog, Model, ModelLimits, ProviderModel};
+pub use clock::{Clock, ManualClock};
+pub use ending::{Ending, UpstreamFault};
+pub use entropy::Entropy;
+pub use error::{ApiError, CODES, ErrorCode, ErrorShape, ErrorType};
+pub use event::{Event, EventKind, Fate, HeldEvent, Tail};
+pub use exchange::{Exchange, Protocol, Request};
+pub use filter::{Body, Contract, FailureMode, Filter, FilterError, Outcome, Phase, Phases, Step};
+pub use forward::{Forward, ForwardBody};
+pub use principal::{
+    CredentialId, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope, Scopes,
+};
+pub use record::{CacheStatus, Charge, Record};
+pub use reply::{Reply, ReplyBody};

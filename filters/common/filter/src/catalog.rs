@@ -1,0 +1,109 @@
+//! The models on sale.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tollgate_money::{Micros, Price};
+
+/// The models on sale, in the order of the settings.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    models: Vec<Arc<Model>>,
+    by_id: HashMap<Arc<str>, usize>,
+    default: Option<usize>,
+}
+
+impl Catalog {
+    /// A catalog of these models; `default` names the one that serves requests without a model. `None` when `default` is not among
+    /// them or an id stands twice.
+    pub fn new(models: Vec<Arc<Model>>, default: Option<&str>) -> Option<Catalog> {
+        let by_id: HashMap<Arc<str>, usize> = models
+            .iter()
+            .enumerate()
+            .map(|(at, model)| (model.id.clone(), at))
+            .collect();
+        if by_id.len() != models.len() {
+            return None;
+        }
+        let default = match default {
+            None => None,
+            Some(id) => Some(*by_id.get(id)?),
+        };
+        Some(Catalog {
+            models,
+            by_id,
+            default,
+        })
+    }
+
+    /// The model of this id.
+    pub fn get(&self, id: &str) -> Option<&Arc<Model>> {
+        self.by_id.get(id).map(|&at| &self.models[at])
+    }
+
+    /// The model for requests that name none.
+    pub fn default_model(&self) -> Option<&Arc<Model>> {
+        self.default.map(|at| &self.models[at])
+    }
+
+    /// All models, in the order of the settings.
+    pub fn models(&self) -> &[Arc<Model>] {
+        &self.models
+    }
+}
+
+/// One model on sale.
+#[derive(Debug)]
+pub struct Model {
+    /// What clients call it.
+    pub id: Arc<str>,
+    /// A name for people.
+    pub name: Option<String>,
+    /// Who made it; the service's own name where the settings say nothing.
+    pub owned_by: String,
+    /// Seconds since 1970 when it came into the catalog.
+    pub created: Option<i64>,
+    /// What it costs, at [`Model::price_version`].
+    pub price: Price,
+    /// The version that is written beside each charge.
+    pub price_version: i64,
+    /// Sizes.
+    pub limits: ModelLimits,
+    /// What it can write: `text`, `image`, `audio`.
+    pub output_modalities: Vec<String>,
+    /// Ceiling, in micro-credits, for each part of a message that is not text.
+    pub part_ceiling: Micros,
+    /// Factor, in millionths, from counted o200k tokens to this model's own.
+    pub token_factor_ppm: u32,
+    /// Where it can be had, best first.
+    pub providers: Vec<ProviderModel>,
+    /// Whether any of its providers works, as far as is known.
+    pub working: AtomicBool,
+}
+
+impl Model {
+    /// Whether any of its providers works, as far as is known.
+    pub fn is_working(&self) -> bool {
+        self.working.load(Ordering::Relaxed)
+    }
+}
+
+/// Sizes of a model, in tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelLimits {
+    /// Input and output together.
+    pub context_length: Option<NonZeroU64>,
+    /// Output of a request that names no cap.
+    pub output_tokens_default: NonZeroU64,
+}
+
+/// A model as one provider sells it.
+#[derive(Clone, Debug)]
+pub struct ProviderModel {
+    /// The provider's name in the settings.
+    pub provider: Arc<str>,
+    /// What the provider calls the model.
+    pub model: Arc<str>,
+}

@@ -1,0 +1,124 @@
+//! Time, handed in.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The gateway's only source of time: a wall clock for what is written down and a monotonic clock for what is measured.
+///
+/// Cheap to clone. Everything that asks for the time is given one, so a test can hold time still or move it.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    source: Source,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    System { start: Instant },
+    Manual(Arc<Manual>),
+}
+
+#[derive(Debug)]
+struct Manual {
+    unix_micros: AtomicU64,
+    elapsed_nanos: AtomicU64,
+}
+
+impl Clock {
+    /// The machine's clocks.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the type that the ban points to"
+    )]
+    pub fn system() -> Clock {
+        Clock {
+            source: Source::System {
+                start: Instant::now(),
+            },
+        }
+    }
+
+    /// A clock that stands still until the handle moves it, starting at `unix_micros`.
+    pub fn manual(unix_micros: u64) -> (Clock, ManualClock) {
+        let manual = Arc::new(Manual {
+            unix_micros: AtomicU64::new(unix_micros),
+            // Not zero: a reading of zero would hide an uninitialised one.
+            elapsed_nanos: AtomicU64::new(1_000_000_000),
+        });
+        (
+            Clock {
+                source: Source::Manual(manual.clone()),
+            },
+            ManualClock { manual },
+        )
+    }
+
+    /// Microseconds since 1970-01-01T00:00:00Z. May jump; never used to measure.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the type that the ban points to"
+    )]
+    pub fn unix_micros(&self) -> i64 {
+        match &self.source {
+            // A clock before 1970 is a broken clock; reading it as 1970 keeps ids and rows writable.
+            Source::System { .. } => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| {
+                    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+                }),
+            Source::Manual(manual) => manual.unix_micros.load(Ordering::Relaxed) as i64,
+        }
+    }
+
+    /// Time since this clock was made. Never goes back.
+    pub fn elapsed(&self) -> Duration {
+        match &self.source {
+            Source::System { start } => start.elapsed(),
+            Source::Manual(manual) => {
+                Duration::from_nanos(manual.elapsed_nanos.load(Ordering::Relaxed))
+            }
+        }
+    }
+}
+
+/// The hand that moves a manual [`Clock`].
+#[derive(Clone, Debug)]
+pub struct ManualClock {
+    manual: Arc<Manual>,
+}
+
+impl ManualClock {
+    /// Moves both clocks forward.
+    pub fn advance(&self, by: Duration) {
+        self.manual
+            .elapsed_nanos
+            .fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+        self.manual
+            .unix_micros
+            .fetch_add(by.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// Sets the wall clock alone, as an operator or a time service may.
+    pub fn jump_to(&self, unix_micros: u64) {
+        self.manual
+            .unix_micros
+            .store(unix_micros, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jump_of_the_wall_clock_leaves_measured_time_alone() {
+        let (clock, hand) = Clock::manual(5_000_000);
+        let before = clock.elapsed();
+        hand.jump_to(1);
+        assert_eq!(clock.unix_micros(), 1);
+        assert_eq!(clock.elapsed(), before);
+        hand.advance(Duration::from_secs(2));
+        assert_eq!(clock.unix_micros(), 2_000_001);
+        assert_eq!(clock.elapsed() - before, Duration::from_secs(2));
+    }
+}

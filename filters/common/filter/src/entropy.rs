@@ -1,0 +1,134 @@
+//! Randomness, handed in.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate_money::{AccountId, OperationId};
+
+use crate::Clock;
+
+/// Bytes fetched from the system at once, so that an id does not cost a system call.
+const POOL_BYTES: usize = 512;
+
+/// The gateway's only source of randomness.
+#[derive(Clone, Debug)]
+pub struct Entropy {
+    source: Source,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    System,
+    /// A counter stirred by a seed: reproducible, never secret.
+    Seeded(Arc<AtomicU64>),
+}
+
+struct Pool {
+    bytes: [u8; POOL_BYTES],
+    used: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; POOL_BYTES], used: POOL_BYTES }) };
+}
+
+impl Entropy {
+    /// The operating system's generator.
+    pub fn system() -> Entropy {
+        Entropy {
+            source: Source::System,
+        }
+    }
+
+    /// A reproducible sequence, for tests.
+    pub fn seeded(seed: u64) -> Entropy {
+        Entropy {
+            source: Source::Seeded(Arc::new(AtomicU64::new(seed))),
+        }
+    }
+
+    /// Fills `out` with random bytes.
+    ///
+    /// # Panics
+    ///
+    /// When the operating system has no randomness to give: no id and no secret may be made then.
+    pub fn fill(&self, out: &mut [u8]) {
+        match &self.source {
+            Source::System if out.len() > POOL_BYTES => system(out),
+            Source::System => POOL.with_borrow_mut(|pool| {
+                if POOL_BYTES - pool.used < out.len() {
+                    system(&mut pool.bytes);
+                    pool.used = 0;
+                }
+                let taken = &mut pool.bytes[pool.used..pool.used + out.len()];
+                out.copy_from_slice(taken);
+                // What was handed out may become a secret; no copy of it stays behind.
+                taken.fill(0);
+                pool.used += out.len();
+            }),
+            Source::Seeded(state) => {
+                for chunk in out.chunks_mut(8) {
+                    let word = splitmix(state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed));
+                    chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+                }
+            }
+        }
+    }
+
+    /// Random bytes as an array.
+    pub fn bytes<const N: usize>(&self) -> [u8; N] {
+        let mut out = [0; N];
+        self.fill(&mut out);
+        out
+    }
+
+    /// A new operation id.
+    pub fn operation_id(&self, clock: &Clock) -> OperationId {
+        OperationId::from_parts(clock.unix_micros() as u64 / 1000, self.bytes())
+    }
+
+    /// A new account id.
+    pub fn account_id(&self, clock: &Clock) -> AccountId {
+        AccountId::from_parts(clock.unix_micros() as u64 / 1000, self.bytes())
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the type that the ban points to"
+)]
+fn system(out: &mut [u8]) {
+    if let Err(error) = getrandom::fill(out) {
+        panic!("the operating system gives no random bytes ({error}); nothing secret can be made");
+    }
+}
+
+/// The output function of SplitMix64: every counter value gives another word.
+fn splitmix(seed: u64) -> u64 {
+    let mut word = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn the_system_source_repeats_nothing_across_refills() {
+        let entropy = Entropy::system();
+        let drawn: HashSet<[u8; 10]> = (0..1000).map(|_| entropy.bytes()).collect();
+        assert_eq!(drawn.len(), 1000);
+    }
+
+    #[test]
+    fn one_seed_gives_one_sequence() {
+        let (one, other) = (Entropy::seeded(7), Entropy::seeded(7));
+        assert_eq!(one.bytes::<33>(), other.bytes::<33>());
+        assert_ne!(one.bytes::<8>(), Entropy::seeded(8).bytes::<8>());
+    }
+}

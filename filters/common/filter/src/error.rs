@@ -1,0 +1,401 @@
+//! What clients are told when something is refused or fails.
+//!
+//! One table, [`CODES`], holds every code with its status and type; answers and the documentation are made from it.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tollgate_money::Micros;
+
+/// Above this wait a client library that obeys `Retry-After` without a ceiling would hang, so it is told not to retry by itself.
+const RETRY_WAIT_MAX: Duration = Duration::from_secs(60);
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $word:literal, $status:literal, $kind:ident;)*) => {
+        /// The cause of an error, as machines read it (`error.code`).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum ErrorCode {
+            $($(#[$doc])* $name,)*
+        }
+
+        /// Every code, in the order of the documentation.
+        pub const CODES: &[ErrorCode] = &[$(ErrorCode::$name,)*];
+
+        impl ErrorCode {
+            /// The word on the wire.
+            pub fn word(self) -> &'static str {
+                match self { $(ErrorCode::$name => $word,)* }
+            }
+
+            /// The status it is sent with.
+            pub fn status(self) -> StatusCode {
+                let status: u16 = match self { $(ErrorCode::$name => $status,)* };
+                StatusCode::from_u16(status).expect("the table holds statuses")
+            }
+
+            /// The category it belongs to (`error.type`).
+            pub fn kind(self) -> ErrorType {
+                match self { $(ErrorCode::$name => ErrorType::$kind,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The body is not a JSON object, or is ambiguous.
+    InvalidJson = "invalid_json", 400, InvalidRequest;
+    /// A required member is missing.
+    MissingField = "missing_field", 400, InvalidRequest;
+    /// A member has the wrong type.
+    InvalidType = "invalid_type", 400, InvalidRequest;
+    /// A member's value is outside its range.
+    OutOfRange = "out_of_range", 400, InvalidRequest;
+    /// A closed body has a member that is not listed.
+    UnknownField = "unknown_field", 400, InvalidRequest;
+    /// The model is unknown, or this credential may not use it.
+    ModelNotSupported = "model_not_supported", 400, InvalidRequest;
+    /// A header field cannot be understood.
+    InvalidHeader = "invalid_header", 400, InvalidRequest;
+    /// The request's framing or head is broken.
+    InvalidRequest = "invalid_request", 400, InvalidRequest;
+    /// The model provider refused the request's content.
+    UpstreamRejected = "upstream_rejected", 400, InvalidRequest;
+    /// No credential was sent.
+    MissingCredential = "missing_credential", 401, Authentication;
+    /// The credential is malformed, unknown, expired or revoked.
+    InvalidCredential = "invalid_credential", 401, Authentication;
+    /// The credential belongs to another resource.
+    WrongResource = "wrong_resource", 401, Authentication;
+    /// The account cannot pay for the request.
+    InsufficientCredits = "insufficient_credits", 402, InsufficientCredits;
+    /// The token lacks a scope.
+    InsufficientScope = "insufficient_scope", 403, Permission;
+    /// The key may not do this.
+    KeyNotPermitted = "key_not_permitted", 403, Permission;
+    /// The account is suspended.
+    AccountSuspended = "account_suspended", 403, Permission;
+    /// There is nothing at this address.
+    NotFound = "not_found", 404, InvalidRequest;
+    /// The address does not answer this method.
+    MethodNotAllowed = "method_not_allowed", 405, InvalidRequest;
+    /// The request took too long to arrive.
+    RequestTimeout = "request_timeout", 408, InvalidRequest;
+    /// The key of an earlier request came back with another body.
+    IdempotencyConflict = "idempotency_conflict", 409, InvalidRequest;
+    /// The same request is still being worked on.
+    InProgress = "in_progress", 409, InvalidRequest;
+    /// The body is larger than the address accepts.
+    BodyTooLarge = "body_too_large", 413, InvalidRequest;
+    /// The target is longer than the gateway accepts.
+    UriTooLong = "uri_too_long", 414, InvalidRequest;
+    /// The body's media type or encoding is not accepted.
+    UnsupportedMediaType = "unsupported_media_type", 415, InvalidRequest;
+    /// An `Expect` other than `100-continue`.
+    ExpectationFailed = "expectation_failed", 417, InvalidRequest;
+    /// The head has too many fields or bytes.
+    HeadTooLarge = "head_too_large", 431, InvalidRequest;
+    /// A quota is used up.
+    RateLimitExceeded = "rate_limit_exceeded", 429, RateLimit;
+    /// Too many requests at once.
+    ConcurrencyExceeded = "concurrency_exceeded", 429, RateLimit;
+    /// Our own fault.
+    InternalError = "internal_error", 500, Server;
+    /// A method that no address answers.
+    NotImplemented = "not_implemented", 501, Server;
+    /// The model provider cannot be reached.
+    UpstreamUnreachable = "upstream_unreachable", 502, Upstream;
+    /// The model provider failed.
+    UpstreamError = "upstream_error", 502, Upstream;
+    /// The model provider's answer is no completion.
+    UpstreamInvalid = "upstream_invalid", 502, Upstream;
+    /// The model provider took too long.
+    UpstreamTimeout = "upstream_timeout", 504, Upstream;
+    /// The gateway cannot write its books.
+    StoreUnavailable = "store_unavailable", 503, Unavailable;
+    /// The gateway has more work than it can finish.
+    Overloaded = "overloaded", 503, Unavailable;
+    /// The gateway is shutting down.
+    Draining = "draining", 503, Unavailable;
+}
+
+/// The category of an error (`error.type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorType {
+    /// 400 and its relatives: change the request.
+    InvalidRequest,
+    /// 401: change the credential.
+    Authentication,
+    /// 402: add credits.
+    InsufficientCredits,
+    /// 403: ask for the right.
+    Permission,
+    /// 429: wait.
+    RateLimit,
+    /// 500: tell the operator.
+    Server,
+    /// 502, 504: the model provider's fault.
+    Upstream,
+    /// 503: try later.
+    Unavailable,
+}
+
+impl ErrorType {
+    /// The word on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            ErrorType::InvalidRequest => "invalid_request_error",
+            ErrorType::Authentication => "authentication_error",
+            ErrorType::InsufficientCredits => "insufficient_credits_error",
+            ErrorType::Permission => "permission_error",
+            ErrorType::RateLimit => "rate_limit_error",
+            ErrorType::Server => "server_error",
+            ErrorType::Upstream => "upstream_error",
+            ErrorType::Unavailable => "unavailable_error",
+        }
+    }
+}
+
+/// The shape in which a route writes its errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ErrorShape {
+    /// `{"error":{"message","type","param","code"}}`
+    #[default]
+    Envelope,
+}
+
+/// A refusal or failure, before it is written in the route's shape.
+#[derive(Clone, Debug)]
+pub struct ApiError {
+    /// The cause.
+    pub code: ErrorCode,
+    /// Help for correcting the request. Never an internal message.
+    pub message: Cow<'static, str>,
+    /// The member at fault, as a path: `messages[2].role`.
+    pub param: Option<String>,
+    /// How long to wait before another try.
+    pub retry_after: Option<Duration>,
+    /// Credits the request needs and credits the account has, on a 402.
+    pub credits: Option<Credits>,
+    /// Further fields, such as `WWW-Authenticate` and `Allow`.
+    pub headers: Option<Box<HeaderMap>>,
+    /// Whether the connection is closed after the answer.
+    pub close: bool,
+}
+
+/// What a request needs and what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credits {
+    /// The size of the hold.
+    pub required: Micros,
+    /// What is free to spend.
+    pub available: Micros,
+}
+
+impl ApiError {
+    /// An error with a message for the client's programmer.
+    pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError {
+            code,
+            message: message.into(),
+            param: None,
+            retry_after: None,
+            credits: None,
+            headers: None,
+            close: false,
+        }
+    }
+
+    /// Names the member at fault.
+    #[must_use]
+    pub fn param(mut self, param: impl Into<String>) -> ApiError {
+        self.param = Some(param.into());
+        self
+    }
+
+    /// Tells how long to wait.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> ApiError {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// Tells what the request needs and what is there.
+    #[must_use]
+    pub fn credits(mut self, required: Micros, available: Micros) -> ApiError {
+        self.credits = Some(Credits {
+            required,
+            available,
+        });
+        self
+    }
+
+    /// Adds a field to the answer.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> ApiError {
+        self.headers.get_or_insert_default().append(name, value);
+        self
+    }
+
+    /// Closes the connection after the answer, for a request whose rest is not worth reading.
+    #[must_use]
+    pub fn closing(mut self) -> ApiError {
+        self.close = true;
+        self
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.code.status()
+    }
+
+    /// Adds the fields that belong to this error to those of the answer.
+    pub fn write_headers(&self, headers: &mut HeaderMap) {
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(extra) = &self.headers {
+            for (name, value) in extra.iter() {
+                headers.append(name, value.clone());
+            }
+        }
+        if let Some(wait) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
+        }
+        let long = self.retry_after.is_some_and(|wait| wait > RETRY_WAIT_MAX);
+        if long || self.code == ErrorCode::IdempotencyConflict {
+            headers.insert(
+                HeaderName::from_static("x-should-retry"),
+                HeaderValue::from_static("false"),
+            );
+        }
+    }
+
+    /// The body, in a route's shape.
+    pub fn body(&self, shape: ErrorShape) -> Bytes {
+        match shape {
+            ErrorShape::Envelope => {
+                let envelope = Envelope {
+                    error: self.members(),
+                };
+                Bytes::from(serde_json::to_vec(&envelope).expect("strings and numbers serialise"))
+            }
+        }
+    }
+
+    fn members(&self) -> Members<'_> {
+        Members {
+            message: &self.message,
+            kind: self.code.kind().word(),
+            param: self.param.as_deref(),
+            code: self.code.word(),
+            required: self.credits.map(|credits| number(credits.required)),
+            available: self.credits.map(|credits| number(credits.available)),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    error: Members<'a>,
+}
+
+#[derive(Serialize)]
+struct Members<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    param: Option<&'a str>,
+    code: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    required: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    available: Option<Box<RawValue>>,
+}
+
+/// An amount as a JSON number of credits, exact: the decimal text itself, never a binary float.
+fn number(amount: Micros) -> Box<RawValue> {
+    RawValue::from_string(amount.to_string()).expect("a decimal text is a JSON number")
+}
+
+/// A wait in whole seconds, rounded up: rounding down would invite a retry that is refused again (RFC 9110 section 10.2.3).
+fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_nanos()
+        .div_ceil(1_000_000_000)
+        .try_into()
+        .unwrap_or(u64::MAX)
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code.word(), self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_own_word_and_an_error_status() {
+        let words: HashSet<_> = CODES.iter().map(|code| code.word()).collect();
+        assert_eq!(words.len(), CODES.len());
+        for code in CODES {
+            let status = code.status();
+            assert!(
+                status.is_client_error() || status.is_server_error(),
+                "{code:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_envelope_has_all_four_members_even_when_they_are_null() {
+        let body = ApiError::new(ErrorCode::NotFound, "nothing here").body(ErrorShape::Envelope);
+        assert_eq!(
+            &body[..],
+            br#"{"error":{"message":"nothing here","type":"invalid_request_error","param":null,"code":"not_found"}}"#
+        );
+    }
+
+    #[test]
+    fn a_402_tells_what_is_needed_and_what_is_there_as_exact_numbers() {
+        let error = ApiError::new(ErrorCode::InsufficientCredits, "add credits")
+            .credits(Micros::new(2_000), Micros::new(-1));
+        let body = String::from_utf8(error.body(ErrorShape::Envelope).to_vec()).expect("JSON");
+        assert!(body.contains(r#""required":0.002"#), "{body}");
+        assert!(
+            body.contains(r#""available":-1e-6"#) || body.contains("-0.000001"),
+            "{body}"
+        );
+    }
+
+    #[test]
+    fn waits_round_up_and_long_ones_tell_libraries_not_to_sleep() {
+        //    wait in ms, Retry-After, x-should-retry
+        check(1, "1", None);
+        check(12_000, "12", None);
+        check(60_000, "60", None);
+        check(60_001, "61", Some("false"));
+    }
+
+    fn check(wait_ms: u64, seconds: &str, should_retry: Option<&str>) {
+        let mut headers = HeaderMap::new();
+        ApiError::new(ErrorCode::RateLimitExceeded, "wait")
+            .retry_after(Duration::from_millis(wait_ms))
+            .write_headers(&mut headers);
+        assert_eq!(headers["retry-after"], seconds);
+        let told = headers
+            .get("x-should-retry")
+            .map(|value| value.to_str().expect("ASCII"));
+        assert_eq!(told, should_retry, "after {wait_ms} ms");
+    }
+}

@@ -1,0 +1,135 @@
+//! Pieces of an answer on their way to the client.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::Ending;
+
+/// What kind of piece an [`Event`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A `data:` event of a stream, other than the last.
+    Data,
+    /// `data: [DONE]`.
+    Done,
+    /// The whole body of an answer that is not a stream.
+    Whole,
+}
+
+/// What becomes of an event after the filters have seen it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Send it as soon as possible.
+    Send,
+    /// Keep it back until another event of the stream is sent or held, or until the tail. Whole answers and `[DONE]` are always held.
+    Hold,
+    /// Never send it.
+    Drop,
+}
+
+/// One whole piece of an answer, borrowed from the read buffer until a filter replaces it.
+#[derive(Debug)]
+pub struct Event<'a> {
+    kind: EventKind,
+    data: &'a [u8],
+    replaced: Option<Bytes>,
+    fate: Fate,
+}
+
+impl<'a> Event<'a> {
+    /// An event as the upstream sent it: for a stream the payload after `data: `.
+    pub fn new(kind: EventKind, data: &'a [u8]) -> Event<'a> {
+        let fate = if kind == EventKind::Data {
+            Fate::Send
+        } else {
+            Fate::Hold
+        };
+        Event {
+            kind,
+            data,
+            replaced: None,
+            fate,
+        }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> EventKind {
+        self.kind
+    }
+
+    /// The JSON text as it stands now.
+    pub fn data(&self) -> &[u8] {
+        self.replaced.as_deref().unwrap_or(self.data)
+    }
+
+    /// Puts other text in its place.
+    pub fn replace(&mut self, data: Bytes) {
+        self.replaced = Some(data);
+    }
+
+    /// What becomes of it.
+    pub fn fate(&self) -> Fate {
+        self.fate
+    }
+
+    /// Decides what becomes of it. The last filter to speak wins, but a dropped event stays dropped.
+    pub fn set_fate(&mut self, fate: Fate) {
+        if self.fate != Fate::Drop {
+            self.fate = fate;
+        }
+    }
+
+    /// The text, if a filter replaced it.
+    pub fn into_replaced(self) -> Option<Bytes> {
+        self.replaced
+    }
+}
+
+/// An event that was kept back.
+#[derive(Clone, Debug)]
+pub struct HeldEvent {
+    /// The kind.
+    pub kind: EventKind,
+    /// The JSON text.
+    pub data: Bytes,
+}
+
+/// What is left of an answer when everything about it is known.
+#[derive(Debug)]
+pub struct Tail {
+    /// The pieces that were held back, in order.
+    pub held: SmallVec<[HeldEvent; 2]>,
+    ending: Ending,
+    /// Whether the client can still be written to.
+    deliverable: bool,
+}
+
+impl Tail {
+    /// A tail of these pieces.
+    pub fn new(held: SmallVec<[HeldEvent; 2]>, ending: Ending, deliverable: bool) -> Tail {
+        Tail {
+            held,
+            ending,
+            deliverable,
+        }
+    }
+
+    /// How the answer ended: [`Ending::Complete`], [`Ending::Answered`], [`Ending::UpstreamCut`] or [`Ending::GoneDuring`] (and
+    /// [`Ending::GoneBefore`] when the client left before the first byte but the upstream was heard to its end).
+    pub fn ending(&self) -> Ending {
+        self.ending
+    }
+
+    /// Whether the client can still be written to.
+    pub fn deliverable(&self) -> bool {
+        self.deliverable
+    }
+
+    /// The piece that carries metadata about the whole answer: the body, or the last data event before `[DONE]`.
+    pub fn last_data(&mut self) -> Option<&mut HeldEvent> {
+        self.held
+            .iter_mut()
+            .rev()
+            .find(|event| event.kind != EventKind::Done)
+    }
+}

@@ -1,0 +1,109 @@
+//! One request, the answer to it, and what the filters know of both.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use tollgate_money::OperationId;
+
+use crate::Record;
+use crate::slots::Slots;
+
+/// One request and what is known of the answer to it.
+pub struct Exchange {
+    /// The request.
+    pub request: Request,
+    /// Fields that go on the answer whoever makes it, refusals included.
+    pub reply_headers: HeaderMap,
+    /// Facts for the access log and the metrics.
+    pub record: Record,
+    slots: Slots,
+}
+
+impl Exchange {
+    /// An exchange at its beginning.
+    pub fn new(request: Request) -> Exchange {
+        Exchange {
+            request,
+            reply_headers: HeaderMap::with_capacity(24),
+            record: Record::default(),
+            slots: Slots::default(),
+        }
+    }
+
+    /// Leaves a value for later phases and other filters; at most one of each type. The former value comes back.
+    pub fn put<T: Send + Sync + 'static>(&mut self, value: T) -> Option<T> {
+        self.slots.put(value)
+    }
+
+    /// The value of this type, if someone left one.
+    pub fn get<T: 'static>(&self) -> Option<&T> {
+        self.slots.find()
+    }
+
+    /// The value of this type, to change it.
+    pub fn get_mut<T: 'static>(&mut self) -> Option<&mut T> {
+        self.slots.find_mut()
+    }
+
+    /// Removes the value of this type.
+    pub fn take<T: 'static>(&mut self) -> Option<T> {
+        self.slots.take()
+    }
+}
+
+/// A request as the client sent it.
+#[derive(Debug)]
+pub struct Request {
+    /// Our id of it: unique, sorted by time, made here and never taken from the client.
+    pub id: OperationId,
+    /// The method.
+    pub method: Method,
+    /// The path, undecoded, without the query: what the route was chosen by.
+    pub path: Box<str>,
+    /// The query, undecoded, without `?`.
+    pub query: Option<Box<str>>,
+    /// The header fields.
+    pub headers: HeaderMap,
+    /// The body; empty until it was read for a filter whose contract asks for it.
+    pub body: Bytes,
+    /// The client's address, after trusted proxies.
+    pub client: IpAddr,
+    /// Whether it came over TLS.
+    pub tls: bool,
+    /// The protocol's version.
+    pub protocol: Protocol,
+}
+
+impl Request {
+    /// The value of a field that must not stand twice: `None` when it is missing, stands twice or is not visible ASCII.
+    pub fn single(&self, name: &str) -> Option<&str> {
+        let mut values = self.headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (Some(value), None) => value.to_str().ok(),
+            _ => None,
+        }
+    }
+}
+
+/// The version of HTTP a request came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    Http11,
+    /// HTTP/2
+    Http2,
+}
+
+impl Protocol {
+    /// As in logs: `1.0`, `1.1`, `2`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Protocol::Http10 => "1.0",
+            Protocol::Http11 => "1.1",
+            Protocol::Http2 => "2",
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The `Filter` trait and what its phases return.
+
+use std::error::Error;
+use std::future::Future;
+use std::ops::BitOr;
+use std::pin::Pin;
+
+use crate::{ApiError, Ending, Event, Exchange, Reply, Tail};
+
+/// One step of a chain.
+///
+/// Every phase has a default that does nothing; [`Contract::phases`] says which ones the chain shall call. A phase answers with a
+/// [`Step`]: at once where it can (no allocation), later where it must wait.
+pub trait Filter: Send + Sync {
+    /// The name in the settings, in logs and in metrics.
+    fn name(&self) -> &'static str;
+
+    /// What the filter needs and promises; asked once, when a chain is built.
+    fn contract(&self) -> Contract;
+
+    /// The head has been read, and the body too when the contract asks for it.
+    fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        let _ = exchange;
+        Step::now(Outcome::Continue)
+    }
+
+    /// Nobody has replied and the upstream is about to be called. The last chance to reply, and the place to start durable work
+    /// that runs beside the call.
+    fn on_forward<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        let _ = exchange;
+        Step::now(Outcome::Continue)
+    }
+
+    /// The first piece of a stream is about to be sent. May wait for durable work, and may still turn the answer into an error.
+    /// Not called for whole answers: they are sent after [`Filter::before_tail`], which waits for more.
+    fn before_first_byte<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        let _ = exchange;
+        Step::now(Outcome::Continue)
+    }
+
+    /// One whole piece of a successful answer: an event of a stream, or the body of a whole answer. Called for every piece, also
+    /// when the client has left and the rest is only read for its usage.
+    fn on_event(&self, exchange: &mut Exchange, event: &mut Event<'_>) {
+        let _ = (exchange, event);
+    }
+
+    /// The answer is over, well or badly ([`Tail::ending`] says how), and its last bytes are not sent. The place to settle, stamp
+    /// and store. An error keeps the tail from being sent.
+    fn before_tail<'a>(
+        &'a self,
+        exchange: &'a mut Exchange,
+        tail: &'a mut Tail,
+    ) -> Step<'a, Outcome> {
+        let _ = (exchange, tail);
+        Step::now(Outcome::Continue)
+    }
+
+    /// Exactly once on every way out, for each filter whose `on_request` was called. Must not block and must not panic.
+    fn on_end(&self, exchange: &mut Exchange, ending: Ending) {
+        let _ = (exchange, ending);
+    }
+}
+
+/// What the chain does after a filter has looked at an exchange.
+#[derive(Debug)]
+#[must_use]
+pub enum Outcome {
+    /// Hand the exchange to the next filter.
+    Continue,
+    /// Answer the downstream now; the upstream is never contacted.
+    Reply(Box<Reply>),
+    /// Refuse. Boxed, because the ordinary outcome should stay small.
+    Refuse(Box<ApiError>),
+}
+
+impl Outcome {
+    /// Answers with `reply`.
+    pub fn reply(reply: Reply) -> Outcome {
+        Outcome::Reply(Box::new(reply))
+    }
+
+    /// Refuses with `error`.
+    pub fn refuse(error: ApiError) -> Outcome {
+        Outcome::Refuse(Box::new(error))
+    }
+}
+
+/// A phase's result: there already, or on its way.
+#[must_use]
+pub enum Step<'a, T> {
+    /// Decided without waiting.
+    Now(Result<T, FilterError>),
+    /// Waits for something.
+    Later(Pin<Box<dyn Future<Output = Result<T, FilterError>> + Send + 'a>>),
+}
+
+impl<'a, T> Step<'a, T> {
+    /// A decision.
+    pub fn now(value: T) -> Step<'a, T> {
+        Step::Now(Ok(value))
+    }
+
+    /// No decision could be made.
+    pub fn failed(error: FilterError) -> Step<'a, T> {
+        Step::Now(Err(error))
+    }
+
+    /// A decision that needs waiting.
+    pub fn later(future: impl Future<Output = Result<T, FilterError>> + Send + 'a) -> Step<'a, T> {
+        Step::Later(Box::pin(future))
+    }
+
+    /// The result, after waiting if need be.
+    pub async fn finish(self) -> Result<T, FilterError> {
+        match self {
+            Step::Now(result) => result,
+            Step::Later(future) => future.await,
+        }
+    }
+}
+
+/// "Could not decide": the store is down, an invariant is broken. Not a refusal.
+///
+/// [`Contract::on_failure`] says whether the exchange goes on; where it does not, the client gets `answer`, and the log the cause.
+#[derive(Debug, thiserror::Error)]
+#[error("{answer}")]
+pub struct FilterError {
+    /// What the client is told.
+    pub answer: Box<ApiError>,
+    /// The cause, for the log alone.
+    #[source]
+    pub source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl FilterError {
+    /// An error with its cause.
+    pub fn new(answer: ApiError, source: impl Into<Box<dyn Error + Send + Sync>>) -> FilterError {
+        FilterError {
+            answer: Box::new(answer),
+            source: Some(source.into()),
+        }
+    }
+}
+
+/// What a filter tells the chain about itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Contract {
+    /// The phases to call.
+    pub phases: Phases,
+    /// Whether the request's body is read before `on_request`.
+    pub body: Body,
+    /// What happens when the filter cannot decide.
+    pub on_failure: FailureMode,
+}
+
+/// Whether a filter sees the request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// It does not look at it.
+    Unread,
+    /// It needs all of it, as JSON. More bytes than this, or than the route allows, are refused with 413 before it is called, and
+    /// other media types or encodings with 415.
+    Json {
+        /// The most bytes it accepts.
+        bytes_max: usize,
+    },
+}
+
+/// What the chain does when a filter cannot decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureMode {
+    /// The exchange ends with the error. For access and money.
+    Deny,
+    /// The exchange goes on as if the filter were not there; the failure is logged and counted.
+    Allow,
+}
+
+/// One phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// [`Filter::on_request`]
+    Request = 1,
+    /// [`Filter::on_forward`]
+    Forward = 2,
+    /// [`Filter::before_first_byte`]
+    FirstByte = 4,
+    /// [`Filter::on_event`]
+    Event = 8,
+    /// [`Filter::before_tail`]
+    Tail = 16,
+    /// [`Filter::on_end`]
+    End = 32,
+}
+
+/// A set of phases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phases(u8);
+
+impl Phases {
+    /// Whether the set has `phase`.
+    pub const fn has(self, phase: Phase) -> bool {
+        self.0 & phase as u8 != 0
+    }
+}
+
+impl From<Phase> for Phases {
+    fn from(phase: Phase) -> Phases {
+        Phases(phase as u8)
+    }
+}
+
+impl BitOr for Phase {
+    type Output = Phases;
+
+    fn bitor(self, other: Phase) -> Phases {
+        Phases(self as u8 | other as u8)
+    }
+}
+
+impl BitOr<Phase> for Phases {
+    type Output = Phases;
+
+    fn bitor(self, other: Phase) -> Phases {
+        Phases(self.0 | other as u8)
+    }
+}

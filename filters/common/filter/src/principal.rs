@@ -1,0 +1,221 @@
+//! Who is asking.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate_money::AccountId;
+
+/// The authenticated party of one exchange. Put there by `auth`.
+#[derive(Clone, Debug)]
+pub struct Principal {
+    /// The account that owns the credential, and pays.
+    pub account: AccountId,
+    /// The credential.
+    pub credential: CredentialId,
+    /// Its kind.
+    pub kind: CredentialKind,
+    /// What it may do.
+    pub scopes: Scopes,
+    /// The rate class of the account.
+    pub class: Arc<str>,
+    /// The models the credential may use.
+    pub models: ModelAccess,
+}
+
+/// The id of a credential: public, unlike the credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CredentialId(pub [u8; 16]);
+
+impl fmt::Display for CredentialId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("key_")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The kinds of credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CredentialKind {
+    /// A developer key made on the dashboard or the command line.
+    ApiKey,
+    /// An OAuth access token.
+    AccessToken,
+}
+
+/// The models a credential may use.
+#[derive(Clone, Debug, Default)]
+pub enum ModelAccess {
+    /// Every model.
+    #[default]
+    All,
+    /// These ids alone.
+    Only(Arc<[Arc<str>]>),
+}
+
+impl ModelAccess {
+    /// Whether the model of this id may be used.
+    pub fn allows(&self, id: &str) -> bool {
+        match self {
+            ModelAccess::All => true,
+            ModelAccess::Only(ids) => ids.iter().any(|allowed| **allowed == *id),
+        }
+    }
+}
+
+/// One scope (RFC 6749 section 3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Scope {
+    /// `api:models`
+    ApiModels = 0,
+    /// `api:chat`
+    ApiChat = 1,
+    /// `api:completions`
+    ApiCompletions = 2,
+    /// `commerce:subscribe`
+    CommerceSubscribe = 3,
+    /// `mcp:android`
+    McpAndroid = 4,
+    /// `mcp:chat`
+    McpChat = 5,
+    /// `mcp:projects`
+    McpProjects = 6,
+    /// `mcp:devices`
+    McpDevices = 7,
+}
+
+impl Scope {
+    /// Every scope, in the order of its number.
+    pub const ALL: [Scope; 8] = [
+        Scope::ApiModels,
+        Scope::ApiChat,
+        Scope::ApiCompletions,
+        Scope::CommerceSubscribe,
+        Scope::McpAndroid,
+        Scope::McpChat,
+        Scope::McpProjects,
+        Scope::McpDevices,
+    ];
+
+    /// The text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::ApiModels => "api:models",
+            Scope::ApiChat => "api:chat",
+            Scope::ApiCompletions => "api:completions",
+            Scope::CommerceSubscribe => "commerce:subscribe",
+            Scope::McpAndroid => "mcp:android",
+            Scope::McpChat => "mcp:chat",
+            Scope::McpProjects => "mcp:projects",
+            Scope::McpDevices => "mcp:devices",
+        }
+    }
+
+    /// The scope of this name.
+    pub fn named(name: &str) -> Option<Scope> {
+        Scope::ALL.into_iter().find(|scope| scope.name() == name)
+    }
+}
+
+/// A set of scopes. The bits are stored, so a scope's number never changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Scopes(u32);
+
+impl Scopes {
+    /// No scope.
+    pub const NONE: Scopes = Scopes(0);
+    /// The scopes of the API itself: models, chat, completions and buying the plan. What an API key has unless its maker says less.
+    pub const API: Scopes = Scopes(0b1111);
+
+    /// A set from its stored bits. Bits without a scope are kept, so an older program writes back what a newer one granted.
+    pub const fn from_bits(bits: u32) -> Scopes {
+        Scopes(bits)
+    }
+
+    /// The bits as stored.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Whether `scope` is in the set.
+    pub const fn has(self, scope: Scope) -> bool {
+        self.0 & (1 << scope as u8) != 0
+    }
+
+    /// The set with `scope` in it.
+    #[must_use]
+    pub const fn with(self, scope: Scope) -> Scopes {
+        Scopes(self.0 | (1 << scope as u8))
+    }
+
+    /// The scopes in the set.
+    pub fn iter(self) -> impl Iterator<Item = Scope> {
+        Scope::ALL.into_iter().filter(move |&scope| self.has(scope))
+    }
+}
+
+impl fmt::Display for Scopes {
+    /// Names separated by spaces, as in a `scope` parameter.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, scope) in self.iter().enumerate() {
+            if at > 0 {
+                f.write_str(" ")?;
+            }
+            f.write_str(scope.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// A protected resource that a credential can be bound to (RFC 8707).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Resource {
+    /// The API, under any of its names.
+    Api = 0,
+    /// The general MCP endpoint.
+    Mcp = 1,
+    /// The Android MCP endpoint.
+    McpAndroid = 2,
+}
+
+/// A set of resources, stored as bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Resources(u32);
+
+impl Resources {
+    /// The API alone.
+    pub const API: Resources = Resources(1 << Resource::Api as u8);
+
+    /// A set from its stored bits.
+    pub const fn from_bits(bits: u32) -> Resources {
+        Resources(bits)
+    }
+
+    /// The bits as stored.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Whether `resource` is in the set.
+    pub const fn has(self, resource: Resource) -> bool {
+        self.0 & (1 << resource as u8) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scope_numbers_are_what_is_stored_and_never_change() {
+        for (number, scope) in Scope::ALL.into_iter().enumerate() {
+            assert_eq!(scope as usize, number, "{} moved", scope.name());
+            assert_eq!(Scope::named(scope.name()), Some(scope));
+        }
+        assert_eq!(
+            Scopes::API.to_string(),
+            "api:models api:chat api:completions commerce:subscribe"
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! What is known of an exchange when it ends: for the access log and the metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_money::Micros;
+
+use crate::ErrorCode;
+
+/// Facts of one exchange that filters and the gateway note as they learn them.
+///
+/// Nothing in here is secret, and nothing is read back to decide anything.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// The model, once it is known to be ours.
+    pub model: Option<Arc<str>>,
+    /// Whether a stream was asked for.
+    pub stream: bool,
+    /// The provider that answered or failed last.
+    pub provider: Option<Arc<str>>,
+    /// The rate class that counted the request.
+    pub class: Option<Arc<str>>,
+    /// Tokens as billed.
+    pub prompt_tokens: u64,
+    /// Tokens as billed.
+    pub completion_tokens: u64,
+    /// Whether the tokens were counted by us because the provider did not say.
+    pub estimated: bool,
+    /// What was charged.
+    pub charged: Micros,
+    /// What the cache did.
+    pub cache: Option<CacheStatus>,
+    /// The error code sent to the client.
+    pub error: Option<ErrorCode>,
+    /// The status sent; zero when nothing was.
+    pub status: u16,
+    /// Calls made upstream for this exchange.
+    pub upstream_calls: u32,
+    /// Body bytes of the answer.
+    pub bytes_sent: u64,
+    /// Clock reading when the request's head was complete.
+    pub started: Duration,
+    /// Clock reading when the call upstream began.
+    pub upstream_started: Option<Duration>,
+    /// Clock reading when the first byte of the upstream's answer was there.
+    pub upstream_first_byte: Option<Duration>,
+    /// Clock reading when the upstream's answer was over.
+    pub upstream_ended: Option<Duration>,
+    /// Clock reading when the first byte of the answer left.
+    pub first_byte: Option<Duration>,
+}
+
+/// The words of `cache_store_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheStatus {
+    /// Answered from the cache.
+    Hit,
+    /// The answer was stored.
+    Stored,
+    /// The request asked for no cache, or there is none.
+    Bypass,
+    /// An answer of a kind that is never stored.
+    Uncacheable,
+    /// The answer is larger than an entry may be.
+    TooLarge,
+    /// Storing failed; the answer is good.
+    Error,
+}
+
+impl CacheStatus {
+    /// The word on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            CacheStatus::Hit => "hit",
+            CacheStatus::Stored => "stored",
+            CacheStatus::Bypass => "bypass",
+            CacheStatus::Uncacheable => "uncacheable",
+            CacheStatus::TooLarge => "too_large",
+            CacheStatus::Error => "error",
+        }
+    }
+}
+
+/// What an exchange was charged, as the client is told. Put on the exchange when it is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// Taken for this exchange.
+    pub used: Micros,
+    /// Free to spend after it.
+    pub remaining: Micros,
+    /// Whether the tokens were counted by us.
+    pub estimated: bool,
+}

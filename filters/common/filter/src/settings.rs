@@ -1,0 +1,176 @@
+//! Settings: from what is written to what is checked.
+//!
+//! The written form of a section is a `Raw...` type whose values are [`At`] (a value and its place in the file). Checking one adds a
+//! [`Problem`] for everything wrong and goes on, so that an operator sees all of it at once.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::{Deref, Range};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+
+/// A value and where it stands in the settings file.
+#[derive(Clone, Debug)]
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// Bytes of the file, or nothing for values that came from elsewhere.
+    pub span: Option<Range<usize>>,
+}
+
+impl<T> At<T> {
+    /// A value that stands nowhere, such as a default.
+    pub fn nowhere(value: T) -> At<T> {
+        At { value, span: None }
+    }
+}
+
+impl<T> Deref for At<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<At<T>, D::Error> {
+        let spanned = Spanned::<T>::deserialize(deserializer)?;
+        let span = spanned.span();
+        // Values from the environment carry an empty span.
+        let span = (!span.is_empty()).then_some(span);
+        Ok(At {
+            value: spanned.into_inner(),
+            span,
+        })
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for At<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<T>()
+    }
+}
+
+/// One thing wrong with the settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The key as a path: `limits.classes.free.window_secs`.
+    pub key: String,
+    /// Where it stands, if it stands in the file.
+    pub span: Option<Range<usize>>,
+    /// What is wrong, with the value, and what to write instead.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.message)
+    }
+}
+
+/// Everything found wrong so far.
+#[derive(Debug, Default)]
+pub struct Problems {
+    found: Vec<Problem>,
+}
+
+impl Problems {
+    /// Notes a problem with a value.
+    pub fn note<T>(&mut self, key: impl Into<String>, at: &At<T>, message: impl fmt::Display) {
+        self.found.push(Problem {
+            key: key.into(),
+            span: at.span.clone(),
+            message: message.to_string(),
+        });
+    }
+
+    /// Notes a problem that has no place, such as a missing key.
+    pub fn note_missing(&mut self, key: impl Into<String>, message: impl fmt::Display) {
+        self.found.push(Problem {
+            key: key.into(),
+            span: None,
+            message: message.to_string(),
+        });
+    }
+
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// What was found, in order.
+    pub fn into_vec(self) -> Vec<Problem> {
+        self.found
+    }
+
+    /// Parses a text value such as a price; notes a problem where it cannot be parsed.
+    pub fn parse<T>(&mut self, key: impl Into<String>, at: &At<String>) -> Option<T>
+    where
+        T: std::str::FromStr,
+        T::Err: fmt::Display,
+    {
+        match at.value.parse() {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.note(key, at, error);
+                None
+            }
+        }
+    }
+
+    /// Checks that a number lies in a range; notes a problem and gives `None` where it does not.
+    pub fn within<T>(
+        &mut self,
+        key: impl Into<String>,
+        at: &At<T>,
+        range: std::ops::RangeInclusive<T>,
+    ) -> Option<T>
+    where
+        T: PartialOrd + fmt::Display + Copy,
+    {
+        if range.contains(&at.value) {
+            return Some(at.value);
+        }
+        let message = format!("is {}; use {} to {}", at.value, range.start(), range.end());
+        self.note(key, at, message);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct RawClass {
+        window_secs: At<u64>,
+    }
+
+    #[test]
+    fn a_problem_knows_the_place_of_its_value() {
+        let text = "# a comment\nwindow_secs = 0\n";
+        let raw: RawClass = toml::from_str(text).expect("TOML");
+        let mut problems = Problems::default();
+        assert_eq!(
+            problems.within("free.window_secs", &raw.window_secs, 1..=86_400),
+            None
+        );
+        let found = problems.into_vec();
+        assert_eq!(
+            found[0].to_string(),
+            "free.window_secs: is 0; use 1 to 86400"
+        );
+        assert_eq!(&text[found[0].span.clone().expect("a place")], "0");
+    }
+}
