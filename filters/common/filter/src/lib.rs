@@ -17,6 +17,7 @@ mod exchange;
 mod filter;
 mod forward;
 mod principal;
+mod progress;
 mod record;
 mod reply;
 pub mod settings;
@@ -35,5 +36,6 @@ pub use forward::{Forward, ForwardBody};
 pub use principal::{
     CredentialId, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope, Scopes,
 };
+pub use progress::{AnswerFault, AnswerProgress};
 pub use record::{CacheStatus, Charge, Record};
 pub use reply::{Reply, ReplyBody};
