@@ -1,1 +1,33 @@
-//! (to be written)
+//! The only door to durable data.
+//!
+//! Everything that changes is a [`UnitOfWork`]: one or more [`Part`]s that become durable together or not at all. Units go through
+//! a bounded queue to one writer, which commits whatever is waiting in one transaction (group commit) and only then tells those who
+//! wait. Reads ([`Read`]) see committed data and never wait for the writer.
+//!
+//! The traits name no engine. [`sqlite`] is the embedded one: a file, no set-up.
+//!
+//! Times are Unix microseconds, handed in by the caller; nothing here reads a clock, and the one random value (the root secret) is
+//! handed in as well.
+
+pub mod books;
+mod codes;
+mod error;
+mod gauges;
+mod queue;
+mod rows;
+mod seal;
+pub mod sqlite;
+mod store;
+mod unit;
+
+pub use codes::{
+    AccountStatus, CacheScope, ChangeKind, Contra, CredentialKind, Endpoint, EntryKind, LoginKind,
+};
+pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
+pub use gauges::{Gauges, Histogram};
+pub use rows::{
+    AccountRow, CredentialId, CredentialRow, LedgerLine, LoginId, LoginRow, NewAccount,
+    NewCredential, NewLogin, OpenHold, RootSecret, UsageFlags, UsageRecord, UsageRow, UsageTotal,
+};
+pub use store::{Observer, OperationRows, Read, Snapshot, Store, commit, flush};
+pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};

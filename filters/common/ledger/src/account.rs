@@ -1,0 +1,151 @@
+//! One account's credit as decisions are made on it: integers, no I/O.
+
+use tollgate_money::Micros;
+
+/// One account's credit at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Balance {
+    /// Free to spend; may be below zero down to the credit limit.
+    pub available: Micros,
+    /// Promised to open holds.
+    pub held: Micros,
+    /// How far below zero `available` may go.
+    pub credit_limit: Micros,
+}
+
+/// What a settlement or charge comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// What was taken.
+    pub(crate) charged: Micros,
+    /// What the usage cost beyond that.
+    pub(crate) written_off: Micros,
+}
+
+impl Balance {
+    /// What the account owns: free and promised together.
+    pub fn total(&self) -> Micros {
+        self.available + self.held
+    }
+
+    /// The most that can be promised now; zero when the account is at its limit or, after the limit was lowered, below it.
+    pub fn room(&self) -> Micros {
+        self.available
+            .saturating_add(self.credit_limit)
+            .max(Micros::ZERO)
+    }
+
+    /// Promises `amount`, or changes nothing and says no.
+    #[must_use]
+    pub(crate) fn hold(&mut self, amount: Micros) -> bool {
+        debug_assert!(
+            amount >= Micros::ZERO,
+            "a hold of {amount} promises nothing"
+        );
+        if amount > self.room() {
+            return false;
+        }
+        self.available -= amount;
+        self.held += amount;
+        true
+    }
+
+    /// Ends a hold of `held`: takes `actual` from it and from what is free beside it, frees the rest.
+    pub(crate) fn settle(&mut self, held: Micros, actual: Micros) -> Taken {
+        self.release(held);
+        self.charge(actual)
+    }
+
+    /// Ends a hold of `held` without taking anything.
+    pub(crate) fn release(&mut self, held: Micros) {
+        assert!(
+            held <= self.held,
+            "a hold of {held} ends on an account that has only {} held",
+            self.held
+        );
+        self.held -= held;
+        self.available += held;
+    }
+
+    /// Takes `actual`, or as much of it as there is.
+    pub(crate) fn charge(&mut self, actual: Micros) -> Taken {
+        debug_assert!(
+            actual >= Micros::ZERO,
+            "usage never costs less than nothing"
+        );
+        let charged = actual.min(self.room());
+        self.available -= charged;
+        Taken {
+            charged,
+            written_off: actual - charged,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settle_takes_the_hold_first_then_what_is_free_and_never_more() {
+        //  available limit hold actual | charged written_off available
+        check(100, 0, 40, 40, [40, 0, 60]); // all of it
+        check(100, 0, 40, 25, [25, 0, 75]); // part: the rest is free again
+        check(100, 0, 40, 0, [0, 0, 100]); // nothing was used
+        check(40, 0, 40, 40, [40, 0, 0]); // to the last micro
+        check(100, 0, 40, 70, [70, 0, 30]); // beyond the hold, from what is free
+        check(100, 0, 40, 130, [100, 30, 0]); // beyond both: lost to the operator
+        check(100, 10, 40, 130, [110, 20, -10]); // down to the credit limit
+        check(0, 50, 40, 40, [40, 0, -40]); // on credit alone
+    }
+
+    fn check(available: i64, limit: i64, hold: i64, actual: i64, expected: [i64; 3]) {
+        let mut balance = Balance {
+            available: Micros::new(available),
+            held: Micros::ZERO,
+            credit_limit: Micros::new(limit),
+        };
+        assert!(balance.hold(Micros::new(hold)), "the hold fits");
+        let taken = balance.settle(Micros::new(hold), Micros::new(actual));
+        let seen = [
+            taken.charged.get(),
+            taken.written_off.get(),
+            balance.available.get(),
+        ];
+        assert_eq!(
+            seen, expected,
+            "{available} + {limit}, {hold} then {actual}"
+        );
+        assert_eq!(balance.held, Micros::ZERO, "nothing stays promised");
+    }
+
+    #[test]
+    fn a_hold_beyond_the_room_changes_nothing() {
+        //       available limit hold fits
+        for (available, limit, hold, fits) in [
+            (10, 0, 10, true),
+            (10, 0, 11, false),
+            (0, 0, 0, true),
+            (-5, 10, 5, true),
+            (-5, 10, 6, false),
+            (-20, 10, 0, true),
+            (-20, 10, 1, false),
+        ] {
+            let before = Balance {
+                available: Micros::new(available),
+                held: Micros::new(3),
+                credit_limit: Micros::new(limit),
+            };
+            let mut balance = before;
+            assert_eq!(
+                balance.hold(Micros::new(hold)),
+                fits,
+                "{hold} of {available} with limit {limit}"
+            );
+            assert_eq!(balance.total(), before.total(), "a hold takes nothing");
+            if !fits {
+                assert_eq!(balance, before);
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Credit that comes in or goes out under a reference.
+
+use std::sync::Arc;
+
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_store::books::LedgerPart;
+use tollgate_store::{CommitError, EntryKind, Failure, Part, Refusal};
+
+/// A movement of credit between an account and the outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credit {
+    /// The id it is booked under.
+    pub operation: OperationId,
+    /// Whose credit.
+    pub account: AccountId,
+    /// How much; never zero, and below zero for a correction or expiry that takes away.
+    pub amount: Micros,
+    /// What makes it idempotent within its account: booked again with the same kind and amount it changes nothing.
+    pub reference: Arc<str>,
+    /// Unix microseconds.
+    pub at: i64,
+}
+
+/// A movement of credit that is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credited {
+    /// The operation it is booked under: an earlier one when the reference had been booked before.
+    pub operation: OperationId,
+    /// Whether the reference had been booked before, so that nothing was written now.
+    pub repeated: bool,
+    /// What the account had free to spend right after.
+    pub available: Micros,
+}
+
+/// Why credit was not moved.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreditError {
+    /// An amount that this kind of movement cannot have.
+    #[error("a {kind:?} of {amount} credits cannot be booked; {remedy}")]
+    Amount {
+        /// The movement.
+        kind: EntryKind,
+        /// What was asked for.
+        amount: Micros,
+        /// What would do.
+        remedy: &'static str,
+    },
+    /// A reference that cannot be told from another.
+    #[error("a reference is 1 to 255 characters; this one has {length}")]
+    Reference {
+        /// Its length in characters.
+        length: usize,
+    },
+    /// There is no such account on this node.
+    #[error("there is no account `{account}`")]
+    NoAccount {
+        /// The account asked for.
+        account: AccountId,
+    },
+    /// More would be taken away than is there.
+    #[error(
+        "account `{account}` has {available} credits free; {requested} cannot be taken from it"
+    )]
+    InsufficientCredit {
+        /// Whose credit.
+        account: AccountId,
+        /// What could be taken, its credit limit included.
+        available: Micros,
+        /// What was asked for.
+        requested: Micros,
+    },
+    /// The reference or the operation stands for something else.
+    #[error(transparent)]
+    Conflict(Refusal),
+    /// Too much waits for the disk.
+    #[error("{waiting} units of work wait for the disk; try again in a second")]
+    Overloaded {
+        /// Units in the queue.
+        waiting: usize,
+    },
+    /// The store has stopped. Book it again after the restart: the reference makes that safe.
+    #[error("could not write `{reference}`")]
+    Store {
+        /// The reference.
+        reference: Arc<str>,
+        /// Why.
+        #[source]
+        source: Failure,
+    },
+}
+
+const REFERENCE_CHARS_MAX: usize = 255;
+
+impl Credit {
+    /// The part that books this movement together with other parts of a unit of work: the account it goes to, the payment it comes
+    /// from. Only for movements inward; what is taken away has to be decided by the ledger first.
+    pub fn part(&self, kind: EntryKind) -> Result<Part, CreditError> {
+        if !self.amount.is_positive() {
+            return Err(self.amount_error(kind, "use an amount above zero"));
+        }
+        self.check(kind)
+    }
+
+    /// Checks what can be told without the account, and makes the part.
+    pub(crate) fn check(&self, kind: EntryKind) -> Result<Part, CreditError> {
+        let remedy = match (kind, self.amount.get().signum()) {
+            (EntryKind::TopUp | EntryKind::Grant | EntryKind::Refund, 1) => None,
+            (EntryKind::Expiry, -1) | (EntryKind::Correction, -1 | 1) => None,
+            (EntryKind::TopUp | EntryKind::Grant | EntryKind::Refund, _) => {
+                Some("use an amount above zero")
+            }
+            (EntryKind::Expiry, _) => Some("use an amount below zero"),
+            (EntryKind::Correction, _) => Some("use an amount other than zero"),
+            _ => Some("it belongs to an operation"),
+        };
+        if let Some(remedy) = remedy {
+            return Err(self.amount_error(kind, remedy));
+        }
+        let length = self.reference.chars().count();
+        if length == 0 || length > REFERENCE_CHARS_MAX {
+            return Err(CreditError::Reference { length });
+        }
+        Ok(Part::Ledger(LedgerPart::Credit {
+            operation: self.operation,
+            account: self.account,
+            kind,
+            amount: self.amount,
+            reference: self.reference.clone(),
+            at: self.at,
+        }))
+    }
+
+    fn amount_error(&self, kind: EntryKind, remedy: &'static str) -> CreditError {
+        CreditError::Amount {
+            kind,
+            amount: self.amount,
+            remedy,
+        }
+    }
+
+    pub(crate) fn error(&self, error: CommitError) -> CreditError {
+        match error {
+            CommitError::Refused(Refusal::NoAccount(account)) => CreditError::NoAccount { account },
+            CommitError::Refused(refusal) => CreditError::Conflict(refusal),
+            CommitError::Overloaded { waiting } => CreditError::Overloaded { waiting },
+            CommitError::Stopped(source) => CreditError::Store {
+                reference: self.reference.clone(),
+                source,
+            },
+            _ => CreditError::Store {
+                reference: self.reference.clone(),
+                source: crate::ledger::closed(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_takes_only_amounts_that_make_sense_for_it() {
+        use EntryKind::{Correction, Expiry, Grant, Hold, Refund, TopUp};
+        //    kind        above zero, zero, below
+        check(TopUp, [true, false, false]);
+        check(Grant, [true, false, false]);
+        check(Refund, [true, false, false]);
+        check(Expiry, [false, false, true]);
+        check(Correction, [true, false, true]);
+        check(Hold, [false, false, false]);
+    }
+
+    fn check(kind: EntryKind, allowed: [bool; 3]) {
+        for (amount, allowed) in [1, 0, -1].into_iter().zip(allowed) {
+            let credit = credit(amount, "r");
+            assert_eq!(credit.check(kind).is_ok(), allowed, "{kind:?} of {amount}");
+        }
+    }
+
+    #[test]
+    fn a_reference_is_neither_empty_nor_endless() {
+        for (length, allowed) in [(0, false), (1, true), (255, true), (256, false)] {
+            let credit = credit(1, &"ü".repeat(length));
+            assert_eq!(
+                credit.check(EntryKind::Grant).is_ok(),
+                allowed,
+                "{length} characters"
+            );
+        }
+    }
+
+    fn credit(amount: i64, reference: &str) -> Credit {
+        Credit {
+            operation: OperationId::from_parts(1, [0; 10]),
+            account: AccountId::from_parts(1, [0; 10]),
+            amount: Micros::new(amount),
+            reference: Arc::from(reference),
+            at: 0,
+        }
+    }
+}

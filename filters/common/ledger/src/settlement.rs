@@ -1,0 +1,101 @@
+//! The wait between a settlement and the last byte of an answer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::sync::oneshot;
+use tollgate_money::{Micros, OperationId};
+use tollgate_store::{CommitError, Failure, Receipt, Refusal};
+
+/// Why an operation was not charged. The answer's tail must not leave.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettleError {
+    /// The hold ran out by time and its credit went back before the settlement came.
+    #[error(
+        "the hold of `{operation}` had expired; raise the hold's lifetime above the longest answer"
+    )]
+    Expired {
+        /// The operation.
+        operation: OperationId,
+    },
+    /// The books have no such hold open. Never seen with one gateway on the file; the answer is not paid for.
+    #[error("the books refused the settlement of `{operation}`")]
+    Refused {
+        /// The operation.
+        operation: OperationId,
+        /// What stands against it.
+        #[source]
+        source: Refusal,
+    },
+    /// The store has stopped. Whether the operation is charged shows only after a restart; the process ends.
+    #[error("could not write the settlement of `{operation}`")]
+    Store {
+        /// The operation.
+        operation: OperationId,
+        /// Why.
+        #[source]
+        source: Failure,
+    },
+}
+
+/// A settlement that is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// What was taken.
+    pub charged: Micros,
+    /// What the usage cost beyond that, lost to the operator.
+    pub written_off: Micros,
+    /// What the account had free to spend right after.
+    pub available: Micros,
+}
+
+/// A settlement on its way to the disk; resolves when it is there. Decided and queued already: dropping it loses the news only.
+#[derive(Debug)]
+#[must_use = "the last byte of the answer may leave only after the settlement is durable"]
+pub struct Settlement {
+    pub(crate) operation: OperationId,
+    pub(crate) settled: Settled,
+    pub(crate) wait: Result<oneshot::Receiver<Result<Receipt, CommitError>>, SettleError>,
+}
+
+impl Settlement {
+    /// What has been decided and will be durable, for an answer that is written while it becomes so.
+    pub fn settled(&self) -> Settled {
+        self.settled
+    }
+}
+
+impl Future for Settlement {
+    type Output = Result<Settled, SettleError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let operation = self.operation;
+        let answer = match &mut self.wait {
+            Err(error) => return Poll::Ready(Err(error.clone())),
+            Ok(wait) => std::task::ready!(Pin::new(wait).poll(cx)),
+        };
+        Poll::Ready(match answer {
+            Ok(Ok(_)) => Ok(self.settled),
+            Ok(Err(error)) => Err(SettleError::from_commit(operation, error)),
+            Err(_) => Err(SettleError::Store {
+                operation,
+                source: crate::ledger::closed(),
+            }),
+        })
+    }
+}
+
+impl SettleError {
+    fn from_commit(operation: OperationId, error: CommitError) -> SettleError {
+        match error {
+            CommitError::Refused(source) => SettleError::Refused { operation, source },
+            CommitError::Stopped(source) => SettleError::Store { operation, source },
+            _ => SettleError::Store {
+                operation,
+                source: crate::ledger::closed(),
+            },
+        }
+    }
+}

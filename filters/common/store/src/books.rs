@@ -1,0 +1,182 @@
+//! The rows of the ledger. Only the crate `tollgate-ledger` makes these parts: it has decided that the credit is there.
+
+use std::sync::Arc;
+
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use crate::codes::{Contra, EntryKind};
+use crate::rows::UsageRecord;
+
+/// One row of the ledger, written once and never changed.
+///
+/// It moves `d_available` and `d_held` on its account and `-(d_available + d_held)` on the contra side, so that each row is a whole
+/// double entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The operation; with the kind's phase the key of the row.
+    pub operation: OperationId,
+    /// What the row does.
+    pub kind: EntryKind,
+    /// Whose balance.
+    pub account: AccountId,
+    /// Change of what is free to spend.
+    pub d_available: Micros,
+    /// Change of what is promised.
+    pub d_held: Micros,
+    /// The other side.
+    pub contra: Contra,
+    /// What the operator or a payment route calls it; unique per account.
+    pub reference: Option<Arc<str>>,
+    /// The price version that the operation is billed at.
+    pub price_version: Option<i64>,
+    /// The node that wrote it.
+    pub node: i64,
+    /// The run of that node.
+    pub epoch: i64,
+    /// The commit it became durable with: the number of a seal of that node and epoch.
+    pub batch: i64,
+    /// Unix microseconds.
+    pub at: i64,
+}
+
+impl Entry {
+    /// 0 for an entry that opens an operation (or is all of it), 1 for one that resolves a hold.
+    pub fn phase(&self) -> i64 {
+        self.kind.phase()
+    }
+
+    /// What the contra side gets.
+    pub fn contra_amount(&self) -> Micros {
+        -(self.d_available + self.d_held)
+    }
+}
+
+/// One commit's summary, chained to the one before it so that lost or edited history shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// The node that committed.
+    pub node: i64,
+    /// The run of that node.
+    pub epoch: i64,
+    /// 1, 2, 3 ... within node and epoch.
+    pub number: i64,
+    /// How many entries the commit had.
+    pub entries: i64,
+    /// The sum of their `d_available`.
+    pub sum_available: Micros,
+    /// The sum of their `d_held`.
+    pub sum_held: Micros,
+    /// The hash of the seal before this one of the same node, across epochs; zero for the very first.
+    pub previous: [u8; 32],
+    /// BLAKE3 over `previous`, the numbers above and the entries in the order of their keys.
+    pub hash: [u8; 32],
+    /// Unix microseconds.
+    pub at: i64,
+}
+
+/// A part of a unit of work that makes entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LedgerPart {
+    /// Promises credit to one operation.
+    Hold {
+        /// The operation.
+        operation: OperationId,
+        /// Whose credit.
+        account: AccountId,
+        /// How much.
+        amount: Micros,
+        /// The price version fixed for the operation.
+        price_version: Option<i64>,
+        /// Unix microseconds.
+        at: i64,
+        /// Unix microseconds after which anybody may release it.
+        expires_at: i64,
+    },
+    /// Resolves a hold by taking what the operation cost.
+    Settle {
+        /// The operation.
+        operation: OperationId,
+        /// Whose credit.
+        account: AccountId,
+        /// What its hold promised.
+        held: Micros,
+        /// What is taken: from the hold, and beyond it from what is available.
+        charged: Micros,
+        /// What the operation cost beyond that.
+        written_off: Micros,
+        /// The price version fixed at the hold.
+        price_version: Option<i64>,
+        /// What was used.
+        usage: UsageRecord,
+        /// Unix microseconds.
+        at: i64,
+    },
+    /// Resolves a hold by giving it back whole.
+    Release {
+        /// The operation.
+        operation: OperationId,
+        /// Whose credit.
+        account: AccountId,
+        /// What its hold promised.
+        held: Micros,
+        /// Unix microseconds.
+        at: i64,
+    },
+    /// Takes a cost that had no hold. With nothing to take it is a usage record alone.
+    Charge {
+        /// The operation.
+        operation: OperationId,
+        /// Whose credit.
+        account: AccountId,
+        /// What is taken.
+        charged: Micros,
+        /// What the operation cost beyond that.
+        written_off: Micros,
+        /// The price version it was billed at.
+        price_version: Option<i64>,
+        /// What was used.
+        usage: UsageRecord,
+        /// Unix microseconds.
+        at: i64,
+    },
+    /// Moves credit in or out under a reference, once.
+    Credit {
+        /// The operation.
+        operation: OperationId,
+        /// Whose credit.
+        account: AccountId,
+        /// Top-up, grant, refund, expiry or correction.
+        kind: EntryKind,
+        /// How much; below zero it is taken away.
+        amount: Micros,
+        /// What makes it idempotent, within the account.
+        reference: Arc<str>,
+        /// Unix microseconds.
+        at: i64,
+    },
+    /// Rewrites the two derived fields of an account from its entries. Writes no entry.
+    Restate {
+        /// The account.
+        account: AccountId,
+        /// The sum of its entries' `d_available`.
+        available: Micros,
+        /// The sum of its entries' `d_held`.
+        held: Micros,
+        /// Unix microseconds.
+        at: i64,
+    },
+}
+
+impl LedgerPart {
+    /// When it happened, in Unix microseconds.
+    pub fn at(&self) -> i64 {
+        match self {
+            LedgerPart::Hold { at, .. }
+            | LedgerPart::Settle { at, .. }
+            | LedgerPart::Release { at, .. }
+            | LedgerPart::Charge { at, .. }
+            | LedgerPart::Credit { at, .. }
+            | LedgerPart::Restate { at, .. } => *at,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Every small integer that is stored in place of a word, in one file.
+//!
+//! A code is for ever: rows written years ago carry it. New words take new numbers; none is reused.
+
+macro_rules! codes {
+    ($(#[$doc:meta])* $name:ident { $($(#[$word_doc:meta])* $word:ident = $code:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$word_doc])* $word,)+
+        }
+
+        impl $name {
+            /// Every word, in the order of the codes.
+            pub const ALL: &'static [$name] = &[$($name::$word),+];
+
+            /// The stored number.
+            pub const fn code(self) -> i64 {
+                match self {
+                    $($name::$word => $code,)+
+                }
+            }
+
+            /// The word of a stored number; `None` for a number that no version up to this one has written.
+            pub const fn from_code(code: i64) -> Option<$name> {
+                match code {
+                    $($code => Some($name::$word),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// Whether an account may spend.
+    AccountStatus {
+        /// In use.
+        Active = 0,
+        /// Barred by the operator; its credentials are refused.
+        Suspended = 1,
+        /// Left for good; kept because its entries are.
+        Closed = 2,
+    }
+}
+
+codes! {
+    /// Whose answers the completion cache may give to an account, and who may be given its own.
+    CacheScope {
+        /// Everyone's.
+        Shared = 0,
+        /// Its own only.
+        Account = 1,
+        /// None.
+        Off = 2,
+    }
+}
+
+codes! {
+    /// What a credential is.
+    CredentialKind {
+        /// A developer API key.
+        ApiKey = 1,
+        /// An OAuth access token (RFC 6749 section 1.4).
+        AccessToken = 2,
+    }
+}
+
+codes! {
+    /// Where a login's one-time codes go.
+    LoginKind {
+        /// An e-mail address.
+        Email = 1,
+        /// A phone number in E.164 form.
+        Phone = 2,
+    }
+}
+
+codes! {
+    /// What an entry of the ledger does.
+    EntryKind {
+        /// Promises credit to one operation.
+        Hold = 1,
+        /// Takes what the operation cost and frees the rest of its hold.
+        Settle = 2,
+        /// Frees a hold whole.
+        Release = 3,
+        /// Takes a cost without a hold before it.
+        Charge = 4,
+        /// Credit bought with outside money.
+        TopUp = 5,
+        /// Credit given by the operator.
+        Grant = 6,
+        /// Revenue given back as credit.
+        Refund = 7,
+        /// Credit that ran out by time.
+        Expiry = 8,
+        /// A difference put right by the operator, up or down.
+        Correction = 9,
+    }
+}
+
+codes! {
+    /// The other side of an entry: the account that gets `-(d_avail + d_held)`.
+    Contra {
+        /// Nobody: the entry only moves between the two fields of its account.
+        None = 0,
+        /// Money from outside.
+        Outside = 1,
+        /// Revenue.
+        Revenue = 2,
+        /// Credit granted.
+        Granted = 3,
+        /// Written off.
+        WriteOff = 4,
+        /// Expired.
+        Expiry = 5,
+        /// Corrected.
+        Correction = 6,
+    }
+}
+
+codes! {
+    /// The endpoint that an operation was billed at.
+    Endpoint {
+        /// Chat completions.
+        Chat = 1,
+        /// Text completions.
+        Completions = 2,
+    }
+}
+
+codes! {
+    /// What a row of the change feed is about.
+    ChangeKind {
+        /// An account's status, class or cache scope.
+        Account = 1,
+        /// A credential made or revoked.
+        Credential = 2,
+    }
+}
+
+impl EntryKind {
+    /// The other side that this kind books against.
+    pub const fn contra(self) -> Contra {
+        match self {
+            EntryKind::Hold | EntryKind::Release => Contra::None,
+            EntryKind::Settle | EntryKind::Charge | EntryKind::Refund => Contra::Revenue,
+            EntryKind::TopUp => Contra::Outside,
+            EntryKind::Grant => Contra::Granted,
+            EntryKind::Expiry => Contra::Expiry,
+            EntryKind::Correction => Contra::Correction,
+        }
+    }
+
+    /// 0 for an entry that opens an operation (or is all of it), 1 for one that resolves a hold.
+    pub const fn phase(self) -> i64 {
+        match self {
+            EntryKind::Settle | EntryKind::Release => 1,
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_reads_back_as_its_own_word() {
+        for word in EntryKind::ALL {
+            assert_eq!(EntryKind::from_code(word.code()), Some(*word));
+        }
+        for word in Contra::ALL {
+            assert_eq!(Contra::from_code(word.code()), Some(*word));
+        }
+        assert_eq!(EntryKind::from_code(0), None, "0 is no kind of entry");
+    }
+}

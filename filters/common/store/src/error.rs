@@ -1,0 +1,204 @@
+//! What can go wrong, by who must do something about it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use crate::codes::EntryKind;
+use crate::rows::CredentialId;
+
+/// Why a store could not be opened. Each is for the operator, at start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process has the file.
+    #[error("`{path}` is in use by {holder}; stop that gateway first, or give this one another file", path = path.display())]
+    InUse {
+        /// The database file.
+        path: PathBuf,
+        /// `process 1234`, or `another process` when it has not said which.
+        holder: String,
+    },
+    /// Another program holds SQLite's own lock.
+    #[error("`{path}` is locked by another program; close whatever has it open (a database shell, a copy job) and start again", path = path.display())]
+    Locked {
+        /// The database file.
+        path: PathBuf,
+    },
+    /// The file is there and not a store, or damaged.
+    #[error("`{path}` {problem}; put a backup in its place, or move it away to begin with an empty store", path = path.display())]
+    Damaged {
+        /// The database file.
+        path: PathBuf,
+        /// What is wrong with it, as a predicate: `is not a database`.
+        problem: String,
+    },
+    /// A later version has written the file.
+    #[error("`{path}` has schema {found}, this version knows up to {known}; run the version that wrote it, or a later one", path = path.display())]
+    Newer {
+        /// The database file.
+        path: PathBuf,
+        /// The number in the file.
+        found: i64,
+        /// The number of this version.
+        known: i64,
+    },
+    /// There is no store at that path, and the caller asked not to make one.
+    #[error("there is no store at `{path}`; start the gateway once to make it, or correct `store.url`", path = path.display())]
+    Missing {
+        /// The database file.
+        path: PathBuf,
+    },
+    /// The file system said no.
+    #[error("could not {action} `{path}`", path = path.display())]
+    File {
+        /// `open`, `lock`, `create` ...
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Anything else the engine reports.
+    #[error("could not {action} `{path}`", path = path.display())]
+    Engine {
+        /// `open`, `migrate` ...
+        action: &'static str,
+        /// The database file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Why a read failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The engine could not read.
+    #[error("could not read {what} from the store")]
+    Engine {
+        /// What was asked for.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A stored value that no version up to this one writes.
+    #[error(
+        "{what} in the store has the value `{value}`, which this version does not know; run the version that wrote it"
+    )]
+    Unknown {
+        /// Which column.
+        what: &'static str,
+        /// What stands there.
+        value: String,
+    },
+}
+
+/// Why a unit was not taken into the queue. Nothing of it was or will be written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// The writer is behind. For the downstream a 503 with `Retry-After`.
+    #[error("{waiting} units of work wait for the disk; try again in a second")]
+    Overloaded {
+        /// Units in the queue.
+        waiting: usize,
+    },
+    /// The store has stopped for good.
+    #[error("the store has stopped")]
+    Stopped(#[source] Failure),
+}
+
+/// Why a unit that was queued is not durable.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// The data says no; nothing of the unit was written, and the store goes on.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The writer is behind; nothing of the unit was written. For the downstream a 503 with `Retry-After`.
+    #[error("{waiting} units of work wait for the disk; try again in a second")]
+    Overloaded {
+        /// Units in the queue.
+        waiting: usize,
+    },
+    /// The store has stopped for good. Whether the unit is durable shows only after a restart.
+    #[error("the store has stopped")]
+    Stopped(#[source] Failure),
+}
+
+/// What in the data stands against a unit of work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is an account with this id.
+    #[error("account `{0}` exists already")]
+    AccountExists(AccountId),
+    /// There is none.
+    #[error("there is no account `{0}`")]
+    NoAccount(AccountId),
+    /// A credential with this id or digest is stored.
+    #[error("credential `{0}` exists already")]
+    CredentialExists(CredentialId),
+    /// There is none.
+    #[error("there is no credential `{0}`")]
+    NoCredential(CredentialId),
+    /// The address belongs to a login.
+    #[error("`{address}` already signs in to an account")]
+    LoginTaken {
+        /// The address.
+        address: Arc<str>,
+    },
+    /// The operation has an entry of this phase, or a usage record.
+    #[error("operation `{0}` is already in the books")]
+    OperationExists(OperationId),
+    /// The hold was resolved by somebody else, or was never there.
+    #[error("operation `{0}` has no open hold")]
+    NoHold(OperationId),
+    /// The reference stands for something else.
+    #[error("reference `{reference}` was booked as {kind:?} of {amount}; use another reference")]
+    ReferenceUsed {
+        /// The reference.
+        reference: Arc<str>,
+        /// What it was booked as.
+        kind: EntryKind,
+        /// How much.
+        amount: Micros,
+    },
+    /// A value cannot be stored.
+    #[error("{0}")]
+    Invalid(&'static str),
+}
+
+/// Why the store has stopped for good: the process must end with an error, and a restart recovers.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What kind of failure.
+    pub kind: FailureKind,
+    /// What happened and what to do, for the log.
+    pub message: Arc<str>,
+}
+
+/// What kind of failure stopped the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// No room left on the disk.
+    DiskFull,
+    /// A write or a sync failed; what the page cache holds can no longer be trusted.
+    Io,
+    /// The file is damaged, or is no longer the file that was opened.
+    Damaged,
+    /// Another program kept the file locked.
+    Locked,
+    /// A balance in the file does not agree with the one that decisions were made on.
+    Books,
+    /// Closed by the owner; no failure.
+    Closed,
+}

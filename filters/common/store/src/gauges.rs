@@ -1,0 +1,83 @@
+//! What the writer does, as plain numbers that anybody may read at any time without a lock.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counts of values by powers of two: bucket `i` counts values `v` with `2^(i-1) < v <= 2^i`, the first one 0 and 1, the last one
+/// everything beyond.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    buckets: [AtomicU64; Histogram::BUCKETS],
+    sum: AtomicU64,
+}
+
+impl Histogram {
+    /// How many buckets there are; the last upper bound is `2^(BUCKETS - 2)`.
+    pub const BUCKETS: usize = 24;
+
+    /// Counts one value.
+    pub fn record(&self, value: u64) {
+        let bits = u64::BITS - value.saturating_sub(1).leading_zeros();
+        let bucket = (bits as usize).min(Histogram::BUCKETS - 1);
+        self.buckets[bucket].fetch_add(1, Relaxed);
+        self.sum.fetch_add(value, Relaxed);
+    }
+
+    /// The counts, smallest values first; not cumulative.
+    pub fn counts(&self) -> [u64; Histogram::BUCKETS] {
+        std::array::from_fn(|bucket| self.buckets[bucket].load(Relaxed))
+    }
+
+    /// How many values were counted.
+    pub fn count(&self) -> u64 {
+        self.counts().iter().sum()
+    }
+
+    /// The sum of the values counted.
+    pub fn sum(&self) -> u64 {
+        self.sum.load(Relaxed)
+    }
+}
+
+/// The writer in numbers.
+#[derive(Debug, Default)]
+pub struct Gauges {
+    /// Units waiting in the queue now.
+    pub queue_depth: AtomicU64,
+    /// Units refused because the queue was too full.
+    pub overloads: AtomicU64,
+    /// Units per commit.
+    pub batch_size: Histogram,
+    /// Microseconds per commit, from the first statement to the disk's word.
+    pub commit_us: Histogram,
+    /// Holds that met their settlement in one commit and became one entry.
+    pub folded: AtomicU64,
+    /// Ledger entries written.
+    pub entries: AtomicU64,
+    /// Bytes of the log that are not yet in the main file, as of the last checkpoint.
+    pub wal_bytes: AtomicU64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_falls_into_the_bucket_of_the_next_power_of_two() {
+        //  value  bucket
+        check(0, 0);
+        check(1, 0);
+        check(2, 1);
+        check(3, 2);
+        check(4, 2);
+        check(5, 3);
+        check(1 << 22, 22);
+        check(u64::MAX, Histogram::BUCKETS - 1);
+    }
+
+    fn check(value: u64, bucket: usize) {
+        let histogram = Histogram::default();
+        histogram.record(value);
+        assert_eq!(histogram.counts()[bucket], 1, "{value} goes into {bucket}");
+        assert_eq!(histogram.count(), 1);
+    }
+}

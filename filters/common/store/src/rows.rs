@@ -1,0 +1,291 @@
+//! What is stored, as plain values.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use crate::books::Entry;
+use crate::codes::{AccountStatus, CacheScope, CredentialKind, Endpoint, LoginKind};
+
+macro_rules! row_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name([u8; 16]);
+
+        impl $name {
+            /// An id from its 16 bytes (a UUID of version 7, RFC 9562 section 5.7).
+            pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self(bytes)
+            }
+
+            /// The 16 bytes, as they are stored.
+            pub const fn as_bytes(&self) -> &[u8; 16] {
+                &self.0
+            }
+        }
+
+        /// 32 lower-case hex digits.
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    };
+}
+
+row_id! {
+    /// One credential; public, unlike its secret.
+    CredentialId
+}
+
+row_id! {
+    /// One login: an address that an account is reached by.
+    LoginId
+}
+
+/// An account to be made, with a balance of zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewAccount {
+    /// The id; its text form is the public id.
+    pub id: AccountId,
+    /// The class whose limits apply.
+    pub class: Arc<str>,
+    /// Whose cached answers it may be given.
+    pub cache_scope: CacheScope,
+    /// How far below zero `available` may go; never negative.
+    pub credit_limit: Micros,
+    /// Unix microseconds.
+    pub created_at: i64,
+}
+
+/// An account as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountRow {
+    /// The id; its text form is the public id.
+    pub id: AccountId,
+    /// Whether it may spend.
+    pub status: AccountStatus,
+    /// The class whose limits apply.
+    pub class: Arc<str>,
+    /// Whose cached answers it may be given.
+    pub cache_scope: CacheScope,
+    /// Free to spend.
+    pub available: Micros,
+    /// Promised to open holds.
+    pub held: Micros,
+    /// How far below zero `available` may go.
+    pub credit_limit: Micros,
+    /// Unix microseconds.
+    pub created_at: i64,
+    /// Unix microseconds.
+    pub updated_at: i64,
+}
+
+/// A credential to be stored: digest and permissions, never the secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewCredential {
+    /// The public id.
+    pub id: CredentialId,
+    /// SHA-256 of the secret.
+    pub hash: [u8; 32],
+    /// What it is.
+    pub kind: CredentialKind,
+    /// Who pays.
+    pub account: AccountId,
+    /// The OAuth client it was issued to.
+    pub client_id: Option<Arc<str>>,
+    /// The OAuth grant it came from.
+    pub grant_id: Option<[u8; 16]>,
+    /// Bit set of the resources it is good for.
+    pub resource: u32,
+    /// Bit set of its scopes.
+    pub scopes: u32,
+    /// Its name, given by its owner.
+    pub label: Option<Arc<str>>,
+    /// What may be shown of the secret (first and last characters).
+    pub hint: Option<Arc<str>>,
+    /// The only models it may use; `None` for all. A model id has no line break.
+    pub models: Option<Arc<[Arc<str>]>>,
+    /// The most it may ever spend; `None` for no cap.
+    pub spending_cap: Option<Micros>,
+    /// Unix microseconds.
+    pub created_at: i64,
+    /// Unix microseconds; `None` for good until revoked.
+    pub expires_at: Option<i64>,
+}
+
+/// A credential as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CredentialRow {
+    /// What was stored when it was made.
+    pub made: NewCredential,
+    /// Unix microseconds; `None` while it is good.
+    pub revoked_at: Option<i64>,
+}
+
+/// A login to be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewLogin {
+    /// The id.
+    pub id: LoginId,
+    /// The account it signs in to.
+    pub account: AccountId,
+    /// What kind of address.
+    pub kind: LoginKind,
+    /// The address in its canonical form; one login per kind and address.
+    pub address: Arc<str>,
+    /// Unix microseconds; `None` until a one-time code came back.
+    pub verified_at: Option<i64>,
+    /// Unix microseconds.
+    pub created_at: i64,
+}
+
+/// A login as it is stored.
+pub type LoginRow = NewLogin;
+
+/// A hold that nothing has resolved yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenHold {
+    /// The operation it was placed for.
+    pub operation: OperationId,
+    /// Whose credit.
+    pub account: AccountId,
+    /// How much.
+    pub amount: Micros,
+    /// The node that placed it.
+    pub node: i64,
+    /// The run of that node; holds of an older run are orphans.
+    pub epoch: i64,
+    /// Unix microseconds.
+    pub created_at: i64,
+    /// Unix microseconds after which anybody may release it.
+    pub expires_at: i64,
+}
+
+/// Bit set of what is particular about a usage record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageFlags(u32);
+
+impl UsageFlags {
+    /// Nothing particular.
+    pub const NONE: UsageFlags = UsageFlags(0);
+    /// The upstream reported no usage; the tokens were counted here.
+    pub const ESTIMATED: UsageFlags = UsageFlags(1);
+    /// Answered from the completion cache.
+    pub const CACHE_HIT: UsageFlags = UsageFlags(1 << 1);
+    /// Sent as an event stream.
+    pub const STREAMED: UsageFlags = UsageFlags(1 << 2);
+    /// Cut short: the downstream left, or the upstream failed, after output had begun.
+    pub const INCOMPLETE: UsageFlags = UsageFlags(1 << 3);
+
+    /// The bits, as they are stored.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// A set from its stored bits.
+    pub const fn from_bits(bits: u32) -> UsageFlags {
+        UsageFlags(bits)
+    }
+
+    /// Whether all of `other` is in this set.
+    pub const fn contains(self, other: UsageFlags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOr for UsageFlags {
+    type Output = UsageFlags;
+
+    fn bitor(self, other: UsageFlags) -> UsageFlags {
+        UsageFlags(self.0 | other.0)
+    }
+}
+
+impl std::ops::BitOrAssign for UsageFlags {
+    fn bitor_assign(&mut self, other: UsageFlags) {
+        self.0 |= other.0;
+    }
+}
+
+/// What one operation used: everything but its cost, which the ledger adds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageRecord {
+    /// The credential that was presented.
+    pub credential: Option<CredentialId>,
+    /// Where.
+    pub endpoint: Endpoint,
+    /// The model as the service names it.
+    pub model: Arc<str>,
+    /// The provider that answered; `None` for a cache hit.
+    pub upstream: Option<Arc<str>>,
+    /// Tokens read by the model.
+    pub prompt_tokens: u64,
+    /// Tokens written by the model.
+    pub completion_tokens: u64,
+    /// What is particular about it.
+    pub flags: UsageFlags,
+    /// The status that the downstream was answered with.
+    pub http_status: u16,
+    /// Microseconds from the request's head to the first byte of the answer.
+    pub ttfb_us: Option<u64>,
+    /// Microseconds from the request's head to the last byte known.
+    pub total_us: Option<u64>,
+}
+
+/// A usage record as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageRow {
+    /// The operation.
+    pub operation: OperationId,
+    /// Who paid.
+    pub account: AccountId,
+    /// What was used.
+    pub usage: UsageRecord,
+    /// What was taken for it.
+    pub cost: Micros,
+    /// What it cost beyond that, lost to the operator.
+    pub written_off: Micros,
+    /// Unix microseconds.
+    pub at: i64,
+}
+
+/// What one account spent on one model in one day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageTotal {
+    /// Unix microseconds of the day's beginning, UTC.
+    pub day_at: i64,
+    /// The model as the service names it.
+    pub model: Arc<str>,
+    /// How many operations.
+    pub requests: u64,
+    /// Tokens read.
+    pub prompt_tokens: u64,
+    /// Tokens written.
+    pub completion_tokens: u64,
+    /// What was taken.
+    pub cost: Micros,
+    /// What was lost to the operator.
+    pub written_off: Micros,
+}
+
+/// One line of an account's statement: an entry that moved its balance, with the usage it paid for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerLine {
+    /// The entry.
+    pub entry: Entry,
+    /// The usage behind a settlement or charge.
+    pub usage: Option<UsageRow>,
+}
+
+/// 32 random bytes made at first start, from which other secrets are derived. Not printable.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RootSecret(pub [u8; 32]);
+
+impl fmt::Debug for RootSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RootSecret([redacted])")
+    }
+}

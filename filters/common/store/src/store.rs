@@ -1,0 +1,172 @@
+//! What a store can do, without naming an engine.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tollgate_money::{AccountId, OperationId};
+
+use crate::books::{Entry, Seal};
+use crate::codes::LoginKind;
+use crate::error::{CommitError, Failure, FailureKind, ReadError, SubmitError};
+use crate::gauges::Gauges;
+use crate::rows::{
+    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, RootSecret, UsageRow, UsageTotal,
+};
+use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
+
+/// Committed data, to be looked at. Every method blocks until the engine has answered: call it where waiting is allowed.
+pub trait Read: Send + Sync {
+    /// Hands over every account, for a node that keeps them in memory.
+    fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
+
+    /// Hands over every credential that is neither revoked nor expired at `now` (Unix microseconds).
+    fn credentials(&self, now: i64, each: &mut dyn FnMut(CredentialRow)) -> Result<(), ReadError>;
+
+    /// Hands over every open hold.
+    fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError>;
+
+    /// One account.
+    fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError>;
+
+    /// The account that a login signs in to.
+    fn account_by_login(
+        &self,
+        kind: LoginKind,
+        address: &str,
+    ) -> Result<Option<AccountRow>, ReadError>;
+
+    /// At most `limit` accounts after `after`, in the order of their ids.
+    fn accounts_after(
+        &self,
+        after: Option<AccountId>,
+        limit: usize,
+    ) -> Result<Vec<AccountRow>, ReadError>;
+
+    /// The logins of one account.
+    fn logins(&self, account: AccountId) -> Result<Vec<LoginRow>, ReadError>;
+
+    /// The credentials of one account, revoked and expired ones too, oldest first.
+    fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError>;
+
+    /// The credential whose secret has this digest, revoked and expired ones too.
+    fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError>;
+
+    /// What one account used in `from <= at < to`, by day (UTC) and model.
+    fn usage_totals(
+        &self,
+        account: AccountId,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<UsageTotal>, ReadError>;
+
+    /// The last `limit` entries before `before` that moved the balance of one account, newest first: credits, settlements and
+    /// charges, with what was used. Holds and releases leave no trace on a balance and are not listed.
+    fn lines(
+        &self,
+        account: AccountId,
+        before: i64,
+        limit: usize,
+    ) -> Result<Vec<LedgerLine>, ReadError>;
+
+    /// All that is stored about one operation.
+    fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError>;
+
+    /// A view in which nothing changes until it is dropped, for the audit.
+    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError>;
+}
+
+/// Committed data at one instant.
+pub trait Snapshot {
+    /// Every account.
+    fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
+
+    /// Every operation that has left a row anywhere, in the order of the ids.
+    fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError>;
+
+    /// Every entry, by node, epoch and batch, and within a batch in the order of the keys.
+    fn entries_by_batch(&self, each: &mut dyn FnMut(Entry)) -> Result<(), ReadError>;
+
+    /// Every seal, by node, epoch and number.
+    fn seals(&self, each: &mut dyn FnMut(Seal)) -> Result<(), ReadError>;
+}
+
+/// All rows of one operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationRows {
+    /// The operation.
+    pub id: OperationId,
+    /// Its entries in the order of their phases: at most two.
+    pub entries: Vec<Entry>,
+    /// Its open hold.
+    pub hold: Option<OpenHold>,
+    /// Its usage record.
+    pub usage: Option<UsageRow>,
+}
+
+/// A store that this process may write to. There is one such process at a time.
+pub trait Store: Read {
+    /// Queues a unit of work and returns at once. `done` is called when the unit is durable, refused, or lost with the store; it
+    /// is not called when this method returns an error.
+    ///
+    /// Units become durable in the order they were queued in: none is without all those before it.
+    fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError>;
+
+    /// Has `observer` told of every part that is committed from now on, except entries of single operations (holds,
+    /// settlements, releases and charges), whose makers know.
+    fn observe(&self, observer: Arc<dyn Observer>);
+
+    /// This node's number.
+    fn node(&self) -> i64;
+
+    /// The number of this run of the node; holds of a smaller one are orphans.
+    fn epoch(&self) -> i64;
+
+    /// 32 random bytes made when the store was.
+    fn root_secret(&self) -> RootSecret;
+
+    /// What the writer does.
+    fn gauges(&self) -> &Gauges;
+
+    /// Why the store has stopped, once it has.
+    fn failure(&self) -> Option<Failure>;
+
+    /// Takes no more units, makes those in the queue durable, and lets go of the file. Blocks; a second call does nothing.
+    fn close(&self);
+}
+
+/// One who keeps in memory what is stored, and follows.
+pub trait Observer: Send + Sync {
+    /// A part is durable. Called on the writer's thread, in the order of the commits, before anybody who waits for the part is
+    /// told: what a waiter sees afterwards includes it. Must not block.
+    fn committed(&self, part: &Part, effect: Effect);
+}
+
+/// Queues a unit and waits until it is durable. A caller who goes away does not undo it.
+pub async fn commit(store: &dyn Store, unit: UnitOfWork) -> Result<Receipt, CommitError> {
+    let (told, wait) = oneshot::channel();
+    let done: Done = Box::new(move |result| {
+        // The waiter may have left; the unit is durable all the same.
+        let _ = told.send(result);
+    });
+    match store.submit(unit, done) {
+        Ok(()) => wait
+            .await
+            .unwrap_or_else(|_| Err(CommitError::Stopped(gone()))),
+        Err(SubmitError::Stopped(failure)) => Err(CommitError::Stopped(failure)),
+        Err(SubmitError::Overloaded { waiting }) => Err(CommitError::Overloaded { waiting }),
+    }
+}
+
+/// Waits until everything queued before is durable.
+pub async fn flush(store: &dyn Store) -> Result<(), CommitError> {
+    commit(store, UnitOfWork::of_all([], Admission::Ends))
+        .await
+        .map(|_| ())
+}
+
+fn gone() -> Failure {
+    Failure {
+        kind: FailureKind::Closed,
+        message: Arc::from("the store was closed before it answered"),
+    }
+}

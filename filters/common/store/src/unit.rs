@@ -1,0 +1,111 @@
+//! Units of work: what is committed together.
+
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+use tollgate_money::{AccountId, OperationId};
+
+use crate::books::LedgerPart;
+use crate::codes::{AccountStatus, CacheScope};
+use crate::error::CommitError;
+use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin};
+
+/// One change. Later parts (idempotency records, payments) become variants of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// Makes an account with nothing in it.
+    CreateAccount(Box<NewAccount>),
+    /// Changes what an account may do.
+    ChangeAccount(Box<AccountChange>),
+    /// Stores a credential.
+    InsertCredential(Box<NewCredential>),
+    /// Revokes a credential. Revoking it again changes nothing and is no error.
+    RevokeCredential {
+        /// Which.
+        id: CredentialId,
+        /// Unix microseconds.
+        at: i64,
+    },
+    /// Stores an address that an account is reached by.
+    InsertLogin(Box<NewLogin>),
+    /// Makes entries of the ledger.
+    Ledger(LedgerPart),
+}
+
+/// New values for some fields of an account; `None` leaves a field as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountChange {
+    /// The account.
+    pub id: AccountId,
+    /// Whether it may spend.
+    pub status: Option<AccountStatus>,
+    /// The class whose limits apply.
+    pub class: Option<Arc<str>>,
+    /// Whose cached answers it may be given.
+    pub cache_scope: Option<CacheScope>,
+    /// Unix microseconds.
+    pub at: i64,
+}
+
+/// What the queue does with a unit when the writer falls behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Begins something: refused once three quarters of the queue are in use.
+    Begins,
+    /// Ends something that was begun: always taken. There are never more of these than things begun.
+    Ends,
+}
+
+/// Parts that become durable together or not at all.
+#[derive(Clone, Debug)]
+pub struct UnitOfWork {
+    pub(crate) parts: SmallVec<[Part; 1]>,
+    pub(crate) admission: Admission,
+}
+
+impl UnitOfWork {
+    /// A unit of one part.
+    pub fn of(part: Part, admission: Admission) -> UnitOfWork {
+        UnitOfWork {
+            parts: smallvec![part],
+            admission,
+        }
+    }
+
+    /// A unit of several parts, applied in their order. An empty unit is committed with the units before it, which makes it a
+    /// barrier.
+    pub fn of_all(parts: impl IntoIterator<Item = Part>, admission: Admission) -> UnitOfWork {
+        UnitOfWork {
+            parts: parts.into_iter().collect(),
+            admission,
+        }
+    }
+
+    /// The parts, in order.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+}
+
+/// What a part did when its unit was committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It was written.
+    Applied,
+    /// The same reference had been booked before with the same kind and amount; nothing was written.
+    Repeated {
+        /// The operation it was booked under.
+        operation: OperationId,
+    },
+}
+
+/// The answer to a unit that was committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    /// The operation that had booked the unit's reference before, if one had.
+    pub repeated: Option<OperationId>,
+}
+
+/// Told once, from the writer's thread, after the unit is durable or will never be. Must not block.
+pub type Done = Box<dyn FnOnce(Result<Receipt, CommitError>) + Send>;
