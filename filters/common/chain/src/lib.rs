@@ -1,1 +1,28 @@
-//! (to be written)
+//! The life of an exchange: which filter is called when, what is sent and what is kept back.
+//!
+//! This crate knows filters only as `dyn Filter`, clients only as [`Downstream`] and model providers only as [`Upstream`], so the
+//! same code serves real sockets and the tests of a single filter.
+//!
+//! Order of work for one exchange ([`drive`]):
+//!
+//! 1. `on_request` of each filter in chain order; the body is read just before the first filter that asks for it.
+//! 2. `on_forward` in chain order, then the call upstream.
+//! 3. Each piece of the answer passes `on_event` in reverse order. A stream's events leave at once, joined with what else has
+//!    arrived; before the first of them `before_first_byte` waits for durable work.
+//! 4. `before_tail` in reverse order, then the pieces that were kept back.
+//! 5. `on_end`, exactly once for each filter that saw the request, on every way out: when the future is dropped or a filter panics
+//!    too, for that is a `Drop` of the [`run::Run`] that owns the exchange.
+
+mod answer;
+mod chain;
+mod downstream;
+mod drive;
+pub mod run;
+mod stream;
+mod upstream;
+
+pub use chain::{Chain, Route};
+pub use downstream::{BodyError, Downstream, Gone, Head};
+pub use drive::{Limits, drive};
+pub use run::Observer;
+pub use upstream::{Upstream, UpstreamCall, UpstreamError};

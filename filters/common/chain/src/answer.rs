@@ -1,0 +1,169 @@
+//! Answers that go out in one piece: errors, and whole bodies.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, StatusCode};
+use smallvec::{SmallVec, smallvec};
+use tollgate_filter::{
+    AnswerProgress, ApiError, Clock, Ending, ErrorShape, Event, EventKind, Exchange, HeldEvent,
+    Reply, ReplyBody, Tail, UpstreamFault,
+};
+
+use crate::downstream::{Downstream, Gone, Head};
+use crate::drive::answer_for;
+use crate::run::Run;
+use crate::upstream::UpstreamError;
+
+/// The head of an answer: its own fields and those every filter asked for.
+pub(crate) fn head(exchange: &mut Exchange, status: StatusCode, own: HeaderMap) -> Head {
+    exchange.record.status = status.as_u16();
+    let mut headers = std::mem::take(&mut exchange.reply_headers);
+    let mut last: Option<HeaderName> = None;
+    for (name, value) in own {
+        // `HeaderMap` names only the first of several values.
+        match name {
+            Some(name) => {
+                headers.insert(name.clone(), value);
+                last = Some(name);
+            }
+            None => {
+                if let Some(name) = &last {
+                    headers.append(name.clone(), value);
+                }
+            }
+        }
+    }
+    Head {
+        status,
+        headers,
+        close: false,
+    }
+}
+
+/// Sends a refusal or failure in the route's shape. Nothing must have been sent.
+pub(crate) async fn send_error<D: Downstream>(
+    exchange: &mut Exchange,
+    downstream: &mut D,
+    shape: ErrorShape,
+    error: &ApiError,
+) -> Result<(), Gone> {
+    exchange.record.error = Some(error.code);
+    error.write_headers(&mut exchange.reply_headers);
+    let mut head = head(exchange, error.status(), HeaderMap::new());
+    head.close = error.close;
+    let body = error.body(shape);
+    exchange.record.bytes_sent += body.len() as u64;
+    downstream.send(head, body).await
+}
+
+/// Sends the answer a filter made, through the later phases of the filters that have seen the request.
+pub(crate) async fn send_reply<D: Downstream>(
+    run: &mut Run<'_>,
+    downstream: &mut D,
+    shape: ErrorShape,
+    reply: Reply,
+    clock: &Clock,
+) -> Ending {
+    let Reply {
+        status,
+        headers,
+        body,
+    } = reply;
+    match body {
+        ReplyBody::Whole(body) => {
+            if !status.is_success() {
+                let head = head(&mut run.exchange, status, headers);
+                run.exchange.record.bytes_sent += body.len() as u64;
+                return match downstream.send(head, body).await {
+                    Ok(()) => Ending::Refused,
+                    Err(Gone) => Ending::GoneBefore,
+                };
+            }
+            send_whole(
+                run,
+                downstream,
+                shape,
+                (status, headers),
+                &body,
+                Ending::Answered,
+            )
+            .await
+        }
+        ReplyBody::Events(events) => {
+            crate::stream::replay(run, downstream, shape, events, clock).await
+        }
+    }
+}
+
+/// Passes a whole body through the answer phases and sends it.
+pub(crate) async fn send_whole<D: Downstream>(
+    run: &mut Run<'_>,
+    downstream: &mut D,
+    shape: ErrorShape,
+    (status, headers): (StatusCode, HeaderMap),
+    body: &Bytes,
+    ending: Ending,
+) -> Ending {
+    let mut event = Event::new(EventKind::Whole, body);
+    run.on_event(&mut event);
+    let data = event.into_replaced().unwrap_or_else(|| body.clone());
+    if let Some(fault) = fault_of(&run.exchange) {
+        return fail(run, downstream, shape, fault).await;
+    }
+    let held: SmallVec<[HeldEvent; 2]> = smallvec![HeldEvent {
+        kind: EventKind::Whole,
+        data
+    }];
+    let mut tail = Tail::new(held, ending, true);
+    if let Err(error) = run.before_tail(&mut tail).await {
+        return match send_error(&mut run.exchange, downstream, shape, &error).await {
+            Ok(()) => Ending::Unsettled,
+            Err(Gone) => Ending::GoneBefore,
+        };
+    }
+    let body = tail.held.pop().map(|event| event.data).unwrap_or_default();
+    run.exchange.record.bytes_sent += body.len() as u64;
+    let head = head(&mut run.exchange, status, headers);
+    match downstream.send(head, body).await {
+        Ok(()) => ending,
+        Err(Gone) => Ending::GoneDuring,
+    }
+}
+
+/// Answers for a call that gave nothing to send.
+pub(crate) async fn fail<D: Downstream>(
+    run: &mut Run<'_>,
+    downstream: &mut D,
+    shape: ErrorShape,
+    error: UpstreamError,
+) -> Ending {
+    log_fault(&run.exchange, &error);
+    match send_error(&mut run.exchange, downstream, shape, &error.answer).await {
+        Ok(()) => Ending::UpstreamFailed(error.fault),
+        Err(Gone) => Ending::GoneBefore,
+    }
+}
+
+/// What the filters found wrong with the answer, if anything.
+pub(crate) fn fault_of(exchange: &Exchange) -> Option<UpstreamError> {
+    let fault = exchange.get::<AnswerProgress>()?.fault.as_ref()?;
+    Some(UpstreamError {
+        fault: fault.fault,
+        answer: Box::new(answer_for(fault.fault, fault.message.clone())),
+        detail: fault.detail.clone(),
+    })
+}
+
+pub(crate) fn log_fault(exchange: &Exchange, error: &UpstreamError) {
+    // A refusal of the client's own request is the client's business, not the operator's.
+    if error.fault == UpstreamFault::BadRequest {
+        return;
+    }
+    tracing::warn!(
+        request_id = %exchange.request.id,
+        provider = exchange.record.provider.as_deref(),
+        model = exchange.record.model.as_deref(),
+        fault = error.fault.word(),
+        detail = %error.detail,
+        "model provider failed"
+    );
+}

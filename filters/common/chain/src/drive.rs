@@ -1,0 +1,316 @@
+//! One exchange from its head to its end.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use tollgate_filter::{
+    ApiError, Body, Clock, Ending, ErrorCode, Exchange, Forward, Outcome, Phase, UpstreamFault,
+};
+
+use crate::answer::{fail, send_error, send_reply, send_whole};
+use crate::chain::Route;
+use crate::downstream::{BodyError, Downstream, Gone};
+use crate::run::{Run, decided};
+use crate::stream;
+use crate::upstream::{Upstream, UpstreamCall, UpstreamError};
+
+/// Bounds on an answer under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The most bytes a whole answer of an upstream may have.
+    pub answer_bytes_max: usize,
+    /// The most bytes one event of a stream may have.
+    pub event_bytes_max: usize,
+    /// How long an upstream is still listened to, for its usage, after the client has left in the middle of a stream.
+    pub drain: Duration,
+    /// After this much silence in a stream a comment is sent, so that proxies on the way keep the connection.
+    pub keep_alive: Duration,
+}
+
+/// Takes an exchange through its chain and answers the client. Everything that can go wrong is an [`Ending`].
+pub async fn drive<D: Downstream, U: Upstream>(
+    route: &Route,
+    run: &mut Run<'_>,
+    downstream: &mut D,
+    upstream: &U,
+    clock: &Clock,
+    limits: &Limits,
+) -> Ending {
+    let ending = exchange(route, run, downstream, upstream, clock, limits).await;
+    run.set_ending(ending);
+    ending
+}
+
+async fn exchange<D: Downstream, U: Upstream>(
+    route: &Route,
+    run: &mut Run<'_>,
+    downstream: &mut D,
+    upstream: &U,
+    clock: &Clock,
+    limits: &Limits,
+) -> Ending {
+    let outcome = match request(route, run, downstream).await {
+        Ok(Outcome::Continue) => run.on_forward().await,
+        Ok(outcome) => outcome,
+        Err(Gone) => return Ending::GoneBefore,
+    };
+    match outcome {
+        Outcome::Continue => {}
+        Outcome::Reply(reply) => {
+            return send_reply(run, downstream, route.errors, *reply, clock).await;
+        }
+        Outcome::Refuse(error) => return refuse(run, downstream, route, &error).await,
+    }
+    let Some(forward) = run.exchange.get::<Forward>() else {
+        tracing::error!(
+            route = &*route.name,
+            "no filter of the route answered or forwarded"
+        );
+        let error = ApiError::new(ErrorCode::InternalError, "This address has nothing to say.");
+        return refuse(run, downstream, route, &error).await;
+    };
+    let wants_stream = forward.stream;
+
+    run.exchange.record.upstream_started = Some(clock.elapsed());
+    let call = tokio::select! {
+        biased;
+        call = upstream.call(&mut run.exchange) => call,
+        // Nobody waits for the answer any more: the call is dropped, and with it the work at the provider.
+        () = downstream.gone() => return Ending::GoneBefore,
+    };
+    run.exchange.record.upstream_first_byte = Some(clock.elapsed());
+    let call = match call {
+        Ok(call) => call,
+        Err(error) => return fail(run, downstream, route.errors, error).await,
+    };
+    if call.is_stream() != wants_stream {
+        let asked = if wants_stream {
+            "an event stream"
+        } else {
+            "a JSON body"
+        };
+        let error = UpstreamError {
+            fault: UpstreamFault::Invalid,
+            answer: Box::new(answer_for(UpstreamFault::Invalid, "")),
+            detail: format!("the provider did not answer with {asked}; check its address"),
+        };
+        return fail(run, downstream, route.errors, error).await;
+    }
+    if wants_stream {
+        stream::relay(route, run, downstream, call, clock, limits).await
+    } else {
+        whole(route, run, downstream, call, clock, limits).await
+    }
+}
+
+/// The request phases.
+async fn request<D: Downstream>(
+    route: &Route,
+    run: &mut Run<'_>,
+    downstream: &mut D,
+) -> Result<Outcome, Gone> {
+    let mut body_read = false;
+    while let Some(next) = run.peek() {
+        if let Body::Json { bytes_max } = next.body
+            && !body_read
+        {
+            let bytes_max = bytes_max.min(route.body_bytes_max);
+            match read_json(&mut run.exchange, downstream, bytes_max).await {
+                Ok(()) => body_read = true,
+                Err(Some(error)) => return Ok(Outcome::refuse(error)),
+                Err(None) => return Err(Gone),
+            }
+        }
+        let Some(link) = run.advance() else { break };
+        if !link.has(Phase::Request) {
+            continue;
+        }
+        let result = link.filter.on_request(&mut run.exchange).finish().await;
+        match decided(link, result) {
+            Outcome::Continue => {}
+            outcome => return Ok(outcome),
+        }
+    }
+    Ok(Outcome::Continue)
+}
+
+/// Reads a JSON body; `Err(None)` when the client left.
+async fn read_json<D: Downstream>(
+    exchange: &mut Exchange,
+    downstream: &mut D,
+    bytes_max: usize,
+) -> Result<(), Option<ApiError>> {
+    check_media_type(&exchange.request.headers).map_err(Some)?;
+    match downstream.read_body(bytes_max).await {
+        Ok(body) => {
+            exchange.request.body = body;
+            Ok(())
+        }
+        Err(error) => Err(BodyError::answer(&error)),
+    }
+}
+
+/// JSON, uncompressed. A missing `Content-Type` is taken for JSON, since some tools omit it (RFC 9110 section 8.3).
+fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    if let Some(value) = headers.get(header::CONTENT_TYPE) {
+        let essence = value
+            .as_bytes()
+            .split(|&byte| byte == b';')
+            .next()
+            .unwrap_or_default();
+        if !essence
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"application/json")
+        {
+            return Err(ApiError::new(
+                ErrorCode::UnsupportedMediaType,
+                "The body must be JSON. Send `Content-Type: application/json`.",
+            )
+            .header(header::ACCEPT, HeaderValue::from_static("application/json"))
+            .closing());
+        }
+    }
+    let identity = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if headers
+        .get(header::CONTENT_ENCODING)
+        .is_some_and(|value| !identity(value))
+    {
+        return Err(ApiError::new(
+            ErrorCode::UnsupportedMediaType,
+            "The body must not be compressed. Send it without `Content-Encoding`.",
+        )
+        .header(
+            header::ACCEPT_ENCODING,
+            HeaderValue::from_static("identity"),
+        )
+        .closing());
+    }
+    Ok(())
+}
+
+async fn refuse<D: Downstream>(
+    run: &mut Run<'_>,
+    downstream: &mut D,
+    route: &Route,
+    error: &ApiError,
+) -> Ending {
+    match send_error(&mut run.exchange, downstream, route.errors, error).await {
+        Ok(()) => Ending::Refused,
+        Err(Gone) => Ending::GoneBefore,
+    }
+}
+
+/// Collects a whole answer and sends it when it is settled.
+async fn whole<D: Downstream, C: UpstreamCall>(
+    route: &Route,
+    run: &mut Run<'_>,
+    downstream: &mut D,
+    mut call: C,
+    clock: &Clock,
+    limits: &Limits,
+) -> Ending {
+    let mut first = Bytes::new();
+    let mut more = BytesMut::new();
+    loop {
+        let piece = tokio::select! {
+            biased;
+            piece = call.read() => piece,
+            () = downstream.gone() => return Ending::GoneBefore,
+        };
+        match piece {
+            Ok(None) => break,
+            Ok(Some(piece)) if first.is_empty() => first = piece,
+            Ok(Some(piece)) => {
+                if more.is_empty() {
+                    more.extend_from_slice(&first);
+                }
+                more.extend_from_slice(&piece);
+            }
+            Err(error) => return fail(run, downstream, route.errors, error).await,
+        }
+        if first.len().max(more.len()) > limits.answer_bytes_max {
+            let error = UpstreamError {
+                fault: UpstreamFault::Invalid,
+                answer: Box::new(answer_for(UpstreamFault::Invalid, "")),
+                detail: format!(
+                    "the answer is larger than {} bytes",
+                    limits.answer_bytes_max
+                ),
+            };
+            return fail(run, downstream, route.errors, error).await;
+        }
+    }
+    call.finish().await;
+    run.exchange.record.upstream_ended = Some(clock.elapsed());
+    let body = if more.is_empty() {
+        first
+    } else {
+        more.freeze()
+    };
+    let mut headers = HeaderMap::with_capacity(1);
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    let head = (StatusCode::OK, headers);
+    send_whole(run, downstream, route.errors, head, &body, Ending::Complete).await
+}
+
+/// What a client is told of a provider's fault. `message` is used where the provider's own words help the client.
+pub(crate) fn answer_for(fault: UpstreamFault, message: impl Into<Cow<'static, str>>) -> ApiError {
+    let message = message.into();
+    let said = |fallback: &'static str| {
+        if message.is_empty() {
+            Cow::Borrowed(fallback)
+        } else {
+            message.clone()
+        }
+    };
+    match fault {
+        UpstreamFault::Unreachable => ApiError::new(
+            ErrorCode::UpstreamUnreachable,
+            "The model provider cannot be reached. Try again.",
+        ),
+        UpstreamFault::Timeout => ApiError::new(
+            ErrorCode::UpstreamTimeout,
+            "The model provider took too long. Try again, or ask for less output.",
+        ),
+        UpstreamFault::Cut => ApiError::new(
+            ErrorCode::UpstreamError,
+            "The model provider stopped answering. Try again.",
+        ),
+        UpstreamFault::Invalid => ApiError::new(
+            ErrorCode::UpstreamInvalid,
+            "The model provider's answer could not be understood. Try again.",
+        ),
+        UpstreamFault::Error => ApiError::new(
+            ErrorCode::UpstreamError,
+            said("The model provider failed. Try again."),
+        ),
+        UpstreamFault::BadRequest => ApiError::new(
+            ErrorCode::UpstreamRejected,
+            said("The model provider refused this request."),
+        ),
+        UpstreamFault::RateLimited => ApiError::new(
+            ErrorCode::RateLimitExceeded,
+            "The model provider is busy. Wait and try again.",
+        ),
+    }
+}
+
+impl UpstreamError {
+    /// An error with the standard words for the client. `message` is used where the provider's own words help (a refusal, an error).
+    pub fn new(
+        fault: UpstreamFault,
+        message: impl Into<Cow<'static, str>>,
+        detail: impl Into<String>,
+    ) -> UpstreamError {
+        UpstreamError {
+            fault,
+            answer: Box::new(answer_for(fault, message)),
+            detail: detail.into(),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! One exchange under way, and the promise that its end is told exactly once.
+
+use smallvec::SmallVec;
+use tollgate_filter::{
+    ApiError, Ending, ErrorCode, Event, Exchange, FailureMode, FilterError, Outcome, Phase, Tail,
+};
+
+use crate::chain::{Chain, Link};
+
+/// Told of every exchange when it is over.
+pub trait Observer: Send + Sync {
+    /// The exchange is over. Must not block and must not panic.
+    fn ended(&self, exchange: &Exchange, ending: Ending);
+}
+
+/// An exchange and how far it has come through its chain.
+///
+/// Dropping it ends the exchange: with the ending that was set, or as aborted when a panic or a cancelled task cut it short.
+pub struct Run<'c> {
+    /// The exchange.
+    pub exchange: Exchange,
+    chain: &'c Chain,
+    observer: &'c dyn Observer,
+    /// How many filters have seen the request; answers pass these in reverse.
+    seen: usize,
+    ending: Ending,
+}
+
+impl<'c> Run<'c> {
+    /// An exchange at its beginning.
+    pub fn new(exchange: Exchange, chain: &'c Chain, observer: &'c dyn Observer) -> Run<'c> {
+        Run {
+            exchange,
+            chain,
+            observer,
+            seen: 0,
+            ending: Ending::Aborted,
+        }
+    }
+
+    /// Sets what the end will be called.
+    pub fn set_ending(&mut self, ending: Ending) {
+        self.ending = ending;
+    }
+
+    /// The next filter that has not seen the request; marks it as having seen it.
+    pub(crate) fn advance(&mut self) -> Option<&'c Link> {
+        let link = self.chain.links.get(self.seen)?;
+        self.seen += 1;
+        Some(link)
+    }
+
+    /// The next filter that has not seen the request.
+    pub(crate) fn peek(&self) -> Option<&'c Link> {
+        self.chain.links.get(self.seen)
+    }
+
+    fn seen(&self) -> &'c [Link] {
+        &self.chain.links[..self.seen]
+    }
+
+    pub(crate) async fn on_forward(&mut self) -> Outcome {
+        for link in self.seen() {
+            if !link.has(Phase::Forward) {
+                continue;
+            }
+            let result = link.filter.on_forward(&mut self.exchange).finish().await;
+            match decided(link, result) {
+                Outcome::Continue => {}
+                reply => return reply,
+            }
+        }
+        Outcome::Continue
+    }
+
+    pub(crate) async fn before_first_byte(&mut self) -> Result<(), Box<ApiError>> {
+        for link in self.seen().iter().rev() {
+            if !link.has(Phase::FirstByte) {
+                continue;
+            }
+            let result = link
+                .filter
+                .before_first_byte(&mut self.exchange)
+                .finish()
+                .await;
+            only_refusal(link, decided(link, result))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn on_event(&mut self, event: &mut Event<'_>) {
+        for link in self.seen().iter().rev() {
+            if link.has(Phase::Event) {
+                link.filter.on_event(&mut self.exchange, event);
+            }
+        }
+    }
+
+    pub(crate) async fn before_tail(&mut self, tail: &mut Tail) -> Result<(), Box<ApiError>> {
+        for link in self.seen().iter().rev() {
+            if !link.has(Phase::Tail) {
+                continue;
+            }
+            let result = link
+                .filter
+                .before_tail(&mut self.exchange, tail)
+                .finish()
+                .await;
+            only_refusal(link, decided(link, result))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        for link in self.seen().iter().rev() {
+            if link.has(Phase::End) {
+                link.filter.on_end(&mut self.exchange, self.ending);
+            }
+        }
+        self.observer.ended(&self.exchange, self.ending);
+    }
+}
+
+/// Applies a filter's failure mode to what it decided or could not decide.
+pub(crate) fn decided(link: &Link, result: Result<Outcome, FilterError>) -> Outcome {
+    let error = match result {
+        Ok(outcome) => return outcome,
+        Err(error) => error,
+    };
+    let causes = chain_of_causes(&error);
+    let filter = link.filter.name();
+    match link.on_failure {
+        FailureMode::Deny => {
+            tracing::error!(filter, cause = %causes, "filter could not decide; request refused");
+            Outcome::Refuse(error.answer)
+        }
+        FailureMode::Allow => {
+            tracing::warn!(filter, cause = %causes, "filter could not decide; request goes on");
+            Outcome::Continue
+        }
+    }
+}
+
+fn chain_of_causes(error: &FilterError) -> String {
+    let mut parts: SmallVec<[String; 4]> = SmallVec::new();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        parts.push(cause.to_string());
+        source = cause.source();
+    }
+    if parts.is_empty() {
+        error.to_string()
+    } else {
+        parts.join(": ")
+    }
+}
+
+/// From the first byte on a filter can only agree or refuse: a reply of its own has no place in an answer that has begun.
+fn only_refusal(link: &Link, outcome: Outcome) -> Result<(), Box<ApiError>> {
+    match outcome {
+        Outcome::Continue => Ok(()),
+        Outcome::Refuse(error) => Err(error),
+        Outcome::Reply(_) => {
+            let filter = link.filter.name();
+            tracing::error!(
+                filter,
+                "filter replied after the upstream had answered; refused"
+            );
+            Err(Box::new(ApiError::new(
+                ErrorCode::InternalError,
+                "The gateway could not finish this answer. Try again.",
+            )))
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Streams of events: relayed as they come, with the tail kept back until it is settled.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use smallvec::SmallVec;
+use tokio::time::Instant;
+use tollgate_filter::{
+    AnswerProgress, ApiError, Clock, Ending, ErrorShape, Event, EventKind, Fate, HeldEvent, Tail,
+    UpstreamFault,
+};
+use tollgate_openai::event::{self, EventCutter};
+
+use crate::answer::{fail, fault_of, head, log_fault, send_error};
+use crate::chain::Route;
+use crate::downstream::{Downstream, Gone};
+use crate::drive::Limits;
+use crate::run::Run;
+use crate::upstream::{UpstreamCall, UpstreamError};
+
+/// A write is made when this much has been joined, even if more has arrived.
+const JOINED_BYTES: usize = 16 * 1024;
+
+/// How long the end of a body is waited for once its last event is there.
+const END_WAIT: Duration = Duration::from_millis(200);
+
+/// A comment line and nothing else: with a blank line after it some clients make an empty event of it.
+const KEEP_ALIVE: &[u8] = b": keep-alive\n";
+
+/// The client's side of a stream.
+struct Relay<'r, 'c, D> {
+    run: &'r mut Run<'c>,
+    downstream: &'r mut D,
+    clock: &'r Clock,
+    /// Bytes ready to be written.
+    out: BytesMut,
+    /// Events kept back.
+    held: SmallVec<[HeldEvent; 2]>,
+    /// Whether the head has been sent.
+    started: bool,
+    /// Whether the client has gone.
+    gone: bool,
+    /// Whether `[DONE]` has come.
+    done: bool,
+}
+
+/// Relays the events of a call.
+pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
+    route: &Route,
+    run: &mut Run<'_>,
+    downstream: &mut D,
+    mut call: C,
+    clock: &Clock,
+    limits: &Limits,
+) -> Ending {
+    let mut cutter = EventCutter::new(limits.event_bytes_max);
+    let mut relay = Relay::new(run, downstream, clock);
+    // One timer for the life of the stream: while the client is there it watches for silence and is looked at when it fires, rather
+    // than moved at every event; once the client has gone it bounds the drain.
+    let mut timer = std::pin::pin!(tokio::time::sleep(limits.keep_alive));
+    let mut last_write = clock.elapsed();
+    let mut ended = false;
+    let fault = loop {
+        let was_gone = relay.gone;
+        tokio::select! {
+            biased;
+            piece = call.read() => {
+                let took = relay.take_arrived(&mut cutter, piece, &mut call);
+                ended = matches!(took, Ok(true));
+                if let Err(error) = took {
+                    break Some(error);
+                }
+                if ended || relay.done {
+                    // What is left is written together with the tail.
+                    break None;
+                }
+                last_write = clock.elapsed();
+                if let Err(error) = relay.flush().await {
+                    return relay.refuse(route.errors, &error).await;
+                }
+            }
+            () = relay.downstream.gone(), if !relay.gone => {
+                if !relay.started {
+                    return Ending::GoneBefore;
+                }
+                relay.gone = true;
+            }
+            () = timer.as_mut() => {
+                if relay.gone {
+                    // Heard long enough: what was relayed is what is known.
+                    break None;
+                }
+                let silence = clock.elapsed().saturating_sub(last_write);
+                let mut next = limits.keep_alive.saturating_sub(silence);
+                if next.is_zero() {
+                    next = limits.keep_alive;
+                    last_write = clock.elapsed();
+                    relay.out.extend_from_slice(KEEP_ALIVE);
+                    if let Err(error) = relay.flush().await {
+                        return relay.refuse(route.errors, &error).await;
+                    }
+                }
+                timer.as_mut().reset(Instant::now() + next);
+            }
+        }
+        if relay.gone && !was_gone {
+            timer.as_mut().reset(Instant::now() + limits.drain);
+        }
+    };
+    relay.run.exchange.record.upstream_ended = Some(clock.elapsed());
+    let fault = fault.or_else(|| relay.unfinished());
+    let whole = fault.is_none() && relay.done;
+    let ending = relay.end(route.errors, fault).await;
+    // After the client has its tail there is time to see whether the connection to the provider can serve another call.
+    if ended || (whole && ends_soon(&mut call).await) {
+        call.finish().await;
+    }
+    ending
+}
+
+/// Whether nothing but the end of the body follows `[DONE]`, as it should.
+async fn ends_soon<C: UpstreamCall>(call: &mut C) -> bool {
+    let end = tokio::time::timeout(END_WAIT, async {
+        loop {
+            match call.read().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    });
+    end.await.unwrap_or(false)
+}
+
+/// Sends stored events as a stream.
+pub(crate) async fn replay<D: Downstream>(
+    run: &mut Run<'_>,
+    downstream: &mut D,
+    shape: ErrorShape,
+    events: Vec<Bytes>,
+    clock: &Clock,
+) -> Ending {
+    let mut relay = Relay::new(run, downstream, clock);
+    for data in &events {
+        relay.pass(EventKind::Data, data);
+    }
+    relay.pass(EventKind::Done, b"[DONE]");
+    match relay.end(shape, None).await {
+        Ending::Complete => Ending::Answered,
+        ending => ending,
+    }
+}
+
+impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
+    fn new(run: &'r mut Run<'c>, downstream: &'r mut D, clock: &'r Clock) -> Self {
+        Relay {
+            run,
+            downstream,
+            clock,
+            out: BytesMut::new(),
+            held: SmallVec::new(),
+            started: false,
+            gone: false,
+            done: false,
+        }
+    }
+
+    /// Takes a piece and what else has arrived by now. `Ok(true)` at the end of the upstream's answer.
+    fn take_arrived<C: UpstreamCall>(
+        &mut self,
+        cutter: &mut EventCutter,
+        first: Result<Option<Bytes>, UpstreamError>,
+        call: &mut C,
+    ) -> Result<bool, UpstreamError> {
+        let mut next = Some(first);
+        while let Some(piece) = next {
+            match piece? {
+                Some(piece) => self.take(cutter, &piece)?,
+                None => {
+                    self.take_rest(cutter)?;
+                    return Ok(true);
+                }
+            }
+            if self.done || self.out.len() >= JOINED_BYTES {
+                break;
+            }
+            next = call.read_ready();
+        }
+        Ok(false)
+    }
+
+    /// Cuts a piece into events and passes each on.
+    fn take(&mut self, cutter: &mut EventCutter, piece: &[u8]) -> Result<(), UpstreamError> {
+        let mut events = cutter.push(piece);
+        loop {
+            match events.next() {
+                Ok(Some(event)) => self.take_event(event)?,
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(invalid(error.to_string())),
+            }
+        }
+    }
+
+    /// Passes on what a provider that ends without a last blank line left behind.
+    fn take_rest(&mut self, cutter: &mut EventCutter) -> Result<(), UpstreamError> {
+        match cutter.finish() {
+            event::Tail::Event(event) => self.take_event(event),
+            // A torn event shows as an answer without its end.
+            event::Tail::Nothing | event::Tail::Torn => Ok(()),
+        }
+    }
+
+    fn take_event(&mut self, event: event::Event<'_>) -> Result<(), UpstreamError> {
+        if self.done {
+            // Nothing that follows `[DONE]` belongs to the answer.
+            return Ok(());
+        }
+        if event.is_done() {
+            self.done = true;
+            self.pass(EventKind::Done, event::DONE);
+            return Ok(());
+        }
+        self.pass(EventKind::Data, event.data);
+        if let Some(error) = fault_of(&self.run.exchange) {
+            return Err(error);
+        }
+        if event.named_error {
+            let detail = "the provider sent an event named `error`";
+            return Err(UpstreamError::new(UpstreamFault::Error, "", detail));
+        }
+        Ok(())
+    }
+
+    /// Shows an event to the filters and sends, holds or drops it.
+    fn pass(&mut self, kind: EventKind, data: &[u8]) {
+        let mut event = Event::new(kind, data);
+        self.run.on_event(&mut event);
+        match event.fate() {
+            Fate::Drop => {}
+            Fate::Send => {
+                self.release();
+                event::write(event.data(), &mut self.out);
+            }
+            Fate::Hold => {
+                // `[DONE]` joins what is held; a newer event takes the place of the one before.
+                if kind != EventKind::Done {
+                    self.release();
+                }
+                let copied = Bytes::copy_from_slice(data);
+                let data = event.into_replaced().unwrap_or(copied);
+                self.held.push(HeldEvent { kind, data });
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        for event in self.held.drain(..) {
+            event::write(&event.data, &mut self.out);
+        }
+    }
+
+    /// Writes what is ready, with the head in front if it has not been sent. An error means that nothing has been sent yet.
+    async fn flush(&mut self) -> Result<(), Box<ApiError>> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        if self.gone {
+            self.out.clear();
+            return Ok(());
+        }
+        self.run.exchange.record.bytes_sent += self.out.len() as u64;
+        let written = if self.started {
+            self.downstream.write(&mut self.out).await
+        } else {
+            self.run.before_first_byte().await?;
+            self.started = true;
+            self.run.exchange.record.first_byte = Some(self.clock.elapsed());
+            let head = stream_head(self.run);
+            self.downstream.start(head, &mut self.out).await
+        };
+        if written.is_err() {
+            self.gone = true;
+            self.out.clear();
+        }
+        Ok(())
+    }
+
+    /// What is missing from a stream that has ended, if anything.
+    fn unfinished(&self) -> Option<UpstreamError> {
+        let finished = || {
+            self.run
+                .exchange
+                .get::<AnswerProgress>()
+                .is_some_and(|progress| progress.finished)
+        };
+        if self.gone || self.done || finished() {
+            return None;
+        }
+        let detail = "the stream ended without a finish reason and without [DONE]";
+        Some(UpstreamError::new(UpstreamFault::Cut, "", detail))
+    }
+
+    /// Settles and sends the tail.
+    async fn end(mut self, shape: ErrorShape, fault: Option<UpstreamError>) -> Ending {
+        let untouched = !self.started && self.out.is_empty();
+        let ending = match fault {
+            // Nothing of the answer has reached the client, so it can still be told by a status.
+            Some(error) if untouched => {
+                return fail(self.run, self.downstream, shape, error).await;
+            }
+            Some(ref error) => {
+                log_fault(&self.run.exchange, error);
+                Ending::UpstreamCut(error.fault)
+            }
+            None if self.gone => Ending::GoneDuring,
+            None => Ending::Complete,
+        };
+        let mut tail = Tail::new(std::mem::take(&mut self.held), ending, !self.gone);
+        let settled = self.run.before_tail(&mut tail).await;
+        if self.gone {
+            return if settled.is_err() {
+                Ending::Unsettled
+            } else {
+                Ending::GoneDuring
+            };
+        }
+        let (ending, failure) = match (settled, fault) {
+            (Ok(()), None) => (ending, None),
+            (Ok(()), Some(error)) => (ending, Some(error.answer)),
+            (Err(error), _) => (Ending::Unsettled, Some(error)),
+        };
+        if let Some(error) = failure {
+            self.run.exchange.record.error = Some(error.code);
+            if !self.started && ending == Ending::Unsettled {
+                return self.refuse(shape, &error).await;
+            }
+            // After an error there is no `[DONE]`: a stream that failed must not look whole.
+            if ending != Ending::Unsettled {
+                for event in tail
+                    .held
+                    .iter()
+                    .filter(|event| event.kind == EventKind::Data)
+                {
+                    event::write(&event.data, &mut self.out);
+                }
+            }
+            event::write(&error.body(shape), &mut self.out);
+        } else {
+            for event in &tail.held {
+                event::write(&event.data, &mut self.out);
+            }
+        }
+        self.finish(ending).await
+    }
+
+    /// Answers with an error where a stream was about to begin.
+    async fn refuse(self, shape: ErrorShape, error: &ApiError) -> Ending {
+        match send_error(&mut self.run.exchange, self.downstream, shape, error).await {
+            Ok(()) => Ending::Unsettled,
+            Err(Gone) => Ending::GoneBefore,
+        }
+    }
+
+    async fn finish(mut self, ending: Ending) -> Ending {
+        self.run.exchange.record.bytes_sent += self.out.len() as u64;
+        if !self.started {
+            // A short answer may end before anything was sent. What makes its charge durable has made its hold durable too.
+            self.run.exchange.record.first_byte = Some(self.clock.elapsed());
+            let head = stream_head(self.run);
+            if self.downstream.start(head, &mut self.out).await.is_err() {
+                return Ending::GoneDuring;
+            }
+        }
+        match self.downstream.finish(&mut self.out).await {
+            Ok(()) => ending,
+            Err(Gone) => Ending::GoneDuring,
+        }
+    }
+}
+
+fn stream_head(run: &mut Run<'_>) -> crate::downstream::Head {
+    let mut own = HeaderMap::with_capacity(3);
+    own.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
+    own.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    own.insert(
+        HeaderName::from_static("x-accel-buffering"),
+        HeaderValue::from_static("no"),
+    );
+    head(&mut run.exchange, StatusCode::OK, own)
+}
+
+fn invalid(detail: String) -> UpstreamError {
+    UpstreamError::new(UpstreamFault::Invalid, "", detail)
+}
