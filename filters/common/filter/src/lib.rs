@@ -36,6 +36,6 @@ pub use forward::{Forward, ForwardBody};
 pub use principal::{
     CredentialId, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope, Scopes,
 };
-pub use progress::{AnswerFault, AnswerProgress};
+pub use progress::{AnswerFault, AnswerProgress, AnswerUsage, Tokens};
 pub use record::{CacheStatus, Charge, Record};
 pub use reply::{Reply, ReplyBody};

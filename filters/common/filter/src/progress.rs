@@ -10,6 +10,8 @@ pub struct AnswerProgress {
     pub finished: bool,
     /// What is wrong with the answer, if anything: the driver stops and answers with an error, or ends the stream with one.
     pub fault: Option<AnswerFault>,
+    /// Set by the driver once the client has left: what comes from now on is heard for its usage and reaches nobody.
+    pub client_gone: bool,
 }
 
 /// Something wrong in an answer that looked well from outside.
@@ -21,4 +23,23 @@ pub struct AnswerFault {
     pub message: String,
     /// What the log is told.
     pub detail: String,
+}
+
+/// What an answer has used so far. Put on the exchange in `on_request` and kept current in `on_event` by the filter that understands
+/// the answer, read in `before_tail` by the one that charges for it.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerUsage {
+    /// What the provider reported last.
+    pub reported: Option<Tokens>,
+    /// The text of the answer, all choices joined: what is counted when nothing was reported.
+    pub text: String,
+}
+
+/// Tokens of one exchange.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// Read by the model.
+    pub prompt: u64,
+    /// Written by the model, over all choices.
+    pub completion: u64,
 }
