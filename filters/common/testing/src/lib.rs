@@ -1,1 +1,23 @@
-//! (to be written)
+#![doc = include_str!("../README.md")]
+
+mod certificate;
+mod client;
+mod gate;
+mod guard;
+mod head;
+mod ports;
+mod process;
+pub mod provider;
+mod secrets;
+mod wire;
+
+pub use certificate::Certificate;
+pub use client::{Answer, Client, Event, EventStream, RawClient, StreamEnd};
+pub use gate::Gate;
+pub use guard::within;
+pub use head::{BadHead, Head};
+pub use ports::{free_port, refusing_address};
+pub use process::Process;
+pub use provider::{Call, Ended, Provider, Script, Settings};
+pub use secrets::Secrets;
+pub use tempfile::{TempDir, tempdir};

@@ -1,0 +1,91 @@
+//! Events as they stand in a stream.
+
+use bytes::BytesMut;
+
+use crate::head::find;
+
+/// One event of a stream, as it came: the lines before a blank line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The lines with their line ends, without the blank line.
+    pub raw: String,
+}
+
+/// How a stream ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// Its body came to its proper end.
+    Proper,
+    /// The connection or the HTTP/2 stream broke off, or an event did.
+    Cut(String),
+}
+
+impl Event {
+    /// What its data lines say, joined with line feeds; empty for an event that is only a comment.
+    pub fn data(&self) -> String {
+        let lines = self
+            .raw
+            .lines()
+            .filter_map(|line| line.strip_prefix("data:"));
+        let lines: Vec<&str> = lines
+            .map(|line| line.strip_prefix(' ').unwrap_or(line))
+            .collect();
+        lines.join("\n")
+    }
+
+    /// Whether it is the `[DONE]` at the end.
+    pub fn is_done(&self) -> bool {
+        self.data().starts_with("[DONE]")
+    }
+
+    /// Its data as JSON.
+    ///
+    /// # Panics
+    ///
+    /// When it is not JSON.
+    pub fn json(&self) -> serde_json::Value {
+        let data = self.data();
+        serde_json::from_str(&data)
+            .unwrap_or_else(|problem| panic!("{problem} in the event {:?}", self.raw))
+    }
+}
+
+/// Takes the next whole event off the front of `inbox`.
+pub(super) fn take(inbox: &mut BytesMut) -> Option<Event> {
+    let ends = [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"];
+    let (at, blank) = ends
+        .iter()
+        .filter_map(|end| find(inbox, end).map(|at| (at, end.len())))
+        .min()?;
+    let raw = inbox.split_to(at);
+    let _ = inbox.split_to(blank);
+    Some(Event {
+        raw: String::from_utf8_lossy(&raw).into_owned(),
+    })
+}
+
+/// What to say of a body that ended properly with `inbox` left over.
+pub(super) fn end(inbox: &BytesMut) -> StreamEnd {
+    match inbox.is_empty() {
+        true => StreamEnd::Proper,
+        false => StreamEnd::Cut(format!(
+            "half an event: {:?}",
+            String::from_utf8_lossy(inbox)
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_end_at_a_blank_line_of_any_kind() {
+        let mut inbox = BytesMut::from("data: a\n\ndata:b\r\n\r\n: ping\ndata: c\r\rrest");
+        let data: Vec<String> = std::iter::from_fn(|| take(&mut inbox))
+            .map(|event| event.data())
+            .collect();
+        assert_eq!(data, ["a", "b", "c"]);
+        assert!(matches!(end(&inbox), StreamEnd::Cut(_)));
+    }
+}

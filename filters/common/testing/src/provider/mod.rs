@@ -1,0 +1,366 @@
+//! A stand-in for a model provider: the documented OpenAI protocol over real sockets, and every way to get it wrong.
+//!
+//! [`Provider::start`] listens on a free port of 127.0.0.1 and speaks HTTP/1.1 and HTTP/2, with or without TLS.
+//!
+//! | Path (any prefix before it) | Answer |
+//! |---|---|
+//! | `POST .../chat/completions`, `POST .../completions` | a completion, plain or streamed, see [`answer`] |
+//! | `GET .../models` | the models of [`Settings::models`] |
+//! | `/_control/...` | the stand-in's own handles, see [`control`] |
+//!
+//! Which way to get it wrong is a [`Script`], for the next requests ([`Provider::script`], `POST /_control/script`) or for
+//! one request only, in its body's member `stand_in`. What came in is in [`Provider::calls`].
+
+pub mod answer;
+mod calls;
+pub mod control;
+mod http1;
+mod http2;
+mod plan;
+mod play;
+mod script;
+mod serve;
+pub mod standard;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::sync::watch;
+
+use crate::certificate::Certificate;
+use crate::gate::Gate;
+use crate::guard::within;
+use calls::Calls;
+pub use calls::{Call, Ended};
+pub use plan::{Plan, Step};
+pub use script::{Cut, Failure, Framing, Hold, Leave, LineEnd, Script, UsageReport};
+use serve::Listening;
+
+/// What a request looks like to a [`Custom`] answer.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The method, as sent.
+    pub method: String,
+    /// The request target without its query.
+    pub path: String,
+    /// Field lines by name.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+/// Answers made by the program that uses the stand-in; `None` leaves the request to the stand-in.
+pub type Custom = Arc<dyn Fn(&Request) -> Option<Plan> + Send + Sync>;
+
+/// How a stand-in is set up.
+#[derive(Clone)]
+pub struct Settings {
+    /// Where it listens. Default 127.0.0.1, any free port.
+    pub address: SocketAddr,
+    /// Speak TLS with this certificate, offering h2 and HTTP/1.1. Default: no TLS, and HTTP/2 by prior knowledge.
+    pub tls: Option<Certificate>,
+    /// The key that requests must bear, else 401. Default: none needed.
+    pub key: Option<String>,
+    /// The models it lists. It answers for every name.
+    pub models: Vec<String>,
+    /// How many calls are kept whole, the latest ones; all are counted. Default 1024.
+    pub calls_kept: usize,
+    /// Answers of the caller's own, asked first. Default: none.
+    pub custom: Option<Custom>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
+            tls: None,
+            key: None,
+            models: vec!["demo-small".to_owned(), "demo-large".to_owned()],
+            calls_kept: 1024,
+            custom: None,
+        }
+    }
+}
+
+/// A running stand-in. It stops, and drops its connections, when this is dropped.
+pub struct Provider {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    wanted: watch::Sender<Listening>,
+    actual: watch::Receiver<Listening>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the handle and all connections share.
+struct Shared {
+    settings: Settings,
+    calls: Calls,
+    scripts: Mutex<VecDeque<Script>>,
+    gates: Mutex<HashMap<String, Gate>>,
+    connections: AtomicUsize,
+    /// Connections still to be reset as soon as they are accepted.
+    to_reset: AtomicU32,
+    /// Counts the calls to hang up: a connection that waits for a request closes.
+    hang_ups: watch::Sender<u64>,
+}
+
+impl Provider {
+    /// Starts a stand-in with the default settings in the caller's tokio runtime.
+    ///
+    /// # Panics
+    ///
+    /// When no port can be had.
+    pub async fn start() -> Self {
+        Self::start_with(Settings::default())
+            .await
+            .expect("a free port on loopback")
+    }
+
+    /// Starts a stand-in in the caller's tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When [`Settings::address`] cannot be bound.
+    pub async fn start_with(settings: Settings) -> io::Result<Self> {
+        let (provider, server) = Self::make(settings).await?;
+        tokio::spawn(server);
+        Ok(provider)
+    }
+
+    /// Starts a stand-in on a thread of its own with a runtime of its own, for callers that have none.
+    ///
+    /// # Errors
+    ///
+    /// When [`Settings::address`] cannot be bound, or no thread can be had.
+    pub fn start_own_thread(settings: Settings) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (mut provider, server) = runtime.block_on(Self::make(settings))?;
+        let thread = std::thread::Builder::new()
+            .name("provider stand-in".to_owned())
+            .spawn(move || runtime.block_on(server))?;
+        provider.thread = Some(thread);
+        Ok(provider)
+    }
+
+    async fn make(
+        settings: Settings,
+    ) -> io::Result<(Self, impl Future<Output = ()> + Send + 'static)> {
+        let listener = tokio::net::TcpListener::bind(settings.address).await?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            calls: Calls::keeping(settings.calls_kept),
+            settings,
+            scripts: Mutex::default(),
+            gates: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            to_reset: AtomicU32::new(0),
+            hang_ups: watch::Sender::new(0),
+        });
+        let (wanted, wanted_by_all) = watch::channel(Listening::Yes);
+        let (actually, actual) = watch::channel(Listening::Yes);
+        let server = serve::accept(listener, address, shared.clone(), wanted_by_all, actually);
+        let provider = Self {
+            shared,
+            address,
+            wanted,
+            actual,
+            thread: None,
+        };
+        Ok((provider, server))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its address as a URL without a path: `http://127.0.0.1:PORT`, or `https://localhost:PORT` with TLS.
+    pub fn url(&self) -> String {
+        match self.shared.settings.tls {
+            Some(_) => format!("https://localhost:{}", self.address.port()),
+            None => format!("http://{}", self.address),
+        }
+    }
+
+    /// The base URL of its OpenAI-compatible interface: [`Provider::url`] and `/v1`.
+    pub fn base_url(&self) -> String {
+        format!("{}/v1", self.url())
+    }
+
+    /// Adds a script after those there are. The first one that fits a request is the request's script.
+    pub fn script(&self, script: Script) {
+        self.shared.scripts().push_back(script);
+    }
+
+    /// Forgets all scripts: requests are answered properly again.
+    pub fn clear_scripts(&self) {
+        self.shared.scripts().clear();
+    }
+
+    /// The gate that scripts call `name`.
+    pub fn gate(&self, name: &str) -> Gate {
+        self.shared.gate(name)
+    }
+
+    /// The calls so far, oldest first, as many of them as [`Settings::calls_kept`]; calls to the control address are
+    /// not among them.
+    pub fn calls(&self) -> Vec<Call> {
+        self.shared.calls.list()
+    }
+
+    /// What gateways sent that is not HTTP/1.1: must be empty at the end of every test.
+    pub fn malformed(&self) -> Vec<String> {
+        self.shared.calls.malformed()
+    }
+
+    /// How many calls there have been.
+    pub fn call_count(&self) -> u64 {
+        self.shared.calls.count()
+    }
+
+    /// The latest call.
+    ///
+    /// # Panics
+    ///
+    /// When there has been none.
+    pub fn last_call(&self) -> Call {
+        self.calls()
+            .pop()
+            .expect("no call has come to the provider")
+    }
+
+    /// Forgets the calls so far and counts from zero.
+    pub fn forget_calls(&self) {
+        self.shared.calls.forget();
+    }
+
+    /// Waits until the calls are as `condition` says, and gives them; `what` names the condition for the message.
+    ///
+    /// # Panics
+    ///
+    /// When that takes longer than a minute.
+    pub async fn calls_when(&self, what: &str, condition: impl Fn(&[Call]) -> bool) -> Vec<Call> {
+        let mut changes = self.shared.calls.changes();
+        within(what, async {
+            loop {
+                changes.borrow_and_update();
+                let calls = self.calls();
+                if condition(&calls) {
+                    return calls;
+                }
+                // The sender lives in `self.shared`.
+                let _ = changes.changed().await;
+            }
+        })
+        .await
+    }
+
+    /// Waits until every call so far has ended one way or another, and gives the calls.
+    ///
+    /// # Panics
+    ///
+    /// When that takes longer than a minute.
+    pub async fn calls_when_ended(&self) -> Vec<Call> {
+        let ended = |calls: &[Call]| calls.iter().all(|call| call.ended.is_some());
+        self.calls_when("the end of all calls to the provider", ended)
+            .await
+    }
+
+    /// Resets the next `connections` connections as soon as they are accepted.
+    pub fn reset_connections(&self, connections: u32) {
+        self.shared
+            .to_reset
+            .store(connections, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Closes the HTTP/1.1 connections that wait for a request: what a provider's idle time-out does.
+    pub fn hang_up_idle(&self) {
+        self.shared.hang_ups.send_modify(|count| *count += 1);
+    }
+
+    /// Closes the listening socket, so that new connections are refused; open ones live on.
+    pub async fn stop_listening(&self) {
+        self.listen(Listening::No).await;
+    }
+
+    /// Listens again at the same address after [`Provider::stop_listening`].
+    ///
+    /// # Panics
+    ///
+    /// When the port was taken meanwhile.
+    pub async fn listen_again(&self) {
+        self.listen(Listening::Yes).await;
+    }
+
+    async fn listen(&self, wanted: Listening) {
+        self.wanted.send_replace(wanted);
+        let mut actual = self.actual.clone();
+        let reached = within(
+            "the listener of the provider",
+            actual.wait_for(|now| *now == wanted),
+        )
+        .await;
+        assert!(
+            reached.is_ok(),
+            "the provider cannot listen at {} again",
+            self.address
+        );
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        self.wanted.send_replace(Listening::Over);
+        if let Some(thread) = self.thread.take() {
+            // A panic over there has been printed by that thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn gate(&self, name: &str) -> Gate {
+        let mut gates = self.gates.lock().expect("nobody panics while holding it");
+        gates.entry(name.to_owned()).or_default().clone()
+    }
+
+    fn scripts(&self) -> std::sync::MutexGuard<'_, VecDeque<Script>> {
+        self.scripts.lock().expect("nobody panics while holding it")
+    }
+
+    /// The script of a request: its own, or the first in the queue that fits it.
+    fn script_for(&self, request: &Seen<'_>) -> Result<Script, String> {
+        if let Some(own) = request.json.and_then(|json| json.get("stand_in")) {
+            return serde_json::from_value(own.clone())
+                .map_err(|problem| format!("stand_in: {problem}"));
+        }
+        let mut scripts = self.scripts();
+        let Some(index) = scripts.iter().position(|script| script.fits(request)) else {
+            return Ok(Script::default());
+        };
+        match &mut scripts[index].times {
+            None => Ok(scripts[index].clone()),
+            Some(left) if *left > 1 => {
+                *left -= 1;
+                Ok(scripts[index].clone())
+            }
+            Some(_) => Ok(scripts.remove(index).unwrap_or_default()),
+        }
+    }
+}
+
+/// What a script may look at to see whether a request is its own.
+struct Seen<'a> {
+    path: &'a str,
+    json: Option<&'a serde_json::Value>,
+    /// The connection carried a request before.
+    reused: bool,
+}

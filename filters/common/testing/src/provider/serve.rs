@@ -1,0 +1,168 @@
+//! Connections in, and each request to whoever answers it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use super::calls::Call;
+use super::plan::{Plan, plan};
+use super::{Request, Seen, Shared, control, http1, http2};
+use crate::wire::{Io, Wire};
+
+/// What an HTTP/2 connection starts with (RFC 9113 section 3.4), as far as it takes to tell it from HTTP/1.1.
+const PREFACE_START: &[u8] = b"PRI * HTTP/2.0\r\n";
+
+/// Whether the stand-in listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listening {
+    Yes,
+    No,
+    /// No more, and its connections are dropped.
+    Over,
+}
+
+/// A request that has come in whole.
+pub(super) struct Arrived {
+    pub(super) protocol: &'static str,
+    pub(super) target: String,
+    pub(super) raw_head: Bytes,
+    pub(super) connection: usize,
+    pub(super) reused: bool,
+    pub(super) request: Request,
+}
+
+/// Accepts connections until `wanted` says that it is over.
+pub(super) async fn accept(
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    mut wanted: watch::Receiver<Listening>,
+    actual: watch::Sender<Listening>,
+) {
+    let tls = shared.settings.tls.as_ref();
+    let tls =
+        tls.map(|certificate| TlsAcceptor::from(certificate.server_config(&["h2", "http/1.1"])));
+    let mut listener = Some(listener);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            changed = wanted.changed() => {
+                let now = *wanted.borrow_and_update();
+                if changed.is_err() || now == Listening::Over {
+                    return;
+                }
+                listener = match (now, listener.take()) {
+                    (Listening::Yes, None) => match TcpListener::bind(address).await {
+                        Ok(listener) => Some(listener),
+                        // Returning drops `actual`, which tells whoever waits for it.
+                        Err(_) => return,
+                    },
+                    (Listening::Yes, listener) => listener,
+                    _ => None,
+                };
+                actual.send_replace(now);
+            }
+            Some(socket) = accepted(listener.as_ref()) => {
+                let to_reset = shared.to_reset.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+                if to_reset.is_ok() {
+                    socket.reset_on_close();
+                } else {
+                    connections.spawn(connection(socket, tls.clone(), shared.clone()));
+                }
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn accepted(listener: Option<&TcpListener>) -> Option<TcpStream> {
+    match listener {
+        // A failed accept is the peer's doing or a lack of descriptors; either way there is no connection.
+        Some(listener) => listener.accept().await.ok().map(|(socket, _)| socket),
+        None => std::future::pending().await,
+    }
+}
+
+async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+    let number = shared.connections.fetch_add(1, Relaxed) + 1;
+    // Small pieces have to leave one by one, that is what they are for.
+    let _ = socket.set_nodelay(true);
+    let Some(tls) = tls else {
+        let mut wire = Wire::new(Box::new(socket));
+        if starts_http2(&mut wire).await {
+            return http2::serve(wire, shared, number).await;
+        }
+        return http1::serve(wire, shared, number).await;
+    };
+    let Ok(stream) = tls.accept(socket).await else {
+        return;
+    };
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let wire = Wire::new(Box::new(stream));
+    if is_http2 {
+        http2::serve(wire, shared, number).await;
+    } else {
+        http1::serve(wire, shared, number).await;
+    }
+}
+
+async fn starts_http2(wire: &mut Wire) -> bool {
+    loop {
+        let have = wire.inbox.len().min(PREFACE_START.len());
+        if wire.inbox[..have] != PREFACE_START[..have] {
+            return false;
+        }
+        if have == PREFACE_START.len() {
+            return true;
+        }
+        if !matches!(wire.fill().await, Ok(1..)) {
+            return false;
+        }
+    }
+}
+
+/// Decides what to do with a request, and notes it; a call to the control address has number 0 and is not noted.
+pub(super) async fn answer(shared: &Arc<Shared>, arrived: Arrived) -> (u64, Plan) {
+    if let Some(action) = arrived.request.path.strip_prefix(control::PREFIX) {
+        return (0, control::act(shared, action, &arrived.request).await);
+    }
+    let request = arrived.request.clone();
+    let reused = arrived.reused;
+    let number = shared.calls.begin(|number| Call {
+        number,
+        connection: arrived.connection,
+        protocol: arrived.protocol,
+        method: arrived.request.method,
+        target: arrived.target,
+        headers: arrived.request.headers,
+        raw_head: arrived.raw_head,
+        body: arrived.request.body,
+        pieces_sent: 0,
+        ended: None,
+    });
+    if let Some(plan) = shared
+        .settings
+        .custom
+        .as_ref()
+        .and_then(|custom| custom(&request))
+    {
+        return (number, plan);
+    }
+    let json = serde_json::from_slice(&request.body).ok();
+    let seen = Seen {
+        path: &request.path,
+        json: json.as_ref(),
+        reused,
+    };
+    let plan = match shared.script_for(&seen) {
+        Ok(script) => plan(shared, &request, json.as_ref(), &script, number),
+        Err(problem) => control::refusal(&problem),
+    };
+    (number, plan)
+}
