@@ -1,1 +1,34 @@
-//! (to be written)
+#![doc = include_str!("../README.md")]
+
+mod completion;
+mod json;
+mod number;
+mod patch;
+mod splice;
+mod string;
+
+pub mod answer;
+pub mod chunk;
+pub mod count;
+pub mod edit;
+pub mod envelope;
+pub mod event;
+pub mod metadata;
+pub mod progress;
+pub mod provider_error;
+pub mod request;
+pub mod usage;
+
+pub use answer::{Answer, AnswerError};
+pub use chunk::{Chunk, ChunkError, ChunkReader};
+pub use completion::{Choice, FinishReason};
+pub use edit::{BodyEdit, CapMember};
+pub use envelope::ErrorEnvelope;
+pub use event::{Event, EventCutter, EventTooLarge, Events, Tail};
+pub use json::SyntaxError;
+pub use metadata::Metadata;
+pub use patch::Patch;
+pub use progress::Progress;
+pub use provider_error::ProviderError;
+pub use request::{CompletionRequest, Endpoint, Parts, RequestError, RequestErrorCode};
+pub use usage::Usage;

@@ -1,0 +1,273 @@
+//! The events of a completion stream: what each one says, and each one as the client gets it.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+
+use crate::completion::{Choice, Completion};
+use crate::json::{Reader, Span, SyntaxError};
+use crate::patch::{Change, Patch, UsageChange};
+use crate::string;
+use crate::usage::Usage;
+
+/// Why the data of an event is no chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChunkError {
+    /// Its bytes are not UTF-8.
+    #[error("the event is not UTF-8")]
+    NotUtf8,
+    /// It is not a JSON object.
+    #[error("the event is not a JSON object: {0}")]
+    NotAnObject(#[from] SyntaxError),
+}
+
+/// Reads the events of one stream.
+///
+/// Nearly every event of a stream differs from the one before only in the few words the model said. So the
+/// reader keeps the last such event as a template: its bytes before and after the words, and both as the client
+/// gets them. An event that begins and ends the same, with one proper JSON string between, is known without being
+/// walked. Any other event is walked in full.
+#[derive(Debug)]
+pub struct ChunkReader {
+    patch: Arc<Patch>,
+    include_usage: bool,
+    facts: Completion,
+    template: Template,
+}
+
+/// An event that says one string, without that string. Empty when none has been seen.
+#[derive(Debug, Default)]
+struct Template {
+    before: Vec<u8>,
+    after: Vec<u8>,
+    before_patched: Vec<u8>,
+    after_patched: Vec<u8>,
+    /// The facts of the event it was made from, which hold for all like it.
+    facts: Option<Completion>,
+    /// Events made into a template since one was last recognised.
+    unused: u32,
+    scratch: BytesMut,
+}
+
+impl ChunkReader {
+    /// A reader for one stream whose events get `patch`.
+    ///
+    /// `include_usage` says whether the client asked for the usage. If it did, `usage` is null in every event that
+    /// has choices, and stays in the one that has none. If not, no event has the member.
+    pub fn new(patch: Arc<Patch>, include_usage: bool) -> Self {
+        Self {
+            patch,
+            include_usage,
+            facts: Completion::new(),
+            template: Template::default(),
+        }
+    }
+
+    /// Reads the data of one event, other than `[DONE]`.
+    ///
+    /// # Errors
+    ///
+    /// The data is not a JSON object. The stream makes no sense any more.
+    pub fn read<'a>(&'a mut self, data: &'a [u8]) -> Result<Chunk<'a>, ChunkError> {
+        if let Some(said) = self.template.matches(data) {
+            self.template.unused = 0;
+            return Ok(Chunk {
+                reader: self,
+                data,
+                said: Some(said),
+            });
+        }
+        if std::str::from_utf8(data).is_err() {
+            return Err(ChunkError::NotUtf8);
+        }
+        self.facts.read(data, self.patch.metadata_name())?;
+        self.learn(data);
+        Ok(Chunk {
+            reader: self,
+            data,
+            said: None,
+        })
+    }
+
+    /// Makes a template of an event that says one string and nothing else.
+    fn learn(&mut self, data: &[u8]) {
+        let facts = &self.facts;
+        let ([said], [choice]) = (facts.texts.as_slice(), facts.choices.as_slice()) else {
+            return;
+        };
+        if choice.finish.is_some() || facts.usage.is_some() || facts.error.is_some() {
+            return;
+        }
+        // A provider that puts something new into every event makes templates useless: try ever less often.
+        let template = &mut self.template;
+        template.unused = template.unused.saturating_add(1);
+        if template.unused > 4 && !template.unused.is_power_of_two() {
+            return;
+        }
+        template.scratch.clear();
+        let change = change(self.include_usage, facts, None);
+        let mark = Some(said.start + 1);
+        let marked = self
+            .patch
+            .write(data, facts, &change, mark, &mut template.scratch);
+        let Some(marked) = marked else { return };
+        let (before, after) = template.scratch.split_at(marked);
+        replace(&mut template.before_patched, before);
+        replace(&mut template.after_patched, &after[said.len() - 2..]);
+        replace(&mut template.before, &data[..said.start + 1]);
+        replace(&mut template.after, &data[said.end - 1..]);
+        template.facts = Some(facts.clone());
+    }
+}
+
+fn replace(kept: &mut Vec<u8>, bytes: &[u8]) {
+    kept.clear();
+    kept.extend_from_slice(bytes);
+}
+
+impl Template {
+    /// Where the words stand, if `data` is an event like the template.
+    fn matches(&self, data: &[u8]) -> Option<Span> {
+        self.facts.as_ref()?;
+        let fits = data.len() >= self.before.len() + self.after.len()
+            && data.starts_with(&self.before)
+            && data.ends_with(&self.after);
+        if !fits {
+            return None;
+        }
+        let said = Span {
+            start: self.before.len() - 1,
+            end: data.len() - self.after.len() + 1,
+        };
+        let mut reader = Reader::starting_at(data, said.start);
+        reader.string().ok()?;
+        let one_string = reader.at() == said.end;
+        (one_string && std::str::from_utf8(said.of(data)).is_ok()).then_some(said)
+    }
+}
+
+/// The facts of one event.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunk<'a> {
+    reader: &'a ChunkReader,
+    data: &'a [u8],
+    /// The one string of an event that is like the template.
+    said: Option<Span>,
+}
+
+impl<'a> Chunk<'a> {
+    fn facts(&self) -> &'a Completion {
+        match (&self.said, &self.reader.template.facts) {
+            (Some(_), Some(facts)) => facts,
+            _ => &self.reader.facts,
+        }
+    }
+
+    /// The choices this event tells about. Their order means nothing; with `n` above 1 they take turns.
+    pub fn choices(&self) -> &'a [Choice] {
+        &self.facts().choices
+    }
+
+    /// Whether `choices` is there but empty, as in the event that carries the usage, and in a first event with
+    /// nothing but filter results.
+    pub fn has_empty_choices(&self) -> bool {
+        self.facts().has_choices && self.facts().choices.is_empty()
+    }
+
+    /// The `usage`, if it is there and makes sense. Of several in one stream the last one holds.
+    pub fn usage(&self) -> Option<Usage> {
+        self.facts().usage
+    }
+
+    /// The value of a top-level `error` as JSON, if the event reports one; see [`crate::provider_error`].
+    pub fn error(&self) -> Option<&'a [u8]> {
+        self.facts().error.map(|span| span.of(self.data))
+    }
+
+    /// Bytes the model said in this event, before escapes are undone; 0 when it said nothing.
+    pub fn text_bytes(&self) -> usize {
+        match self.said {
+            Some(said) => said.len() - 2,
+            None => self.facts().text_bytes(),
+        }
+    }
+
+    /// Appends what the model said, of all choices: content, thoughts, refusals, calls of tools. For counting.
+    pub fn append_text(&self, out: &mut String) {
+        match self.said {
+            Some(said) => {
+                string::unescape(&self.data[said.start + 1..said.end - 1], out);
+            }
+            None => self.facts().append_text(self.data, out),
+        }
+    }
+
+    /// Appends the data of the event as the client gets it, with the metadata object (JSON) if it is given one.
+    ///
+    /// Nothing but the members the patch is for differs from what the provider sent.
+    pub fn write(&self, metadata: Option<&[u8]>, out: &mut BytesMut) {
+        let template = &self.reader.template;
+        if let (Some(said), None) = (self.said, metadata) {
+            let said = &self.data[said.start + 1..said.end - 1];
+            out.reserve(template.before_patched.len() + said.len() + template.after_patched.len());
+            out.extend_from_slice(&template.before_patched);
+            out.extend_from_slice(said);
+            out.extend_from_slice(&template.after_patched);
+            return;
+        }
+        if self.said.is_some() {
+            // Places in the text differ from the template's; this happens once in a stream at most.
+            let mut facts = Completion::new();
+            if facts
+                .read(self.data, self.reader.patch.metadata_name())
+                .is_ok()
+            {
+                self.write_with(&facts, metadata, out);
+            }
+            return;
+        }
+        self.write_with(&self.reader.facts, metadata, out);
+    }
+
+    fn write_with(&self, facts: &Completion, metadata: Option<&[u8]>, out: &mut BytesMut) {
+        let change = change(self.reader.include_usage, facts, metadata);
+        self.reader
+            .patch
+            .write(self.data, facts, &change, None, out);
+    }
+
+    /// Appends an event of the kind that carries the usage: this one with no choices, and with `usage`.
+    ///
+    /// For a provider that did not send it, although the client asked.
+    pub fn write_usage_chunk(&self, usage: Usage, metadata: Option<&[u8]>, out: &mut BytesMut) {
+        let mut facts = Completion::new();
+        // The data has been read once already.
+        if facts
+            .read(self.data, self.reader.patch.metadata_name())
+            .is_ok()
+        {
+            let change = Change {
+                usage: UsageChange::Set(usage),
+                no_choices: true,
+                metadata,
+            };
+            self.reader
+                .patch
+                .write(self.data, &facts, &change, None, out);
+        }
+    }
+}
+
+fn change<'a>(include_usage: bool, facts: &Completion, metadata: Option<&'a [u8]>) -> Change<'a> {
+    let usage = match include_usage {
+        false => UsageChange::Remove,
+        true if facts.choices.is_empty() => UsageChange::Keep,
+        true => UsageChange::Null,
+    };
+    Change {
+        usage,
+        no_choices: false,
+        metadata,
+    }
+}

@@ -1,0 +1,280 @@
+//! What a provider says, as far as the gateway has to know: one walk for whole answers and for stream events.
+//!
+//! Both are objects with `choices`; where an answer has a `message`, an event has a `delta`.
+
+use smallvec::SmallVec;
+
+use crate::json::{Kind, Reader, Span, SyntaxError};
+use crate::number::{self, Whole};
+use crate::splice::{Layout, Member};
+use crate::string::{self, Text};
+use crate::usage::Usage;
+
+/// Why a choice ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FinishReason {
+    /// The model came to an end or to a stop sequence.
+    Stop,
+    /// The cap on tokens was reached.
+    Length,
+    /// The model calls tools.
+    ToolCalls,
+    /// The model calls a function, in the older form.
+    FunctionCall,
+    /// The provider held text back.
+    ContentFilter,
+    /// The provider failed in the middle and says so here.
+    Error,
+    /// A word of the provider's own.
+    Other,
+}
+
+impl FinishReason {
+    fn read(word: Text<'_>) -> Self {
+        match word.raw {
+            b"stop" => Self::Stop,
+            b"length" => Self::Length,
+            b"tool_calls" => Self::ToolCalls,
+            b"function_call" => Self::FunctionCall,
+            b"content_filter" => Self::ContentFilter,
+            b"error" => Self::Error,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// One item of `choices`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Its `index`, 0 when it names none.
+    pub index: u32,
+    /// Why it ended, if it has.
+    pub finish: Option<FinishReason>,
+}
+
+/// Members of an answer or event that may be changed on the way to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tracked {
+    Id,
+    Model,
+    Choices,
+    Usage,
+    Metadata,
+}
+
+/// The facts of one answer or event, with places in its text.
+#[derive(Clone, Debug)]
+pub(crate) struct Completion {
+    pub(crate) layout: Layout<Tracked>,
+    pub(crate) choices: SmallVec<[Choice; 2]>,
+    /// `choices` is there and an array.
+    pub(crate) has_choices: bool,
+    /// Something in `choices` is not an object.
+    pub(crate) odd_choice: bool,
+    pub(crate) usage: Option<Usage>,
+    /// A top-level `error` that is neither null nor false nor an empty text.
+    pub(crate) error: Option<Span>,
+    /// The strings the model wrote, with their quotes, in the order of the text. Empty ones are left out.
+    pub(crate) texts: SmallVec<[Span; 4]>,
+}
+
+impl Completion {
+    pub(crate) fn new() -> Self {
+        Self {
+            layout: Layout::new(),
+            choices: SmallVec::new(),
+            has_choices: false,
+            odd_choice: false,
+            usage: None,
+            error: None,
+            texts: SmallVec::new(),
+        }
+    }
+
+    /// Reads `text`, an object, in place of whatever was read before. `metadata` is the name of our own member.
+    pub(crate) fn read(&mut self, text: &[u8], metadata: &str) -> Result<(), SyntaxError> {
+        self.layout.members.clear();
+        self.layout.count = 0;
+        self.choices.clear();
+        self.texts.clear();
+        self.has_choices = false;
+        self.odd_choice = false;
+        self.usage = None;
+        self.error = None;
+        let mut reader = Reader::new(text);
+        if reader.kind()? != Kind::Object {
+            return reader.fail("an object was expected");
+        }
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            let kind = reader.kind()?;
+            let start = reader.at();
+            let tracked = match Name::of(key.text, metadata) {
+                Some(Name::Tracked(tracked)) => Some(tracked),
+                Some(Name::Error) => {
+                    let value = reader.skip()?;
+                    if !matches!(value.of(text), b"null" | b"false" | b"\"\"") {
+                        self.error = Some(value);
+                    }
+                    None
+                }
+                None => {
+                    reader.skip()?;
+                    None
+                }
+            };
+            if let Some(tracked) = tracked {
+                match tracked {
+                    Tracked::Choices => self.choices(&mut reader, kind)?,
+                    // Of two the last one counts, as it does of two events.
+                    Tracked::Usage => {
+                        self.usage = Usage::from_reader(&mut reader)?.or(self.usage);
+                    }
+                    Tracked::Id | Tracked::Model | Tracked::Metadata => {
+                        reader.skip()?;
+                    }
+                }
+                let member = Member {
+                    ordinal: self.layout.count,
+                    key: key.at,
+                    value: Span {
+                        start,
+                        end: reader.at(),
+                    },
+                };
+                self.layout.members.push((tracked, member));
+            }
+            self.layout.count += 1;
+        }
+        self.layout.close = reader.at() - 1;
+        reader.end()
+    }
+
+    /// Appends what the model wrote.
+    pub(crate) fn append_text(&self, text: &[u8], out: &mut String) {
+        for span in &self.texts {
+            string::unescape(&text[span.start + 1..span.end - 1], out);
+        }
+    }
+
+    /// Bytes of what the model wrote as it stands in the text.
+    pub(crate) fn text_bytes(&self) -> usize {
+        self.texts.iter().map(|span| span.len() - 2).sum()
+    }
+
+    fn choices(&mut self, reader: &mut Reader<'_>, kind: Kind) -> Result<(), SyntaxError> {
+        if kind != Kind::Array {
+            reader.skip()?;
+            return Ok(());
+        }
+        self.has_choices = true;
+        let mut first = true;
+        reader.enter()?;
+        while reader.item(&mut first)? {
+            if reader.kind()? == Kind::Object {
+                self.choice(reader)?;
+            } else {
+                self.odd_choice = true;
+                reader.skip()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn choice(&mut self, reader: &mut Reader<'_>) -> Result<(), SyntaxError> {
+        let mut choice = Choice {
+            index: 0,
+            finish: None,
+        };
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            match (key.text.raw, reader.kind()?) {
+                (b"index", Kind::Number) => {
+                    if let Whole::Value(index) = number::whole(reader.number()?) {
+                        choice.index = u32::try_from(index).unwrap_or(u32::MAX);
+                    }
+                }
+                (b"finish_reason", Kind::String) => {
+                    choice.finish = Some(FinishReason::read(reader.string()?));
+                }
+                (b"delta" | b"message", Kind::Object) => self.speech(reader)?,
+                (b"text", Kind::String) => self.text(reader)?,
+                _ => {
+                    reader.skip()?;
+                }
+            }
+        }
+        self.choices.push(choice);
+        Ok(())
+    }
+
+    /// A `delta` or a `message`.
+    fn speech(&mut self, reader: &mut Reader<'_>) -> Result<(), SyntaxError> {
+        let mut reasoned = false;
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            match (key.text.raw, reader.kind()?) {
+                (b"content" | b"refusal", Kind::String) => self.text(reader)?,
+                (b"content", Kind::Array) => self.texts_named(reader, &[b"text"])?,
+                // Some providers write the same thoughts under both names. They were thought once.
+                (b"reasoning_content" | b"reasoning", Kind::String) if !reasoned => {
+                    let before = self.texts.len();
+                    self.text(reader)?;
+                    reasoned = self.texts.len() > before;
+                }
+                (b"tool_calls" | b"function_call", _) => {
+                    self.texts_named(reader, &[b"name", b"arguments"])?;
+                }
+                _ => {
+                    reader.skip()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, reader: &mut Reader<'_>) -> Result<(), SyntaxError> {
+        self.texts_named(reader, &[b""])
+    }
+
+    /// Notes the strings under one of `names` in the value that comes next; the value itself has no name.
+    fn texts_named(&mut self, reader: &mut Reader<'_>, names: &[&[u8]]) -> Result<(), SyntaxError> {
+        reader.walk(|name, span| {
+            if span.len() > 2 && names.contains(&name) {
+                self.texts.push(span);
+            }
+        })?;
+        Ok(())
+    }
+}
+
+/// What a top-level name is to the gateway.
+enum Name {
+    Tracked(Tracked),
+    Error,
+}
+
+impl Name {
+    fn of(key: Text<'_>, metadata: &str) -> Option<Self> {
+        if key.escaped {
+            // No provider writes these names with escapes, but a client would understand them.
+            let decoded = key.decode()?;
+            let raw = decoded.as_bytes();
+            let escaped = false;
+            return Self::of(Text { raw, escaped }, metadata);
+        }
+        Some(match key.raw {
+            b"id" => Self::Tracked(Tracked::Id),
+            b"model" => Self::Tracked(Tracked::Model),
+            b"choices" => Self::Tracked(Tracked::Choices),
+            b"usage" => Self::Tracked(Tracked::Usage),
+            b"error" => Self::Error,
+            name if name == metadata.as_bytes() => Self::Tracked(Tracked::Metadata),
+            _ => return None,
+        })
+    }
+}

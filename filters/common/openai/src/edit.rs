@@ -1,0 +1,211 @@
+//! The changes the gateway makes to a request body before it goes to a provider.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::json::Span;
+use crate::request::{CompletionRequest, Endpoint, Owned};
+use crate::splice::Splice;
+use crate::string;
+
+/// Which member carries the most tokens an answer may have, where a request names neither.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CapMember {
+    /// `max_tokens`: known to every provider, and refused for some newer models.
+    MaxTokens,
+    /// `max_completion_tokens`: its successor, for chats only.
+    MaxCompletionTokens,
+}
+
+/// A list of changes to one request body, made all at once by [`BodyEdit::apply`].
+///
+/// Every byte that no change touches stays what it was, white space included. A change that would write what
+/// already stands there is no change.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct BodyEdit<'a> {
+    request: &'a CompletionRequest,
+    model: Option<&'a str>,
+    remove_cache: bool,
+    ask_usage: bool,
+    cap: Option<(u64, CapMember)>,
+}
+
+/// What happens to one member.
+enum Change {
+    Remove,
+    Model,
+    Cap,
+    /// The value becomes an object with the one member.
+    UsageAlone,
+    /// The value of `include_usage` becomes true.
+    UsageValue(Span),
+    /// The member is added to an object that has others, or none.
+    UsageMember {
+        comma: bool,
+    },
+}
+
+impl<'a> BodyEdit<'a> {
+    /// No changes to the body that `request` was read from.
+    pub fn new(request: &'a CompletionRequest) -> Self {
+        Self {
+            request,
+            model: None,
+            remove_cache: false,
+            ask_usage: false,
+            cap: None,
+        }
+    }
+
+    /// Makes `model` the name by which the provider knows it.
+    pub fn model(mut self, name: &'a str) -> Self {
+        self.model = Some(name);
+        self
+    }
+
+    /// Leaves out `cache`, which is for the gateway only.
+    pub fn without_cache(mut self) -> Self {
+        self.remove_cache = true;
+        self
+    }
+
+    /// Makes `stream_options.include_usage` true, keeping its other members. Nothing happens to a request that
+    /// asks for no stream: its answer carries the usage anyway.
+    pub fn with_usage(mut self) -> Self {
+        self.ask_usage = true;
+        self
+    }
+
+    /// Lets an answer have at most `tokens` tokens: lowers whichever caps are in the body and above it, and adds
+    /// one as `member` if there is none.
+    pub fn cap_output(mut self, tokens: u64, member: CapMember) -> Self {
+        self.cap = Some((tokens, member));
+        self
+    }
+
+    /// The changed body; the very same bytes, not copied, if nothing changes.
+    ///
+    /// # Panics
+    ///
+    /// If `body` is not as long as the one the request was read from.
+    pub fn apply(&self, body: &Bytes) -> Bytes {
+        let read = self.request.body_bytes;
+        assert_eq!(
+            body.len(),
+            read,
+            "a request must be applied to the body it was read from"
+        );
+        let layout = &self.request.layout;
+        let changes = layout
+            .members
+            .iter()
+            .any(|(name, _)| self.change(*name).is_some());
+        let additions = self.additions();
+        if !changes && additions.iter().all(|add| !add) {
+            return body.clone();
+        }
+        let mut out = BytesMut::new();
+        let mut splice = Splice::new(body, &mut out);
+        for (name, member) in &layout.members {
+            match self.change(*name) {
+                None => {}
+                Some(Change::Remove) => splice.remove(member),
+                Some(Change::Model) => self.write_model(splice.instead_of(member.value)),
+                Some(Change::Cap) => self.write_cap(splice.instead_of(member.value)),
+                Some(Change::UsageAlone) => splice
+                    .instead_of(member.value)
+                    .extend_from_slice(br#"{"include_usage":true}"#),
+                Some(Change::UsageValue(value)) => {
+                    splice.instead_of(value).extend_from_slice(b"true");
+                }
+                Some(Change::UsageMember { comma }) => {
+                    let out = splice.up_to(member.value.end - 1);
+                    out.extend_from_slice(if comma { b"," } else { b"" });
+                    out.extend_from_slice(br#""include_usage":true"#);
+                }
+            }
+        }
+        let [model, usage, cap] = additions;
+        if model {
+            let out = splice.append(layout);
+            out.extend_from_slice(br#""model":"#);
+            self.write_model(out);
+        }
+        if usage {
+            splice
+                .append(layout)
+                .extend_from_slice(br#""stream_options":{"include_usage":true}"#);
+        }
+        if cap {
+            let name: &[u8] = match self.cap {
+                Some((_, CapMember::MaxCompletionTokens))
+                    if self.request.endpoint == Endpoint::Chat =>
+                {
+                    br#""max_completion_tokens":"#
+                }
+                _ => br#""max_tokens":"#,
+            };
+            let out = splice.append(layout);
+            out.extend_from_slice(name);
+            self.write_cap(out);
+        }
+        splice.finish();
+        out.freeze()
+    }
+
+    /// What happens to a member that is in the body.
+    fn change(&self, name: Owned) -> Option<Change> {
+        let request = self.request;
+        match name {
+            Owned::Cache => self.remove_cache.then_some(Change::Remove),
+            Owned::Model => {
+                let differs = self.model.is_some() && self.model != request.model.as_deref();
+                differs.then_some(Change::Model)
+            }
+            Owned::MaxTokens => self.cap_change(request.max_tokens),
+            Owned::MaxCompletionTokens => self.cap_change(request.max_completion_tokens),
+            Owned::StreamOptions => {
+                let options = request.stream_options;
+                if !self.ask_usage || !request.stream || request.include_usage {
+                    None
+                } else if let Some(value) = options.include_usage {
+                    Some(Change::UsageValue(value))
+                } else if options.object {
+                    let comma = !options.empty;
+                    Some(Change::UsageMember { comma })
+                } else {
+                    Some(Change::UsageAlone)
+                }
+            }
+        }
+    }
+
+    /// A cap in the body is lowered if it is above; one that is null is left to the other, or takes the value
+    /// when both say nothing.
+    fn cap_change(&self, current: Option<u64>) -> Option<Change> {
+        let (tokens, _) = self.cap?;
+        current
+            .is_some_and(|current| current > tokens)
+            .then_some(Change::Cap)
+    }
+
+    /// Which of model, usage and cap have to be added because no member of the body can carry them.
+    fn additions(&self) -> [bool; 3] {
+        let request = self.request;
+        let lacks = |name| request.layout.find(name).is_none();
+        [
+            self.model.is_some() && lacks(Owned::Model),
+            self.ask_usage && request.stream && lacks(Owned::StreamOptions),
+            self.cap.is_some() && request.output_max().is_none(),
+        ]
+    }
+
+    fn write_model(&self, out: &mut BytesMut) {
+        string::write(self.model.unwrap_or_default(), out);
+    }
+
+    fn write_cap(&self, out: &mut BytesMut) {
+        let tokens = self.cap.map_or(0, |(tokens, _)| tokens);
+        out.extend_from_slice(itoa::Buffer::new().format(tokens).as_bytes());
+    }
+}

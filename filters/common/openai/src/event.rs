@@ -1,0 +1,287 @@
+//! Cutting a server-sent event stream into events, however its bytes arrive.
+//!
+//! The standard is WHATWG HTML, "server-sent events", parsing an event stream. Two things differ, since the
+//! streams here carry JSON: an event without data bytes is dropped, and a tail that no blank line ends is handed
+//! out when it is complete, because some providers end that way.
+
+use bytes::BytesMut;
+
+use crate::json::Reader;
+
+/// The data of the event that ends a completion stream.
+pub const DONE: &[u8] = b"[DONE]";
+
+/// One event of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// Its data; several `data:` lines are joined by a line feed.
+    pub data: &'a [u8],
+    /// It was named `error` by an `event:` line.
+    pub named_error: bool,
+}
+
+impl Event<'_> {
+    /// Whether this is `[DONE]`. Client libraries look at the beginning only, and so does this.
+    pub fn is_done(&self) -> bool {
+        self.data.starts_with(DONE)
+    }
+}
+
+/// What was left when a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail<'a> {
+    /// Nothing: the stream ended between two events.
+    Nothing,
+    /// A last event that no blank line ended, but whose data is complete.
+    Event(Event<'a>),
+    /// A part of an event: the stream was cut.
+    Torn,
+}
+
+/// An event, or a line of one, is longer than the cutter's bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an event of the stream is larger than {bytes_max} bytes")]
+pub struct EventTooLarge {
+    /// The bound.
+    pub bytes_max: usize,
+}
+
+/// Cuts a stream into events.
+///
+/// Give it each piece as it arrives with [`push`](Self::push), take the events the piece completes, and ask for
+/// the [`finish`](Self::finish) when the stream has ended. An event that lies in one piece as `data: ...` with line
+/// feeds is handed out as a part of that piece; only what is split or written otherwise is copied.
+#[derive(Debug)]
+pub struct EventCutter {
+    bytes_max: usize,
+    /// The part of a line that has arrived, when it does not lie in the current piece as a whole.
+    line: Vec<u8>,
+    /// The data lines of the current event, each followed by a line feed.
+    data: Vec<u8>,
+    named_error: bool,
+    /// The last line ended with a carriage return: a line feed that comes next belongs to it.
+    after_return: bool,
+    /// Nothing but a part of a byte order mark has been seen.
+    at_start: bool,
+    /// The data handed out last, to be dropped when the next event is looked for.
+    spent: bool,
+    too_large: bool,
+}
+
+impl EventCutter {
+    /// A cutter that refuses an event of more than `bytes_max` bytes of data.
+    pub fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            line: Vec::new(),
+            data: Vec::new(),
+            named_error: false,
+            after_return: false,
+            at_start: true,
+            spent: false,
+            too_large: false,
+        }
+    }
+
+    /// Takes the next piece. Events must be drawn from the result until there is none, or bytes are lost.
+    pub fn push<'c, 'p>(&'c mut self, piece: &'p [u8]) -> Events<'c, 'p> {
+        Events {
+            cutter: self,
+            rest: piece,
+        }
+    }
+
+    /// What is left when the stream has ended.
+    pub fn finish(&mut self) -> Tail<'_> {
+        self.clear_spent();
+        self.at_start = false;
+        if !self.line.is_empty() {
+            let line = std::mem::take(&mut self.line);
+            // A line that is too long leaves something torn behind, which is the right answer.
+            let _ = self.field(&line);
+            self.line = line;
+        }
+        let torn = !self.line.is_empty() || !self.data.is_empty() || self.too_large;
+        let Some((_, data)) = self.data.split_last() else {
+            return if torn { Tail::Torn } else { Tail::Nothing };
+        };
+        if self.too_large || !(data == DONE || is_json(data)) {
+            return Tail::Torn;
+        }
+        Tail::Event(Event {
+            data,
+            named_error: self.named_error,
+        })
+    }
+
+    fn clear_spent(&mut self) {
+        if self.spent {
+            self.data.clear();
+            self.named_error = false;
+            self.spent = false;
+        }
+    }
+
+    /// Whether bytes of an unfinished event are waiting.
+    fn is_clean(&self) -> bool {
+        self.line.is_empty() && self.data.is_empty() && !self.named_error && !self.after_return
+    }
+
+    fn refuse(&mut self) -> EventTooLarge {
+        self.too_large = true;
+        EventTooLarge {
+            bytes_max: self.bytes_max,
+        }
+    }
+
+    /// The longest line there can be: a field name, a colon and a space before the data.
+    fn line_max(&self) -> usize {
+        self.bytes_max.saturating_add("data: ".len())
+    }
+
+    /// Takes one line that is not empty.
+    fn field(&mut self, line: &[u8]) -> Result<(), EventTooLarge> {
+        if line.len() > self.line_max() {
+            return Err(self.refuse());
+        }
+        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
+        let (name, value) = line.split_at(colon);
+        let value = value.strip_prefix(b":").unwrap_or(value);
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match name {
+            b"data" => {
+                if self.data.len() + value.len() > self.bytes_max {
+                    return Err(self.refuse());
+                }
+                self.data.extend_from_slice(value);
+                self.data.push(b'\n');
+            }
+            b"event" => self.named_error = value == b"error",
+            // Comments have no name. Ids and retry times mean nothing on a stream that cannot be resumed.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The events that one piece completes.
+#[derive(Debug)]
+pub struct Events<'c, 'p> {
+    cutter: &'c mut EventCutter,
+    rest: &'p [u8],
+}
+
+impl Events<'_, '_> {
+    /// The next event, or none when the piece is used up.
+    ///
+    /// # Errors
+    ///
+    /// An event is larger than the bound. The stream cannot be read any further.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "an event borrows from the cutter, which an iterator cannot say"
+    )]
+    pub fn next(&mut self) -> Result<Option<Event<'_>>, EventTooLarge> {
+        let cutter = &mut *self.cutter;
+        if cutter.too_large {
+            return Err(cutter.refuse());
+        }
+        cutter.clear_spent();
+        while !self.rest.is_empty() {
+            if cutter.after_return {
+                cutter.after_return = false;
+                self.rest = self.rest.strip_prefix(b"\n").unwrap_or(self.rest);
+                continue;
+            }
+            let Some(end) = memchr::memchr2(b'\n', b'\r', self.rest) else {
+                if cutter.line.len() + self.rest.len() > cutter.line_max() + BOM.len() {
+                    return Err(cutter.refuse());
+                }
+                cutter.line.extend_from_slice(self.rest);
+                self.rest = b"";
+                break;
+            };
+            if self.rest[end..].starts_with(b"\n\n")
+                && self.rest.starts_with(b"data: ")
+                && end > b"data: ".len()
+                && cutter.is_clean()
+            {
+                let data = &self.rest[b"data: ".len()..end];
+                self.rest = &self.rest[end + 2..];
+                cutter.at_start = false;
+                if data.len() > cutter.bytes_max {
+                    return Err(cutter.refuse());
+                }
+                let named_error = false;
+                return Ok(Some(Event { data, named_error }));
+            }
+            let (line, rest) = (&self.rest[..end], &self.rest[end + 1..]);
+            cutter.after_return = self.rest[end] == b'\r';
+            self.rest = rest;
+            if cutter.line(line)? {
+                cutter.spent = true;
+                let (_, data) = cutter.data.split_last().unwrap_or((&0, b""));
+                let named_error = cutter.named_error;
+                return Ok(Some(Event { data, named_error }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// U+FEFF in UTF-8.
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+impl EventCutter {
+    /// Takes the end of a line, of which the beginning may have been kept, and says whether an event is complete.
+    fn line(&mut self, end: &[u8]) -> Result<bool, EventTooLarge> {
+        if self.line.is_empty() {
+            return self.whole_line(end);
+        }
+        let mut line = std::mem::take(&mut self.line);
+        line.extend_from_slice(end);
+        let complete = self.whole_line(&line);
+        // The buffer is used again for the next line that is split.
+        line.clear();
+        self.line = line;
+        complete
+    }
+
+    fn whole_line(&mut self, line: &[u8]) -> Result<bool, EventTooLarge> {
+        let line = match line.strip_prefix(BOM) {
+            Some(rest) if self.at_start => rest,
+            _ => line,
+        };
+        self.at_start = false;
+        if !line.is_empty() {
+            self.field(line)?;
+            return Ok(false);
+        }
+        if self.data.len() > 1 {
+            return Ok(true);
+        }
+        // An event without data does not exist, and its name goes with it.
+        self.data.clear();
+        self.named_error = false;
+        Ok(false)
+    }
+}
+
+/// Appends an event the way every client reads it: one `data:` line and a blank line.
+///
+/// A line feed in the data, which JSON has between its tokens only, becomes a space.
+pub fn write(data: &[u8], out: &mut BytesMut) {
+    out.reserve(data.len() + 8);
+    out.extend_from_slice(b"data: ");
+    let start = out.len();
+    out.extend_from_slice(data);
+    for at in memchr::memchr_iter(b'\n', data) {
+        out[start + at] = b' ';
+    }
+    out.extend_from_slice(b"\n\n");
+}
+
+fn is_json(data: &[u8]) -> bool {
+    let mut reader = Reader::new(data);
+    std::str::from_utf8(data).is_ok() && reader.skip().is_ok() && reader.end().is_ok()
+}

@@ -1,0 +1,423 @@
+//! A strict JSON reader that walks a text once and reports byte ranges.
+//!
+//! The gateway changes single members of texts it otherwise passes on to the byte, so positions matter more
+//! than values. A deserialiser into structures hides them, and a tree of values costs an allocation a node.
+//! This reader allocates nothing, never recurses, and refuses what RFC 8259 refuses: its callers have checked
+//! that the text is UTF-8.
+
+use crate::string::Text;
+
+/// Deepest nesting that is read, the outermost value being level 1.
+pub(crate) const DEPTH_MAX: u32 = 64;
+
+/// A half-open byte range of the text that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl Span {
+    pub(crate) fn len(self) -> usize {
+        self.end - self.start
+    }
+
+    pub(crate) fn of(self, text: &[u8]) -> &[u8] {
+        &text[self.start..self.end]
+    }
+}
+
+/// What is wrong with a text, and where: JSON by RFC 8259, at most 64 levels deep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem} at byte {at}")]
+pub struct SyntaxError {
+    /// Offset of the first byte that does not fit.
+    pub at: usize,
+    /// What was expected there, or found.
+    pub problem: &'static str,
+}
+
+/// The six kinds of JSON values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Object,
+    Array,
+    String,
+    Number,
+    Bool,
+    Null,
+}
+
+impl Kind {
+    /// The kind with its article, for messages.
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            Self::Object => "an object",
+            Self::Array => "an array",
+            Self::String => "a string",
+            Self::Number => "a number",
+            Self::Bool => "a boolean",
+            Self::Null => "null",
+        }
+    }
+}
+
+/// One member of an object whose value has not been read yet.
+#[derive(Clone, Copy)]
+pub(crate) struct Key<'a> {
+    pub(crate) text: Text<'a>,
+    /// Where the opening quote of the key stands.
+    pub(crate) at: usize,
+}
+
+/// The walk over one text.
+pub(crate) struct Reader<'a> {
+    text: &'a [u8],
+    at: usize,
+    depth: u32,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(text: &'a [u8]) -> Self {
+        Self {
+            text,
+            at: 0,
+            depth: 0,
+        }
+    }
+
+    /// A reader that starts at `at`; used to look at one string in a text whose surroundings are known.
+    pub(crate) fn starting_at(text: &'a [u8], at: usize) -> Self {
+        Self { text, at, depth: 0 }
+    }
+
+    /// Offset of the next unread byte.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The kind of the value that comes next, decided by its first byte.
+    pub(crate) fn kind(&mut self) -> Result<Kind, SyntaxError> {
+        self.space();
+        Ok(match self.text.get(self.at) {
+            Some(b'{') => Kind::Object,
+            Some(b'[') => Kind::Array,
+            Some(b'"') => Kind::String,
+            Some(b'-' | b'0'..=b'9') => Kind::Number,
+            Some(b't' | b'f') => Kind::Bool,
+            Some(b'n') => Kind::Null,
+            Some(_) => return self.fail("a value was expected"),
+            None => return self.fail("the text ends where a value was expected"),
+        })
+    }
+
+    /// Steps into the object or array that comes next; the caller has asked for its kind.
+    pub(crate) fn enter(&mut self) -> Result<(), SyntaxError> {
+        if self.depth == DEPTH_MAX {
+            return self.fail("more than 64 levels of nesting");
+        }
+        self.depth += 1;
+        self.at += 1;
+        Ok(())
+    }
+
+    /// The next key of the object stepped into, or none after its closing brace. `first` starts as true.
+    pub(crate) fn key(&mut self, first: &mut bool) -> Result<Option<Key<'a>>, SyntaxError> {
+        self.space();
+        match self.text.get(self.at) {
+            Some(b'}') => {
+                self.at += 1;
+                self.depth -= 1;
+                return Ok(None);
+            }
+            Some(b',') if !*first => {
+                self.at += 1;
+                self.space();
+            }
+            _ if *first => {}
+            _ => return self.fail("`,` or `}` was expected"),
+        }
+        *first = false;
+        let at = self.at;
+        let text = self.key_and_colon()?;
+        Ok(Some(Key { text, at }))
+    }
+
+    /// Whether the array stepped into has a further item; false after its closing bracket.
+    pub(crate) fn item(&mut self, first: &mut bool) -> Result<bool, SyntaxError> {
+        self.space();
+        match self.text.get(self.at) {
+            Some(b']') => {}
+            Some(b',') if !*first => {
+                self.at += 1;
+                return Ok(true);
+            }
+            _ if *first => {
+                *first = false;
+                return Ok(true);
+            }
+            _ => return self.fail("`,` or `]` was expected"),
+        }
+        self.at += 1;
+        self.depth -= 1;
+        Ok(false)
+    }
+
+    /// The string that comes next.
+    pub(crate) fn string(&mut self) -> Result<Text<'a>, SyntaxError> {
+        self.space();
+        if self.text.get(self.at) != Some(&b'"') {
+            return self.fail("a string was expected");
+        }
+        let start = self.at + 1;
+        let mut escaped = false;
+        self.at = start;
+        loop {
+            self.at = special(self.text, self.at);
+            match self.text.get(self.at) {
+                Some(b'"') => break,
+                Some(b'\\') => {
+                    escaped = true;
+                    self.escape()?;
+                }
+                Some(_) => return self.fail("an unescaped control character stands in a string"),
+                None => return self.fail("the text ends inside a string"),
+            }
+        }
+        let raw = &self.text[start..self.at];
+        self.at += 1;
+        Ok(Text { raw, escaped })
+    }
+
+    /// The number that comes next, as written.
+    pub(crate) fn number(&mut self) -> Result<&'a [u8], SyntaxError> {
+        self.space();
+        let start = self.at;
+        self.take(b'-');
+        if self.take(b'0') {
+            // No digit may follow a leading zero.
+        } else if self.digits() == 0 {
+            return self.fail("a digit was expected");
+        }
+        if self.take(b'.') && self.digits() == 0 {
+            return self.fail("a digit was expected after the point");
+        }
+        if self.take(b'e') || self.take(b'E') {
+            if !self.take(b'+') {
+                self.take(b'-');
+            }
+            if self.digits() == 0 {
+                return self.fail("a digit was expected in the exponent");
+            }
+        }
+        Ok(&self.text[start..self.at])
+    }
+
+    /// The boolean that comes next.
+    pub(crate) fn bool(&mut self) -> Result<bool, SyntaxError> {
+        self.space();
+        let value = self.text.get(self.at) == Some(&b't');
+        self.word(if value { b"true" } else { b"false" })?;
+        Ok(value)
+    }
+
+    /// Passes over the `null` that comes next.
+    pub(crate) fn null(&mut self) -> Result<(), SyntaxError> {
+        self.space();
+        self.word(b"null")
+    }
+
+    /// Passes over one whole value of any kind, checks it, and says where it stands.
+    pub(crate) fn skip(&mut self) -> Result<Span, SyntaxError> {
+        self.walk(|_, _| {})
+    }
+
+    /// Passes over one whole value and shows every string in it with the name of the member it stands in: the
+    /// last name before it, or none.
+    ///
+    /// Which of the open levels are objects is kept as one bit a level, so that nesting costs no stack.
+    pub(crate) fn walk(
+        &mut self,
+        mut on_string: impl FnMut(&'a [u8], Span),
+    ) -> Result<Span, SyntaxError> {
+        self.space();
+        let start = self.at;
+        let floor = self.depth;
+        let mut objects = 0u64;
+        let mut name: &[u8] = b"";
+        loop {
+            match self.kind()? {
+                Kind::Object => {
+                    self.enter()?;
+                    objects = objects << 1 | 1;
+                    self.space();
+                    if self.text.get(self.at) != Some(&b'}') {
+                        name = self.key_and_colon()?.raw;
+                        continue;
+                    }
+                }
+                Kind::Array => {
+                    self.enter()?;
+                    objects <<= 1;
+                    self.space();
+                    if self.text.get(self.at) != Some(&b']') {
+                        continue;
+                    }
+                }
+                Kind::String => {
+                    let start = self.at;
+                    self.string()?;
+                    on_string(
+                        name,
+                        Span {
+                            start,
+                            end: self.at,
+                        },
+                    );
+                }
+                Kind::Number => {
+                    self.number()?;
+                }
+                Kind::Bool => {
+                    self.bool()?;
+                }
+                Kind::Null => self.null()?,
+            }
+            loop {
+                if self.depth == floor {
+                    return Ok(Span {
+                        start,
+                        end: self.at,
+                    });
+                }
+                self.space();
+                let in_object = objects & 1 == 1;
+                match self.text.get(self.at) {
+                    Some(b'}') if in_object => {}
+                    Some(b']') if !in_object => {}
+                    Some(b',') => {
+                        self.at += 1;
+                        if in_object {
+                            self.space();
+                            name = self.key_and_colon()?.raw;
+                        }
+                        break;
+                    }
+                    _ if in_object => return self.fail("`,` or `}` was expected"),
+                    _ => return self.fail("`,` or `]` was expected"),
+                }
+                self.at += 1;
+                self.depth -= 1;
+                objects >>= 1;
+            }
+        }
+    }
+
+    /// Checks that nothing but white space is left.
+    pub(crate) fn end(&mut self) -> Result<(), SyntaxError> {
+        self.space();
+        if self.at == self.text.len() {
+            Ok(())
+        } else {
+            self.fail("nothing was expected after the value")
+        }
+    }
+
+    fn key_and_colon(&mut self) -> Result<Text<'a>, SyntaxError> {
+        if self.text.get(self.at) != Some(&b'"') {
+            return self.fail("a member name in quotes was expected");
+        }
+        let key = self.string()?;
+        self.space();
+        if !self.take(b':') {
+            return self.fail("`:` was expected");
+        }
+        Ok(key)
+    }
+
+    fn escape(&mut self) -> Result<(), SyntaxError> {
+        match self.text.get(self.at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
+            Some(b'u') => {
+                let hex = self.text.get(self.at + 2..self.at + 6);
+                if !hex.is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) {
+                    return self.fail("four hexadecimal digits were expected after `\\u`");
+                }
+                self.at += 6;
+            }
+            _ => return self.fail("an escape that JSON does not have"),
+        }
+        Ok(())
+    }
+
+    fn word(&mut self, word: &[u8]) -> Result<(), SyntaxError> {
+        if self.text[self.at..].starts_with(word) {
+            self.at += word.len();
+            Ok(())
+        } else {
+            self.fail("a value was expected")
+        }
+    }
+
+    fn digits(&mut self) -> usize {
+        let rest = &self.text[self.at..];
+        let count = rest
+            .iter()
+            .position(|byte| !byte.is_ascii_digit())
+            .unwrap_or(rest.len());
+        self.at += count;
+        count
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let found = self.text.get(self.at) == Some(&byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.text.get(self.at) {
+            self.at += 1;
+        }
+    }
+
+    #[cold]
+    pub(crate) fn fail<T>(&self, problem: &'static str) -> Result<T, SyntaxError> {
+        Err(SyntaxError {
+            at: self.at,
+            problem,
+        })
+    }
+}
+
+/// Offset of the first quote, backslash or control character at or after `from`, or the length of the text.
+///
+/// Eight bytes at a time: a byte is special when subtracting borrows into its top bit. Borrows can mark bytes
+/// above a true match only, and the lowest mark is the one that is used.
+fn special(text: &[u8], from: usize) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const TOPS: u64 = 0x8080_8080_8080_8080;
+    let mut at = from;
+    while let Some(word) = text.get(at..at + 8) {
+        let word = u64::from_le_bytes(word.try_into().expect("the slice is eight bytes long"));
+        let quote = word ^ (ONES * u64::from(b'"'));
+        let backslash = word ^ (ONES * u64::from(b'\\'));
+        let marks = (quote.wrapping_sub(ONES) & !quote)
+            | (backslash.wrapping_sub(ONES) & !backslash)
+            | (word.wrapping_sub(ONES * 0x20) & !word);
+        if marks & TOPS != 0 {
+            return at + (marks & TOPS).trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    text[at..]
+        .iter()
+        .position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20)
+        .map_or(text.len(), |found| at + found)
+}
+
+/// Whether a text is one JSON number and nothing else.
+pub(crate) fn is_number(text: &[u8]) -> bool {
+    let mut reader = Reader::new(text);
+    reader.number().is_ok_and(|number| number == text)
+}

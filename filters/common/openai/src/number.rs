@@ -1,0 +1,75 @@
+//! JSON numbers as integers, exactly: no floating point, and `1.0` and `1e3` are whole numbers too.
+
+/// What a JSON number is when an unsigned integer is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whole {
+    /// A whole number of at least zero; one beyond 64 bits is `u64::MAX`.
+    Value(u64),
+    /// Below zero, whole or not.
+    Negative,
+    /// Not a whole number.
+    Fraction,
+}
+
+/// Reads a number that the reader has passed.
+pub(crate) fn whole(number: &[u8]) -> Whole {
+    let (negative, digits) = match number.strip_prefix(b"-") {
+        Some(rest) => (true, rest),
+        None => (false, number),
+    };
+    let (mantissa, exponent) = match digits.iter().position(|byte| matches!(byte, b'e' | b'E')) {
+        Some(at) => (&digits[..at], exponent(&digits[at + 1..])),
+        None => (digits, 0),
+    };
+    let point = mantissa.iter().position(|&byte| byte == b'.');
+    let places = point.map_or(0, |at| mantissa.len() - at - 1);
+    let significant = |byte: &&u8| byte.is_ascii_digit();
+    let Some(last) = mantissa
+        .iter()
+        .rposition(|byte| matches!(byte, b'1'..=b'9'))
+    else {
+        return Whole::Value(0);
+    };
+    if negative {
+        return Whole::Negative;
+    }
+    // The value is `digits up to the last nonzero one` times ten to the power of `shift`.
+    let dropped = mantissa[last + 1..].iter().filter(significant).count();
+    let shift = exponent + dropped as i64 - places as i64;
+    if shift < 0 {
+        return Whole::Fraction;
+    }
+    let mut value = 0u64;
+    for digit in mantissa[..=last].iter().filter(significant) {
+        value = value
+            .saturating_mul(10)
+            .saturating_add(u64::from(digit - b'0'));
+    }
+    let power = u32::try_from(shift)
+        .ok()
+        .and_then(|shift| 10u64.checked_pow(shift));
+    Whole::Value(power.map_or(u64::MAX, |power| value.saturating_mul(power)))
+}
+
+/// Whether a number is below zero; `-0.0` is not.
+pub(crate) fn negative(number: &[u8]) -> bool {
+    whole(number) == Whole::Negative
+}
+
+/// The exponent, cut off where no text that fits in memory could tell the difference.
+fn exponent(text: &[u8]) -> i64 {
+    const BOUND: i64 = 1 << 40;
+    let digits = text
+        .strip_prefix(b"-")
+        .or(text.strip_prefix(b"+"))
+        .unwrap_or(text);
+    let mut value = 0i64;
+    for digit in digits {
+        value = (value * 10 + i64::from(digit - b'0')).min(BOUND);
+    }
+    if text.first() == Some(&b'-') {
+        -value
+    } else {
+        value
+    }
+}

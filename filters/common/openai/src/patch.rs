@@ -1,0 +1,141 @@
+//! The changes the gateway makes to what a provider says before a client sees it.
+
+use bytes::BytesMut;
+
+use crate::completion::{Completion, Tracked};
+use crate::request::Endpoint;
+use crate::splice::{Member, Splice};
+use crate::string;
+use crate::usage::Usage;
+
+/// What every answer and event to one client has in common: made once, used for all of them.
+#[derive(Clone, Debug)]
+pub struct Patch {
+    /// The model's name for the client as a JSON string.
+    model: Option<Box<[u8]>>,
+    id_prefix: &'static [u8],
+    metadata_name: Box<str>,
+}
+
+impl Patch {
+    /// Gives every `id` the prefix that the endpoint's ids have (`chatcmpl-`, `cmpl-`), unless it is there, and
+    /// writes metadata objects as a member called `metadata_name`. A member of that name that a provider sends
+    /// never reaches the client.
+    pub fn new(endpoint: Endpoint, metadata_name: &str) -> Self {
+        Self {
+            model: None,
+            id_prefix: match endpoint {
+                Endpoint::Chat => b"chatcmpl-",
+                Endpoint::Text => b"cmpl-",
+            },
+            metadata_name: metadata_name.into(),
+        }
+    }
+
+    /// Makes `model` the name by which the client knows the model.
+    #[must_use]
+    pub fn model(mut self, name: &str) -> Self {
+        let mut quoted = BytesMut::new();
+        string::write(name, &mut quoted);
+        self.model = Some(quoted.as_ref().into());
+        self
+    }
+
+    pub(crate) fn metadata_name(&self) -> &str {
+        &self.metadata_name
+    }
+
+    /// Writes `text`, of which `facts` tell, with this patch and the changes for this one text.
+    ///
+    /// Gives the offset in `out` at which byte `mark` of the text came to stand, if it lies in `choices`.
+    pub(crate) fn write(
+        &self,
+        text: &[u8],
+        facts: &Completion,
+        change: &Change<'_>,
+        mark: Option<usize>,
+        out: &mut BytesMut,
+    ) -> Option<usize> {
+        let mut marked = None;
+        let (mut has_model, mut has_usage) = (false, false);
+        let mut splice = Splice::new(text, out);
+        for (name, member) in &facts.layout.members {
+            match name {
+                Tracked::Id => {
+                    let value = member.value.of(text);
+                    if value[0] == b'"' && !value[1..].starts_with(self.id_prefix) {
+                        let out = splice.up_to(member.value.start + 1);
+                        out.extend_from_slice(self.id_prefix);
+                    }
+                }
+                Tracked::Model => {
+                    has_model = true;
+                    if let Some(model) = &self.model {
+                        splice.instead_of(member.value).extend_from_slice(model);
+                    }
+                }
+                Tracked::Choices if change.no_choices => {
+                    splice.instead_of(member.value).extend_from_slice(b"[]");
+                }
+                Tracked::Choices => {
+                    if let Some(mark) = mark {
+                        marked = Some(splice.up_to(mark).len());
+                    }
+                }
+                Tracked::Usage => {
+                    has_usage = true;
+                    change.usage.apply(&mut splice, member);
+                }
+                Tracked::Metadata => splice.remove(member),
+            }
+        }
+        if let (false, Some(model)) = (has_model, &self.model) {
+            let out = splice.append(&facts.layout);
+            out.extend_from_slice(br#""model":"#);
+            out.extend_from_slice(model);
+        }
+        if let (false, UsageChange::Set(usage)) = (has_usage, change.usage) {
+            let out = splice.append(&facts.layout);
+            out.extend_from_slice(br#""usage":"#);
+            usage.write(out);
+        }
+        if let Some(metadata) = change.metadata {
+            let out = splice.append(&facts.layout);
+            string::write(&self.metadata_name, out);
+            out.extend_from_slice(b":");
+            out.extend_from_slice(metadata);
+        }
+        splice.finish();
+        marked
+    }
+}
+
+/// What happens to a `usage` member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum UsageChange {
+    Keep,
+    Remove,
+    Null,
+    Set(Usage),
+}
+
+impl UsageChange {
+    fn apply(self, splice: &mut Splice<'_, '_>, member: &Member) {
+        match self {
+            Self::Keep => {}
+            Self::Remove => splice.remove(member),
+            Self::Null => splice.instead_of(member.value).extend_from_slice(b"null"),
+            Self::Set(usage) => usage.write(splice.instead_of(member.value)),
+        }
+    }
+}
+
+/// The changes to one text beside the patch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change<'a> {
+    pub(crate) usage: UsageChange,
+    /// `choices` becomes an empty array.
+    pub(crate) no_choices: bool,
+    /// The metadata object, as JSON.
+    pub(crate) metadata: Option<&'a [u8]>,
+}

@@ -1,0 +1,147 @@
+//! What a provider says when it refuses or fails, made fit to be shown.
+
+use std::borrow::Cow;
+
+use crate::json::{Kind, Reader, SyntaxError};
+
+/// Most characters of a message that are kept.
+const MESSAGE_CHARS_MAX: usize = 400;
+
+/// A provider's error as far as it can be understood.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProviderError {
+    /// The message on one line, without control characters, at most 400 characters; none when there is none that
+    /// means anything to a reader.
+    pub message: Option<String>,
+    /// The provider's `type`, cleaned the same way.
+    pub kind: Option<String>,
+    /// The provider's `code`, as text even if it is a number.
+    pub code: Option<String>,
+    /// The provider's `param`.
+    pub param: Option<String>,
+}
+
+impl ProviderError {
+    /// Reads the body of an answer, or the data of an error event, of whatever form.
+    ///
+    /// Understood are the envelope `{"error":{"message",...}}`, `{"error":"..."}`, `{"message":"..."}`,
+    /// `{"detail":"..."}` or a list of such details, an array around any of them, a JSON string, and plain text.
+    /// A page of HTML gives its title. Anything else gives no message.
+    pub fn read(body: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(body);
+        let text = text.trim_start_matches('\u{feff}').trim();
+        let mut error = Self::default();
+        match error.json(text.as_bytes()) {
+            Ok(()) => {}
+            Err(_) if text.starts_with(['{', '[']) => error = Self::default(),
+            Err(_) if text.starts_with('<') => {
+                error = Self::default();
+                error.message = title(text).and_then(|title| clean(&title));
+            }
+            Err(_) => {
+                error = Self::default();
+                error.message = clean(text);
+            }
+        }
+        error
+    }
+
+    fn json(&mut self, text: &[u8]) -> Result<(), SyntaxError> {
+        let mut reader = Reader::new(text);
+        self.value(&mut reader, 0)?;
+        reader.end()
+    }
+
+    /// Reads a value in which an error may be described. Levels below the fourth hold none.
+    fn value(&mut self, reader: &mut Reader<'_>, level: u32) -> Result<(), SyntaxError> {
+        match reader.kind()? {
+            Kind::String => {
+                let said = clean(&reader.string()?.decode_lossy());
+                self.message = self.message.take().or(said);
+            }
+            Kind::Object if level < 4 => self.object(reader, level)?,
+            Kind::Array if level < 4 => {
+                let mut first = true;
+                reader.enter()?;
+                while reader.item(&mut first)? {
+                    self.value(reader, level + 1)?;
+                }
+            }
+            _ => {
+                reader.skip()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, reader: &mut Reader<'_>, level: u32) -> Result<(), SyntaxError> {
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            let kind = reader.kind()?;
+            let slot = match key.text.raw {
+                b"error" | b"message" | b"detail" | b"msg" => {
+                    self.value(reader, level + 1)?;
+                    continue;
+                }
+                b"type" => &mut self.kind,
+                b"code" => &mut self.code,
+                b"param" => &mut self.param,
+                _ => {
+                    reader.skip()?;
+                    continue;
+                }
+            };
+            match kind {
+                Kind::String => *slot = clean(&reader.string()?.decode_lossy()),
+                Kind::Number => *slot = clean(&String::from_utf8_lossy(reader.number()?)),
+                _ => {
+                    reader.skip()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One line of at most 400 characters: white space and control characters in a row become one space.
+fn clean(text: &str) -> Option<String> {
+    let mut line = String::with_capacity(text.len().min(MESSAGE_CHARS_MAX));
+    let mut chars = 0;
+    let mut gap = false;
+    for character in text.chars() {
+        if is_unprintable(character) {
+            gap = chars > 0;
+            continue;
+        }
+        if chars + usize::from(gap) >= MESSAGE_CHARS_MAX - 1 {
+            line.push('…');
+            break;
+        }
+        if gap {
+            line.push(' ');
+            chars += 1;
+            gap = false;
+        }
+        line.push(character);
+        chars += 1;
+    }
+    (!line.is_empty()).then_some(line)
+}
+
+/// White space, controls, and characters that change how the text around them is shown.
+fn is_unprintable(character: char) -> bool {
+    character.is_whitespace()
+        || character.is_control()
+        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// The title of an HTML page.
+fn title(page: &str) -> Option<Cow<'_, str>> {
+    let lower = page.to_ascii_lowercase();
+    let start = lower.find("<title")?;
+    let open = start + lower[start..].find('>')? + 1;
+    let close = open + lower[open..].find('<')?;
+    Some(Cow::Borrowed(&page[open..close]))
+}

@@ -1,0 +1,236 @@
+//! What a completion request says, as far as the gateway has to know, and what is wrong with it.
+
+mod error;
+mod members;
+mod message;
+
+use smallvec::SmallVec;
+
+use crate::json::{Kind, Reader, Span};
+use crate::splice::{Layout, Member};
+use crate::string::Text;
+
+pub use error::{RequestError, RequestErrorCode};
+
+use error::{Path, brief};
+
+/// Most top-level members that are read. Real requests have about twenty; the bound keeps the look for a
+/// member that stands twice small.
+const MEMBERS_MAX: usize = 1024;
+
+/// Which of the two completion operations a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// `POST /v1/chat/completions`: `messages`.
+    Chat,
+    /// `POST /v1/completions`, the older operation: `prompt`.
+    Text,
+}
+
+/// Parts of messages that are not text, counted by their `type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// `image_url`, `input_image`, `image`.
+    pub images: u32,
+    /// `input_audio`, `audio`, `audio_url`.
+    pub audios: u32,
+    /// `file`, `input_file`.
+    pub files: u32,
+    /// Any other type than these and text, or none. What such a part holds is in `text_bytes` as well.
+    pub others: u32,
+    /// Bytes of the pictures, sounds and files themselves (or of their addresses) as they stand in the body.
+    pub media_bytes: u64,
+}
+
+/// The facts of one request body, small and owned; the body itself is not kept.
+///
+/// A value of this type says that the body is strict JSON with no top-level member twice, and that every member
+/// the service describes has its type and range. Members it does not describe were passed over.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CompletionRequest {
+    /// The operation the body was read for.
+    pub endpoint: Endpoint,
+    /// `model`; none when absent or null, which asks for the default model.
+    pub model: Option<String>,
+    /// `stream`, default false.
+    pub stream: bool,
+    /// `cache`, default true.
+    pub cache: bool,
+    /// `stream_options.include_usage` of a stream: the client wants the extra event with the usage.
+    pub include_usage: bool,
+    /// `max_tokens`, at least 1.
+    pub max_tokens: Option<u64>,
+    /// `max_completion_tokens`, at least 1.
+    pub max_completion_tokens: Option<u64>,
+    /// `n`, the answers wanted for one prompt, default 1.
+    pub n: u64,
+    /// `best_of`, the answers made for one prompt, default 1.
+    pub best_of: u64,
+    /// Prompts in the body: 1 for a chat, else the items of `prompt`, at least 1.
+    pub prompts: u64,
+    /// Items of `messages`; 0 for a text request.
+    pub messages: u64,
+    /// Bytes that may become prompt tokens, as they stand in the body: never fewer than the text has in UTF-8.
+    /// Pictures, sounds and files are not in it.
+    pub text_bytes: u64,
+    /// Parts of messages that are not text.
+    pub parts: Parts,
+    /// `tools` has at least one item.
+    pub tools: bool,
+    /// `plugins` has at least one item.
+    pub plugins: bool,
+    pub(crate) layout: Layout<Owned>,
+    pub(crate) stream_options: StreamOptions,
+    pub(crate) body_bytes: usize,
+}
+
+/// Top-level members the gateway may change before the body goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owned {
+    Model,
+    Cache,
+    StreamOptions,
+    MaxTokens,
+    MaxCompletionTokens,
+}
+
+/// What stands in `stream_options`, if it is an object.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StreamOptions {
+    pub(crate) object: bool,
+    pub(crate) empty: bool,
+    pub(crate) include_usage: Option<Span>,
+}
+
+impl CompletionRequest {
+    /// Reads and checks the body of a completion request.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong with it, in words that help to correct it: always a 400.
+    pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Self, RequestError> {
+        if body.starts_with(b"\xef\xbb\xbf") {
+            return Err(RequestError::invalid_json(
+                "the body starts with a byte order mark; send it without".into(),
+            ));
+        }
+        if let Err(error) = std::str::from_utf8(body) {
+            return Err(RequestError::invalid_json(format!(
+                "the body is not UTF-8 from byte {} on; encode it as UTF-8",
+                error.valid_up_to()
+            )));
+        }
+        let mut reader = Reader::new(body);
+        let kind = reader.kind()?;
+        if kind != Kind::Object {
+            return Err(RequestError::invalid_json(format!(
+                "the body is {}; send a JSON object",
+                kind.noun()
+            )));
+        }
+        let mut request = Self::empty(endpoint, body.len());
+        request.members(&mut reader)?;
+        reader.end()?;
+        request.check_whole()?;
+        Ok(request)
+    }
+
+    /// Most tokens one answer may have: the larger of `max_tokens` and `max_completion_tokens`, if either is there.
+    pub fn output_max(&self) -> Option<u64> {
+        self.max_tokens.max(self.max_completion_tokens)
+    }
+
+    /// Answers the provider may have to make: the larger of `n` and `best_of`, for every prompt.
+    pub fn answers_max(&self) -> u64 {
+        self.n.max(self.best_of).saturating_mul(self.prompts)
+    }
+
+    fn empty(endpoint: Endpoint, body_bytes: usize) -> Self {
+        Self {
+            endpoint,
+            model: None,
+            stream: false,
+            cache: true,
+            include_usage: false,
+            max_tokens: None,
+            max_completion_tokens: None,
+            n: 1,
+            best_of: 1,
+            prompts: 0,
+            messages: 0,
+            text_bytes: 0,
+            parts: Parts::default(),
+            tools: false,
+            plugins: false,
+            layout: Layout::new(),
+            stream_options: StreamOptions::default(),
+            body_bytes,
+        }
+    }
+
+    fn members(&mut self, reader: &mut Reader<'_>) -> Result<(), RequestError> {
+        let mut names: SmallVec<[Text<'_>; 24]> = SmallVec::new();
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            if names.len() == MEMBERS_MAX {
+                return Err(RequestError::invalid_json(format!(
+                    "the body has more than {MEMBERS_MAX} members; send fewer"
+                )));
+            }
+            names.push(key.text);
+            let name = key.text.decode().ok_or_else(|| {
+                RequestError::invalid_json(
+                    "a member name holds half a surrogate pair; write it as UTF-8".into(),
+                )
+            })?;
+            let kind = reader.kind()?;
+            let start = reader.at();
+            let owned = members::read(self, reader, &name, kind)?;
+            if let Some(owned) = owned {
+                let value = Span {
+                    start,
+                    end: reader.at(),
+                };
+                let member = Member {
+                    ordinal: self.layout.count,
+                    key: key.at,
+                    value,
+                };
+                self.layout.members.push((owned, member));
+            }
+            self.layout.count += 1;
+        }
+        self.layout.close = reader.at() - 1;
+        refuse_twins(&names)
+    }
+
+    /// What can be said only when every member has been seen.
+    fn check_whole(&mut self) -> Result<(), RequestError> {
+        let (required, found) = match self.endpoint {
+            Endpoint::Chat => ("messages", self.messages > 0),
+            Endpoint::Text => ("prompt", self.prompts > 0),
+        };
+        if !found {
+            return Err(RequestError::missing(Path::Top(required)));
+        }
+        // A chat is one prompt, however many messages it has.
+        self.prompts = self.prompts.max(1);
+        self.include_usage &= self.stream;
+        Ok(())
+    }
+}
+
+/// Refuses an object in which one name stands twice: we would charge for one value and the provider use the other.
+fn refuse_twins(names: &[Text<'_>]) -> Result<(), RequestError> {
+    let mut decoded: SmallVec<[_; 24]> = names.iter().map(|name| name.decode_lossy()).collect();
+    decoded.sort_unstable();
+    match decoded.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(RequestError::invalid_json(format!(
+            "`{}` stands twice in the body; send it once",
+            brief(&pair[0])
+        ))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,130 @@
+//! Mistakes in a request body, in words that help to correct them.
+
+use std::fmt;
+
+use crate::json::{Kind, SyntaxError};
+
+/// The kinds of mistakes in a request body; [`RequestErrorCode::as_str`] is the `code` of the error envelope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestErrorCode {
+    /// The body cannot be read at all, or not in one way only.
+    InvalidJson,
+    /// A required member is not there.
+    MissingField,
+    /// A member has a type that the service does not take.
+    InvalidType,
+    /// A member has the right type and a value that the service does not take.
+    OutOfRange,
+}
+
+impl RequestErrorCode {
+    /// The code as it stands in the error envelope.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidJson => "invalid_json",
+            Self::MissingField => "missing_field",
+            Self::InvalidType => "invalid_type",
+            Self::OutOfRange => "out_of_range",
+        }
+    }
+}
+
+/// Why a request body was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RequestError {
+    /// The kind of mistake.
+    pub code: RequestErrorCode,
+    /// Path of the member at fault, like `messages[2].role`; none when it is the body as a whole.
+    pub param: Option<String>,
+    /// What is wrong and what to send instead. Safe to show to the client.
+    pub message: String,
+}
+
+impl RequestError {
+    pub(super) fn invalid_json(message: String) -> Self {
+        Self {
+            code: RequestErrorCode::InvalidJson,
+            param: None,
+            message,
+        }
+    }
+
+    pub(super) fn missing(path: Path<'_>) -> Self {
+        Self::at(
+            RequestErrorCode::MissingField,
+            path,
+            "is missing; it is required",
+        )
+    }
+
+    /// `found` and `wanted` with their articles.
+    pub(super) fn invalid_type(path: Path<'_>, wanted: &str, found: &str) -> Self {
+        let problem = format!("is {found}; send {wanted}");
+        Self::at(RequestErrorCode::InvalidType, path, &problem)
+    }
+
+    pub(super) fn out_of_range(path: Path<'_>, problem: &str) -> Self {
+        Self::at(RequestErrorCode::OutOfRange, path, problem)
+    }
+
+    pub(super) fn at(code: RequestErrorCode, path: Path<'_>, problem: &str) -> Self {
+        Self {
+            code,
+            param: Some(path.to_string()),
+            message: format!("{path} {problem}"),
+        }
+    }
+}
+
+impl From<SyntaxError> for RequestError {
+    fn from(error: SyntaxError) -> Self {
+        Self::invalid_json(format!("the body is not valid JSON: {error}"))
+    }
+}
+
+/// The beginning of a text that a client sent, short enough to be quoted in a message.
+pub(super) fn brief(text: &str) -> &str {
+    match text.char_indices().nth(40) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
+}
+
+/// Where a member stands. Written out only when an error needs it: paths of good requests cost nothing.
+#[derive(Clone, Copy)]
+pub(super) enum Path<'a> {
+    /// A member of the body.
+    Top(&'a str),
+    /// A member of the body's member `stream_options`.
+    StreamOptions(&'a str),
+    /// An item of `messages`.
+    Message(u64),
+    /// A member of an item of `messages`.
+    InMessage(u64, &'a str),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Top(name) => f.write_str(name),
+            Self::StreamOptions(name) => write!(f, "stream_options.{name}"),
+            Self::Message(index) => write!(f, "messages[{index}]"),
+            Self::InMessage(index, name) => write!(f, "messages[{index}].{name}"),
+        }
+    }
+}
+
+/// Checks the kind of a value, or says what was wanted in its place.
+pub(super) fn expect(
+    path: Path<'_>,
+    wanted: &str,
+    found: Kind,
+    kind: Kind,
+) -> Result<(), RequestError> {
+    if found == kind {
+        Ok(())
+    } else {
+        Err(RequestError::invalid_type(path, wanted, found.noun()))
+    }
+}

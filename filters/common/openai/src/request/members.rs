@@ -1,0 +1,278 @@
+//! The top-level members of a request body, each with its rule.
+
+use std::borrow::Cow;
+
+use crate::json::{Kind, Reader, Span};
+use crate::number::{self, Whole};
+
+use super::error::{Path, RequestErrorCode, expect};
+use super::{CompletionRequest, Endpoint, Owned, RequestError, StreamOptions, message};
+
+/// Reads one member into `request`, and says whether its place has to be remembered.
+///
+/// `n`, `best_of` and, in a stream, `stream_options` are not described by the service. They are checked all the
+/// same: the first two size the hold, and a provider that reads `"5"` as five would be paid for answers that
+/// nothing was held for; the third is written to.
+pub(super) fn read(
+    request: &mut CompletionRequest,
+    reader: &mut Reader<'_>,
+    name: &str,
+    kind: Kind,
+) -> Result<Option<Owned>, RequestError> {
+    use Endpoint::{Chat, Text};
+    let absent = kind == Kind::Null;
+    let path = Path::Top(name);
+    let mut owned = None;
+    match (request.endpoint, name) {
+        (Chat, "messages") => message::read_all(request, reader, kind)?,
+        (Text, "prompt") => prompt(request, reader, kind)?,
+        (_, "model") => {
+            owned = Some(Owned::Model);
+            request.model = string(reader, path, kind)?.map(Cow::into_owned);
+        }
+        (_, "stream") => request.stream = boolean(reader, path, kind)?.unwrap_or(false),
+        (_, "cache") => {
+            owned = Some(Owned::Cache);
+            request.cache = boolean(reader, path, kind)?.unwrap_or(true);
+        }
+        (_, "max_tokens") => {
+            owned = Some(Owned::MaxTokens);
+            request.max_tokens = count(reader, path, kind)?;
+        }
+        (_, "max_completion_tokens") => {
+            owned = Some(Owned::MaxCompletionTokens);
+            request.max_completion_tokens = count(reader, path, kind)?;
+        }
+        (_, "n") => request.n = count(reader, path, kind)?.unwrap_or(1),
+        (_, "best_of") => request.best_of = count(reader, path, kind)?.unwrap_or(1),
+        (_, "stream_options") => {
+            owned = Some(Owned::StreamOptions);
+            stream_options(request, reader, kind)?;
+        }
+        (_, "temperature") if !absent => temperature(reader, path, kind)?,
+        (Text, "system") => {
+            let start = reader.at();
+            if string(reader, path, kind)?.is_some() {
+                request.text_bytes += (reader.at() - start - 2) as u64;
+            }
+        }
+        (Chat, "tools" | "plugins") if !absent => {
+            let start = reader.at();
+            let some = array_of(reader, path, kind, Kind::Object)?;
+            if name == "tools" {
+                request.tools = some;
+                request.text_bytes += (reader.at() - start) as u64;
+            } else {
+                request.plugins = some;
+            }
+        }
+        (Chat, "modalities") if !absent => {
+            array_of(reader, path, kind, Kind::String)?;
+        }
+        (Chat, "tool_choice") if !absent => {
+            if !matches!(kind, Kind::String | Kind::Object) {
+                let wanted = "a string or an object";
+                return Err(RequestError::invalid_type(path, wanted, kind.noun()));
+            }
+            reader.skip()?;
+        }
+        (Chat, "image_config" | "reasoning") if !absent => {
+            expect(path, "an object", kind, Kind::Object)?;
+            reader.skip()?;
+        }
+        // These never reach the model's text.
+        (_, "user" | "metadata") => {
+            reader.skip()?;
+        }
+        _ => {
+            let value = reader.skip()?;
+            // A structure or text the service does not know may well end in the prompt: schemas, documents.
+            if matches!(kind, Kind::Object | Kind::Array | Kind::String) {
+                request.text_bytes += value.len() as u64;
+            }
+        }
+    }
+    Ok(owned)
+}
+
+fn prompt(
+    request: &mut CompletionRequest,
+    reader: &mut Reader<'_>,
+    kind: Kind,
+) -> Result<(), RequestError> {
+    const WANTED: &str = "a string or an array of strings";
+    let path = Path::Top("prompt");
+    match kind {
+        Kind::String => {
+            request.prompts = 1;
+            request.text_bytes += reader.string()?.raw.len() as u64;
+        }
+        Kind::Array => {
+            let mut first = true;
+            reader.enter()?;
+            while reader.item(&mut first)? {
+                item_of(reader, path, WANTED, request.prompts, Kind::String)?;
+                request.prompts += 1;
+                request.text_bytes += reader.string()?.raw.len() as u64;
+            }
+            // The provider answers an empty list as it likes; it is held for like one prompt.
+            request.prompts = request.prompts.max(1);
+        }
+        _ => return Err(RequestError::invalid_type(path, WANTED, kind.noun())),
+    }
+    Ok(())
+}
+
+fn stream_options(
+    request: &mut CompletionRequest,
+    reader: &mut Reader<'_>,
+    kind: Kind,
+) -> Result<(), RequestError> {
+    if kind == Kind::Null {
+        reader.null()?;
+        return Ok(());
+    }
+    expect(Path::Top("stream_options"), "an object", kind, Kind::Object)?;
+    let path = Path::StreamOptions("include_usage");
+    let mut options = StreamOptions {
+        object: true,
+        empty: true,
+        include_usage: None,
+    };
+    let mut first = true;
+    reader.enter()?;
+    while let Some(key) = reader.key(&mut first)? {
+        options.empty = false;
+        let kind = reader.kind()?;
+        if !key.text.is("include_usage") {
+            reader.skip()?;
+            continue;
+        }
+        if options.include_usage.is_some() {
+            let problem = "stands twice; send it once";
+            return Err(RequestError::out_of_range(path, problem));
+        }
+        let start = reader.at();
+        request.include_usage = match kind {
+            Kind::Bool => reader.bool()?,
+            Kind::Null => {
+                reader.null()?;
+                false
+            }
+            _ => {
+                return Err(RequestError::invalid_type(
+                    path,
+                    "true or false",
+                    kind.noun(),
+                ));
+            }
+        };
+        let end = reader.at();
+        options.include_usage = Some(Span { start, end });
+    }
+    request.stream_options = options;
+    Ok(())
+}
+
+fn temperature(reader: &mut Reader<'_>, path: Path<'_>, kind: Kind) -> Result<(), RequestError> {
+    expect(path, "a number", kind, Kind::Number)?;
+    if number::negative(reader.number()?) {
+        let problem = "is negative; send 0 or more";
+        return Err(RequestError::out_of_range(path, problem));
+    }
+    Ok(())
+}
+
+/// An integer of at least 1, or none for null.
+fn count(reader: &mut Reader<'_>, path: Path<'_>, kind: Kind) -> Result<Option<u64>, RequestError> {
+    const WANTED: &str = "an integer of at least 1";
+    if kind == Kind::Null {
+        reader.null()?;
+        return Ok(None);
+    }
+    expect(path, WANTED, kind, Kind::Number)?;
+    match number::whole(reader.number()?) {
+        Whole::Value(0) | Whole::Negative => Err(RequestError::out_of_range(
+            path,
+            "is below 1; send 1 or more",
+        )),
+        Whole::Value(value) => Ok(Some(value)),
+        Whole::Fraction => Err(RequestError::invalid_type(
+            path,
+            WANTED,
+            "not a whole number",
+        )),
+    }
+}
+
+fn boolean(
+    reader: &mut Reader<'_>,
+    path: Path<'_>,
+    kind: Kind,
+) -> Result<Option<bool>, RequestError> {
+    if kind == Kind::Null {
+        reader.null()?;
+        return Ok(None);
+    }
+    expect(path, "true or false", kind, Kind::Bool)?;
+    Ok(Some(reader.bool()?))
+}
+
+fn string<'a>(
+    reader: &mut Reader<'a>,
+    path: Path<'_>,
+    kind: Kind,
+) -> Result<Option<Cow<'a, str>>, RequestError> {
+    if kind == Kind::Null {
+        reader.null()?;
+        return Ok(None);
+    }
+    expect(path, "a string", kind, Kind::String)?;
+    match reader.string()?.decode() {
+        Some(text) => Ok(Some(text)),
+        None => Err(RequestError::at(
+            RequestErrorCode::InvalidJson,
+            path,
+            "holds half a surrogate pair; write it as UTF-8",
+        )),
+    }
+}
+
+/// Checks an array whose items are all of one kind, and says whether it has any.
+pub(super) fn array_of(
+    reader: &mut Reader<'_>,
+    path: Path<'_>,
+    found: Kind,
+    items: Kind,
+) -> Result<bool, RequestError> {
+    let wanted = match items {
+        Kind::Object => "an array of objects",
+        _ => "an array of strings",
+    };
+    expect(path, wanted, found, Kind::Array)?;
+    let mut index = 0u64;
+    let mut first = true;
+    reader.enter()?;
+    while reader.item(&mut first)? {
+        item_of(reader, path, wanted, index, items)?;
+        reader.skip()?;
+        index += 1;
+    }
+    Ok(index > 0)
+}
+
+/// Checks the kind of one item of an array.
+pub(super) fn item_of(
+    reader: &mut Reader<'_>,
+    path: Path<'_>,
+    wanted: &str,
+    index: u64,
+    kind: Kind,
+) -> Result<(), RequestError> {
+    let found = reader.kind()?;
+    if found == kind {
+        return Ok(());
+    }
+    let found = format!("an array whose item {index} is {}", found.noun());
+    Err(RequestError::invalid_type(path, wanted, &found))
+}

@@ -1,0 +1,218 @@
+//! The messages of a chat request: who speaks, what they say, and what is not text.
+
+use crate::json::{Kind, Reader};
+use crate::string::Text;
+
+use super::error::{Path, brief, expect};
+use super::members::{array_of, item_of};
+use super::{CompletionRequest, Parts, RequestError};
+
+/// Reads `messages` into the counts of `request`.
+pub(super) fn read_all(
+    request: &mut CompletionRequest,
+    reader: &mut Reader<'_>,
+    kind: Kind,
+) -> Result<(), RequestError> {
+    let path = Path::Top("messages");
+    expect(path, "an array of messages", kind, Kind::Array)?;
+    let mut first = true;
+    reader.enter()?;
+    while reader.item(&mut first)? {
+        read_one(request, reader)?;
+        request.messages += 1;
+    }
+    if request.messages == 0 {
+        return Err(RequestError::out_of_range(path, "needs at least one item"));
+    }
+    Ok(())
+}
+
+fn read_one(request: &mut CompletionRequest, reader: &mut Reader<'_>) -> Result<(), RequestError> {
+    let index = request.messages;
+    expect(
+        Path::Message(index),
+        "an object",
+        reader.kind()?,
+        Kind::Object,
+    )?;
+    let (mut has_role, mut has_content) = (false, false);
+    let mut first = true;
+    reader.enter()?;
+    while let Some(key) = reader.key(&mut first)? {
+        let kind = reader.kind()?;
+        let start = reader.at();
+        if key.text.is("role") {
+            role(reader, Path::InMessage(index, "role"), kind)?;
+            has_role = true;
+            continue;
+        }
+        if key.text.is("content") {
+            content(request, reader, Path::InMessage(index, "content"), kind)?;
+            has_content = true;
+            continue;
+        }
+        match ["name", "tool_call_id", "tool_calls"]
+            .into_iter()
+            .find(|name| key.text.is(name))
+        {
+            _ if kind == Kind::Null => reader.null()?,
+            Some(name @ "tool_calls") => {
+                array_of(reader, Path::InMessage(index, name), kind, Kind::Object)?;
+            }
+            Some(name) => {
+                expect(Path::InMessage(index, name), "a string", kind, Kind::String)?;
+                reader.string()?;
+            }
+            None => {
+                reader.skip()?;
+            }
+        }
+        request.text_bytes += (reader.at() - start) as u64;
+    }
+    if !has_role {
+        return Err(RequestError::missing(Path::InMessage(index, "role")));
+    }
+    if !has_content {
+        return Err(RequestError::at(
+            super::RequestErrorCode::MissingField,
+            Path::InMessage(index, "content"),
+            "is missing; send null when the message has no text",
+        ));
+    }
+    Ok(())
+}
+
+fn role(reader: &mut Reader<'_>, path: Path<'_>, kind: Kind) -> Result<(), RequestError> {
+    const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
+    expect(path, "a string", kind, Kind::String)?;
+    let role = reader.string()?;
+    if ROLES.iter().any(|known| role.is(known)) {
+        return Ok(());
+    }
+    let role = role.decode_lossy();
+    let problem = format!(
+        "is `{}`; use one of system, user, assistant, tool",
+        brief(&role)
+    );
+    Err(RequestError::out_of_range(path, &problem))
+}
+
+fn content(
+    request: &mut CompletionRequest,
+    reader: &mut Reader<'_>,
+    path: Path<'_>,
+    kind: Kind,
+) -> Result<(), RequestError> {
+    const WANTED: &str = "a string, an array of objects, or null";
+    match kind {
+        Kind::Null => reader.null()?,
+        Kind::String => request.text_bytes += reader.string()?.raw.len() as u64,
+        Kind::Array => {
+            let mut index = 0u64;
+            let mut first = true;
+            reader.enter()?;
+            while reader.item(&mut first)? {
+                item_of(reader, path, WANTED, index, Kind::Object)?;
+                let part = Part::read(reader)?;
+                request.text_bytes += part.text_bytes();
+                part.count(&mut request.parts);
+                index += 1;
+            }
+        }
+        _ => return Err(RequestError::invalid_type(path, WANTED, kind.noun())),
+    }
+    Ok(())
+}
+
+/// What a part of a message is by its `type`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PartKind {
+    Text,
+    Image,
+    Audio,
+    File,
+    Other,
+}
+
+/// Names that say what a part is, both as its `type` and as the member that holds the thing itself.
+const KINDS: [(&str, PartKind); 9] = [
+    ("text", PartKind::Text),
+    ("image_url", PartKind::Image),
+    ("input_image", PartKind::Image),
+    ("image", PartKind::Image),
+    ("input_audio", PartKind::Audio),
+    ("audio", PartKind::Audio),
+    ("audio_url", PartKind::Audio),
+    ("file", PartKind::File),
+    ("input_file", PartKind::File),
+];
+
+/// The kind a name stands for.
+fn kind_of(name: Text<'_>) -> Option<PartKind> {
+    let found = KINDS.iter().find(|(known, _)| name.is(known));
+    found.map(|(_, kind)| *kind)
+}
+
+/// One part of a message. Its `type` may come after the rest, so the bytes are sorted at the end.
+struct Part {
+    kind: PartKind,
+    /// Bytes of members named like a picture, a sound or a file, by which of the three they are.
+    media: [(PartKind, u64); 3],
+    /// Bytes of every other member.
+    rest: u64,
+}
+
+impl Part {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, RequestError> {
+        let mut part = Self {
+            kind: PartKind::Other,
+            media: [PartKind::Image, PartKind::Audio, PartKind::File].map(|kind| (kind, 0)),
+            rest: 0,
+        };
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            let kind = reader.kind()?;
+            if key.text.is("type") && kind == Kind::String {
+                part.kind = kind_of(reader.string()?).unwrap_or(PartKind::Other);
+                continue;
+            }
+            let value = reader.skip()?;
+            let bytes = match kind {
+                // Without the quotes.
+                Kind::String => value.len() - 2,
+                _ => value.len(),
+            } as u64;
+            let named = kind_of(key.text);
+            match part.media.iter_mut().find(|(kind, _)| Some(*kind) == named) {
+                Some((_, media)) => *media += bytes,
+                None => part.rest += bytes,
+            }
+        }
+        Ok(part)
+    }
+
+    /// Bytes of what the part's type makes a picture, a sound or a file.
+    fn media_bytes(&self) -> u64 {
+        let own = self.media.iter().find(|(kind, _)| *kind == self.kind);
+        own.map_or(0, |(_, bytes)| *bytes)
+    }
+
+    /// Bytes of everything else: a text hidden in a part of another type is still a text.
+    fn text_bytes(&self) -> u64 {
+        let media: u64 = self.media.iter().map(|(_, bytes)| bytes).sum();
+        self.rest + media - self.media_bytes()
+    }
+
+    fn count(&self, parts: &mut Parts) {
+        parts.media_bytes += self.media_bytes();
+        let count = match self.kind {
+            PartKind::Text => return,
+            PartKind::Image => &mut parts.images,
+            PartKind::Audio => &mut parts.audios,
+            PartKind::File => &mut parts.files,
+            PartKind::Other => &mut parts.others,
+        };
+        *count = count.saturating_add(1);
+    }
+}

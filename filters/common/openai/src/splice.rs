@@ -1,0 +1,121 @@
+//! Changing single members of an object while every other byte stays what it was.
+
+use bytes::BytesMut;
+use smallvec::SmallVec;
+
+use crate::json::Span;
+
+/// Where one member of an object stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    /// How many members stand before it.
+    pub(crate) ordinal: u32,
+    /// Offset of the opening quote of the key.
+    pub(crate) key: usize,
+    pub(crate) value: Span,
+}
+
+/// The members of an object that may be changed, in the order of the text, each with its name in `K`.
+///
+/// A name may stand twice where the reader of the object allows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout<K> {
+    pub(crate) members: SmallVec<[(K, Member); 4]>,
+    /// How many members the object has in all.
+    pub(crate) count: u32,
+    /// Offset of the closing brace.
+    pub(crate) close: usize,
+}
+
+impl<K: Copy + PartialEq> Layout<K> {
+    pub(crate) fn new() -> Self {
+        Self {
+            members: SmallVec::new(),
+            count: 0,
+            close: 0,
+        }
+    }
+
+    pub(crate) fn find(&self, name: K) -> Option<Member> {
+        let found = self.members.iter().find(|(key, _)| *key == name);
+        found.map(|(_, member)| *member)
+    }
+}
+
+/// A copy of a text under way, with changes made in the order of the text.
+pub(crate) struct Splice<'t, 'o> {
+    text: &'t [u8],
+    out: &'o mut BytesMut,
+    /// Everything before this offset is dealt with.
+    done: usize,
+    removed: u32,
+}
+
+impl<'t, 'o> Splice<'t, 'o> {
+    pub(crate) fn new(text: &'t [u8], out: &'o mut BytesMut) -> Self {
+        out.reserve(text.len() + 64);
+        Self {
+            text,
+            out,
+            done: 0,
+            removed: 0,
+        }
+    }
+
+    /// Copies up to `at`, and gives the copy so that something can be written there.
+    pub(crate) fn up_to(&mut self, at: usize) -> &mut BytesMut {
+        self.out.extend_from_slice(&self.text[self.done..at]);
+        self.done = at;
+        self.out
+    }
+
+    /// Copies up to `span`, leaves it out, and gives the copy so that something else can be written.
+    pub(crate) fn instead_of(&mut self, span: Span) -> &mut BytesMut {
+        self.up_to(span.start);
+        self.done = span.end;
+        self.out
+    }
+
+    /// Leaves a member out, with the one comma that has no use any more.
+    ///
+    /// That is the comma before it, unless no member before it remains: then it is the one after it.
+    pub(crate) fn remove(&mut self, member: &Member) {
+        let mut span = Span {
+            start: member.key,
+            end: member.value.end,
+        };
+        if self.removed < member.ordinal {
+            let before = &self.text[..member.key];
+            span.start = before
+                .iter()
+                .rposition(|&byte| byte == b',')
+                .unwrap_or(span.start);
+        } else {
+            let rest = &self.text[member.value.end..];
+            let next = rest.iter().position(|byte| !byte.is_ascii_whitespace());
+            if let Some(at) = next.filter(|&at| rest[at] == b',') {
+                span.end += at + 1;
+            }
+        }
+        self.instead_of(span);
+        self.removed += 1;
+    }
+
+    /// Copies up to the closing brace of the object, and gives the copy so that a member can be added.
+    ///
+    /// The comma before that member is written here if it needs one.
+    pub(crate) fn append<K>(&mut self, layout: &Layout<K>) -> &mut BytesMut {
+        self.up_to(layout.close);
+        if self.removed < layout.count {
+            self.out.extend_from_slice(b",");
+        }
+        // A further member added after this one needs its comma in any case.
+        self.removed = 0;
+        self.out
+    }
+
+    /// Copies the rest.
+    pub(crate) fn finish(mut self) {
+        self.up_to(self.text.len());
+    }
+}

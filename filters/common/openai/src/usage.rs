@@ -1,0 +1,97 @@
+//! The token counts a provider reports.
+
+use crate::json::{Kind, Reader, SyntaxError};
+use crate::number::{self, Whole};
+
+/// More tokens than one answer can have. A count above it is a mistake of the provider, and nobody pays for it.
+const TOKENS_MAX: u64 = 1 << 32;
+
+/// Token counts of one completion, as the provider reports them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of everything sent to the model.
+    pub prompt_tokens: u64,
+    /// Tokens the model made, over all choices.
+    pub completion_tokens: u64,
+    /// The sum, or more where a provider counts tokens that are in neither.
+    pub total_tokens: u64,
+}
+
+impl Usage {
+    /// The usage of so many tokens in and out.
+    pub fn new(prompt_tokens: u64, completion_tokens: u64) -> Self {
+        Self {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens: prompt_tokens.saturating_add(completion_tokens),
+        }
+    }
+
+    /// Reads the value of a `usage` member; none when it does not say how many tokens went in and came out.
+    ///
+    /// A count may be written as `5.0`. One that is negative, a fraction, absurdly large or not a number counts as
+    /// missing. One missing count follows from the other two. Members other than the three are passed over.
+    pub fn read(value: &[u8]) -> Option<Self> {
+        Self::from_reader(&mut Reader::new(value)).ok().flatten()
+    }
+
+    /// Reads the value that comes next, of whatever kind it is.
+    pub(crate) fn from_reader(reader: &mut Reader<'_>) -> Result<Option<Self>, SyntaxError> {
+        if reader.kind()? != Kind::Object {
+            reader.skip()?;
+            return Ok(None);
+        }
+        let (mut prompt, mut completion, mut total) = (None, None, None);
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            let count = match key.text.raw {
+                b"prompt_tokens" => &mut prompt,
+                b"completion_tokens" => &mut completion,
+                b"total_tokens" => &mut total,
+                _ => {
+                    reader.skip()?;
+                    continue;
+                }
+            };
+            if reader.kind()? != Kind::Number {
+                reader.skip()?;
+                continue;
+            }
+            if let Whole::Value(value @ ..=TOKENS_MAX) = number::whole(reader.number()?) {
+                *count = Some(value);
+            }
+        }
+        Ok(Self::from_counts(prompt, completion, total))
+    }
+
+    fn from_counts(
+        prompt: Option<u64>,
+        completion: Option<u64>,
+        total: Option<u64>,
+    ) -> Option<Self> {
+        let (prompt, completion) = match (prompt, completion, total) {
+            (Some(prompt), Some(completion), _) => (prompt, completion),
+            (Some(prompt), None, Some(total)) => (prompt, total.checked_sub(prompt)?),
+            (None, Some(completion), Some(total)) => (total.checked_sub(completion)?, completion),
+            _ => return None,
+        };
+        let mut usage = Self::new(prompt, completion);
+        usage.total_tokens = usage.total_tokens.max(total.unwrap_or(0));
+        Some(usage)
+    }
+
+    /// Appends the usage as a JSON object of its three counts.
+    pub fn write(&self, out: &mut bytes::BytesMut) {
+        let counts = [
+            (&br#"{"prompt_tokens":"#[..], self.prompt_tokens),
+            (br#","completion_tokens":"#, self.completion_tokens),
+            (br#","total_tokens":"#, self.total_tokens),
+        ];
+        for (name, count) in counts {
+            out.extend_from_slice(name);
+            out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+        }
+        out.extend_from_slice(b"}");
+    }
+}
