@@ -1,0 +1,180 @@
+//! Certificates and keys of TLS listeners, and roots for providers.
+//!
+//! They are read and checked before anything listens: the TLS library of a listener would end the process over a bad one.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::ParsedCertificate;
+use rustls::sign::CertifiedKey;
+
+/// A certificate chain with its key, read and checked.
+#[derive(Clone)]
+pub struct Certificate {
+    /// The chain's file, for messages.
+    pub file: PathBuf,
+    /// The chain and the key; they belong together.
+    pub key: Arc<CertifiedKey>,
+}
+
+impl Certificate {
+    /// Whether the certificate was made for `name`.
+    pub fn serves(&self, name: &ServerName<'_>) -> bool {
+        let Ok(end) = self.key.end_entity_cert() else {
+            return false;
+        };
+        ParsedCertificate::try_from(end)
+            .is_ok_and(|parsed| rustls::client::verify_server_name(&parsed, name).is_ok())
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificate")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a certificate, a key or a set of roots cannot be used. The messages name no content of a key.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// Not there, or not ours to read.
+    #[error("`{}` cannot be read ({source}); name a file that the gateway's user may read", .file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// No PEM block of the kind looked for.
+    #[error("`{}` holds no {kind} in PEM form; name a file with `-----BEGIN {label}-----`", .file.display())]
+    NothingInside {
+        /// The file.
+        file: PathBuf,
+        /// What was looked for.
+        kind: &'static str,
+        /// How it starts.
+        label: &'static str,
+    },
+    /// A certificate that is no X.509, or one of a kind that is not supported.
+    #[error("`{}` holds a certificate that cannot be used ({reason}); make a new one", .file.display())]
+    BadCertificate {
+        /// The file.
+        file: PathBuf,
+        /// What the TLS library said.
+        reason: String,
+    },
+    /// A key of a kind that is not supported.
+    #[error("`{}` holds a key that cannot be used; use RSA, ECDSA P-256 or P-384, or Ed25519", .file.display())]
+    BadKey {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Each is good, but they do not belong together.
+    #[error("`{}` is the key of another certificate; name the key that was made with `{}`", .key.display(), .certificate.display())]
+    Mismatch {
+        /// The chain's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+    },
+}
+
+impl CertificateError {
+    /// Whether the key is at fault rather than the chain.
+    pub(crate) fn is_about_key(&self, key: &Path) -> bool {
+        match self {
+            CertificateError::Unreadable { file, .. }
+            | CertificateError::NothingInside { file, .. } => file == key,
+            CertificateError::BadCertificate { .. } => false,
+            CertificateError::BadKey { .. } | CertificateError::Mismatch { .. } => true,
+        }
+    }
+}
+
+/// Reads a chain (the listener's own certificate first) and its key.
+///
+/// # Errors
+///
+/// Whatever makes the pair unusable for a listener, except its dates.
+pub(crate) fn read_pair(
+    certificate: &Path,
+    key: &Path,
+    provider: &CryptoProvider,
+) -> Result<Certificate, CertificateError> {
+    let chain = read_certificates(certificate)?;
+    let text = read(key)?;
+    let private =
+        PrivateKeyDer::from_pem_slice(&text).map_err(|_| CertificateError::NothingInside {
+            file: key.to_owned(),
+            kind: "private key",
+            label: "PRIVATE KEY",
+        })?;
+    let signing = provider
+        .key_provider
+        .load_private_key(private)
+        .map_err(|_| CertificateError::BadKey {
+            file: key.to_owned(),
+        })?;
+    let pair = CertifiedKey::new(chain, signing);
+    match pair.keys_match() {
+        // Unknown: the key's library cannot tell, which is not a fault of the pair.
+        Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
+        Err(rustls::Error::InconsistentKeys(_)) => {
+            return Err(CertificateError::Mismatch {
+                certificate: certificate.to_owned(),
+                key: key.to_owned(),
+            });
+        }
+        Err(error) => return Err(bad(certificate, &error)),
+    }
+    Ok(Certificate {
+        file: certificate.to_owned(),
+        key: Arc::new(pair),
+    })
+}
+
+/// Reads all certificates of a PEM file; at least one.
+///
+/// # Errors
+///
+/// When the file cannot be read, holds none, or holds one that is no X.509.
+pub(crate) fn read_certificates(
+    file: &Path,
+) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let text = read(file)?;
+    let nothing = || CertificateError::NothingInside {
+        file: file.to_owned(),
+        kind: "certificate",
+        label: "CERTIFICATE",
+    };
+    let chain = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| nothing())?;
+    for certificate in &chain {
+        ParsedCertificate::try_from(certificate).map_err(|error| bad(file, &error))?;
+    }
+    if chain.is_empty() {
+        return Err(nothing());
+    }
+    Ok(chain)
+}
+
+fn bad(file: &Path, error: &rustls::Error) -> CertificateError {
+    CertificateError::BadCertificate {
+        file: file.to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, CertificateError> {
+    std::fs::read(file).map_err(|source| CertificateError::Unreadable {
+        file: file.to_owned(),
+        source,
+    })
+}

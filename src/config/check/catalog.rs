@@ -1,0 +1,261 @@
+//! `[[model]]` and `service.default_model`.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::{Catalog, Model, ModelLimits, ProviderModel};
+use tollgate_money::{Micros, Price, TokenPrice};
+
+use super::{number, required};
+use crate::config::document::words;
+use crate::config::price;
+use crate::config::raw::{RawModel, RawSettings};
+use crate::config::settings::{Provider, Service};
+
+/// Output tokens of a request that names no cap.
+const OUTPUT_TOKENS: u64 = 4096;
+/// Input tokens whose price is the ceiling of a part that is not text, where the settings give none.
+const PART_TOKENS: u64 = 4096;
+const TOKENS_MAX: u64 = 100_000_000;
+const MODALITIES: &[&str] = &["text", "image", "audio", "video"];
+/// One token of ours for one of the model's.
+const FACTOR_ONE: u32 = 1_000_000;
+/// 2100-01-01, so that milliseconds are noticed.
+const CREATED_MAX: u64 = 4_102_444_800;
+
+pub(super) fn catalog(
+    raw: &RawSettings,
+    providers: &[Arc<Provider>],
+    service: &Service,
+    problems: &mut Problems,
+) -> Option<Arc<Catalog>> {
+    let mut ids = BTreeSet::new();
+    let mut models = Vec::new();
+    for (index, one) in raw.model.iter().enumerate() {
+        let key = format!("model.{index}.id");
+        if let Some(at) = required(problems, &key, one.id.as_ref(), "`id = \"small\"`") {
+            check_id(&key, at, problems);
+            if !ids.insert(at.value.clone()) {
+                problems.note(
+                    &key,
+                    at,
+                    format_args!("is `{}`, which another model has; use another id", at.value),
+                );
+            }
+        }
+        models.extend(model(index, one, raw, service, providers, problems));
+    }
+    let default = raw.service.default_model.as_ref();
+    if let Some(at) = default
+        && !ids.contains(&at.value)
+    {
+        let known: Vec<&str> = ids.iter().map(String::as_str).collect();
+        problems.note(
+            "service.default_model",
+            at,
+            format_args!(
+                "is `{}`, which is no model here; use {}",
+                at.value,
+                words(&known)
+            ),
+        );
+    }
+    Catalog::new(models, default.map(|at| at.value.as_str())).map(Arc::new)
+}
+
+/// An id is printed in JSON, in logs and in metrics as it is.
+fn check_id(key: &str, at: &At<String>, problems: &mut Problems) {
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\{}<>".contains(&byte);
+    if at.value.is_empty() || at.value.len() > 128 || !at.value.bytes().all(plain) {
+        problems.note(
+            key,
+            at,
+            format_args!(
+                "is `{}`; use 1 to 128 visible ASCII characters without quotes, braces or backslashes",
+                at.value
+            ),
+        );
+    }
+}
+
+fn model(
+    index: usize,
+    raw: &RawModel,
+    all: &RawSettings,
+    service: &Service,
+    providers: &[Arc<Provider>],
+    problems: &mut Problems,
+) -> Option<Arc<Model>> {
+    let key = |name: &str| format!("model.{index}.{name}");
+    let price = price(index, raw, problems);
+    let context_length = raw
+        .context_length
+        .as_ref()
+        .and_then(|at| problems.within(key("context_length"), at, 1..=TOKENS_MAX));
+    let output = number(
+        problems,
+        key("max_output_tokens"),
+        raw.max_output_tokens.as_ref(),
+        context_length.map_or(OUTPUT_TOKENS, |length| length.min(OUTPUT_TOKENS)),
+        1..=TOKENS_MAX,
+    );
+    if let (Some(at), Some(length)) = (&raw.max_output_tokens, context_length)
+        && output > length
+    {
+        problems.note(
+            key("max_output_tokens"),
+            at,
+            format_args!("is {output}, more than `context_length`; use {length} or less"),
+        );
+    }
+    let created = raw
+        .created
+        .as_ref()
+        .and_then(|at| problems.within(key("created"), at, 0..=CREATED_MAX));
+    let part_ceiling = match &raw.part_ceiling {
+        None => price.quote(PART_TOKENS, 0),
+        Some(at) => amount(key("part_ceiling"), at, problems).unwrap_or_default(),
+    };
+    let token_factor_ppm = factor(&key("token_factor"), raw.token_factor.as_ref(), problems);
+    let output_modalities = modalities(index, raw, problems);
+    let places = places(index, raw, all, providers, problems);
+    let id = raw.id.as_ref()?.value.as_str();
+    Some(Arc::new(Model {
+        id: id.into(),
+        name: raw.name.as_ref().map(|at| at.value.clone()),
+        owned_by: raw
+            .owned_by
+            .as_ref()
+            .map_or_else(|| service.name.to_string(), |at| at.value.clone()),
+        created: created.map(|secs| secs as i64),
+        price,
+        price_version: price::version(id, &price),
+        limits: ModelLimits {
+            context_length: context_length.and_then(NonZeroU64::new),
+            output_tokens_default: NonZeroU64::new(output).unwrap_or(NonZeroU64::MIN),
+        },
+        output_modalities,
+        part_ceiling,
+        token_factor_ppm,
+        providers: places,
+        working: AtomicBool::new(true),
+    }))
+}
+
+fn price(index: usize, raw: &RawModel, problems: &mut Problems) -> Price {
+    let key = |name: &str| format!("model.{index}.price.{name}");
+    let mut tokens = |name: &str, at: Option<&At<String>>| -> TokenPrice {
+        required(
+            problems,
+            key(name),
+            at,
+            "credits per million tokens, `\"0\"` for nothing",
+        )
+        .and_then(|at| problems.parse(key(name), at))
+        .unwrap_or_default()
+    };
+    let input = tokens("input", raw.price.input.as_ref());
+    let output = tokens("output", raw.price.output.as_ref());
+    let request = raw
+        .price
+        .request
+        .as_ref()
+        .and_then(|at| amount(key("request"), at, problems))
+        .unwrap_or_default();
+    Price {
+        input,
+        output,
+        request,
+    }
+}
+
+/// An amount that is not negative.
+fn amount(key: String, at: &At<String>, problems: &mut Problems) -> Option<Micros> {
+    let amount: Micros = problems.parse(&key, at)?;
+    if amount < Micros::ZERO {
+        problems.note(key, at, format_args!("is `{}`; use 0 or more", at.value));
+        return None;
+    }
+    Some(amount)
+}
+
+fn factor(key: &str, at: Option<&At<String>>, problems: &mut Problems) -> u32 {
+    let Some(at) = at else { return FACTOR_ONE };
+    // Six places, as an amount has: the digits are the millionths.
+    let Some(factor) = problems.parse::<Micros>(key, at) else {
+        return FACTOR_ONE;
+    };
+    let one = i64::from(FACTOR_ONE);
+    if !(one / 10..=one * 10).contains(&factor.get()) {
+        problems.note(key, at, format_args!("is `{}`; use 0.1 to 10", at.value));
+    }
+    u32::try_from(factor.get()).unwrap_or(FACTOR_ONE)
+}
+
+fn modalities(index: usize, raw: &RawModel, problems: &mut Problems) -> Vec<String> {
+    let Some(list) = &raw.modalities else {
+        return vec!["text".to_owned()];
+    };
+    if list.value.is_empty() {
+        problems.note(
+            format!("model.{index}.modalities"),
+            list,
+            "is empty; leave it out for `text`",
+        );
+    }
+    for (at, word) in list.value.iter().enumerate() {
+        if !MODALITIES.contains(&word.value.as_str()) {
+            problems.note(
+                format!("model.{index}.modalities.{at}"),
+                word,
+                format_args!("is `{}`; use {}", word.value, words(MODALITIES)),
+            );
+        }
+    }
+    list.value.iter().map(|word| word.value.clone()).collect()
+}
+
+fn places(
+    index: usize,
+    raw: &RawModel,
+    all: &RawSettings,
+    providers: &[Arc<Provider>],
+    problems: &mut Problems,
+) -> Vec<ProviderModel> {
+    const EXAMPLE: &str = "`providers = [{ provider = \"local\", model = \"llama3.2\" }]`";
+    let key = format!("model.{index}.providers");
+    if raw.providers.is_empty() {
+        problems.note_missing(&key, format_args!("is missing; write {EXAMPLE}"));
+    }
+    let mut places = Vec::new();
+    for (number, place) in raw.providers.iter().enumerate() {
+        let key = format!("{key}.{number}.provider");
+        let Some(at) = required(problems, &key, place.provider.as_ref(), "a provider's name")
+        else {
+            continue;
+        };
+        // A provider with a problem of its own is not also unknown.
+        let mut names = all.provider.iter().filter_map(|one| one.name.as_ref());
+        if !names.any(|name| name.value == at.value) {
+            let known: Vec<&str> = providers.iter().map(|one| &*one.name).collect();
+            problems.note(
+                &key,
+                at,
+                format_args!(
+                    "is `{}`, which is no provider here; use {}",
+                    at.value,
+                    words(&known)
+                ),
+            );
+        }
+        let model = place.model.as_ref().or(raw.id.as_ref());
+        places.push(ProviderModel {
+            provider: at.value.as_str().into(),
+            model: model.map_or("", |at| at.value.as_str()).into(),
+        });
+    }
+    places
+}

@@ -1,0 +1,175 @@
+//! From the settings as written to the settings as checked.
+//!
+//! Every function notes what is wrong and goes on. Where a value is needed to go on and there is none, its default stands in; the
+//! result is thrown away then, so it never gets out.
+
+mod catalog;
+mod provider;
+mod route;
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tollgate_filter::settings::{At, Problems};
+
+use super::document::words;
+use super::environment::Environment;
+use super::raw::{RawCredits, RawSettings, RawTelemetry};
+use super::settings::{AccessLog, Credits, LogFormat, LogLevel, Settings, Telemetry};
+
+/// What settings are checked against besides themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct Shop<'a> {
+    /// Where relative paths start.
+    pub folder: &'a Path,
+    /// Where secrets named by variable are found.
+    pub environment: &'a Environment,
+    /// The filters that a chain may name.
+    pub filters: &'a [&'a str],
+}
+
+impl Shop<'_> {
+    /// A path from the settings, from the folder of their file.
+    pub(super) fn path(&self, text: &str) -> PathBuf {
+        self.folder.join(text)
+    }
+}
+
+/// Checks all sections.
+pub(super) fn settings(
+    raw: &RawSettings,
+    shop: &Shop<'_>,
+    problems: &mut Problems,
+) -> Option<Settings> {
+    let listeners = server::listeners(&raw.listener, shop, problems);
+    let providers = provider::providers(&raw.provider, shop, problems);
+    let service = server::service(&raw.service, listeners.first(), problems);
+    let catalog = catalog::catalog(raw, &providers, &service, problems);
+    Some(Settings {
+        server: server::server(&raw.server, problems),
+        admin: server::admin(&raw.admin, problems),
+        store: server::store(&raw.store, shop, problems),
+        routes: route::routes(&raw.route, shop, problems),
+        credits: credits(&raw.credits, problems),
+        telemetry: telemetry(&raw.telemetry, shop, problems),
+        catalog: catalog?,
+        service,
+        listeners,
+        providers,
+    })
+}
+
+fn credits(raw: &RawCredits, problems: &mut Problems) -> Credits {
+    const KEY: &str = "credits.usd_per_credit";
+    let mut micro_usd_per_credit = tollgate_money::MICROS_PER_CREDIT;
+    if let Some(at) = &raw.usd_per_credit {
+        // The same six places as credits have.
+        match problems.parse::<tollgate_money::Micros>(KEY, at) {
+            Some(usd) if usd.is_positive() => micro_usd_per_credit = usd.get(),
+            Some(_) => problems.note(KEY, at, format_args!("is `{}`; use more than 0", **at)),
+            None => {}
+        }
+    }
+    Credits {
+        micro_usd_per_credit,
+    }
+}
+
+fn telemetry(raw: &RawTelemetry, shop: &Shop<'_>, problems: &mut Problems) -> Telemetry {
+    const FORMATS: &[(&str, LogFormat)] = &[("json", LogFormat::Json), ("text", LogFormat::Text)];
+    const LEVELS: &[(&str, LogLevel)] = &[
+        ("error", LogLevel::Error),
+        ("warn", LogLevel::Warn),
+        ("info", LogLevel::Info),
+        ("debug", LogLevel::Debug),
+        ("trace", LogLevel::Trace),
+    ];
+    Telemetry {
+        log_format: word(
+            problems,
+            "telemetry.log_format",
+            raw.log_format.as_ref(),
+            FORMATS,
+        )
+        .unwrap_or(LogFormat::Text),
+        log_level: word(
+            problems,
+            "telemetry.log_level",
+            raw.log_level.as_ref(),
+            LEVELS,
+        )
+        .unwrap_or(LogLevel::Info),
+        access_log: match raw.access_log.as_ref().map(|at| at.value.as_str()) {
+            None | Some("stdout") => AccessLog::Stdout,
+            Some("none") => AccessLog::None,
+            Some("") => {
+                if let Some(at) = &raw.access_log {
+                    problems.note(
+                        "telemetry.access_log",
+                        at,
+                        "is empty; use `stdout`, `none` or the path of a file",
+                    );
+                }
+                AccessLog::None
+            }
+            Some(path) => AccessLog::File(shop.path(path)),
+        },
+    }
+}
+
+/// One of a few words.
+fn word<T: Copy>(
+    problems: &mut Problems,
+    key: impl Into<String>,
+    at: Option<&At<String>>,
+    known: &[(&str, T)],
+) -> Option<T> {
+    let at = at?;
+    let found = known.iter().find(|(word, _)| *word == at.value);
+    if found.is_none() {
+        let known: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+        problems.note(
+            key,
+            at,
+            format_args!("is `{}`; use {}", at.value, words(&known)),
+        );
+    }
+    found.map(|(_, value)| *value)
+}
+
+/// A number in its range, or its default.
+fn number(
+    problems: &mut Problems,
+    key: impl Into<String>,
+    at: Option<&At<u64>>,
+    default: u64,
+    range: std::ops::RangeInclusive<u64>,
+) -> u64 {
+    at.and_then(|at| problems.within(key, at, range))
+        .unwrap_or(default)
+}
+
+/// A number of seconds in its range, or its default.
+fn seconds(
+    problems: &mut Problems,
+    key: impl Into<String>,
+    at: Option<&At<u64>>,
+    default: u64,
+    range: std::ops::RangeInclusive<u64>,
+) -> Duration {
+    Duration::from_secs(number(problems, key, at, default, range))
+}
+
+/// A value that must be there; notes that it is not.
+fn required<'a, T>(
+    problems: &mut Problems,
+    key: impl Into<String>,
+    at: Option<&'a At<T>>,
+    example: &str,
+) -> Option<&'a At<T>> {
+    if at.is_none() {
+        problems.note_missing(key, format_args!("is missing; write {example}"));
+    }
+    at
+}

@@ -1,0 +1,236 @@
+//! `[[route]]`.
+
+use std::sync::Arc;
+
+use http::Method;
+use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::{ErrorShape, Scope};
+
+use super::{Shop, number, required, word};
+use crate::config::document::words;
+use crate::config::raw::RawRoute;
+use crate::config::settings::{Cors, Route};
+
+/// Body bytes of a route that says nothing.
+const BODY_BYTES: u64 = 64 * 1024;
+const BODY_BYTES_MAX: u64 = 1 << 30;
+/// Body bytes of the built-in completion routes: room for pictures.
+const COMPLETION_BYTES: usize = 20 * 1024 * 1024;
+const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+const SHAPES: &[(&str, ErrorShape)] = &[("envelope", ErrorShape::Envelope)];
+const CORS: &[(&str, Cors)] = &[
+    ("none", Cors::None),
+    ("public", Cors::Public),
+    ("api", Cors::Api),
+];
+
+/// The table that is used where the settings have no route; the shipped file writes the same one out.
+fn built_in() -> Vec<Route> {
+    let route = |path: &str, method, body_bytes_max, scope, chain: &[&str]| Route {
+        path: path.parse().expect("the built-in paths are patterns"),
+        methods: vec![method],
+        body_bytes_max,
+        chain: chain.iter().map(|name| Arc::from(*name)).collect(),
+        errors: ErrorShape::Envelope,
+        scope: Some(scope),
+        cors: Cors::Api,
+    };
+    const COMPLETION: &[&str] = &[
+        "address-limit",
+        "auth",
+        "rate-limit",
+        "completions",
+        "meter",
+    ];
+    const MODELS: &[&str] = &["address-limit", "auth", "rate-limit", "models"];
+    vec![
+        route(
+            "/v1/chat/completions",
+            Method::POST,
+            COMPLETION_BYTES,
+            Scope::ApiChat,
+            COMPLETION,
+        ),
+        route(
+            "/v1/completions",
+            Method::POST,
+            COMPLETION_BYTES,
+            Scope::ApiCompletions,
+            COMPLETION,
+        ),
+        route(
+            "/v1/models",
+            Method::GET,
+            BODY_BYTES as usize,
+            Scope::ApiModels,
+            MODELS,
+        ),
+    ]
+}
+
+pub(super) fn routes(raw: &[RawRoute], shop: &Shop<'_>, problems: &mut Problems) -> Vec<Route> {
+    if raw.is_empty() {
+        return built_in();
+    }
+    let mut routes: Vec<Route> = Vec::new();
+    for (index, one) in raw.iter().enumerate() {
+        let key = |name: &str| format!("route.{index}.{name}");
+        let path = required(
+            problems,
+            key("path"),
+            one.path.as_ref(),
+            "`path = \"/v1/models\"`",
+        );
+        let pattern = path.and_then(|at| problems.parse(key("path"), at));
+        let methods = methods(index, one, problems);
+        let chain = chain(index, one, shop, problems);
+        let scope = scope(index, one, &chain, problems);
+        let errors = word(problems, key("errors"), one.errors.as_ref(), SHAPES);
+        let cors = word(problems, key("cors"), one.cors.as_ref(), CORS);
+        let body_bytes_max = number(
+            problems,
+            key("body_bytes_max"),
+            one.body_bytes_max.as_ref(),
+            BODY_BYTES,
+            0..=BODY_BYTES_MAX,
+        );
+        let (Some(at), Some(pattern)) = (path, pattern) else {
+            continue;
+        };
+        let route = Route {
+            path: pattern,
+            methods,
+            body_bytes_max: body_bytes_max as usize,
+            chain,
+            errors: errors.unwrap_or_default(),
+            scope,
+            cors: cors.unwrap_or(Cors::None),
+        };
+        if let Some(first) = routes.iter().position(|other| overlaps(other, &route)) {
+            problems.note(
+                key("path"),
+                at,
+                format_args!(
+                    "is `{}`, as `route.{first}` already is for the same method; remove one of them",
+                    at.value
+                ),
+            );
+        }
+        routes.push(route);
+    }
+    routes
+}
+
+fn overlaps(one: &Route, other: &Route) -> bool {
+    one.path == other.path
+        && one
+            .methods
+            .iter()
+            .any(|method| other.methods.contains(method))
+}
+
+fn methods(index: usize, raw: &RawRoute, problems: &mut Problems) -> Vec<Method> {
+    let key = format!("route.{index}.methods");
+    let list = required(
+        problems,
+        &key,
+        raw.methods.as_ref(),
+        "`methods = [\"POST\"]`",
+    );
+    let Some(list) = list else { return Vec::new() };
+    if list.value.is_empty() {
+        problems.note(&key, list, "is empty; name the methods it answers");
+    }
+    let mut methods = Vec::new();
+    for (number, at) in list.value.iter().enumerate() {
+        match METHODS.iter().find(|known| **known == at.value) {
+            Some(known) => methods.extend(known.parse::<Method>().ok()),
+            None => problems.note(
+                format!("{key}.{number}"),
+                at,
+                format_args!("is `{}`; use {}", at.value, words(METHODS)),
+            ),
+        }
+    }
+    methods
+}
+
+fn chain(index: usize, raw: &RawRoute, shop: &Shop<'_>, problems: &mut Problems) -> Vec<Arc<str>> {
+    let key = format!("route.{index}.chain");
+    let list = required(
+        problems,
+        &key,
+        raw.chain.as_ref(),
+        "the names of filters, outermost first",
+    );
+    let Some(list) = list else { return Vec::new() };
+    if list.value.is_empty() {
+        problems.note(
+            &key,
+            list,
+            "is empty; name at least the filter that answers",
+        );
+    }
+    for (number, at) in list.value.iter().enumerate() {
+        let key = format!("{key}.{number}");
+        if !shop.filters.contains(&at.value.as_str()) {
+            problems.note(
+                key,
+                at,
+                format_args!(
+                    "is `{}`, which is no filter; use {}",
+                    at.value,
+                    words(shop.filters)
+                ),
+            );
+        } else if twice(&list.value[..number], &at.value) {
+            problems.note(
+                key,
+                at,
+                format_args!("is `{}` once more; name a filter once", at.value),
+            );
+        }
+    }
+    list.value
+        .iter()
+        .map(|at| Arc::from(at.value.as_str()))
+        .collect()
+}
+
+fn twice(before: &[At<String>], name: &str) -> bool {
+    before.iter().any(|at| at.value == name)
+}
+
+/// A credential's scope is checked by `auth`, so the one needs the other: a scope without `auth` would promise what nobody keeps.
+fn scope(
+    index: usize,
+    raw: &RawRoute,
+    chain: &[Arc<str>],
+    problems: &mut Problems,
+) -> Option<Scope> {
+    let key = format!("route.{index}.scope");
+    let known: Vec<(&str, Scope)> = Scope::ALL
+        .into_iter()
+        .map(|scope| (scope.name(), scope))
+        .collect();
+    let has_auth = chain.iter().any(|name| **name == *"auth");
+    match &raw.scope {
+        None if has_auth => {
+            problems.note_missing(
+                key,
+                "is missing where the chain has `auth`; name the scope a credential needs, such as `api:chat`",
+            );
+            None
+        }
+        None => None,
+        Some(at) if !has_auth && !chain.is_empty() => {
+            problems.note(
+                key,
+                at,
+                "stands where the chain has no `auth` to check it; add `auth` or leave the scope out",
+            );
+            None
+        }
+        at => word(problems, key, at.as_ref(), &known),
+    }
+}

@@ -1,0 +1,263 @@
+//! `[service]`, `[server]`, `[[listener]]`, `[admin]` and `[store]`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+
+use rustls::crypto::ring;
+use tollgate_filter::settings::{At, Problems};
+
+use super::{Shop, number, required, seconds, word};
+use crate::config::certificate::{self, Certificate};
+use crate::config::raw::{RawAdmin, RawListener, RawServer, RawService, RawStore, RawTls};
+use crate::config::settings::{
+    Admin, ConnectionLimits, Durability, Listener, Server, Service, Store, StoreUrl,
+};
+use crate::config::url::PublicUrl;
+
+const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+const HOUR: u64 = 3600;
+
+pub(super) fn service(
+    raw: &RawService,
+    first: Option<&Listener>,
+    problems: &mut Problems,
+) -> Service {
+    let name = match &raw.name {
+        None => "svc",
+        Some(at) => {
+            let mut letters = at.value.bytes();
+            let good = letters.next().is_some_and(|byte| byte.is_ascii_lowercase())
+                && at.value.len() <= 16
+                && letters.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+            if !good {
+                problems.note(
+                    "service.name",
+                    at,
+                    format_args!(
+                        "is `{}`; use a lower-case letter, then up to 15 lower-case letters or digits",
+                        at.value
+                    ),
+                );
+            }
+            &at.value
+        }
+    };
+    let mut public = |key: &str, at: Option<&At<String>>| -> Option<PublicUrl> {
+        at.and_then(|at| problems.parse(key, at))
+    };
+    let root = public("service.root_url", raw.root_url.as_ref());
+    let base = public("service.base_url", raw.base_url.as_ref());
+    let base_url = base.unwrap_or_else(|| {
+        let port = first.map_or(LISTENER.port(), |listener| listener.address.port());
+        let scheme = match first {
+            Some(listener) if !listener.certificates.is_empty() => "https",
+            _ => "http",
+        };
+        // Port 0 is known only later; it is written as it is and replaced by whoever listens.
+        let text = format!("{scheme}://localhost:{}", port.max(1));
+        text.parse().expect("a local address is an address")
+    });
+    Service {
+        name: name.into(),
+        root_url: root.unwrap_or_else(|| base_url.clone()),
+        base_url,
+    }
+}
+
+pub(super) fn server(raw: &RawServer, problems: &mut Problems) -> Server {
+    let key = |name: &str| format!("server.{name}");
+    let workers = raw
+        .workers
+        .as_ref()
+        .and_then(|at| problems.within("server.workers", at, 1..=1024))
+        .and_then(|count| NonZeroUsize::new(count as usize))
+        .or_else(|| std::thread::available_parallelism().ok())
+        .unwrap_or(NonZeroUsize::MIN);
+    let mut whole = |name: &str, at: &Option<At<u64>>, default, range| {
+        number(problems, key(name), at.as_ref(), default, range)
+    };
+    let head_bytes_max = whole(
+        "head_bytes_max",
+        &raw.head_bytes_max,
+        32_768,
+        4096..=1_048_576,
+    );
+    let head_fields_max = whole("head_fields_max", &raw.head_fields_max, 100, 16..=256);
+    let h2_streams_max = whole("h2_streams_max", &raw.h2_streams_max, 100, 1..=10_000);
+    let connections_max = whole(
+        "connections_max",
+        &raw.connections_max,
+        10_000,
+        1..=1_000_000,
+    );
+    let mut secs = |name: &str, at: &Option<At<u64>>, default, max| {
+        seconds(problems, key(name), at.as_ref(), default, 1..=max)
+    };
+    Server {
+        workers,
+        grace: secs("grace_secs", &raw.grace_secs, 600, 24 * HOUR),
+        limits: ConnectionLimits {
+            head_bytes_max: head_bytes_max as usize,
+            head_fields_max: head_fields_max as usize,
+            head: secs("head_secs", &raw.head_secs, 10, HOUR),
+            idle: secs("idle_secs", &raw.idle_secs, 75, HOUR),
+            body: secs("body_secs", &raw.body_secs, 60, HOUR),
+            write: secs("write_secs", &raw.write_secs, 60, HOUR),
+            h2_streams_max: h2_streams_max as u32,
+            h2_idle: secs("h2_idle_secs", &raw.h2_idle_secs, 300, 24 * HOUR),
+            connections_max: connections_max as usize,
+        },
+    }
+}
+
+pub(super) fn listeners(
+    raw: &[RawListener],
+    shop: &Shop<'_>,
+    problems: &mut Problems,
+) -> Vec<Listener> {
+    if raw.is_empty() {
+        return vec![Listener {
+            address: LISTENER,
+            certificates: Vec::new(),
+            http2: true,
+        }];
+    }
+    let mut listeners: Vec<Listener> = Vec::new();
+    for (index, one) in raw.iter().enumerate() {
+        let key = format!("listener.{index}.address");
+        let address = required(
+            problems,
+            &key,
+            one.address.as_ref(),
+            "`address = \"0.0.0.0:8080\"`",
+        )
+        .and_then(|at| address(&key, at, problems).map(|address| (at, address)));
+        let certificates = one
+            .tls
+            .iter()
+            .enumerate()
+            .filter_map(|(number, pair)| tls(index, number, pair, shop, problems))
+            .collect();
+        let Some((at, address)) = address else {
+            continue;
+        };
+        let taken = listeners
+            .iter()
+            .position(|other| other.address == address && address.port() != 0);
+        if let Some(first) = taken {
+            problems.note(
+                &key,
+                at,
+                format_args!("is `{address}`, as `listener.{first}` already is; use another port"),
+            );
+        }
+        listeners.push(Listener {
+            address,
+            certificates,
+            http2: one.http2.as_ref().is_none_or(|at| at.value),
+        });
+    }
+    listeners
+}
+
+fn tls(
+    listener: usize,
+    number: usize,
+    raw: &RawTls,
+    shop: &Shop<'_>,
+    problems: &mut Problems,
+) -> Option<Certificate> {
+    let key = |name: &str| format!("listener.{listener}.tls.{number}.{name}");
+    let certificate = required(
+        problems,
+        key("certificate"),
+        raw.certificate.as_ref(),
+        "the PEM file of the chain",
+    );
+    let private = required(
+        problems,
+        key("key"),
+        raw.key.as_ref(),
+        "the PEM file of the key",
+    );
+    let (certificate, private) = (certificate?, private?);
+    let key_file = shop.path(private);
+    certificate::read_pair(
+        &shop.path(certificate),
+        &key_file,
+        &ring::default_provider(),
+    )
+    .map_err(|error| {
+        let (name, at) = if error.is_about_key(&key_file) {
+            ("key", private)
+        } else {
+            ("certificate", certificate)
+        };
+        problems.note(key(name), at, error);
+    })
+    .ok()
+}
+
+pub(super) fn admin(raw: &RawAdmin, problems: &mut Problems) -> Admin {
+    let address = raw.address.as_ref().and_then(|at| {
+        let address = address("admin.address", at, problems)?;
+        if !address.ip().is_loopback() {
+            problems.note(
+                "admin.address",
+                at,
+                format_args!("is `{address}`, which others can reach; use `127.0.0.1` or `[::1]`"),
+            );
+        }
+        Some(address)
+    });
+    Admin {
+        address: address.unwrap_or(ADMIN),
+    }
+}
+
+fn address(key: &str, at: &At<String>, problems: &mut Problems) -> Option<SocketAddr> {
+    let address = at.value.parse().ok();
+    if address.is_none() {
+        problems.note(
+            key,
+            at,
+            format_args!(
+                "is `{}`; use an address and a port, such as `127.0.0.1:8080` or `[::]:443`",
+                at.value
+            ),
+        );
+    }
+    address
+}
+
+pub(super) fn store(raw: &RawStore, shop: &Shop<'_>, problems: &mut Problems) -> Store {
+    const DURABILITIES: &[(&str, Durability)] = &[
+        ("power", Durability::Power),
+        ("process", Durability::Process),
+    ];
+    let path = match &raw.url {
+        None => "tollgate.db",
+        Some(at) => match at.value.strip_prefix("sqlite:") {
+            Some(path) if !path.is_empty() => path,
+            _ => {
+                problems.note(
+                    "store.url",
+                    at,
+                    "is not `sqlite:` and the path of a file; other databases are not supported",
+                );
+                ""
+            }
+        },
+    };
+    Store {
+        url: StoreUrl::Sqlite(shop.path(path)),
+        durability: word(
+            problems,
+            "store.durability",
+            raw.durability.as_ref(),
+            DURABILITIES,
+        )
+        .unwrap_or(Durability::Power),
+    }
+}

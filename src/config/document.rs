@@ -1,0 +1,304 @@
+//! The settings file as a tree, with variables of the environment laid over it.
+//!
+//! The tree is compared with the schema before anything is made of it, so that every unknown key and every value of a wrong type is
+//! found in one go; what does not fit is noted and cut off, and the rest is checked as if it had not been there.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use tollgate_filter::settings::{At, Problems};
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+use super::environment::Override;
+use super::schema::{Kind, Node};
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// These bytes of the file.
+    File(Range<usize>),
+    /// A variable of the environment.
+    Variable(String),
+}
+
+/// Where every value comes from, by its key.
+pub(crate) type Origins = BTreeMap<String, Origin>;
+
+/// Marks a value that is not in the file.
+const NOWHERE: Range<usize> = 0..0;
+
+/// Reads a file; every error of its grammar is a problem.
+pub(crate) fn parse<'a>(text: &'a str, problems: &mut Problems) -> DeTable<'a> {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let at = At {
+            value: (),
+            span: error.span(),
+        };
+        let message = error.message().replace('\n', ", ");
+        problems.note("", &at, format_args!("is not TOML here: {message}"));
+    }
+    table.into_inner()
+}
+
+/// Puts the value of a variable into the tree.
+pub(crate) fn lay_over<'a>(
+    table: &mut DeTable<'a>,
+    root: &Node<'_>,
+    over: &Override<'a>,
+    origins: &mut Origins,
+    problems: &mut Problems,
+) {
+    let key = over.path.join(".");
+    let mut note = |message: String| {
+        origins.insert(key.clone(), Origin::Variable(over.variable.to_owned()));
+        problems.note_missing(key.clone(), message);
+    };
+    let Some(node) = root.find(&over.path) else {
+        return note("is no setting; see `conf/README.md` for the names".to_owned());
+    };
+    let value = match typed(over.value, &node) {
+        Ok(value) => value,
+        Err(message) => return note(message),
+    };
+    match place(table, &over.path) {
+        Ok(slot) => {
+            *slot = Spanned::new(NOWHERE, value);
+            origins.insert(key, Origin::Variable(over.variable.to_owned()));
+        }
+        Err(message) => note(message),
+    }
+}
+
+/// Reads a variable's text as the setting wants it: words stay words, everything else is TOML.
+fn typed<'a>(text: &'a str, node: &Node<'_>) -> Result<DeValue<'a>, String> {
+    if node.kind() == Kind::Text {
+        return Ok(DeValue::String(Cow::Borrowed(text)));
+    }
+    let mut value = DeValue::parse(text)
+        .map_err(|_| format!("is not {} in TOML; write it as in the file", node.kind()))?
+        .into_inner();
+    forget_places(&mut value);
+    Ok(value)
+}
+
+/// The places inside a variable's value are not places of the file.
+fn forget_places(value: &mut DeValue<'_>) {
+    match value {
+        DeValue::Array(items) => {
+            for item in items.iter_mut() {
+                forget_places(item.get_mut());
+                *item = Spanned::new(NOWHERE, take(item));
+            }
+        }
+        DeValue::Table(table) => {
+            for (_, item) in table.iter_mut() {
+                forget_places(item.get_mut());
+                *item = Spanned::new(NOWHERE, take(item));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn take<'a>(item: &mut Spanned<DeValue<'a>>) -> DeValue<'a> {
+    std::mem::replace(item.get_mut(), DeValue::Boolean(false))
+}
+
+/// The place of a key in the tree; tables and elements on the way are made where they are missing.
+fn place<'t, 'a>(
+    table: &'t mut DeTable<'a>,
+    path: &[String],
+) -> Result<&'t mut Spanned<DeValue<'a>>, String> {
+    let (first, rest) = path.split_first().ok_or("names no setting")?;
+    let slot = table
+        .entry(Spanned::new(NOWHERE, Cow::Owned(first.clone())))
+        .or_insert_with(|| Spanned::new(NOWHERE, empty(rest)));
+    inside(slot, rest)
+}
+
+fn inside<'t, 'a>(
+    slot: &'t mut Spanned<DeValue<'a>>,
+    path: &[String],
+) -> Result<&'t mut Spanned<DeValue<'a>>, String> {
+    let Some((first, rest)) = path.split_first() else {
+        return Ok(slot);
+    };
+    match slot.get_mut() {
+        DeValue::Table(table) => place(table, path),
+        DeValue::Array(items) => {
+            let count = items.len();
+            let at = first
+                .parse::<usize>()
+                .ok()
+                .filter(|&at| at <= count)
+                .ok_or_else(|| format!("there is no element `{first}`; use 0 to {count}"))?;
+            if at == count {
+                items.push(Spanned::new(NOWHERE, empty(rest)));
+            }
+            let slot = items.get_mut(at).ok_or("there is no such element")?;
+            inside(slot, rest)
+        }
+        other => Err(format!("lies inside {}", other.type_str())),
+    }
+}
+
+/// What a missing value on the way to `path` must be.
+fn empty<'a>(path: &[String]) -> DeValue<'a> {
+    match path.first() {
+        Some(next) if next.bytes().all(|byte| byte.is_ascii_digit()) => {
+            DeValue::Array(DeArray::new())
+        }
+        _ => DeValue::Table(DeTable::new()),
+    }
+}
+
+/// Compares the tree with the schema: notes what does not fit, cuts it off, and remembers where everything else stands.
+pub(crate) fn fit(
+    table: &mut DeTable<'_>,
+    node: &Node<'_>,
+    origins: &mut Origins,
+    problems: &mut Problems,
+) {
+    fit_table(table, node, "", origins, problems);
+}
+
+fn fit_table(
+    table: &mut DeTable<'_>,
+    node: &Node<'_>,
+    path: &str,
+    origins: &mut Origins,
+    problems: &mut Problems,
+) {
+    let mut wrong = Vec::new();
+    for (name, value) in table.iter_mut() {
+        let key = if path.is_empty() {
+            name.get_ref().to_string()
+        } else {
+            format!("{path}.{}", name.get_ref())
+        };
+        let fits = match node.child(name.get_ref()) {
+            Some(child) => {
+                remember(origins, &key, value.span());
+                fit_value(value, &child, &key, origins, problems)
+            }
+            None => {
+                remember(origins, &key, name.span());
+                let message = unknown(name.get_ref(), &node.names());
+                problems.note(&key, &at(name.span()), message);
+                false
+            }
+        };
+        if !fits {
+            wrong.push(name.get_ref().to_string());
+        }
+    }
+    for name in wrong {
+        table.remove(name.as_str());
+    }
+}
+
+fn fit_value(
+    value: &mut Spanned<DeValue<'_>>,
+    node: &Node<'_>,
+    key: &str,
+    origins: &mut Origins,
+    problems: &mut Problems,
+) -> bool {
+    let span = value.span();
+    let kind = node.kind();
+    let found = match (value.get_mut(), kind) {
+        (DeValue::String(_), Kind::Text) | (DeValue::Boolean(_), Kind::Switch) => return true,
+        (DeValue::Integer(number), Kind::Whole) => {
+            if u64::from_str_radix(number.as_str(), number.radix()).is_ok() {
+                return true;
+            }
+            format!("is {number}")
+        }
+        (DeValue::Table(table), Kind::Table) => {
+            fit_table(table, node, key, origins, problems);
+            return true;
+        }
+        (DeValue::Array(items), Kind::List) => {
+            let element = node.element();
+            let mut kept = DeArray::new();
+            for (index, item) in items.iter_mut().enumerate() {
+                let key = format!("{key}.{index}");
+                remember(origins, &key, item.span());
+                // An element that does not fit is kept as an empty one where it can be, so that the numbers of the others stay.
+                if fit_value(item, &element, &key, origins, problems) {
+                    kept.push(Spanned::new(item.span(), take(item)));
+                } else if element.kind() == Kind::Table {
+                    kept.push(Spanned::new(item.span(), DeValue::Table(DeTable::new())));
+                }
+            }
+            *items = kept;
+            return true;
+        }
+        (_, Kind::Other) => return true,
+        (other, _) => format!("is {}", article(other.type_str())),
+    };
+    problems.note(key, &at(span), format_args!("{found}; write {kind}"));
+    false
+}
+
+fn remember(origins: &mut Origins, key: &str, span: Range<usize>) {
+    if !span.is_empty() {
+        origins.entry(key.to_owned()).or_insert(Origin::File(span));
+    }
+}
+
+fn at(span: Range<usize>) -> At<()> {
+    At {
+        value: (),
+        span: (!span.is_empty()).then_some(span),
+    }
+}
+
+fn article(kind: &str) -> String {
+    let vowel = kind.starts_with(['a', 'e', 'i', 'o', 'u']);
+    format!("{} {kind}", if vowel { "an" } else { "a" })
+}
+
+/// The message for a key that is not there, with the nearest one that is.
+fn unknown(name: &str, known: &[&str]) -> String {
+    let nearest = known
+        .iter()
+        .map(|candidate| (distance(name, candidate), *candidate))
+        .min()
+        .filter(|(far, candidate)| *far <= 2 || (candidate.starts_with(name) && name.len() > 2));
+    match nearest {
+        Some((_, candidate)) => format!("is no setting; did you mean `{candidate}`?"),
+        None => format!("is no setting; here stand {}", words(known)),
+    }
+}
+
+/// Words as a list in a sentence: `a`, `b` or `c`.
+pub(crate) fn words(words: &[&str]) -> String {
+    match words {
+        [] => "none".to_owned(),
+        [one] => format!("`{one}`"),
+        [first @ .., last] => {
+            let first: Vec<String> = first.iter().map(|word| format!("`{word}`")).collect();
+            format!("{} or `{last}`", first.join(", "))
+        }
+    }
+}
+
+/// The number of letters to change, add or drop to make one word of the other (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.chars().enumerate() {
+        let mut before = i;
+        row[0] = i + 1;
+        for (j, b) in other.iter().enumerate() {
+            let cost = before + usize::from(a != *b);
+            before = row[j + 1];
+            row[j + 1] = cost.min(row[j] + 1).min(before + 1);
+        }
+    }
+    row[other.len()]
+}

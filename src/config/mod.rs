@@ -1,0 +1,158 @@
+//! Settings: the one place that reads files and the environment.
+//!
+//! [`load`] reads the file, lays variables named `TOLLGATE__SECTION__KEY` over it, and gives either checked [`Settings`] or a
+//! [`Report`] of everything that is wrong, each with its place. Relative paths start from the folder of the settings file, so a command
+//! means the same database wherever it is started.
+
+mod certificate;
+mod check;
+mod document;
+mod environment;
+mod pattern;
+mod price;
+mod raw;
+mod report;
+mod schema;
+mod secret;
+mod settings;
+mod url;
+
+use std::path::Path;
+
+use serde::Deserialize;
+use tollgate_filter::settings::{Problem, Problems};
+use toml::Spanned;
+
+pub use certificate::{Certificate, CertificateError};
+pub use check::Shop;
+pub use environment::{Environment, PREFIX};
+pub use pattern::{PathPattern, PatternError};
+pub use report::{Finding, Place, Report};
+pub use schema::schema;
+pub use secret::Secret;
+pub use settings::{
+    AccessLog, Admin, ConnectionLimits, Cors, Credits, Durability, Listener, LogFormat, LogLevel,
+    Provider, ProviderTimeouts, Route, Server, Service, Settings, Store, StoreUrl, Telemetry,
+};
+pub use url::{BaseUrl, PublicUrl, UrlError};
+
+use document::{Origin, Origins};
+use raw::RawSettings;
+use schema::Node;
+
+/// Reads and checks the settings of a file.
+///
+/// `filters` are the names that a chain may use.
+///
+/// # Errors
+///
+/// Everything that is wrong, at once.
+pub fn load(file: &Path, environment: &Environment, filters: &[&str]) -> Result<Settings, Report> {
+    let text = std::fs::read_to_string(file).map_err(|error| Report {
+        findings: vec![Finding {
+            place: Place::File {
+                file: file.to_owned(),
+            },
+            key: String::new(),
+            message: format!("cannot be read ({error}); name the settings with `--config FILE`"),
+        }],
+    })?;
+    load_text(file, &text, environment, filters)
+}
+
+/// Checks the settings of a text, as if it stood in `file`.
+///
+/// # Errors
+///
+/// Everything that is wrong, at once.
+pub fn load_text(
+    file: &Path,
+    text: &str,
+    environment: &Environment,
+    filters: &[&str],
+) -> Result<Settings, Report> {
+    let mut problems = Problems::default();
+    let mut origins = Origins::new();
+    let raw = read(text, environment, &mut origins, &mut problems);
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let shop = Shop {
+        folder,
+        environment,
+        filters,
+    };
+    let settings = check::settings(&raw, &shop, &mut problems);
+    match settings {
+        Some(settings) if problems.is_empty() => Ok(settings),
+        _ => Err(report(file, text, &origins, problems.into_vec())),
+    }
+}
+
+/// From text to the written form; whatever does not fit is noted and left out.
+fn read(
+    text: &str,
+    environment: &Environment,
+    origins: &mut Origins,
+    problems: &mut Problems,
+) -> RawSettings {
+    let schema = schema();
+    let root = Node::root(&schema);
+    let mut table = document::parse(text, problems);
+    for over in environment.settings() {
+        document::lay_over(&mut table, &root, &over, origins, problems);
+    }
+    document::fit(&mut table, &root, origins, problems);
+    let deserializer = toml::de::Deserializer::from(Spanned::new(0..text.len(), table));
+    RawSettings::deserialize(deserializer).unwrap_or_else(|error| {
+        // What the schema does not say, such as the range of an integer type.
+        let at = tollgate_filter::settings::At {
+            value: (),
+            span: error.span(),
+        };
+        problems.note("", &at, error.message().trim());
+        RawSettings::default()
+    })
+}
+
+/// Gives every problem its place: its own, that of the variable it came from, or that of the table it is missing from.
+fn report(file: &Path, text: &str, origins: &Origins, problems: Vec<Problem>) -> Report {
+    let mut findings: Vec<Finding> = Vec::new();
+    for problem in problems {
+        let place = match &problem.span {
+            Some(span) => Place::of(file, text, span),
+            None => inherited(file, text, origins, &problem.key),
+        };
+        // A value that was cut off is not missing as well.
+        let told = problem.span.is_none() && findings.iter().any(|one| one.key == problem.key);
+        if !told {
+            findings.push(Finding {
+                place,
+                key: problem.key,
+                message: problem.message,
+            });
+        }
+    }
+    findings.sort_by(|one, other| one.place.cmp(&other.place));
+    Report { findings }
+}
+
+fn inherited(file: &Path, text: &str, origins: &Origins, key: &str) -> Place {
+    let mut key = key;
+    loop {
+        match origins.get(key) {
+            Some(Origin::File(span)) => return Place::of(file, text, span),
+            Some(Origin::Variable(variable)) => {
+                return Place::Variable {
+                    variable: variable.clone(),
+                };
+            }
+            None => match key.rsplit_once('.') {
+                Some((parent, _)) => key = parent,
+                None => {
+                    return Place::File {
+                        file: file.to_owned(),
+                    };
+                }
+            },
+        }
+    }
+}

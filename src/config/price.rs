@@ -1,0 +1,69 @@
+//! The version of a price.
+
+use tollgate_money::Price;
+
+/// Bits of a version: few enough that every JSON reader keeps it exact.
+const BITS: u32 = 53;
+
+/// The version of a model's price, made from its content.
+///
+/// The first 53 bits of a hash over the model's id and its three amounts; never negative. A counter would need a place to be kept and
+/// would move with every edit of the file; this one stays the same on every start and every node while the price does, changes when
+/// the price of this model changes, and comes back when the price comes back.
+pub(super) fn version(model: &str, price: &Price) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&(model.len() as u64).to_le_bytes());
+    hasher.update(model.as_bytes());
+    for amount in [
+        price.input.per_million(),
+        price.output.per_million(),
+        price.request,
+    ] {
+        hasher.update(&amount.get().to_le_bytes());
+    }
+    let hash = hasher.finalize();
+    let head: [u8; 8] = hash.as_bytes()[..8]
+        .try_into()
+        .expect("a hash has more than eight bytes");
+    (u64::from_le_bytes(head) >> (64 - BITS)) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_follows_the_price_and_nothing_else() {
+        let price = |input: &str, output: &str, request: &str| Price {
+            input: input.parse().expect("a price"),
+            output: output.parse().expect("a price"),
+            request: request.parse().expect("an amount"),
+        };
+        let first = version("a", &price("0.15", "0.6", "0"));
+        assert!((0..1 << BITS).contains(&first), "{first} is exact in JSON");
+        assert_eq!(first, version("a", &price("0.150", "0.60", "0")));
+        for other in [
+            version("b", &price("0.15", "0.6", "0")),
+            version("a", &price("0.16", "0.6", "0")),
+            version("a", &price("0.15", "0.61", "0")),
+            version("a", &price("0.15", "0.6", "0.001")),
+            version("a", &price("0.6", "0.15", "0")),
+        ] {
+            assert_ne!(first, other);
+        }
+    }
+
+    #[test]
+    fn a_version_is_the_same_in_every_release() {
+        let price = Price {
+            input: "0.15".parse().expect("a price"),
+            output: "0.6".parse().expect("a price"),
+            request: "0".parse().expect("an amount"),
+        };
+        assert_eq!(
+            version("demo-small", &price),
+            0,
+            "rows in the books name it"
+        );
+    }
+}

@@ -1,0 +1,244 @@
+//! The settings as written: every key, none of the rules.
+//!
+//! Nothing is required here. A missing key is noted by the check, beside everything else that is wrong, instead of ending the reading.
+//! The comments are the descriptions in the JSON Schema.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollgate_filter::settings::At;
+
+/// The settings of a tollgate gateway.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawSettings {
+    /// Who the service is.
+    pub(crate) service: RawService,
+    /// Threads, shutdown and limits on clients.
+    pub(crate) server: RawServer,
+    /// Where clients connect.
+    pub(crate) listener: Vec<RawListener>,
+    /// Health and metrics for operators.
+    pub(crate) admin: RawAdmin,
+    /// Where accounts, keys and the ledger are kept.
+    pub(crate) store: RawStore,
+    /// Which chain of filters answers which address; the built-in table when there is none.
+    pub(crate) route: Vec<RawRoute>,
+    /// Who runs models for us.
+    pub(crate) provider: Vec<RawProvider>,
+    /// The models on sale.
+    pub(crate) model: Vec<RawModel>,
+    /// What a credit is worth.
+    pub(crate) credits: RawCredits,
+    /// Logs.
+    pub(crate) telemetry: RawTelemetry,
+}
+
+/// Who the service is.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawService {
+    /// The short word in `x_svc` and `sk-svc-`: a lower-case letter, then up to 15 lower-case letters or digits.
+    pub(crate) name: Option<At<String>>,
+    /// The address clients are given.
+    pub(crate) base_url: Option<At<String>>,
+    /// The address of discovery.
+    pub(crate) root_url: Option<At<String>>,
+    /// The id of the model that serves requests which name none.
+    pub(crate) default_model: Option<At<String>>,
+}
+
+/// Threads, shutdown and limits on clients.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawServer {
+    /// Threads that serve clients.
+    pub(crate) workers: Option<At<u64>>,
+    /// Seconds that open requests may take to finish after a stop was asked for.
+    pub(crate) grace_secs: Option<At<u64>>,
+    /// Bytes of a request's head.
+    pub(crate) head_bytes_max: Option<At<u64>>,
+    /// Fields in a request's head.
+    pub(crate) head_fields_max: Option<At<u64>>,
+    /// Seconds for a request's head, and for a TLS handshake.
+    pub(crate) head_secs: Option<At<u64>>,
+    /// Seconds that an HTTP/1.1 connection may rest between requests.
+    pub(crate) idle_secs: Option<At<u64>>,
+    /// Seconds for a request's body as a whole.
+    pub(crate) body_secs: Option<At<u64>>,
+    /// Seconds that a client may leave written bytes unread.
+    pub(crate) write_secs: Option<At<u64>>,
+    /// Requests at once on an HTTP/2 connection.
+    pub(crate) h2_streams_max: Option<At<u64>>,
+    /// Seconds that an HTTP/2 connection may rest without an open stream.
+    pub(crate) h2_idle_secs: Option<At<u64>>,
+    /// Connections at once, on all listeners together.
+    pub(crate) connections_max: Option<At<u64>>,
+}
+
+/// Where clients connect.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawListener {
+    /// Address and port; port 0 takes a free one.
+    pub(crate) address: Option<At<String>>,
+    /// Certificates with their keys; the first serves clients that name no host. None: no TLS.
+    pub(crate) tls: Vec<RawTls>,
+    /// Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.
+    pub(crate) http2: Option<At<bool>>,
+}
+
+/// A certificate chain and its key, as PEM files.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawTls {
+    /// The file with the chain, the listener's own certificate first.
+    pub(crate) certificate: Option<At<String>>,
+    /// The file with the key.
+    pub(crate) key: Option<At<String>>,
+}
+
+/// Health and metrics for operators.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawAdmin {
+    /// A loopback address and port; port 0 takes a free one.
+    pub(crate) address: Option<At<String>>,
+}
+
+/// Where accounts, keys and the ledger are kept.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawStore {
+    /// `sqlite:` and the path of a file.
+    pub(crate) url: Option<At<String>>,
+    /// What a commit survives: `power` (a power failure) or `process` (the end of the process alone).
+    pub(crate) durability: Option<At<String>>,
+}
+
+/// Which chain of filters answers which address.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawRoute {
+    /// The path: exact, with `{name}` for one segment or `{*name}` for the rest.
+    pub(crate) path: Option<At<String>>,
+    /// The methods it answers. `GET` includes `HEAD`; `OPTIONS` is answered everywhere.
+    pub(crate) methods: Option<At<Vec<At<String>>>>,
+    /// Bytes of a request's body.
+    pub(crate) body_bytes_max: Option<At<u64>>,
+    /// Names of filters, outermost first.
+    pub(crate) chain: Option<At<Vec<At<String>>>>,
+    /// How errors are written: `envelope`.
+    pub(crate) errors: Option<At<String>>,
+    /// The scope a credential needs here.
+    pub(crate) scope: Option<At<String>>,
+    /// What pages of other origins may do: `none`, `public` or `api`.
+    pub(crate) cors: Option<At<String>>,
+}
+
+/// Who runs models for us.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawProvider {
+    /// Its name in these settings, in logs and in metrics.
+    pub(crate) name: Option<At<String>>,
+    /// Its address, up to and with `/v1`.
+    pub(crate) base_url: Option<At<String>>,
+    /// The environment variable that holds the key it knows us by.
+    pub(crate) api_key_env: Option<At<String>>,
+    /// The file that holds the key it knows us by.
+    pub(crate) api_key_file: Option<At<String>>,
+    /// Whether HTTP/2 is spoken: by ALPN over TLS, by prior knowledge without.
+    pub(crate) http2: Option<At<bool>>,
+    /// A PEM file with the roots to trust instead of the system's.
+    pub(crate) ca_file: Option<At<String>>,
+    /// How long it may take.
+    pub(crate) timeouts: RawTimeouts,
+    /// Connections kept open between calls.
+    pub(crate) connections_idle_max: Option<At<u64>>,
+}
+
+/// How long a provider may take.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawTimeouts {
+    /// Seconds for a connection, TLS included.
+    pub(crate) connect_secs: Option<At<u64>>,
+    /// Seconds to the first byte of a stream.
+    pub(crate) first_byte_secs: Option<At<u64>>,
+    /// Seconds to the first byte of a whole answer.
+    pub(crate) first_byte_whole_secs: Option<At<u64>>,
+    /// Seconds between two pieces of an answer.
+    pub(crate) between_bytes_secs: Option<At<u64>>,
+    /// Seconds for the whole call.
+    pub(crate) total_secs: Option<At<u64>>,
+}
+
+/// A model on sale.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawModel {
+    /// What clients call it.
+    pub(crate) id: Option<At<String>>,
+    /// A name for people.
+    pub(crate) name: Option<At<String>>,
+    /// Who made it.
+    pub(crate) owned_by: Option<At<String>>,
+    /// Seconds since 1970 when it came into the catalog.
+    pub(crate) created: Option<At<u64>>,
+    /// Where it can be had, best first.
+    pub(crate) providers: Vec<RawProviderModel>,
+    /// What it costs.
+    pub(crate) price: RawPrice,
+    /// Tokens of input and output together.
+    pub(crate) context_length: Option<At<u64>>,
+    /// Output tokens of a request that names no cap.
+    pub(crate) max_output_tokens: Option<At<u64>>,
+    /// What it can write: `text`, `image`, `audio`.
+    pub(crate) modalities: Option<At<Vec<At<String>>>>,
+    /// Credits that each part of a message which is not text costs at most, as a decimal string.
+    pub(crate) part_ceiling: Option<At<String>>,
+    /// Its tokens for each token of the o200k vocabulary, as a decimal string.
+    pub(crate) token_factor: Option<At<String>>,
+}
+
+/// A model as one provider sells it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawProviderModel {
+    /// The provider's name.
+    pub(crate) provider: Option<At<String>>,
+    /// What the provider calls the model; the model's own id when missing.
+    pub(crate) model: Option<At<String>>,
+}
+
+/// What a model costs, as decimal strings.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawPrice {
+    /// Credits for a million tokens that the client sends.
+    pub(crate) input: Option<At<String>>,
+    /// Credits for a million tokens that the model writes.
+    pub(crate) output: Option<At<String>>,
+    /// Credits for each request that succeeds.
+    pub(crate) request: Option<At<String>>,
+}
+
+/// What a credit is worth.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawCredits {
+    /// US dollars for one credit, as a decimal string.
+    pub(crate) usd_per_credit: Option<At<String>>,
+}
+
+/// Logs.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawTelemetry {
+    /// How diagnostics are written to the standard error output: `json` or `text`.
+    pub(crate) log_format: Option<At<String>>,
+    /// Diagnostics below this level are not written: `error`, `warn`, `info`, `debug` or `trace`.
+    pub(crate) log_level: Option<At<String>>,
+    /// Where the access log goes: `stdout`, `none` or the path of a file.
+    pub(crate) access_log: Option<At<String>>,
+}

@@ -1,0 +1,136 @@
+//! The JSON Schema of the settings, and a way to walk it.
+
+use std::fmt;
+
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+use super::raw::RawSettings;
+
+/// The JSON Schema (draft 2020-12) of the settings file.
+pub fn schema() -> Value {
+    SchemaSettings::draft2020_12()
+        .into_generator()
+        .into_root_schema_for::<RawSettings>()
+        .to_value()
+}
+
+/// One place in the schema.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<'a> {
+    root: &'a Value,
+    here: &'a Value,
+}
+
+/// What a place in the schema holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A string.
+    Text,
+    /// An integer of zero or more.
+    Whole,
+    /// `true` or `false`.
+    Switch,
+    /// An array.
+    List,
+    /// A table.
+    Table,
+    /// Something that the reading itself must judge.
+    Other,
+}
+
+impl fmt::Display for Kind {
+    /// With its article, as in "write a string".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Text => "a string",
+            Kind::Whole => "a whole number of 0 or more",
+            Kind::Switch => "`true` or `false`",
+            Kind::List => "a list",
+            Kind::Table => "a table",
+            Kind::Other => "a value",
+        })
+    }
+}
+
+impl<'a> Node<'a> {
+    /// The whole schema.
+    pub(crate) fn root(schema: &'a Value) -> Node<'a> {
+        Node {
+            root: schema,
+            here: schema,
+        }
+    }
+
+    fn at(&self, here: &'a Value) -> Node<'a> {
+        let mut here = here;
+        // An optional value is "this or null", and a description beside a reference wraps it.
+        loop {
+            if let Some(target) = here.get("$ref").and_then(Value::as_str) {
+                let pointer = target.trim_start_matches('#');
+                here = self.root.pointer(pointer).unwrap_or(&Value::Null);
+            } else if let Some(some) = here
+                .get("anyOf")
+                .and_then(Value::as_array)
+                .and_then(|any| any.iter().find(|one| one["type"] != "null"))
+            {
+                here = some;
+            } else {
+                return Node {
+                    root: self.root,
+                    here,
+                };
+            }
+        }
+    }
+
+    /// What stands here.
+    pub(crate) fn kind(&self) -> Kind {
+        let kind = match &self.here["type"] {
+            Value::Array(kinds) => kinds
+                .iter()
+                .filter_map(Value::as_str)
+                .find(|kind| *kind != "null"),
+            other => other.as_str(),
+        };
+        match kind {
+            Some("string") => Kind::Text,
+            Some("integer") => Kind::Whole,
+            Some("boolean") => Kind::Switch,
+            Some("array") => Kind::List,
+            Some("object") => Kind::Table,
+            _ => Kind::Other,
+        }
+    }
+
+    /// What a key of this table holds.
+    pub(crate) fn child(&self, name: &str) -> Option<Node<'a>> {
+        if let Some(child) = self.here["properties"].get(name) {
+            return Some(self.at(child));
+        }
+        let others = self.here.get("additionalProperties")?;
+        others.is_object().then(|| self.at(others))
+    }
+
+    /// What the elements of this list are.
+    pub(crate) fn element(&self) -> Node<'a> {
+        self.at(&self.here["items"])
+    }
+
+    /// What stands at a path; elements of lists are named by number.
+    pub(crate) fn find(&self, path: &[String]) -> Option<Node<'a>> {
+        path.iter().try_fold(*self, |node, name| match node.kind() {
+            Kind::Table => node.child(name),
+            Kind::List => name.parse::<usize>().ok().map(|_| node.element()),
+            _ => None,
+        })
+    }
+
+    /// The keys of this table.
+    pub(crate) fn names(&self) -> Vec<&'a str> {
+        self.here["properties"]
+            .as_object()
+            .map(|keys| keys.keys().map(String::as_str).collect())
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,269 @@
+//! The settings, checked: holding these types proves the rules.
+//!
+//! They are made by [`super::load`] alone. Nothing outside `config` reads a file or the environment to get at a setting.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use rustls::pki_types::CertificateDer;
+use tollgate_filter::{Catalog, ErrorShape, Scope};
+
+use super::certificate::Certificate;
+use super::pattern::PathPattern;
+use super::secret::Secret;
+use super::url::{BaseUrl, PublicUrl};
+
+/// Every setting of one gateway.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who the service is.
+    pub service: Service,
+    /// Threads, shutdown and limits on clients.
+    pub server: Server,
+    /// Where clients connect; at least one.
+    pub listeners: Vec<Listener>,
+    /// Where operators look.
+    pub admin: Admin,
+    /// Where the books are.
+    pub store: Store,
+    /// Which chain answers which address, in the order they are tried.
+    pub routes: Vec<Route>,
+    /// The model providers.
+    pub providers: Vec<Arc<Provider>>,
+    /// The models on sale.
+    pub catalog: Arc<Catalog>,
+    /// What a credit is worth.
+    pub credits: Credits,
+    /// Logs.
+    pub telemetry: Telemetry,
+}
+
+impl Settings {
+    /// The provider of this name.
+    pub fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
+        self.providers.iter().find(|one| *one.name == *name)
+    }
+}
+
+/// `[service]`: the service's own name and addresses.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// The short word in `x_svc`, `sk-svc-` and the like: a lower-case letter, then up to 15 lower-case letters or digits.
+    pub name: Arc<str>,
+    /// The address clients are given, without a slash at its end.
+    pub base_url: PublicUrl,
+    /// The address of discovery; the same as `base_url` unless the settings say otherwise.
+    pub root_url: PublicUrl,
+}
+
+/// `[server]`: threads, shutdown and what a client can make the gateway wait for.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Threads that serve clients.
+    pub workers: NonZeroUsize,
+    /// How long open requests may take to finish after a stop was asked for.
+    pub grace: Duration,
+    /// Limits on everything a client can hold open.
+    pub limits: ConnectionLimits,
+}
+
+/// Limits on everything a client can hold open, for all listeners.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionLimits {
+    /// Bytes of a request's head.
+    pub head_bytes_max: usize,
+    /// Fields in a request's head.
+    pub head_fields_max: usize,
+    /// Time for a head to arrive, once its first byte is there; also the time for a TLS handshake.
+    pub head: Duration,
+    /// Time a connection may rest between requests (HTTP/1.1).
+    pub idle: Duration,
+    /// Time for a request's body as a whole.
+    pub body: Duration,
+    /// Time a client may leave written bytes unread.
+    pub write: Duration,
+    /// Requests at once on an HTTP/2 connection.
+    pub h2_streams_max: u32,
+    /// Time an HTTP/2 connection may rest without an open stream.
+    pub h2_idle: Duration,
+    /// Connections at once, on all listeners together.
+    pub connections_max: usize,
+}
+
+/// One `[[listener]]`.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// Where it listens; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Certificates, the first for clients that name no host. Empty: no TLS.
+    pub certificates: Vec<Certificate>,
+    /// Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.
+    pub http2: bool,
+}
+
+/// `[admin]`: health and metrics.
+#[derive(Clone, Copy, Debug)]
+pub struct Admin {
+    /// A loopback address; port 0 takes a free one.
+    pub address: SocketAddr,
+}
+
+/// `[store]`: where the books are.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// The database.
+    pub url: StoreUrl,
+    /// What a commit survives.
+    pub durability: Durability,
+}
+
+/// Where the database is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// `sqlite:PATH`: one file, made when it is missing.
+    Sqlite(PathBuf),
+}
+
+/// What a commit survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// A power failure: every commit is synced to the disk.
+    Power,
+    /// The end of the process, but not a power failure.
+    Process,
+}
+
+/// One `[[route]]`: which chain answers which address.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// What the path must look like.
+    pub path: PathPattern,
+    /// The methods it answers; never empty, never `OPTIONS`, and `HEAD` only where it is written (`GET` includes it).
+    pub methods: Vec<Method>,
+    /// Bytes of a request's body.
+    pub body_bytes_max: usize,
+    /// Names of filters, outermost first.
+    pub chain: Vec<Arc<str>>,
+    /// How errors are written.
+    pub errors: ErrorShape,
+    /// What a credential must be allowed to do here, where the chain has `auth`.
+    pub scope: Option<Scope>,
+    /// What pages of other origins may do here.
+    pub cors: Cors,
+}
+
+/// What pages of other origins may do with a route (WHATWG Fetch, CORS protocol).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cors {
+    /// Nothing: no CORS fields are sent.
+    None,
+    /// Read it without credentials; any request field may be asked for.
+    Public,
+    /// Call it with a bearer credential from any origin; the request fields asked for are echoed, `Authorization` among them.
+    Api,
+}
+
+/// One `[[provider]]`: who runs models for us.
+pub struct Provider {
+    /// Its name in these settings, in logs and metrics.
+    pub name: Arc<str>,
+    /// Its address, up to and with `/v1` or the like.
+    pub base_url: BaseUrl,
+    /// The key it knows us by; none for a provider that asks for none.
+    pub api_key: Option<Secret>,
+    /// Whether HTTP/2 is spoken: by ALPN over TLS, by prior knowledge without.
+    pub http2: bool,
+    /// Roots to trust instead of the system's.
+    pub roots: Option<Vec<CertificateDer<'static>>>,
+    /// How long to wait for what.
+    pub timeouts: ProviderTimeouts,
+    /// Connections kept open between calls.
+    pub connections_idle_max: usize,
+}
+
+impl std::fmt::Debug for Provider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The roots are long and tell nothing that their number does not.
+        f.debug_struct("Provider")
+            .field("name", &self.name)
+            .field("base_url", &self.base_url)
+            .field("api_key", &self.api_key)
+            .field("http2", &self.http2)
+            .field("roots", &self.roots.as_ref().map(Vec::len))
+            .field("timeouts", &self.timeouts)
+            .field("connections_idle_max", &self.connections_idle_max)
+            .finish()
+    }
+}
+
+/// How long a provider may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProviderTimeouts {
+    /// For a connection, TLS included.
+    pub connect: Duration,
+    /// For the first byte of a stream.
+    pub first_byte: Duration,
+    /// For the first byte of a whole answer, which comes when all of it is written.
+    pub first_byte_whole: Duration,
+    /// Between two pieces of an answer.
+    pub between_bytes: Duration,
+    /// For the whole call.
+    pub total: Duration,
+}
+
+/// `[credits]`: what a credit is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credits {
+    /// Millionths of a US dollar in one credit; above zero.
+    pub micro_usd_per_credit: i64,
+}
+
+/// `[telemetry]`: logs.
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    /// How diagnostics are written.
+    pub log_format: LogFormat,
+    /// Diagnostics below this level are not written.
+    pub log_level: LogLevel,
+    /// Where the access log goes.
+    pub access_log: AccessLog,
+}
+
+/// How diagnostics are written to the standard error output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// Lines for people.
+    Text,
+}
+
+/// The levels of diagnostics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// What went wrong and needs a person.
+    Error,
+    /// What went wrong and was dealt with.
+    Warn,
+    /// What an operator wants to see of a healthy gateway.
+    Info,
+    /// What helps to find a fault.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// Where the access log goes, one JSON object for each exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    /// Nowhere.
+    None,
+    /// The standard output.
+    Stdout,
+    /// The end of a file, made when it is missing.
+    File(PathBuf),
+}
