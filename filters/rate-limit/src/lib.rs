@@ -1,1 +1,113 @@
-//! (to be written)
+#![doc = include_str!("../README.md")]
+
+mod address_limit;
+pub mod config;
+mod fields;
+mod partitions;
+mod quota;
+mod rate_limit;
+mod refusal;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tollgate_filter::{Clock, Entropy};
+
+pub use address_limit::AddressLimit;
+pub use config::{Class, Limits, RawLimits};
+pub use quota::{Quota, Verdict};
+pub use rate_limit::{RateLimit, UnknownClass};
+
+use partitions::Partitions;
+
+/// Address prefixes remembered in one table: some 10 MB, reached under a flood only.
+const ADDRESSES_MAX: usize = 1 << 17;
+
+/// Makes the filters of this crate, all of which count in the same place.
+pub struct RateLimits {
+    limits: Limits,
+    counters: Arc<Counters>,
+    clock: Clock,
+    entropy: Entropy,
+}
+
+impl RateLimits {
+    /// A maker of filters with these limits. `clock` and `counters` stay the same when the limits change.
+    pub fn new(
+        limits: Limits,
+        counters: Arc<Counters>,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> RateLimits {
+        RateLimits {
+            limits,
+            counters,
+            clock,
+            entropy,
+        }
+    }
+
+    /// The filter `address-limit`.
+    pub fn address_limit(&self) -> AddressLimit {
+        AddressLimit::new(
+            self.limits.failed_credentials,
+            self.counters.clone(),
+            self.clock.clone(),
+            self.entropy.clone(),
+        )
+    }
+
+    /// The filter `rate-limit`.
+    ///
+    /// With a `class`, every request of the route is counted by that class, apart from the owner's other requests. Without one it is
+    /// the class of the account, or `anonymous`.
+    pub fn rate_limit(&self, class: Option<&str>) -> Result<RateLimit, UnknownClass> {
+        RateLimit::new(
+            &self.limits,
+            class,
+            self.counters.clone(),
+            self.clock.clone(),
+            self.entropy.clone(),
+        )
+    }
+}
+
+/// What has been counted so far. Lives as long as the process, so that new settings give nobody a fresh quota.
+#[derive(Debug)]
+pub struct Counters {
+    accounts: Partitions,
+    addresses: Partitions,
+    failures: Partitions,
+    /// Classes that routes count by themselves; the place of a name, plus one, is its lane.
+    lanes: Mutex<Vec<Box<str>>>,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            // Bounded by the accounts there are, each of which somebody made.
+            accounts: Partitions::new(usize::MAX),
+            addresses: Partitions::new(ADDRESSES_MAX),
+            failures: Partitions::new(ADDRESSES_MAX),
+            lanes: Mutex::default(),
+        }
+    }
+}
+
+impl Counters {
+    /// How many accounts and addresses are being counted, for a gauge.
+    pub fn population(&self) -> usize {
+        self.accounts.population() + self.addresses.population() + self.failures.population()
+    }
+
+    fn lane(&self, class: &str) -> u16 {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = lanes
+            .iter()
+            .position(|lane| **lane == *class)
+            .unwrap_or_else(|| {
+                lanes.push(class.into());
+                lanes.len() - 1
+            });
+        u16::try_from(at + 1).expect("settings name fewer classes than 16 bits count")
+    }
+}

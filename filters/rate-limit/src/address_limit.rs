@@ -1,0 +1,101 @@
+//! The filter `address-limit`.
+
+use std::sync::Arc;
+
+use tollgate_filter::{
+    AddressPrefix, Body, Clock, Contract, Ending, Entropy, ErrorCode, Exchange, FailureMode,
+    Filter, Outcome, Phase, Step,
+};
+
+use crate::Counters;
+use crate::fields::PolicyFields;
+use crate::partitions::{Owner, Partition};
+use crate::quota::Quota;
+use crate::refusal::{spread, too_many};
+
+const NAME: &str = "failed-credentials";
+
+/// Refuses addresses that have sent too many bad credentials, before another one is looked at. Good ones cost nothing.
+pub struct AddressLimit {
+    quota: Quota,
+    fields: PolicyFields,
+    /// What the log calls the limit that refused.
+    class: Arc<str>,
+    counters: Arc<Counters>,
+    clock: Clock,
+    entropy: Entropy,
+}
+
+impl AddressLimit {
+    pub(crate) fn new(
+        quota: Quota,
+        counters: Arc<Counters>,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> AddressLimit {
+        AddressLimit {
+            quota,
+            fields: PolicyFields::new(NAME, &quota),
+            class: Arc::from(NAME),
+            counters,
+            clock,
+            entropy,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+}
+
+impl Filter for AddressLimit {
+    fn name(&self) -> &'static str {
+        "address-limit"
+    }
+
+    fn contract(&self) -> Contract {
+        Contract {
+            phases: Phase::Request | Phase::End,
+            body: Body::Unread,
+            on_failure: FailureMode::Allow,
+        }
+    }
+
+    fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        let verdict = self
+            .counters
+            .failures
+            .peek(partition(exchange), &self.quota, self.now());
+        if verdict.admitted {
+            return Step::now(Outcome::Continue);
+        }
+        let verdict = spread(verdict, &self.entropy);
+        exchange.record.class = Some(self.class.clone());
+        self.fields.write(&verdict, &mut exchange.reply_headers);
+        Step::now(Outcome::refuse(too_many("failed credentials", &verdict)))
+    }
+
+    fn on_end(&self, exchange: &mut Exchange, _: Ending) {
+        if exchange.record.error.is_some_and(is_failed_credential) {
+            // Requests that were let in together may fail together; those beyond the quota are not held against it twice.
+            self.counters
+                .failures
+                .take(partition(exchange), &self.quota, self.now());
+        }
+    }
+}
+
+fn partition(exchange: &Exchange) -> Partition {
+    Partition {
+        owner: Owner::Address(AddressPrefix::of(exchange.request.client)),
+        lane: 0,
+    }
+}
+
+/// The codes of a 401.
+fn is_failed_credential(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::MissingCredential | ErrorCode::InvalidCredential | ErrorCode::WrongResource
+    )
+}

@@ -1,0 +1,263 @@
+//! The section `[limits]`: as written, and as checked.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollgate_filter::settings::{At, Problems};
+
+use crate::quota::Quota;
+
+/// The class of requests without a principal.
+pub const ANONYMOUS: &str = "anonymous";
+
+/// The class of accounts whose own class the settings do not name.
+pub const FREE: &str = "free";
+
+/// Classes that exist whether the settings name them or not: name, quota, window in seconds.
+const CLASSES: [(&str, u32, u32); 4] = [
+    (ANONYMOUS, 120, 60),
+    (FREE, 60, 60),
+    ("pro", 600, 60),
+    ("mcp", 120, 60),
+];
+
+/// Quota and window in seconds of failed credentials, where the settings say nothing.
+const FAILED_CREDENTIALS: (u32, u32) = (120, 60);
+
+const QUOTA_MAX: u32 = 1_000_000;
+const WINDOW_SECS_MAX: u32 = 86_400;
+const NAME_CHARS_MAX: usize = 32;
+
+/// `[limits]` as written.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawLimits {
+    /// Quotas of the rate classes, by name. A class that stands here takes the place of the built-in one of that name.
+    pub classes: BTreeMap<String, RawClass>,
+    /// Quota of answers 401 for one address prefix.
+    pub failed_credentials: Option<RawAllowance>,
+}
+
+/// `[limits.classes.NAME]` as written.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RawClass {
+    /// Requests admitted in one window, 1 to 1000000.
+    pub quota: At<u32>,
+    /// Length of the window in seconds, 1 to 86400.
+    pub window_secs: At<u32>,
+    /// Requests admitted at once, 1 to `quota`; as large as `quota` where it is not given.
+    pub burst: Option<At<u32>>,
+}
+
+/// `[limits.failed_credentials]` as written.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RawAllowance {
+    /// Failures allowed in one window, 1 to 1000000.
+    pub quota: At<u32>,
+    /// Length of the window in seconds, 1 to 86400.
+    pub window_secs: At<u32>,
+}
+
+/// `[limits]`, checked: the classes `anonymous`, `free`, `pro` and `mcp` exist, every name is a word, and no quota is empty.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    pub(crate) classes: Box<[Class]>,
+    pub(crate) failed_credentials: Quota,
+}
+
+/// A rate class.
+#[derive(Clone, Debug)]
+pub struct Class {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its quota, for each partition.
+    pub quota: Quota,
+}
+
+impl Limits {
+    /// The class of this name.
+    pub fn class(&self, name: &str) -> Option<&Class> {
+        self.classes.iter().find(|class| *class.name == *name)
+    }
+
+    /// Every class, in the order of the names.
+    pub fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+
+    /// The quota of failed credentials.
+    pub fn failed_credentials(&self) -> Quota {
+        self.failed_credentials
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        RawLimits::default()
+            .check("limits", &mut Problems::default())
+            .expect("the built-in limits pass their own check")
+    }
+}
+
+impl RawLimits {
+    /// Checks everything, noting each problem under a key that starts with `key` (`limits`). `None` when there was one.
+    pub fn check(&self, key: &str, problems: &mut Problems) -> Option<Limits> {
+        let mut quotas: BTreeMap<&str, Option<Quota>> = CLASSES
+            .into_iter()
+            .map(|(name, limit, window_secs)| (name, Some(built_in(limit, window_secs))))
+            .collect();
+        for (name, raw) in &self.classes {
+            let key = format!("{key}.classes.{name}");
+            let quota = raw.check(&key, problems);
+            if is_name(name) {
+                quotas.insert(name, quota);
+            } else {
+                problems.note(
+                    key,
+                    &raw.quota,
+                    format_args!(
+                        "`{name}` is no name of a class; use at most {NAME_CHARS_MAX} lower-case letters, digits, `-` and `_`, and begin \
+                         with a letter"
+                    ),
+                );
+                quotas.insert(name, None);
+            }
+        }
+        let failed_credentials = match &self.failed_credentials {
+            None => Some(built_in(FAILED_CREDENTIALS.0, FAILED_CREDENTIALS.1)),
+            Some(raw) => raw.check(&format!("{key}.failed_credentials"), problems),
+        };
+        let classes: Option<Box<[Class]>> = quotas
+            .into_iter()
+            .map(|(name, quota)| {
+                Some(Class {
+                    name: Arc::from(name),
+                    quota: quota?,
+                })
+            })
+            .collect();
+        Some(Limits {
+            classes: classes?,
+            failed_credentials: failed_credentials?,
+        })
+    }
+}
+
+impl RawClass {
+    fn check(&self, key: &str, problems: &mut Problems) -> Option<Quota> {
+        let limit = check_quota(&self.quota, key, problems);
+        let window_secs = check_window(&self.window_secs, key, problems);
+        let burst = match &self.burst {
+            None => limit,
+            Some(burst) => problems
+                .within(format!("{key}.burst"), burst, 1..=self.quota.value.max(1))
+                .and_then(NonZeroU32::new),
+        };
+        Some(Quota::new(limit?, window_secs?, burst?))
+    }
+}
+
+impl RawAllowance {
+    fn check(&self, key: &str, problems: &mut Problems) -> Option<Quota> {
+        let limit = check_quota(&self.quota, key, problems);
+        let window_secs = check_window(&self.window_secs, key, problems);
+        Some(Quota::new(limit?, window_secs?, limit?))
+    }
+}
+
+fn check_quota(quota: &At<u32>, key: &str, problems: &mut Problems) -> Option<NonZeroU32> {
+    problems
+        .within(format!("{key}.quota"), quota, 1..=QUOTA_MAX)
+        .and_then(NonZeroU32::new)
+}
+
+fn check_window(window_secs: &At<u32>, key: &str, problems: &mut Problems) -> Option<NonZeroU32> {
+    problems
+        .within(
+            format!("{key}.window_secs"),
+            window_secs,
+            1..=WINDOW_SECS_MAX,
+        )
+        .and_then(NonZeroU32::new)
+}
+
+fn built_in(limit: u32, window_secs: u32) -> Quota {
+    let limit = NonZeroU32::new(limit).expect("no built-in quota is empty");
+    let window_secs = NonZeroU32::new(window_secs).expect("no built-in window is empty");
+    Quota::new(limit, window_secs, limit)
+}
+
+/// Class names stand in logs and metrics, so they are plain words.
+fn is_name(name: &str) -> bool {
+    name.len() <= NAME_CHARS_MAX
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name
+            .bytes()
+            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) -> (Option<Limits>, Vec<String>) {
+        let raw: RawLimits = toml::from_str(text).expect("the shape is right");
+        let mut problems = Problems::default();
+        let limits = raw.check("limits", &mut problems);
+        let found = problems
+            .into_vec()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        (limits, found)
+    }
+
+    fn quota(limits: &Limits, class: &str) -> (u32, u32) {
+        let quota = limits.class(class).expect("the class is there").quota;
+        (quota.limit().get(), quota.window_secs().get())
+    }
+
+    #[test]
+    fn classes_in_the_settings_stand_beside_the_built_in_ones_or_in_their_place() {
+        let (limits, found) = check(
+            "[classes.free]\nquota = 5\nwindow_secs = 10\n[classes.webhooks]\nquota = 30\nwindow_secs = 1\nburst = 3\n",
+        );
+        assert_eq!(found, [""; 0]);
+        let limits = limits.expect("nothing is wrong");
+        assert_eq!(quota(&limits, "free"), (5, 10));
+        assert_eq!(quota(&limits, "pro"), (600, 60));
+        assert_eq!(quota(&limits, "webhooks"), (30, 1));
+        assert_eq!(quota(&Limits::default(), "anonymous"), (120, 60));
+        assert_eq!(quota(&Limits::default(), "mcp"), (120, 60));
+    }
+
+    #[test]
+    fn everything_wrong_is_told_at_once() {
+        let (limits, found) = check(
+            "failed_credentials = { quota = 0, window_secs = 60 }\n\
+             [classes.free]\nquota = 5\nwindow_secs = 90000\nburst = 6\n\
+             [classes.Gold]\nquota = 1\nwindow_secs = 1\n",
+        );
+        assert!(limits.is_none());
+        assert_eq!(
+            found,
+            [
+                "limits.classes.Gold: `Gold` is no name of a class; use at most 32 lower-case letters, digits, `-` and `_`, and begin with a letter",
+                "limits.classes.free.window_secs: is 90000; use 1 to 86400",
+                "limits.classes.free.burst: is 6; use 1 to 5",
+                "limits.failed_credentials.quota: is 0; use 1 to 1000000",
+            ]
+        );
+    }
+
+    #[test]
+    fn keys_that_would_do_nothing_are_refused() {
+        let text = "[classes.free]\nquota = 5\nwindow_secs = 60\nconcurrent = 3\n";
+        assert!(toml::from_str::<RawLimits>(text).is_err());
+    }
+}

@@ -1,0 +1,243 @@
+//! How many requests are admitted: the generic cell rate algorithm (ITU-T I.371) in integer nanoseconds.
+//!
+//! Instead of counting requests, one instant is kept for whoever is limited: the *theoretical arrival time*, at which all admitted
+//! requests would have arrived had they come evenly spread. Each request moves it one interval into the future; a request that would
+//! move it further ahead than the quota's capacity is refused and moves nothing.
+
+use std::num::NonZeroU32;
+
+const NANOS_PER_SEC: u64 = 1_000_000_000;
+
+/// A quota: `limit` requests a window on average, at most `burst` of them at once.
+///
+/// With a burst as large as the limit, a partition that was idle can make its burst and, while that window lasts, what flows back:
+/// up to twice the limit in the worst window, and the limit in every window that follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    limit: NonZeroU32,
+    window_secs: NonZeroU32,
+    /// Nanoseconds that one request is worth.
+    interval: u64,
+    /// How far ahead of now the arrival time may be.
+    capacity: u64,
+}
+
+/// What became of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether it is admitted.
+    pub admitted: bool,
+    /// How many more would be admitted now, after this one.
+    pub remaining: u32,
+    /// Seconds, rounded up: with requests remaining until the burst is whole again, with none remaining until one is admitted. For a
+    /// refused request this is how long to wait; then it is at least 1.
+    pub reset_secs: u64,
+}
+
+impl Quota {
+    /// A quota of `limit` requests in `window_secs`. A burst above the limit counts as the limit.
+    pub fn new(limit: NonZeroU32, window_secs: NonZeroU32, burst: NonZeroU32) -> Quota {
+        let window = u64::from(window_secs.get()) * NANOS_PER_SEC;
+        // Rounded up: rounding down would admit one request too many in a long window.
+        let interval = window.div_ceil(u64::from(limit.get()));
+        Quota {
+            limit,
+            window_secs,
+            interval,
+            capacity: interval * u64::from(burst.min(limit).get()),
+        }
+    }
+
+    /// Requests a window.
+    pub fn limit(&self) -> NonZeroU32 {
+        self.limit
+    }
+
+    /// The window, in seconds.
+    pub fn window_secs(&self) -> NonZeroU32 {
+        self.window_secs
+    }
+
+    /// Judges one request at `now` by the arrival time `arrival` (both nanoseconds of one monotonic clock; zero for a partition never
+    /// seen). Gives the arrival time to keep: the same one when the request is refused.
+    ///
+    /// An arrival time that this quota cannot have made, because another one was in force when it was, counts as a quota used up:
+    /// nobody waits longer than the present settings say.
+    pub fn take(&self, arrival: u64, now: u64) -> (Verdict, u64) {
+        let base = arrival.clamp(now, now + self.capacity);
+        let next = base + self.interval;
+        let admitted = next - now <= self.capacity;
+        let after = if admitted { next } else { base };
+        let ahead = after - now;
+        // At most `burst`, which came from 32 bits.
+        let remaining = ((self.capacity - ahead) / self.interval) as u32;
+        let reset_secs = if remaining > 0 {
+            ahead.div_ceil(NANOS_PER_SEC)
+        } else {
+            (ahead + self.interval - self.capacity)
+                .div_ceil(NANOS_PER_SEC)
+                .max(1)
+        };
+        let verdict = Verdict {
+            admitted,
+            remaining,
+            reset_secs,
+        };
+        (verdict, if admitted { next } else { arrival })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The same promise kept another way: a bucket that fills by one interval with each request and drains by one nanosecond each
+    /// nanosecond. Every figure is found by trying, never by a formula.
+    #[derive(Clone, Copy, Debug)]
+    struct Bucket {
+        interval: u64,
+        capacity: u64,
+        level: u64,
+        at: u64,
+    }
+
+    impl Bucket {
+        fn new(limit: u32, window_secs: u32, burst: u32) -> Bucket {
+            let nanos = u64::from(window_secs) * NANOS_PER_SEC;
+            let mut interval = nanos / u64::from(limit);
+            if !nanos.is_multiple_of(u64::from(limit)) {
+                interval += 1;
+            }
+            Bucket {
+                interval,
+                capacity: interval * u64::from(burst),
+                level: 0,
+                at: 0,
+            }
+        }
+
+        fn wait_until(&mut self, now: u64) {
+            self.level = self.level.saturating_sub(now - self.at);
+            self.at = now;
+        }
+
+        fn take(&mut self) -> bool {
+            let admitted = self.level + self.interval <= self.capacity;
+            if admitted {
+                self.level += self.interval;
+            }
+            admitted
+        }
+
+        fn takes_left(mut self) -> u32 {
+            (0..).take_while(|_| self.take()).count() as u32
+        }
+
+        fn after_secs(mut self, secs: u64) -> Bucket {
+            self.wait_until(self.at + secs * NANOS_PER_SEC);
+            self
+        }
+    }
+
+    fn some(value: u32) -> NonZeroU32 {
+        NonZeroU32::new(value).expect("not zero")
+    }
+
+    proptest! {
+        #[test]
+        fn every_figure_is_what_a_brute_force_count_finds(
+            limit in 1u32..60,
+            window_secs in 1u32..120,
+            burst_of_limit in 1u32..=60,
+            steps in prop::collection::vec((0u64..40, 0u64..NANOS_PER_SEC), 1..80),
+        ) {
+            let burst = burst_of_limit.min(limit);
+            let quota = Quota::new(some(limit), some(window_secs), some(burst));
+            let mut model = Bucket::new(limit, window_secs, burst);
+            let (mut arrival, mut now) = (0, 7);
+            model.wait_until(now);
+            for (tenths, nanos) in steps {
+                // Mostly bursts, now and then a pause that is long against the window.
+                if tenths > 20 {
+                    now += (tenths - 20) * u64::from(window_secs) * NANOS_PER_SEC / 10 + nanos;
+                } else if tenths > 10 {
+                    now += nanos;
+                }
+                model.wait_until(now);
+                let (verdict, kept) = quota.take(arrival, now);
+                prop_assert_eq!(verdict.admitted, model.take());
+                prop_assert_eq!(verdict.remaining, model.takes_left());
+                if !verdict.admitted {
+                    prop_assert_eq!(kept, arrival, "a refusal costs nothing");
+                }
+                arrival = kept;
+
+                let reset = verdict.reset_secs;
+                let (enough, goal) = if verdict.remaining > 0 {
+                    (burst, "the whole burst is back")
+                } else {
+                    prop_assert!(reset >= 1);
+                    (1, "one request is admitted")
+                };
+                prop_assert!(model.after_secs(reset).takes_left() >= enough, "{} after {} s", goal, reset);
+                if reset > 1 {
+                    prop_assert!(model.after_secs(reset - 1).takes_left() < enough, "{} s would do", reset - 1);
+                }
+            }
+        }
+
+        #[test]
+        fn no_window_admits_more_than_the_burst_and_what_flows_back(
+            limit in 1u32..20,
+            window_secs in 1u32..5,
+            steps in prop::collection::vec(0u64..NANOS_PER_SEC / 4, 1..200),
+        ) {
+            let quota = Quota::new(some(limit), some(window_secs), some(limit));
+            let window = u64::from(window_secs) * NANOS_PER_SEC;
+            let (mut arrival, mut now) = (0, 0);
+            let mut admitted: Vec<u64> = Vec::new();
+            for step in steps {
+                now += step;
+                let (verdict, kept) = quota.take(arrival, now);
+                arrival = kept;
+                if verdict.admitted {
+                    admitted.push(now);
+                    let within = admitted.iter().filter(|&&at| now - at < window).count();
+                    prop_assert!(within <= 2 * limit as usize, "{} in one window", within);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_minute_of_sixty_counts_down_and_comes_back() {
+        let quota = Quota::new(some(60), some(60), some(60));
+        let now = 5 * NANOS_PER_SEC;
+        let mut arrival = 0;
+        for taken in 1..=60 {
+            let (verdict, kept) = quota.take(arrival, now);
+            assert!(verdict.admitted, "request {taken}");
+            assert_eq!(verdict.remaining, 60 - taken);
+            arrival = kept;
+        }
+        let (refused, _) = quota.take(arrival, now);
+        let wait = Verdict {
+            admitted: false,
+            remaining: 0,
+            reset_secs: 1,
+        };
+        assert_eq!(refused, wait);
+        assert!(quota.take(arrival, now + NANOS_PER_SEC).0.admitted);
+    }
+
+    #[test]
+    fn a_quota_that_shrinks_its_window_keeps_nobody_waiting_for_the_old_one() {
+        let day = Quota::new(some(1), some(86_400), some(1));
+        let minute = Quota::new(some(60), some(60), some(60));
+        let (_, arrival) = day.take(0, 0);
+        let (verdict, _) = minute.take(arrival, 0);
+        assert_eq!((verdict.admitted, verdict.reset_secs), (false, 1));
+    }
+}

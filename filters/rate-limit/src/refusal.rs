@@ -1,0 +1,55 @@
+//! What a client is told when a quota is used up.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use tollgate_filter::{ApiError, Entropy, ErrorCode};
+
+use crate::quota::Verdict;
+
+/// Waits longer than this are spread out.
+const SPREAD_ABOVE_SECS: u64 = 60;
+
+/// The verdict as it is told. When nothing remains and the wait is long, it becomes up to a tenth longer, by chance: a crowd that was
+/// refused together would otherwise come back together.
+pub(crate) fn spread(mut verdict: Verdict, entropy: &Entropy) -> Verdict {
+    if verdict.remaining == 0 && verdict.reset_secs > SPREAD_ABOVE_SECS {
+        let chance = u64::from_le_bytes(entropy.bytes());
+        verdict.reset_secs += chance % (verdict.reset_secs / 10 + 1);
+    }
+    verdict
+}
+
+/// A 429 with the time to wait, which is the one that `RateLimit` tells.
+pub(crate) fn too_many(what: &'static str, verdict: &Verdict) -> ApiError {
+    let seconds = verdict.reset_secs;
+    let unit = if seconds == 1 { "second" } else { "seconds" };
+    let message: Cow<'static, str> =
+        format!("Too many {what}. Try again in {seconds} {unit}.").into();
+    ApiError::new(ErrorCode::RateLimitExceeded, message).retry_after(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(remaining: u32, reset_secs: u64, entropy: &Entropy) -> u64 {
+        let verdict = Verdict {
+            admitted: false,
+            remaining,
+            reset_secs,
+        };
+        spread(verdict, entropy).reset_secs
+    }
+
+    #[test]
+    fn long_waits_are_spread_by_a_tenth_and_never_shortened() {
+        let entropy = Entropy::seeded(3);
+        assert_eq!(told(0, 60, &entropy), 60);
+        assert_eq!(told(5, 3600, &entropy), 3600, "nobody has to wait");
+        let waits: Vec<u64> = (0..200).map(|_| told(0, 600, &entropy)).collect();
+        assert!(waits.iter().all(|wait| (600..=660).contains(wait)));
+        let spread = waits.iter().max().expect("some") - waits.iter().min().expect("some");
+        assert!(spread > 40, "200 clients came back within {spread} seconds");
+    }
+}

@@ -1,0 +1,344 @@
+//! Both filters from outside: an exchange goes in, an outcome and header fields come out.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use tollgate_filter::settings::Problems;
+use tollgate_filter::{
+    ApiError, Clock, CredentialId, CredentialKind, Ending, Entropy, ErrorCode, Exchange, Filter,
+    ManualClock, ModelAccess, Outcome, Principal, Protocol, Request, Scopes, Step,
+};
+use tollgate_money::{AccountId, OperationId};
+use tollgate_rate_limit::{Counters, Limits, RateLimits, RawLimits};
+
+const SETTINGS: &str = r#"
+failed_credentials = { quota = 3, window_secs = 60 }
+
+[classes.anonymous]
+quota = 2
+window_secs = 60
+
+[classes.free]
+quota = 4
+window_secs = 60
+
+[classes.pro]
+quota = 600
+window_secs = 3600
+burst = 5
+
+[classes.mcp]
+quota = 3
+window_secs = 60
+"#;
+
+struct Bench {
+    limits: RateLimits,
+    counters: Arc<Counters>,
+    clock: Clock,
+    hand: ManualClock,
+}
+
+fn limits(text: &str) -> Limits {
+    let raw: RawLimits = toml::from_str(text).expect("the shape is right");
+    raw.check("limits", &mut Problems::default())
+        .expect("nothing is wrong")
+}
+
+fn bench() -> Bench {
+    let (clock, hand) = Clock::manual(1_700_000_000_000_000);
+    let counters = Arc::new(Counters::default());
+    Bench {
+        limits: RateLimits::new(
+            limits(SETTINGS),
+            counters.clone(),
+            clock.clone(),
+            Entropy::seeded(1),
+        ),
+        counters,
+        clock,
+        hand,
+    }
+}
+
+fn exchange(address: &str) -> Exchange {
+    let client: IpAddr = address.parse().expect("an address");
+    Exchange::new(Request {
+        id: OperationId::from_parts(1, [0; 10]),
+        method: Method::POST,
+        path: "/v1/chat/completions".into(),
+        query: None,
+        headers: HeaderMap::new(),
+        body: Bytes::new(),
+        client,
+        tls: false,
+        protocol: Protocol::Http11,
+    })
+}
+
+fn exchange_of(account: u8, class: &str) -> Exchange {
+    let mut exchange = exchange("192.0.2.1");
+    exchange.put(Principal {
+        account: AccountId::from_parts(1, [account; 10]),
+        credential: CredentialId([account; 16]),
+        kind: CredentialKind::ApiKey,
+        scopes: Scopes::API,
+        class: Arc::from(class),
+        models: ModelAccess::All,
+    });
+    exchange
+}
+
+fn ask(filter: &dyn Filter, exchange: &mut Exchange) -> Result<(), Box<ApiError>> {
+    match filter.on_request(exchange) {
+        Step::Now(Ok(Outcome::Continue)) => Ok(()),
+        Step::Now(Ok(Outcome::Refuse(error))) => Err(error),
+        _ => panic!("a limit admits or refuses, at once"),
+    }
+}
+
+/// How many of `requests` are admitted.
+fn admitted(filter: &dyn Filter, requests: u32, make: impl Fn() -> Exchange) -> u32 {
+    (0..requests)
+        .filter(|_| ask(filter, &mut make()).is_ok())
+        .count() as u32
+}
+
+fn fields(exchange: &Exchange) -> String {
+    let lines: Vec<String> = exchange
+        .reply_headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII")))
+        .collect();
+    lines.join("\n")
+}
+
+#[test]
+fn every_counted_answer_tells_the_quota_and_what_is_left() {
+    let bench = bench();
+    let filter = bench.limits.rate_limit(None).expect("no class is named");
+    let mut exchange = exchange_of(1, "free");
+    assert!(ask(&filter, &mut exchange).is_ok());
+    assert_eq!(
+        fields(&exchange),
+        "ratelimit-policy: \"requests\";q=4;w=60\n\
+         ratelimit: \"requests\";r=3;t=15\n\
+         ratelimit-limit: 4\n\
+         ratelimit-remaining: 3\n\
+         ratelimit-reset: 15"
+    );
+    assert_eq!(exchange.record.class.as_deref(), Some("free"));
+}
+
+#[test]
+fn a_429_carries_all_six_fields_and_waiting_as_told_is_enough() {
+    let bench = bench();
+    let filter = bench.limits.rate_limit(None).expect("no class is named");
+    assert_eq!(admitted(&filter, 4, || exchange_of(1, "free")), 4);
+    bench.hand.advance(Duration::from_millis(2500));
+
+    let mut exchange = exchange_of(1, "free");
+    let error = ask(&filter, &mut exchange).expect_err("the quota is used up");
+    assert_eq!(error.code, ErrorCode::RateLimitExceeded);
+    assert_eq!(error.message, "Too many requests. Try again in 13 seconds.");
+    let mut headers = std::mem::take(&mut exchange.reply_headers);
+    error.write_headers(&mut headers);
+    for (name, value) in [
+        ("ratelimit-policy", "\"requests\";q=4;w=60"),
+        ("ratelimit", "\"requests\";r=0;t=13"),
+        ("ratelimit-limit", "4"),
+        ("ratelimit-remaining", "0"),
+        ("ratelimit-reset", "13"),
+        ("retry-after", "13"),
+    ] {
+        assert_eq!(headers[name], value, "{name}");
+    }
+
+    bench.hand.advance(Duration::from_secs(12));
+    assert!(ask(&filter, &mut exchange_of(1, "free")).is_err());
+    bench.hand.advance(Duration::from_secs(1));
+    assert!(ask(&filter, &mut exchange_of(1, "free")).is_ok());
+}
+
+#[test]
+fn each_owner_is_counted_by_its_own_class() {
+    let bench = bench();
+    let filter = bench.limits.rate_limit(None).expect("no class is named");
+    let check = |make: &dyn Fn() -> Exchange, quota: u32, why: &str| {
+        assert_eq!(admitted(&filter, 10, make), quota, "{why}");
+    };
+    check(&|| exchange_of(1, "free"), 4, "the class of the account");
+    check(&|| exchange_of(2, "pro"), 5, "the burst of the class");
+    check(
+        &|| exchange_of(3, "gold"),
+        4,
+        "an unknown class counts as free",
+    );
+    check(&|| exchange("192.0.2.1"), 2, "no principal: by address");
+    check(&|| exchange("192.0.2.2"), 2, "another address");
+    check(&|| exchange("2001:db8::1"), 2, "one address of a prefix");
+    check(
+        &|| exchange("2001:db8::2"),
+        0,
+        "another address of that prefix",
+    );
+    check(&|| exchange("2001:db8:0:1::1"), 2, "another prefix");
+    check(
+        &|| exchange_of(1, "pro"),
+        0,
+        "a better class is no fresh quota",
+    );
+}
+
+#[test]
+fn two_credentials_of_one_account_share_its_quota() {
+    let bench = bench();
+    let filter = bench.limits.rate_limit(None).expect("no class is named");
+    let with_credential = |credential: u8| {
+        let mut exchange = exchange_of(1, "free");
+        exchange
+            .get_mut::<Principal>()
+            .expect("put there")
+            .credential = CredentialId([credential; 16]);
+        exchange
+    };
+    assert_eq!(admitted(&filter, 3, || with_credential(1)), 3);
+    assert_eq!(admitted(&filter, 3, || with_credential(2)), 1);
+}
+
+#[test]
+fn a_route_with_a_class_of_its_own_leaves_the_owner_s_other_quota_alone() {
+    let bench = bench();
+    let api = bench.limits.rate_limit(None).expect("no class is named");
+    let mcp = bench
+        .limits
+        .rate_limit(Some("mcp"))
+        .expect("it is built in");
+    let mut first = exchange_of(1, "pro");
+    assert!(ask(&mcp, &mut first).is_ok());
+    assert_eq!(first.record.class.as_deref(), Some("mcp"));
+    assert_eq!(admitted(&mcp, 10, || exchange_of(1, "pro")), 2);
+    assert_eq!(
+        admitted(&mcp, 10, || exchange("192.0.2.9")),
+        3,
+        "also without a principal"
+    );
+    assert_eq!(admitted(&api, 10, || exchange_of(1, "pro")), 5);
+
+    let error = bench.limits.rate_limit(Some("mpc")).err().expect("a slip");
+    assert_eq!(
+        error.to_string(),
+        "there is no rate class `mpc`; add `[limits.classes.mpc]` or name one of: anonymous, free, mcp, pro"
+    );
+}
+
+#[test]
+fn new_settings_give_nobody_a_fresh_quota() {
+    let bench = bench();
+    let before = bench.limits.rate_limit(None).expect("no class is named");
+    assert_eq!(admitted(&before, 10, || exchange_of(1, "free")), 4);
+    let after = RateLimits::new(
+        limits("[classes.free]\nquota = 60\nwindow_secs = 60\n"),
+        bench.counters.clone(),
+        bench.clock.clone(),
+        Entropy::seeded(1),
+    )
+    .rate_limit(None)
+    .expect("no class is named");
+    assert_eq!(admitted(&after, 10, || exchange_of(1, "free")), 0);
+    bench.hand.advance(Duration::from_secs(1));
+    assert_eq!(
+        admitted(&after, 10, || exchange_of(1, "free")),
+        1,
+        "the new pace applies at once"
+    );
+}
+
+/// One exchange through `address-limit`, answered with `error` by a filter behind it.
+fn answered(
+    filter: &dyn Filter,
+    address: &str,
+    error: Option<ErrorCode>,
+) -> Result<(), Box<ApiError>> {
+    let mut exchange = exchange(address);
+    let asked = ask(filter, &mut exchange);
+    exchange.record.error = match &asked {
+        Ok(()) => error,
+        Err(refusal) => Some(refusal.code),
+    };
+    let ending = match exchange.record.error {
+        None => Ending::Complete,
+        Some(_) => Ending::Refused,
+    };
+    filter.on_end(&mut exchange, ending);
+    asked
+}
+
+#[test]
+fn an_address_that_has_failed_too_often_is_refused_before_its_credential_is_looked_at() {
+    let bench = bench();
+    let filter = bench.limits.address_limit();
+    for code in [
+        ErrorCode::MissingCredential,
+        ErrorCode::InvalidCredential,
+        ErrorCode::WrongResource,
+    ] {
+        assert!(answered(&filter, "2001:db8::1", Some(code)).is_ok());
+    }
+    let mut refused = exchange("2001:db8::2");
+    let error = ask(&filter, &mut refused).expect_err("three have failed");
+    assert_eq!(error.code, ErrorCode::RateLimitExceeded);
+    assert_eq!(error.retry_after, Some(Duration::from_secs(20)));
+    assert_eq!(
+        fields(&refused),
+        "ratelimit-policy: \"failed-credentials\";q=3;w=60\n\
+         ratelimit: \"failed-credentials\";r=0;t=20\n\
+         ratelimit-limit: 3\n\
+         ratelimit-remaining: 0\n\
+         ratelimit-reset: 20"
+    );
+    assert_eq!(refused.record.class.as_deref(), Some("failed-credentials"));
+    assert!(
+        ask(&filter, &mut exchange("192.0.2.1")).is_ok(),
+        "others are let in"
+    );
+
+    // Refusals by the limit itself are no failures, else nobody would ever get out of it.
+    for _ in 0..10 {
+        assert!(answered(&filter, "2001:db8::1", None).is_err());
+    }
+    bench.hand.advance(Duration::from_secs(20));
+    assert!(answered(&filter, "2001:db8::1", None).is_ok());
+}
+
+#[test]
+fn what_is_no_failed_credential_costs_an_address_nothing() {
+    let bench = bench();
+    let filter = bench.limits.address_limit();
+    for error in [
+        None,
+        Some(ErrorCode::InvalidJson),
+        Some(ErrorCode::InsufficientCredits),
+        Some(ErrorCode::InsufficientScope),
+        Some(ErrorCode::AccountSuspended),
+        Some(ErrorCode::RateLimitExceeded),
+        Some(ErrorCode::UpstreamError),
+    ] {
+        for _ in 0..4 {
+            assert!(
+                answered(&filter, "192.0.2.1", error).is_ok(),
+                "after {error:?}"
+            );
+        }
+    }
+    let mut let_in = exchange("192.0.2.1");
+    assert!(ask(&filter, &mut let_in).is_ok());
+    assert!(
+        let_in.reply_headers.is_empty(),
+        "and its quota is nobody's business"
+    );
+    assert_eq!(bench.counters.population(), 0);
+}
