@@ -181,12 +181,12 @@ mod tests {
     #[test]
     fn requests_at_the_same_instant_from_many_threads_share_one_quota() {
         let table = Partitions::new(1000);
-        let quota = quota(1000, 3600);
+        let quota = quota(100_000, 3600);
         let admitted: usize = thread::scope(|scope| {
             let workers: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
-                        (0..500)
+                        (0..50_000)
                             .filter(|_| table.take(address(1), &quota, SECOND).admitted)
                             .count()
                     })
@@ -197,7 +197,7 @@ mod tests {
                 .map(|worker| worker.join().expect("no worker panics"))
                 .sum()
         });
-        assert_eq!(admitted, 1000);
+        assert_eq!(admitted, 100_000);
         assert_eq!(table.population(), 1);
     }
 
