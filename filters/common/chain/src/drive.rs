@@ -6,12 +6,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tollgate_filter::{
-    ApiError, Body, Clock, Ending, ErrorCode, Exchange, Forward, Outcome, Phase, UpstreamFault,
+    ApiError, Body, Clock, Ending, ErrorCode, ErrorShape, Exchange, Forward, Outcome, Phase,
+    UpstreamFault,
 };
 
 use crate::answer::{fail, send_error, send_reply, send_whole};
 use crate::chain::Route;
-use crate::downstream::{BodyError, Downstream, Gone};
+use crate::downstream::{BodyError, Downstream, Gone, Head};
 use crate::run::{Run, decided};
 use crate::stream;
 use crate::upstream::{Upstream, UpstreamCall, UpstreamError};
@@ -61,7 +62,7 @@ async fn exchange<D: Downstream, U: Upstream>(
         Outcome::Reply(reply) => {
             return send_reply(run, downstream, route.errors, *reply, clock).await;
         }
-        Outcome::Refuse(error) => return refuse(run, downstream, route, &error).await,
+        Outcome::Refuse(error) => return refuse_with(run, downstream, route, &error).await,
     }
     let Some(forward) = run.exchange.get::<Forward>() else {
         tracing::error!(
@@ -69,7 +70,7 @@ async fn exchange<D: Downstream, U: Upstream>(
             "no filter of the route answered or forwarded"
         );
         let error = ApiError::new(ErrorCode::InternalError, "This address has nothing to say.");
-        return refuse(run, downstream, route, &error).await;
+        return refuse_with(run, downstream, route, &error).await;
     };
     let wants_stream = forward.stream;
 
@@ -190,7 +191,40 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
-async fn refuse<D: Downstream>(
+/// Sends an answer that was decided before any filter saw the request. Nothing is forwarded.
+pub async fn refuse<D: Downstream>(
+    route: &Route,
+    run: &mut Run<'_>,
+    downstream: &mut D,
+    clock: &Clock,
+    outcome: Outcome,
+) -> Ending {
+    let ending = match outcome {
+        Outcome::Continue => Ending::Aborted,
+        Outcome::Reply(reply) => send_reply(run, downstream, route.errors, *reply, clock).await,
+        Outcome::Refuse(error) => refuse_with(run, downstream, route, &error).await,
+    };
+    run.set_ending(ending);
+    ending
+}
+
+/// Sends an error for an exchange that is already over, such as one that a panic has ended.
+pub async fn send_bare<D: Downstream>(
+    downstream: &mut D,
+    mut headers: HeaderMap,
+    shape: ErrorShape,
+    error: &ApiError,
+) -> Result<(), Gone> {
+    error.write_headers(&mut headers);
+    let head = Head {
+        status: error.status(),
+        headers,
+        close: error.close,
+    };
+    downstream.send(head, error.body(shape)).await
+}
+
+async fn refuse_with<D: Downstream>(
     run: &mut Run<'_>,
     downstream: &mut D,
     route: &Route,

@@ -23,6 +23,6 @@ mod upstream;
 
 pub use chain::{Chain, Route};
 pub use downstream::{BodyError, Downstream, Gone, Head};
-pub use drive::{Limits, drive};
+pub use drive::{Limits, drive, refuse, send_bare};
 pub use run::Observer;
 pub use upstream::{Upstream, UpstreamCall, UpstreamError};
