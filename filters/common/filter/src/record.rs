@@ -9,7 +9,7 @@ use crate::ErrorCode;
 
 /// Facts of one exchange that filters and the gateway note as they learn them.
 ///
-/// Nothing in here is secret, and nothing is read back to decide anything.
+/// Nothing in here is secret, and nothing is read back to decide anything, but for [`Record::error`]: failed credentials are counted by it.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     /// The model, once it is known to be ours.
