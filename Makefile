@@ -1,0 +1,5 @@
+.PHONY: demo test bench
+
+demo: ; @tests/run --tools build && cargo run --release -- demo
+test: ; @tests/run
+bench: ; @benches/run

@@ -1,0 +1,44 @@
+//! Structure as a test: what the layout of this repository promises, each promise a case with its own message.
+//!
+//! A case is a rule over a [`tree::Tree`], the repository as a map from path to text. The same case then breaks the rule on
+//! purpose, in memory, and fails when the rule does not notice: a rule that cannot fail promises nothing.
+
+#[path = "tidy/crates.rs"]
+mod crates;
+#[path = "tidy/documents.rs"]
+mod documents;
+#[path = "tidy/manners.rs"]
+mod manners;
+#[path = "tidy/reach.rs"]
+mod reach;
+#[path = "tidy/source.rs"]
+mod source;
+#[path = "tidy/tree.rs"]
+mod tree;
+
+use tree::Tree;
+
+/// Fails with every complaint of `rule` about the repository.
+///
+/// First it puts each of `breaks` (a path and its new text) into a copy, and fails when that brings no new complaint that names
+/// the path.
+fn check(rule: fn(&Tree) -> Vec<String>, breaks: &[(&str, &str)]) {
+    let tree = Tree::read();
+    let complaints = rule(&tree);
+    for (path, text) in breaks {
+        let broken = rule(&tree.with(path, text));
+        let seen = broken
+            .iter()
+            .any(|complaint| complaint.contains(path) && !complaints.contains(complaint));
+        assert!(
+            seen,
+            "the rule does not see what is wrong with `{path}`:\n{text}\nits complaints: {broken:?}"
+        );
+    }
+    assert!(
+        complaints.is_empty(),
+        "{} complaints:\n  {}",
+        complaints.len(),
+        complaints.join("\n  ")
+    );
+}

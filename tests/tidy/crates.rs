@@ -1,0 +1,476 @@
+//! Who depends on whom: rules over the manifests.
+
+use std::collections::BTreeSet;
+
+use crate::check;
+use crate::source::lines_with;
+use crate::tree::{Manifest, Tree};
+
+/// Lower never names higher, and neighbours never name each other. A crate of `filters/common` that is not here has no place
+/// yet; filters stand above all of these, the root package above the filters.
+const RANKS: [(&str, u8); 10] = [
+    ("tollgate-money", 0),
+    ("tollgate-filter", 1),
+    ("tollgate-openai", 1),
+    ("tollgate-store", 1),
+    ("tollgate-chain", 2),
+    ("tollgate-identity", 2),
+    ("tollgate-ledger", 2),
+    ("tollgate-paypal", 2),
+    ("tollgate-purchase", 3),
+    ("tollgate-testing", 4),
+];
+const FILTER_RANK: u8 = 5;
+const ROOT_RANK: u8 = 6;
+
+/// Crates that speak HTTP. Whoever reaches one of them, through whichever crate of ours, knows HTTP.
+const HTTP_CRATES: [&str; 12] = [
+    "axum",
+    "h2",
+    "headers",
+    "http",
+    "http-body",
+    "http-body-util",
+    "httparse",
+    "hyper",
+    "hyper-util",
+    "reqwest",
+    "tower",
+    "tower-http",
+];
+
+/// Crates that open data.
+const DATA_CRATES: [&str; 9] = [
+    "deadpool-postgres",
+    "diesel",
+    "libsqlite3-sys",
+    "redb",
+    "redis",
+    "rusqlite",
+    "sled",
+    "sqlx",
+    "tokio-postgres",
+];
+
+/// What the feature of one crate is set for by naming it where nothing else of it is used.
+const NAMED_FOR_FEATURES: [(&str, &str); 0] = [];
+
+fn rank(manifest: &Manifest) -> Option<u8> {
+    rank_of(manifest.name(), &manifest.folder)
+}
+
+fn rank_of(name: &str, folder: &str) -> Option<u8> {
+    match folder {
+        "" => Some(ROOT_RANK),
+        folder if folder.starts_with("filters/common/") => RANKS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, rank)| *rank),
+        _ => Some(FILTER_RANK),
+    }
+}
+
+#[test]
+fn crates_depend_only_downwards() {
+    check(
+        |tree| {
+            let manifests = tree.manifests();
+            let mut complaints = Vec::new();
+            for manifest in &manifests {
+                let path = manifest.path();
+                let Some(own) = rank(manifest) else {
+                    complaints.push(format!(
+                        "{path}: `{}` has no place in the direction of crates; give it one in tests/tidy/crates.rs",
+                        manifest.name()
+                    ));
+                    continue;
+                };
+                for dependency in manifest.dependencies() {
+                    // Tests may use the stand-ins whatever their place.
+                    let for_tests = dependency.section == "dev-dependencies";
+                    if for_tests && dependency.name == "tollgate-testing" {
+                        continue;
+                    }
+                    let other = manifests
+                        .iter()
+                        .find(|other| other.name() == dependency.name);
+                    if let Some(other) = other.and_then(rank)
+                        && other >= own
+                    {
+                        complaints.push(format!(
+                            "{path}: `{}` names `{}`, which is not below it",
+                            manifest.name(),
+                            dependency.name
+                        ));
+                    }
+                }
+            }
+            complaints
+        },
+        &[
+            (
+                "filters/common/money/Cargo.toml",
+                "[package]\nname = 'tollgate-money'\n[dependencies]\ntollgate-store.workspace = true",
+            ),
+            (
+                "filters/common/store/Cargo.toml",
+                "[package]\nname = 'tollgate-store'\n[dev-dependencies]\ntollgate-openai.workspace = true",
+            ),
+            (
+                "filters/common/new/Cargo.toml",
+                "[package]\nname = 'tollgate-new'",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn no_filter_imports_another_filter() {
+    check(
+        |tree| {
+            let filters = tree.filters();
+            let mut complaints = Vec::new();
+            for folder in &filters {
+                for other in filters.iter().filter(|other| *other != folder) {
+                    let package = package_of(other);
+                    let manifest = tree.manifests();
+                    let manifest = manifest.iter().find(|manifest| manifest.folder == *folder);
+                    if manifest.is_some_and(|manifest| {
+                        manifest
+                            .dependencies()
+                            .iter()
+                            .any(|line| line.name == package)
+                    }) {
+                        complaints
+                            .push(format!("{folder}/Cargo.toml: names the filter `{package}`"));
+                    }
+                    let word = package.replace('-', "_");
+                    for (path, source) in tree.rust(&[&format!("{folder}/")]) {
+                        for line in lines_with(&source.code, &word) {
+                            complaints.push(format!("{path}:{line}: names the filter `{package}`"));
+                        }
+                    }
+                }
+            }
+            let meeting =
+                "; filters meet through typed values on the exchange, and in filters/common";
+            complaints
+                .into_iter()
+                .map(|complaint| complaint + meeting)
+                .collect()
+        },
+        &[
+            (
+                "filters/auth/Cargo.toml",
+                "[package]\nname = 'tollgate-auth'\n[dev-dependencies]\ntollgate-meter.workspace = true",
+            ),
+            ("filters/auth/src/new.rs", "use tollgate_rate_limit::Quota;"),
+        ],
+    );
+}
+
+/// `filters/rate-limit` is `tollgate-rate-limit`, `filters/common/store` is `tollgate-store`.
+fn package_of(folder: &str) -> String {
+    match folder.rsplit('/').next() {
+        Some("") | None => "tollgate".to_owned(),
+        Some(last) => format!("tollgate-{last}"),
+    }
+}
+
+#[test]
+fn money_ledger_store_identity_and_purchase_know_no_http() {
+    check(
+        |tree| {
+            let manifests = tree.manifests();
+            let mut complaints = Vec::new();
+            for name in ["money", "ledger", "store", "identity", "purchase"] {
+                let name = format!("tollgate-{name}");
+                let Some(start) = manifests.iter().find(|manifest| manifest.name() == name) else {
+                    continue;
+                };
+                let mut waiting = vec![start];
+                let mut seen = BTreeSet::new();
+                while let Some(manifest) = waiting.pop() {
+                    for dependency in manifest.dependencies() {
+                        if dependency.section == "dev-dependencies"
+                            || !seen.insert(dependency.name.clone())
+                        {
+                            continue;
+                        }
+                        if HTTP_CRATES.contains(&dependency.name.as_str()) {
+                            complaints.push(format!(
+                                "{}: `{name}` reaches `{}` through `{}`; money and access are decided without knowing how they were asked",
+                                start.path(),
+                                dependency.name,
+                                manifest.name()
+                            ));
+                        }
+                        waiting.extend(
+                            manifests
+                                .iter()
+                                .filter(|other| other.name() == dependency.name),
+                        );
+                    }
+                }
+            }
+            complaints
+        },
+        &[
+            (
+                "filters/common/money/Cargo.toml",
+                "[package]\nname = 'tollgate-money'\n[dependencies]\nhttp.workspace = true",
+            ),
+            (
+                "filters/common/ledger/Cargo.toml",
+                "[package]\nname = 'tollgate-ledger'\n[dependencies]\ntollgate-filter.workspace = true",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn only_the_store_opens_data() {
+    check(
+        |tree| {
+            let mut complaints = Vec::new();
+            for manifest in tree.manifests() {
+                for dependency in manifest.dependencies() {
+                    // A test of the whole program may look into its file, or damage it.
+                    let inspects =
+                        manifest.folder.is_empty() && dependency.section == "dev-dependencies";
+                    if DATA_CRATES.contains(&dependency.name.as_str())
+                        && manifest.folder != "filters/common/store"
+                        && !inspects
+                    {
+                        complaints.push(format!(
+                            "{}: names `{}`; only filters/common/store opens data",
+                            manifest.path(),
+                            dependency.name
+                        ));
+                    }
+                }
+            }
+            complaints
+        },
+        &[(
+            "filters/auth/Cargo.toml",
+            "[package]\nname = 'tollgate-auth'\n[dev-dependencies]\nrusqlite.workspace = true",
+        )],
+    );
+}
+
+#[test]
+fn the_stand_ins_are_for_tests_and_for_the_demo() {
+    check(
+        |tree| {
+            let mut complaints = Vec::new();
+            for manifest in tree.manifests() {
+                for dependency in manifest.dependencies() {
+                    let for_tests = dependency.section == "dev-dependencies";
+                    if dependency.name == "tollgate-testing"
+                        && !for_tests
+                        && !manifest.folder.is_empty()
+                    {
+                        complaints.push(format!(
+                            "{}: ships the stand-ins; make them a dev-dependency",
+                            manifest.path()
+                        ));
+                    }
+                }
+            }
+            for (path, source) in tree.rust(&["src/", "filters/"]) {
+                if path.starts_with("src/demo") || path.starts_with("filters/common/testing/") {
+                    continue;
+                }
+                for line in lines_with(&source.shipped, "tollgate_testing") {
+                    complaints.push(format!(
+                        "{path}:{line}: names the stand-ins outside tests and the demo"
+                    ));
+                }
+            }
+            complaints
+        },
+        &[
+            (
+                "filters/auth/Cargo.toml",
+                "[package]\nname = 'tollgate-auth'\n[dependencies]\ntollgate-testing.workspace = true",
+            ),
+            ("src/proxy/new.rs", "use tollgate_testing::Provider;"),
+        ],
+    );
+}
+
+#[test]
+fn features_add_no_behaviour() {
+    check(
+        |tree| {
+            let mut complaints = Vec::new();
+            for manifest in tree.manifests() {
+                let default = manifest
+                    .table
+                    .get("features")
+                    .and_then(|features| features.get("default"));
+                if default
+                    .and_then(toml::Value::as_array)
+                    .is_some_and(|names| !names.is_empty())
+                {
+                    complaints.push(format!(
+                        "{}: has default features; what is always on is no feature",
+                        manifest.path()
+                    ));
+                }
+            }
+            for (path, source) in tree.rust(&["src/", "filters/"]) {
+                let branches = ["cfg!(feature", "not(feature", "cfg_attr(feature"];
+                for line in branches
+                    .iter()
+                    .flat_map(|word| lines_with(&source.shipped, word))
+                {
+                    complaints.push(format!(
+                        "{path}:{line}: does something else when a feature is off; a feature may add an item, settings decide what happens"
+                    ));
+                }
+            }
+            complaints
+        },
+        &[
+            (
+                "filters/auth/Cargo.toml",
+                "[package]\nname = 'tollgate-auth'\n[features]\ndefault = ['fast']\nfast = []",
+            ),
+            (
+                "filters/auth/src/new.rs",
+                "fn a() { if cfg!(feature = \"fast\") {} }",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn every_crate_inherits_and_is_named_for_its_folder() {
+    check(
+        |tree| {
+            let manifests = tree.manifests();
+            let root = manifests.iter().find(|manifest| manifest.folder.is_empty());
+            let members = root.and_then(|root| root.table["workspace"].get("members"));
+            let members = members
+                .and_then(toml::Value::as_array)
+                .into_iter()
+                .flatten();
+            let members: Vec<_> = members.filter_map(toml::Value::as_str).collect();
+            let mut complaints = Vec::new();
+            for manifest in &manifests {
+                let path = manifest.path();
+                if manifest.name() != package_of(&manifest.folder) {
+                    complaints.push(format!(
+                        "{path}: is `{}`; its folder spells `{}`",
+                        manifest.name(),
+                        package_of(&manifest.folder)
+                    ));
+                }
+                if !manifest.folder.is_empty() && !members.contains(&manifest.folder.as_str()) {
+                    complaints.push(format!("{path}: is no member of the workspace"));
+                }
+                let inherits = |value: Option<&toml::Value>| {
+                    value
+                        .and_then(|value| value.get("workspace"))
+                        .and_then(toml::Value::as_bool)
+                        == Some(true)
+                };
+                if !inherits(manifest.table.get("lints")) {
+                    complaints.push(format!(
+                        "{path}: does not inherit the lints; add `[lints] workspace = true`"
+                    ));
+                }
+                for key in ["version", "edition", "rust-version", "license", "publish"] {
+                    if !inherits(manifest.table["package"].get(key)) {
+                        complaints.push(format!(
+                            "{path}: does not inherit `{key}`; add `{key}.workspace = true`"
+                        ));
+                    }
+                }
+            }
+            complaints
+        },
+        &[
+            (
+                "filters/auth/Cargo.toml",
+                "[package]\nname = 'tollgate-auth'\n",
+            ),
+            ("filters/new/Cargo.toml", "[package]\nname = 'new'\n"),
+        ],
+    );
+}
+
+#[test]
+fn every_dependency_is_versioned_once_and_used() {
+    check(
+        |tree| {
+            let manifests = tree.manifests();
+            let mut complaints = Vec::new();
+            let mut named = BTreeSet::new();
+            for manifest in &manifests {
+                let path = manifest.path();
+                for dependency in manifest.dependencies() {
+                    named.insert(dependency.name.clone());
+                    if !dependency.inherited {
+                        complaints.push(format!(
+                            "{path}: gives `{}` a version of its own; name it in [workspace.dependencies]",
+                            dependency.name
+                        ));
+                    }
+                    if !is_used(tree, manifest, &dependency.name) {
+                        complaints.push(format!(
+                            "{path}: `{}` is named and never used",
+                            dependency.name
+                        ));
+                    }
+                }
+            }
+            let root = manifests.iter().find(|manifest| manifest.folder.is_empty());
+            let offered = root.and_then(|root| root.table["workspace"].get("dependencies"));
+            for (name, _) in offered
+                .and_then(toml::Value::as_table)
+                .into_iter()
+                .flatten()
+            {
+                if !named.contains(name) {
+                    complaints.push(format!(
+                        "Cargo.toml: nobody uses `{name}` of [workspace.dependencies]"
+                    ));
+                }
+            }
+            complaints
+        },
+        &[
+            (
+                "filters/auth/Cargo.toml",
+                "[package]\nname = 'tollgate-auth'\n[dependencies]\nserde = '1'",
+            ),
+            (
+                "filters/new/Cargo.toml",
+                "[package]\nname = 'tollgate-new'\n[dependencies]\nserde.workspace = true",
+            ),
+        ],
+    );
+}
+
+/// Whether some code of the crate names the dependency. Macros of a crate are named with it or imported from it.
+fn is_used(tree: &Tree, manifest: &Manifest, name: &str) -> bool {
+    if NAMED_FOR_FEATURES.iter().any(|(known, _)| *known == name) {
+        return true;
+    }
+    let word = name.replace('-', "_");
+    let own = match manifest.folder.as_str() {
+        "" => vec![
+            "src/".to_owned(),
+            "tests/".to_owned(),
+            "benches/".to_owned(),
+            "examples/".to_owned(),
+        ],
+        folder => vec![format!("{folder}/")],
+    };
+    let own: Vec<_> = own.iter().map(String::as_str).collect();
+    tree.rust(&own)
+        .any(|(_, source)| !lines_with(&source.code, &word).is_empty())
+}

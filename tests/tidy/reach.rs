@@ -1,0 +1,446 @@
+//! What code may name and call: rules over the words of the sources.
+
+use crate::check;
+use crate::source::{Source, lines_with};
+use crate::tree::Tree;
+
+/// A complaint for every line of shipped code under `folders`, but for the `exempt` paths, on which one of `words` stands.
+fn words(
+    tree: &Tree,
+    folders: &[&str],
+    exempt: &[&str],
+    words: &[&str],
+    message: &str,
+) -> Vec<String> {
+    in_code(
+        tree,
+        folders,
+        exempt,
+        words,
+        |source| &source.shipped,
+        message,
+    )
+}
+
+fn in_code(
+    tree: &Tree,
+    folders: &[&str],
+    exempt: &[&str],
+    words: &[&str],
+    code: fn(&Source) -> &str,
+    message: &str,
+) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (path, source) in tree.rust(folders) {
+        if exempt.iter().any(|exempt| path.starts_with(exempt)) {
+            continue;
+        }
+        for word in words {
+            for line in lines_with(code(source), word) {
+                complaints.push(format!("{path}:{line}: `{word}`: {message}"));
+            }
+        }
+    }
+    complaints
+}
+
+const PINGORA: [&str; 8] = [
+    "pingora",
+    "pingora_cache",
+    "pingora_core",
+    "pingora_error",
+    "pingora_http",
+    "pingora_load_balancing",
+    "pingora_pool",
+    "pingora_proxy",
+];
+
+#[test]
+fn nothing_under_filters_names_pingora_or_the_root_package() {
+    check(
+        |tree| {
+            let message = "what lies under filters/ runs without the gateway around it";
+            let all: fn(&Source) -> &str = |source| &source.code;
+            let mut complaints = in_code(tree, &["filters/"], &[], &PINGORA, all, message);
+            complaints.extend(in_code(
+                tree,
+                &["filters/"],
+                &[],
+                &["tollgate::"],
+                all,
+                message,
+            ));
+            for manifest in tree.manifests() {
+                if manifest.folder.is_empty() {
+                    continue;
+                }
+                for dependency in manifest.dependencies() {
+                    if dependency.name == "tollgate" || dependency.name.starts_with("pingora") {
+                        complaints.push(format!(
+                            "{}: names `{}`: {message}",
+                            manifest.path(),
+                            dependency.name
+                        ));
+                    }
+                }
+            }
+            complaints
+        },
+        &[
+            (
+                "filters/auth/src/new.rs",
+                "use pingora_http::RequestHeader;",
+            ),
+            ("filters/auth/tests/new.rs", "use tollgate::Gateway;"),
+            (
+                "filters/auth/Cargo.toml",
+                "[package]\nname = 'tollgate-auth'\n[dev-dependencies]\npingora-core.workspace = true",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn only_proxy_and_upstream_name_pingora() {
+    check(
+        |tree| {
+            let exempt = [
+                "src/proxy/",
+                "src/proxy.rs",
+                "src/upstream/",
+                "src/upstream.rs",
+            ];
+            let message = "only src/proxy and src/upstream know the framework";
+            words(tree, &["src/"], &exempt, &PINGORA, message)
+        },
+        &[(
+            "src/admin/new.rs",
+            "fn a(session: pingora_core::protocols::Digest) {}",
+        )],
+    );
+}
+
+#[test]
+fn only_the_ledger_makes_rows_of_the_ledger() {
+    check(
+        |tree| {
+            let exempt = ["filters/common/ledger/", "filters/common/store/"];
+            let message = "only filters/common/ledger makes rows of the ledger; ask it for the part of the unit of work";
+            let makers = ["LedgerPart", "Part::Ledger", "books::Entry"];
+            words(tree, &["src/", "filters/"], &exempt, &makers, message)
+        },
+        &[(
+            "filters/meter/src/new.rs",
+            "fn a() -> Part { Part::Ledger(hold()) }",
+        )],
+    );
+}
+
+#[test]
+fn only_the_store_speaks_sql() {
+    check(
+        |tree| {
+            let mut complaints = Vec::new();
+            for (path, source) in tree.rust(&["src/", "filters/"]) {
+                if path.starts_with("filters/common/store/") {
+                    continue;
+                }
+                for (line, text) in &source.strings {
+                    let statements = [
+                        "SELECT ",
+                        "INSERT INTO ",
+                        "UPDATE ",
+                        "DELETE FROM ",
+                        "CREATE TABLE ",
+                        "PRAGMA ",
+                    ];
+                    if statements
+                        .iter()
+                        .any(|statement| text.trim_start().starts_with(statement))
+                    {
+                        complaints.push(format!(
+                            "{path}:{line}: a statement of SQL outside filters/common/store"
+                        ));
+                    }
+                }
+            }
+            complaints
+        },
+        &[(
+            "filters/common/ledger/src/new.rs",
+            "fn a() { b(\"DELETE FROM holds\") }",
+        )],
+    );
+}
+
+/// Files that read something other than settings, each with what.
+const READERS: [(&str, &str); 0] = [];
+
+#[test]
+fn only_config_reads_files_or_environment_for_settings() {
+    check(
+        |tree| {
+            let mut exempt = vec![
+                "src/config",
+                // Writes the settings it then reads.
+                "src/demo",
+                // Opens data, which is no setting.
+                "filters/common/store/",
+                "filters/common/testing/",
+            ];
+            exempt.extend(READERS.iter().map(|(path, _)| *path));
+            let readers = [
+                "env::var",
+                "env::vars",
+                "env::var_os",
+                "env::vars_os",
+                "fs::read",
+                "fs::read_to_string",
+                "File::open",
+                "OpenOptions",
+            ];
+            words(
+                tree,
+                &["src/", "filters/"],
+                &exempt,
+                &readers,
+                "only src/config reads files and environment; take the checked setting",
+            )
+        },
+        &[
+            (
+                "filters/auth/src/new.rs",
+                "fn a() { std::env::var(\"KEY\"); }",
+            ),
+            (
+                "src/admin/new.rs",
+                "fn a() { let text = fs::read_to_string(path); }",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn time_is_asked_of_the_clock() {
+    check(
+        |tree| {
+            let exempt = ["filters/common/filter/src/clock.rs", "benches/"];
+            let clocks = [
+                "SystemTime::now",
+                "Instant::now",
+                "Timestamp::now",
+                "Zoned::now",
+                "Utc::now",
+                "Local::now",
+                "Uuid::now_v7",
+                "Uuid::now_v1",
+                "clock_gettime",
+            ];
+            // Tests too: one that reads a real clock depends on how busy the machine is.
+            let folders = ["src/", "filters/", "tests/"];
+            let code: fn(&Source) -> &str = |source| &source.code;
+            let message = "take the time from tollgate_filter::Clock";
+            let complaints = in_code(tree, &folders, &exempt, &clocks, code, message);
+            // Moving a timer of tokio takes an instant of tokio, and reads nothing that is kept.
+            let moves_timer = |place: &str| {
+                let (path, line) = place.split_once(':').unwrap_or_default();
+                let line = line.parse::<usize>().map_or("", |number| {
+                    let text = tree.text(path).unwrap_or_default();
+                    text.lines().nth(number - 1).unwrap_or_default()
+                });
+                line.contains("reset(Instant::now() + ")
+            };
+            let kept = complaints
+                .into_iter()
+                .filter(|complaint| !moves_timer(complaint.split(": ").next().unwrap_or_default()));
+            kept.collect()
+        },
+        &[
+            (
+                "filters/meter/src/new.rs",
+                "fn a() { let now = std::time::Instant::now(); }",
+            ),
+            ("tests/new.rs", "fn a() { let now = SystemTime::now(); }"),
+        ],
+    );
+}
+
+#[test]
+fn randomness_is_drawn_from_entropy() {
+    check(
+        |tree| {
+            let exempt = ["filters/common/filter/src/entropy.rs"];
+            let sources = [
+                "getrandom",
+                "rand::",
+                "fastrand",
+                "thread_rng",
+                "OsRng",
+                "SystemRandom",
+                "RandomState",
+                "Uuid::new_v4",
+            ];
+            words(
+                tree,
+                &["src/", "filters/"],
+                &exempt,
+                &sources,
+                "draw from tollgate_filter::Entropy",
+            )
+        },
+        &[(
+            "filters/auth/src/new.rs",
+            "fn a() { getrandom::fill(&mut bytes); }",
+        )],
+    );
+}
+
+/// Where a ban of .clippy.toml may be lifted in code that ships.
+const BANS_LIFTED: [&str; 4] = [
+    "filters/common/filter/src/clock.rs",
+    "filters/common/filter/src/entropy.rs",
+    "filters/common/testing/",
+    "src/config",
+];
+
+#[test]
+fn bans_are_lifted_only_where_they_point() {
+    check(
+        |tree| {
+            let message = "lifts a ban of .clippy.toml; use what the ban names instead";
+            words(
+                tree,
+                &["src/", "filters/"],
+                &BANS_LIFTED,
+                &["disallowed_methods"],
+                message,
+            )
+        },
+        &[(
+            "filters/auth/src/new.rs",
+            "#[expect(clippy::disallowed_methods, reason = \"handy\")] fn a() {}",
+        )],
+    );
+}
+
+#[test]
+fn no_float_holds_money_quota_or_usage() {
+    check(
+        |tree| {
+            let folders = [
+                "filters/common/money/",
+                "filters/common/ledger/",
+                "filters/common/store/",
+                "filters/common/purchase/",
+                "filters/common/openai/src/usage",
+                "filters/meter/",
+                "filters/rate-limit/",
+            ];
+            words(
+                tree,
+                &folders,
+                &[],
+                &["f32", "f64"],
+                "money, quota and usage are whole numbers",
+            )
+        },
+        &[(
+            "filters/meter/src/new.rs",
+            "struct Price { per_token: f64 }",
+        )],
+    );
+}
+
+#[test]
+fn no_filter_sees_a_whole_body_without_a_byte_maximum() {
+    check(
+        |tree| {
+            let path = "filters/common/filter/src/filter.rs";
+            let mut complaints = Vec::new();
+            let contract = [path];
+            let source = tree
+                .rust(&contract)
+                .map(|(_, source)| source.code.as_str())
+                .next();
+            let variants = source
+                .and_then(|code| code.split_once("pub enum Body {"))
+                .map(|(_, rest)| rest);
+            let variants = variants.map(|rest| rest.split("\n}").next().unwrap_or_default());
+            for variant in top_level(variants.unwrap_or_default()) {
+                if variant != "Unread" && !variant.contains("bytes_max: usize") {
+                    complaints.push(format!("{path}: `Body::{variant}` has no `bytes_max`"));
+                }
+            }
+            if variants.is_none() {
+                complaints.push(format!(
+                    "{path}: the contract no longer says with `Body` what a filter sees"
+                ));
+            }
+            let exempt = ["filters/common/testing/"];
+            let collectors = ["BodyExt", "to_bytes", "Incoming", "Collected"];
+            let message = "collects a body; ask for it in the contract, with a maximum";
+            complaints.extend(words(tree, &["filters/"], &exempt, &collectors, message));
+            complaints
+        },
+        &[
+            (
+                "filters/common/filter/src/filter.rs",
+                "pub enum Body {\n    Unread,\n    Json { bytes_max: usize },\n    Raw,\n}\n",
+            ),
+            ("filters/auth/src/new.rs", "use http_body_util::BodyExt;"),
+        ],
+    );
+}
+
+/// The variants of an enum's body, white space joined.
+fn top_level(body: &str) -> Vec<String> {
+    let mut depth = 0;
+    let mut variants = vec![String::new()];
+    for character in body.chars() {
+        match character {
+            '{' | '(' => depth += 1,
+            '}' | ')' => depth -= 1,
+            _ => {}
+        }
+        if character == ',' && depth == 0 {
+            variants.push(String::new());
+        } else if let Some(last) = variants.last_mut() {
+            last.push(character);
+        }
+    }
+    let joined = variants
+        .iter()
+        .map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    joined.filter(|text| !text.is_empty()).collect()
+}
+
+/// Where the word that stands for the service when nobody sets another is written.
+const NAME_IS_SET: [&str; 2] = ["src/config", "src/demo"];
+
+#[test]
+fn the_services_own_word_is_a_setting() {
+    check(
+        |tree| {
+            let mut complaints = Vec::new();
+            for (path, source) in tree.rust(&["src/", "filters/"]) {
+                if NAME_IS_SET.iter().any(|place| path.starts_with(place)) {
+                    continue;
+                }
+                for (line, text) in &source.strings {
+                    // Whole words only, where `_` and `-` end one: `x_svc`, `sk-svc-`.
+                    let spelled = text
+                        .split(|c: char| !c.is_ascii_alphanumeric())
+                        .any(|word| word == "svc" || word == "Svc");
+                    if spelled {
+                        complaints.push(format!("{path}:{line}: spells the service's own word; it is the setting `service.name`"));
+                    }
+                }
+            }
+            complaints
+        },
+        &[(
+            "filters/completions/src/new.rs",
+            "const FIELD: &str = \"x_svc\";",
+        )],
+    );
+}
