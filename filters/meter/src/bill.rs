@@ -1,0 +1,182 @@
+//! What becomes of a hold when an answer is over: one decision for every way it can end.
+
+use tollgate_filter::{AnswerUsage, Ending, Tokens};
+use tollgate_money::Price;
+
+/// What is done with the hold of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bill {
+    /// Give it back: nothing of the answer reached the client.
+    Release,
+    /// Take what was used.
+    Settle {
+        /// Where the tokens come from.
+        tokens: Source,
+        /// Whether the price for a request that succeeds is due.
+        succeeded: bool,
+        /// Whether the answer was cut short.
+        incomplete: bool,
+    },
+}
+
+/// Where the tokens of a bill come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The provider reported them.
+    Reported(Tokens),
+    /// The request's text and the text of the answer are counted.
+    Counted,
+}
+
+impl Bill {
+    /// The bill for an answer that ended in this way.
+    pub(crate) fn of(ending: Ending, usage: &AnswerUsage) -> Bill {
+        let tokens = match usage.reported {
+            // A completion reads at least one token. A provider that claims none has not counted.
+            Some(tokens) if tokens != Tokens::default() => Source::Reported(tokens),
+            _ => Source::Counted,
+        };
+        match ending {
+            Ending::Complete | Ending::Answered => Bill::Settle {
+                tokens,
+                succeeded: true,
+                incomplete: false,
+            },
+            // Head and role are no output: who left that early left before any.
+            Ending::GoneDuring if tokens == Source::Counted && usage.text.is_empty() => {
+                Bill::Release
+            }
+            // The provider did its part; it was the client who left.
+            Ending::GoneDuring => Bill::Settle {
+                tokens,
+                succeeded: true,
+                incomplete: true,
+            },
+            Ending::UpstreamCut(_) if usage.text.is_empty() => Bill::Release,
+            Ending::UpstreamCut(_) => Bill::Settle {
+                tokens,
+                succeeded: false,
+                incomplete: true,
+            },
+            Ending::GoneBefore
+            | Ending::UpstreamFailed(_)
+            | Ending::Refused
+            | Ending::Unsettled
+            | Ending::Aborted => Bill::Release,
+        }
+    }
+}
+
+/// The price of an answer: the price for the request is left out when it did not succeed.
+pub(crate) fn price(price: &Price, succeeded: bool) -> Price {
+    Price {
+        request: if succeeded {
+            price.request
+        } else {
+            tollgate_money::Micros::ZERO
+        },
+        ..*price
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_filter::UpstreamFault;
+
+    use super::*;
+
+    const TOKENS: Tokens = Tokens {
+        prompt: 5,
+        completion: 4,
+    };
+    const REPORTED: Source = Source::Reported(TOKENS);
+    const CUT: Ending = Ending::UpstreamCut(UpstreamFault::Cut);
+
+    #[test]
+    fn every_ending_has_one_bill() {
+        //    ending, reported, text, bill
+        check(
+            Ending::Complete,
+            Some(TOKENS),
+            "text",
+            settle(REPORTED, true, false),
+        );
+        check(
+            Ending::Complete,
+            None,
+            "text",
+            settle(Source::Counted, true, false),
+        );
+        check(
+            Ending::Complete,
+            None,
+            "",
+            settle(Source::Counted, true, false),
+        );
+        check(
+            Ending::Answered,
+            Some(TOKENS),
+            "text",
+            settle(REPORTED, true, false),
+        );
+        check(
+            Ending::GoneDuring,
+            Some(TOKENS),
+            "text",
+            settle(REPORTED, true, true),
+        );
+        check(
+            Ending::GoneDuring,
+            None,
+            "text",
+            settle(Source::Counted, true, true),
+        );
+        check(Ending::GoneDuring, None, "", Bill::Release);
+        check(CUT, Some(TOKENS), "text", settle(REPORTED, false, true));
+        check(CUT, None, "text", settle(Source::Counted, false, true));
+        check(CUT, Some(TOKENS), "", Bill::Release);
+        check(CUT, None, "", Bill::Release);
+        check(Ending::GoneBefore, Some(TOKENS), "text", Bill::Release);
+        check(
+            Ending::UpstreamFailed(UpstreamFault::Timeout),
+            None,
+            "",
+            Bill::Release,
+        );
+        check(Ending::Refused, None, "", Bill::Release);
+        check(Ending::Unsettled, None, "", Bill::Release);
+        check(Ending::Aborted, None, "", Bill::Release);
+    }
+
+    #[test]
+    fn a_provider_that_reports_nothing_but_zeros_has_not_counted() {
+        let zeros = Some(Tokens::default());
+        check(
+            Ending::Complete,
+            zeros,
+            "text",
+            settle(Source::Counted, true, false),
+        );
+    }
+
+    fn settle(tokens: Source, succeeded: bool, incomplete: bool) -> Bill {
+        Bill::Settle {
+            tokens,
+            succeeded,
+            incomplete,
+        }
+    }
+
+    fn check(ending: Ending, reported: Option<Tokens>, text: &str, bill: Bill) {
+        let usage = AnswerUsage {
+            reported,
+            text: text.into(),
+        };
+        assert_eq!(
+            Bill::of(ending, &usage),
+            bill,
+            "{} with {reported:?} and {text:?}",
+            ending.word()
+        );
+    }
+}

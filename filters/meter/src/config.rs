@@ -1,0 +1,235 @@
+//! Settings: `[meter]` as written, and as checked.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollgate_filter::settings::{At, Problems};
+use tollgate_money::Micros;
+
+/// `[meter]` exactly as written.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawMeter {
+    /// Credits that a new account may owe, as a decimal string. Default `"0"`.
+    pub credit_limit: Option<At<String>>,
+    /// Seconds that the provider is still listened to, for its usage, after the client has left. 0 to 600, default 30.
+    pub drain_secs: Option<At<u64>>,
+    /// Seconds after which credit held for a request is given back by time. 60 to 86400, default 3600; above the longest answer.
+    pub hold_secs: Option<At<u64>>,
+    /// Whether a request without a cap is capped at what its account can pay, rather than refused. Default true.
+    pub clamp_output: Option<At<bool>>,
+    /// The fewest output tokens that such a cap may leave. 1 to 65536, default 16.
+    pub clamp_tokens_min: Option<At<u64>>,
+    /// How tokens are estimated.
+    pub estimate: RawEstimate,
+}
+
+/// `[meter.estimate]` exactly as written.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawEstimate {
+    /// Bytes of text that are held for as one token before a request is sent. 1 to 8, default 3; 1 is never too little.
+    pub bytes_per_token: Option<At<u64>>,
+    /// Answers whose tokens are counted at the same time. 1 to 64, default 2.
+    pub parallel: Option<At<usize>>,
+}
+
+/// Checked settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeterSettings {
+    /// How far below zero a new account may go; not negative.
+    pub credit_limit: Micros,
+    /// How long a provider is listened to after the client has left.
+    pub drain: Duration,
+    /// How long a hold lives.
+    pub hold: Duration,
+    /// The smallest cap that is written into a request; `None` where requests are refused instead.
+    pub clamp_tokens_min: Option<NonZeroU64>,
+    /// Bytes of text held for as one token.
+    pub bytes_per_token: NonZeroU64,
+    /// Answers counted at the same time; above zero.
+    pub count_parallel: usize,
+}
+
+const DRAIN_SECS: u64 = 30;
+const HOLD_SECS: u64 = 3_600;
+const CLAMP_TOKENS_MIN: NonZeroU64 = NonZeroU64::new(16).expect("16 is not zero");
+const BYTES_PER_TOKEN: NonZeroU64 = NonZeroU64::new(3).expect("3 is not zero");
+const COUNT_PARALLEL: usize = 2;
+
+impl Default for MeterSettings {
+    fn default() -> MeterSettings {
+        MeterSettings {
+            credit_limit: Micros::ZERO,
+            drain: Duration::from_secs(DRAIN_SECS),
+            hold: Duration::from_secs(HOLD_SECS),
+            clamp_tokens_min: Some(CLAMP_TOKENS_MIN),
+            bytes_per_token: BYTES_PER_TOKEN,
+            count_parallel: COUNT_PARALLEL,
+        }
+    }
+}
+
+impl RawMeter {
+    /// The checked settings. Notes everything that is wrong and goes on with the default in its place.
+    pub fn check(&self, problems: &mut Problems) -> MeterSettings {
+        let default = MeterSettings::default();
+        let clamp = self.clamp_output.as_ref().is_none_or(|at| at.value);
+        let clamp_tokens_min = number(
+            problems,
+            "meter.clamp_tokens_min",
+            self.clamp_tokens_min.as_ref(),
+            1..=65_536,
+            CLAMP_TOKENS_MIN.get(),
+        );
+        MeterSettings {
+            credit_limit: self.credit_limit(problems),
+            drain: Duration::from_secs(number(
+                problems,
+                "meter.drain_secs",
+                self.drain_secs.as_ref(),
+                0..=600,
+                DRAIN_SECS,
+            )),
+            hold: Duration::from_secs(number(
+                problems,
+                "meter.hold_secs",
+                self.hold_secs.as_ref(),
+                60..=86_400,
+                HOLD_SECS,
+            )),
+            clamp_tokens_min: NonZeroU64::new(clamp_tokens_min).filter(|_| clamp),
+            bytes_per_token: NonZeroU64::new(number(
+                problems,
+                "meter.estimate.bytes_per_token",
+                self.estimate.bytes_per_token.as_ref(),
+                1..=8,
+                BYTES_PER_TOKEN.get(),
+            ))
+            .unwrap_or(default.bytes_per_token),
+            count_parallel: number(
+                problems,
+                "meter.estimate.parallel",
+                self.estimate.parallel.as_ref(),
+                1..=64,
+                COUNT_PARALLEL,
+            ),
+        }
+    }
+
+    fn credit_limit(&self, problems: &mut Problems) -> Micros {
+        const KEY: &str = "meter.credit_limit";
+        let Some(at) = &self.credit_limit else {
+            return Micros::ZERO;
+        };
+        let limit = problems.parse::<Micros>(KEY, at).unwrap_or_default();
+        if limit < Micros::ZERO {
+            problems.note(
+                KEY,
+                at,
+                format!("is {limit}; use 0 or more, the credits that an account may owe"),
+            );
+            return Micros::ZERO;
+        }
+        limit
+    }
+}
+
+/// A number in its range, or the default where it is missing or wrong.
+fn number<T>(
+    problems: &mut Problems,
+    key: &str,
+    at: Option<&At<T>>,
+    range: std::ops::RangeInclusive<T>,
+    default: T,
+) -> T
+where
+    T: PartialOrd + std::fmt::Display + Copy,
+{
+    at.and_then(|at| problems.within(key, at, range))
+        .unwrap_or(default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_written_means_the_defaults() {
+        assert_eq!(check(""), Ok(MeterSettings::default()));
+    }
+
+    #[test]
+    fn what_is_written_is_what_holds() {
+        let settings = check(
+            r#"
+            credit_limit = "2.5"
+            drain_secs = 0
+            hold_secs = 60
+            clamp_tokens_min = 1
+            estimate = { bytes_per_token = 1, parallel = 8 }
+            "#,
+        );
+        assert_eq!(
+            settings,
+            Ok(MeterSettings {
+                credit_limit: Micros::new(2_500_000),
+                drain: Duration::ZERO,
+                hold: Duration::from_secs(60),
+                clamp_tokens_min: NonZeroU64::new(1),
+                bytes_per_token: NonZeroU64::MIN,
+                count_parallel: 8,
+            })
+        );
+    }
+
+    #[test]
+    fn without_clamping_there_is_no_smallest_cap() {
+        let settings = check("clamp_output = false").expect("good settings");
+        assert_eq!(settings.clamp_tokens_min, None);
+    }
+
+    #[test]
+    fn every_value_out_of_range_is_reported_at_once() {
+        let text = r#"
+            credit_limit = "-1"
+            drain_secs = 601
+            hold_secs = 59
+            clamp_tokens_min = 0
+            estimate = { bytes_per_token = 9, parallel = 0 }
+            "#;
+        let keys = check(text).expect_err("six problems");
+        assert_eq!(
+            keys,
+            [
+                "meter.clamp_tokens_min",
+                "meter.credit_limit",
+                "meter.drain_secs",
+                "meter.hold_secs",
+                "meter.estimate.bytes_per_token",
+                "meter.estimate.parallel",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused() {
+        assert!(toml::from_str::<RawMeter>("credit_limits = \"1\"").is_err());
+    }
+
+    fn check(text: &str) -> Result<MeterSettings, Vec<String>> {
+        let raw: RawMeter = toml::from_str(text).expect("TOML of the section");
+        let mut problems = Problems::default();
+        let settings = raw.check(&mut problems);
+        if problems.is_empty() {
+            return Ok(settings);
+        }
+        Err(problems
+            .into_vec()
+            .into_iter()
+            .map(|problem| problem.key)
+            .collect())
+    }
+}

@@ -1,0 +1,72 @@
+//! What the client is told when a request cannot be paid for, or the books cannot be written.
+
+use std::time::Duration;
+
+use tollgate_filter::{ApiError, ErrorCode, FilterError, Outcome};
+use tollgate_ledger::{HoldError, SettleError};
+use tollgate_money::Micros;
+
+/// Why the meter cannot decide: the filters stand in the wrong order, or the account is gone.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MeterError {
+    #[error("no {what} stands on the exchange; put `auth` and `completions` before `meter`")]
+    Missing { what: &'static str },
+    #[error("the ledger does not know the account of the principal")]
+    NoAccount,
+}
+
+impl From<MeterError> for FilterError {
+    fn from(error: MeterError) -> FilterError {
+        FilterError::new(unmetered(), error)
+    }
+}
+
+/// A refusal for want of credit. `buy_url` says where to add some.
+pub(crate) fn insufficient(required: Micros, available: Micros, buy_url: Option<&str>) -> ApiError {
+    let mut message = format!(
+        "The account has {available} credits to spend and this request may need {required}. Lower `max_tokens`, or add credits"
+    );
+    if let Some(url) = buy_url {
+        message.push_str(" at ");
+        message.push_str(url);
+    }
+    message.push('.');
+    ApiError::new(ErrorCode::InsufficientCredits, message).credits(required, available)
+}
+
+/// A hold that was not placed for another reason than credit.
+pub(crate) fn hold_failed(error: HoldError) -> Result<Outcome, FilterError> {
+    match error {
+        HoldError::Overloaded { .. } => Ok(Outcome::refuse(overloaded())),
+        HoldError::Store { .. } => Err(FilterError::new(store_unavailable(), error)),
+        _ => Err(FilterError::new(unmetered(), error)),
+    }
+}
+
+/// An answer that is ready but not paid for.
+pub(crate) fn settle_failed(error: SettleError) -> FilterError {
+    FilterError::new(store_unavailable(), error)
+}
+
+/// A fault of ours.
+pub(crate) fn unmetered() -> ApiError {
+    ApiError::new(
+        ErrorCode::InternalError,
+        "The request could not be metered. Nothing was charged; try again later.",
+    )
+}
+
+fn overloaded() -> ApiError {
+    ApiError::new(
+        ErrorCode::Overloaded,
+        "The gateway has more work than it can write down. Try again in a second.",
+    )
+    .retry_after(Duration::from_secs(1))
+}
+
+fn store_unavailable() -> ApiError {
+    ApiError::new(
+        ErrorCode::StoreUnavailable,
+        "The gateway cannot write its books at the moment. Try again later.",
+    )
+}

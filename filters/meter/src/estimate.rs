@@ -1,0 +1,165 @@
+//! Tokens of an answer whose provider reported none.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tollgate_filter::Tokens;
+use tollgate_openai::count::{self, Estimate, VocabularyFactor};
+
+/// Tokens that a chat template spends on one message.
+const TOKENS_PER_MESSAGE: u64 = 3;
+
+/// Tokens that open the answer.
+const TOKENS_PER_REQUEST: u64 = 3;
+
+/// Counts tokens on the threads that may block, a few answers at a time.
+pub(crate) struct Counter {
+    permits: Arc<Semaphore>,
+}
+
+/// Why tokens could not be counted: the thread that counted them panicked, or the program is ending.
+#[derive(Debug, thiserror::Error)]
+#[error("the tokens of an answer could not be counted")]
+pub(crate) struct CountError(#[source] Option<tokio::task::JoinError>);
+
+/// What is counted.
+pub(crate) struct Texts {
+    /// The request's body, JSON that has been checked.
+    pub(crate) request: bytes::Bytes,
+    /// What the model wrote.
+    pub(crate) answer: String,
+    /// What the model makes of o200k tokens.
+    pub(crate) factor_ppm: u32,
+}
+
+impl Counter {
+    pub(crate) fn new(parallel: usize) -> Counter {
+        Counter {
+            permits: Arc::new(Semaphore::new(parallel)),
+        }
+    }
+
+    pub(crate) async fn count(&self, texts: Texts) -> Result<Tokens, CountError> {
+        let permits = Arc::clone(&self.permits);
+        let permit = permits
+            .acquire_owned()
+            .await
+            .map_err(|_| CountError(None))?;
+        tokio::task::spawn_blocking(move || {
+            let tokens = texts.count();
+            drop(permit);
+            tokens
+        })
+        .await
+        .map_err(|error| CountError(Some(error)))
+    }
+}
+
+impl Texts {
+    fn count(&self) -> Tokens {
+        let factor = VocabularyFactor {
+            ppm: self.factor_ppm,
+        };
+        let prompt = Prompt::of(&self.request);
+        let Estimate(read) = count::tokens(&prompt.text, factor);
+        let Estimate(completion) = count::tokens(&self.answer, factor);
+        Tokens {
+            prompt: read + prompt.messages * TOKENS_PER_MESSAGE + TOKENS_PER_REQUEST,
+            completion,
+        }
+    }
+}
+
+/// What a request gives the model to read.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Prompt {
+    text: String,
+    messages: u64,
+}
+
+impl Prompt {
+    /// The texts of a body: those of its messages or prompts, and its tools. A tree of values is fine here: one answer in thousands
+    /// comes this way.
+    fn of(body: &[u8]) -> Prompt {
+        let mut prompt = Prompt::default();
+        let Ok(body) = serde_json::from_slice::<Value>(body) else {
+            return prompt;
+        };
+        prompt.add(&body["system"]);
+        prompt.add(&body["prompt"]);
+        for message in body["messages"].as_array().into_iter().flatten() {
+            prompt.messages += 1;
+            prompt.add(&message["name"]);
+            prompt.add(&message["content"]);
+            prompt.add_json(&message["tool_calls"]);
+        }
+        prompt.add_json(&body["tools"]);
+        prompt
+    }
+
+    /// A text, or the texts of a list: strings, and parts with a `text`.
+    fn add(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => {
+                self.text.push_str(text);
+                self.text.push('\n');
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.add(item)),
+            Value::Object(part) => {
+                if let Some(text) = part.get("text") {
+                    self.add(text);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Something that reaches the model as JSON, or much like it.
+    fn add_json(&mut self, value: &Value) {
+        if !value.is_null() {
+            self.text.push_str(&value.to_string());
+            self.text.push('\n');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prompt_is_what_the_model_reads_and_nothing_else() {
+        check(
+            r#"{"model":"m","messages":[{"role":"user","content":"a"},{"role":"user","name":"n","content":[
+                {"type":"text","text":"b"},{"type":"image_url","image_url":{"url":"data:..."}}]},
+                {"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}],"tools":[{"type":"function"}],"user":"x"}"#,
+            "a\nn\nb\n[{\"id\":\"1\"}]\n[{\"type\":\"function\"}]\n",
+            3,
+        );
+        check(r#"{"system":"s","prompt":["a","b"]}"#, "s\na\nb\n", 0);
+        check(r#"{"prompt":"a"}"#, "a\n", 0);
+    }
+
+    fn check(body: &str, text: &str, messages: u64) {
+        let expected = Prompt {
+            text: text.into(),
+            messages,
+        };
+        assert_eq!(Prompt::of(body.as_bytes()), expected, "{body}");
+    }
+
+    #[tokio::test]
+    async fn both_sides_are_counted_in_the_models_own_tokens() {
+        let counter = Counter::new(1);
+        for (factor_ppm, expected) in [(1_000_000, 2), (1_500_000, 3)] {
+            let texts = Texts {
+                request: bytes::Bytes::from_static(br#"{"prompt":"hello"}"#),
+                answer: "hello world".into(),
+                factor_ppm,
+            };
+            let tokens = counter.count(texts).await.expect("a count");
+            assert_eq!(tokens.completion, expected, "by {factor_ppm} ppm");
+        }
+    }
+}

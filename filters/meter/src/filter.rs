@@ -1,0 +1,357 @@
+//! The filter: credit held before the call, and taken after it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_filter::{
+    AnswerUsage, Body, Charge, Clock, Contract, Ending, Exchange, FailureMode, Filter, FilterError,
+    Forward, Model, Outcome, Phase, Principal, Step, Tail, Tokens,
+};
+use tollgate_ledger::{Hold, HoldError, HoldRequest, Ledger, Settle};
+use tollgate_money::Micros;
+use tollgate_openai::{CompletionRequest, Endpoint};
+use tollgate_store::{CredentialId, UsageFlags, UsageRecord};
+
+use crate::MeterSettings;
+use crate::bill::{self, Bill, Source};
+use crate::counters::Counters;
+use crate::error::{MeterError, hold_failed, insufficient, settle_failed};
+use crate::estimate::{Counter, Texts};
+use crate::quote::Quote;
+
+/// Holds the worst case before the upstream is called, and takes what was used when the answer is over.
+pub struct Meter {
+    settings: MeterSettings,
+    ledger: Ledger,
+    clock: Clock,
+    buy_url: Option<Box<str>>,
+    counter: Counter,
+    counters: Arc<Counters>,
+}
+
+/// The credit promised to one exchange. Private to this filter; dropped with the exchange it is given back.
+struct Held {
+    hold: Hold,
+    quote: Quote,
+}
+
+/// What was used, ready to be taken.
+struct Used {
+    tokens: Tokens,
+    estimated: bool,
+    succeeded: bool,
+    flags: UsageFlags,
+}
+
+impl Meter {
+    /// A meter over one ledger. `buy_url` is where an account adds credits, for the message of a refusal.
+    pub fn new(
+        settings: MeterSettings,
+        ledger: Ledger,
+        clock: Clock,
+        buy_url: Option<&str>,
+    ) -> Meter {
+        Meter {
+            counter: Counter::new(settings.count_parallel),
+            settings,
+            ledger,
+            clock,
+            buy_url: buy_url.map(Into::into),
+            counters: Arc::default(),
+        }
+    }
+
+    /// What this meter counts, for the metrics.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Works out the worst case, and refuses an account that has nothing.
+    fn admit(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
+        let account = principal(exchange)?.account;
+        let request = exchange
+            .get::<Arc<CompletionRequest>>()
+            .ok_or(MeterError::Missing { what: "request" })?;
+        let forward = exchange
+            .get::<Forward>()
+            .ok_or(MeterError::Missing { what: "forward" })?;
+        let quote = Quote::new(request, &forward.model, self.settings.bytes_per_token);
+        let balance = self.ledger.balance(account).ok_or(MeterError::NoAccount)?;
+        if !balance
+            .total()
+            .saturating_add(balance.credit_limit)
+            .is_positive()
+        {
+            return Ok(self.refuse(&quote, balance.room()));
+        }
+        exchange.put(quote);
+        Ok(Outcome::Continue)
+    }
+
+    /// Promises the worst case in memory and queues that for the disk, while the upstream is called.
+    fn hold(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
+        let quote = exchange
+            .take::<Quote>()
+            .ok_or(MeterError::Missing { what: "quote" })?;
+        let (quote, placed) = match self.place(exchange, &quote)? {
+            Err(HoldError::InsufficientCredit { available, .. }) => {
+                match self.clamp(&quote, available) {
+                    Some(clamped) => {
+                        let placed = self.place(exchange, &clamped)?;
+                        (clamped, placed)
+                    }
+                    None => return Ok(self.refuse(&quote, available)),
+                }
+            }
+            placed => (quote, placed),
+        };
+        let hold = match placed {
+            Ok(hold) => hold,
+            // Another request of the account was faster.
+            Err(HoldError::InsufficientCredit { available, .. }) => {
+                return Ok(self.refuse(&quote, available));
+            }
+            Err(error) => return hold_failed(error),
+        };
+        if let Some(tokens) = quote.clamped {
+            let forward = exchange
+                .get_mut::<Forward>()
+                .ok_or(MeterError::Missing { what: "forward" })?;
+            forward.body.cap_output(tokens);
+            self.counters.clamped();
+        }
+        exchange.put(Held { hold, quote });
+        Ok(Outcome::Continue)
+    }
+
+    fn place(
+        &self,
+        exchange: &Exchange,
+        quote: &Quote,
+    ) -> Result<Result<Hold, HoldError>, FilterError> {
+        let now = self.clock.unix_micros();
+        Ok(self.ledger.hold(HoldRequest {
+            operation: exchange.request.id,
+            account: principal(exchange)?.account,
+            amount: quote.amount,
+            price_version: Some(quote.model.price_version),
+            at: now,
+            expires_at: now.saturating_add(micros(self.settings.hold)),
+        }))
+    }
+
+    /// The quote for the longest answer that `available` pays for, where the request leaves its length to us.
+    fn clamp(&self, quote: &Quote, available: Micros) -> Option<Quote> {
+        let floor = self.settings.clamp_tokens_min?.get();
+        quote.clamp(available, floor)
+    }
+
+    fn refuse(&self, quote: &Quote, available: Micros) -> Outcome {
+        self.counters.refused();
+        let required = quote.least(
+            self.settings
+                .clamp_tokens_min
+                .map(std::num::NonZeroU64::get),
+        );
+        Outcome::refuse(insufficient(required, available, self.buy_url.as_deref()))
+    }
+
+    /// Ends the hold of an answer that is over.
+    async fn end(&self, exchange: &mut Exchange, ending: Ending) -> Result<Outcome, FilterError> {
+        let Some(held) = exchange.take::<Held>() else {
+            // A reply of another filter: nothing was held, and nothing is due.
+            return Ok(Outcome::Continue);
+        };
+        let usage = exchange.take::<AnswerUsage>().unwrap_or_default();
+        let (tokens, succeeded, incomplete) = match Bill::of(ending, &usage) {
+            Bill::Release => {
+                held.hold.release(self.clock.unix_micros());
+                return Ok(Outcome::Continue);
+            }
+            Bill::Settle {
+                tokens,
+                succeeded,
+                incomplete,
+            } => (tokens, succeeded, incomplete),
+        };
+        let (tokens, estimated) = match tokens {
+            Source::Reported(tokens) => (tokens, false),
+            Source::Counted => (self.count(exchange, &held.quote.model, usage).await?, true),
+        };
+        let mut flags = UsageFlags::NONE;
+        for (flag, set) in [
+            (UsageFlags::ESTIMATED, estimated),
+            (UsageFlags::STREAMED, exchange.record.stream),
+            (UsageFlags::INCOMPLETE, incomplete),
+        ] {
+            if set {
+                flags |= flag;
+            }
+        }
+        let used = Used {
+            tokens: self.bounded(exchange, &held.quote, tokens),
+            estimated,
+            succeeded,
+            flags,
+        };
+        self.settle(exchange, held, used).await
+    }
+
+    async fn settle(
+        &self,
+        exchange: &mut Exchange,
+        held: Held,
+        used: Used,
+    ) -> Result<Outcome, FilterError> {
+        let Held { hold, quote } = held;
+        let price = bill::price(&quote.model.price, used.succeeded);
+        let settlement = hold.settle(Settle {
+            actual: price.charge(used.tokens.prompt, used.tokens.completion),
+            usage: self.usage_record(exchange, &quote.model, &used)?,
+            at: self.clock.unix_micros(),
+        });
+        // The last byte waits for the disk: who has the whole answer has been charged for it.
+        let settled = settlement.await.map_err(settle_failed)?;
+        self.counters.written_off(settled.written_off.get());
+        let record = &mut exchange.record;
+        record.prompt_tokens = used.tokens.prompt;
+        record.completion_tokens = used.tokens.completion;
+        record.estimated = used.estimated;
+        record.charged = settled.charged;
+        exchange.put(Charge {
+            used: settled.charged,
+            remaining: settled.available,
+            estimated: used.estimated,
+        });
+        Ok(Outcome::Continue)
+    }
+
+    async fn count(
+        &self,
+        exchange: &Exchange,
+        model: &Model,
+        usage: AnswerUsage,
+    ) -> Result<Tokens, FilterError> {
+        self.counters.estimated();
+        let texts = Texts {
+            request: exchange.request.body.clone(),
+            answer: usage.text,
+            factor_ppm: model.token_factor_ppm,
+        };
+        self.counter.count(texts).await.map_err(uncounted)
+    }
+
+    /// Tokens held to what the request can have used; a provider that claims more is named in the log.
+    fn bounded(&self, exchange: &Exchange, quote: &Quote, claimed: Tokens) -> Tokens {
+        let tokens = quote.sizes.bounded(claimed);
+        if tokens != claimed {
+            self.counters.bounded();
+            tracing::warn!(
+                request_id = %exchange.request.id,
+                provider = exchange.record.provider.as_deref(),
+                model = &*quote.model.id,
+                claimed_prompt_tokens = claimed.prompt,
+                claimed_completion_tokens = claimed.completion,
+                prompt_tokens = tokens.prompt,
+                completion_tokens = tokens.completion,
+                "more tokens were claimed than the request can have used; the rest is not charged"
+            );
+        }
+        tokens
+    }
+
+    fn usage_record(
+        &self,
+        exchange: &Exchange,
+        model: &Model,
+        used: &Used,
+    ) -> Result<UsageRecord, FilterError> {
+        let request = exchange
+            .get::<Arc<CompletionRequest>>()
+            .ok_or(MeterError::Missing { what: "request" })?;
+        let record = &exchange.record;
+        let since_start = |at: Duration| {
+            let waited = at.saturating_sub(record.started);
+            u64::try_from(waited.as_micros()).unwrap_or(u64::MAX)
+        };
+        Ok(UsageRecord {
+            credential: Some(CredentialId::from_bytes(principal(exchange)?.credential.0)),
+            endpoint: match request.endpoint {
+                Endpoint::Chat => tollgate_store::Endpoint::Chat,
+                Endpoint::Text => tollgate_store::Endpoint::Completions,
+            },
+            model: Arc::clone(&model.id),
+            upstream: record.provider.clone(),
+            prompt_tokens: used.tokens.prompt,
+            completion_tokens: used.tokens.completion,
+            flags: used.flags,
+            // An answer that is charged for is a 200, though a whole one is not sent yet.
+            http_status: 200,
+            ttfb_us: record.first_byte.map(since_start),
+            total_us: Some(since_start(self.clock.elapsed())),
+        })
+    }
+}
+
+impl Filter for Meter {
+    fn name(&self) -> &'static str {
+        "meter"
+    }
+
+    fn contract(&self) -> Contract {
+        Contract {
+            phases: Phase::Request | Phase::Forward | Phase::FirstByte | Phase::Tail | Phase::End,
+            body: Body::Unread,
+            on_failure: FailureMode::Deny,
+        }
+    }
+
+    fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        Step::Now(self.admit(exchange))
+    }
+
+    fn on_forward<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        Step::Now(self.hold(exchange))
+    }
+
+    fn before_first_byte<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        let Some(held) = exchange.get_mut::<Held>() else {
+            return Step::now(Outcome::Continue);
+        };
+        Step::later(async {
+            match held.hold.durable().await {
+                Ok(()) => Ok(Outcome::Continue),
+                Err(error) => hold_failed(error),
+            }
+        })
+    }
+
+    fn before_tail<'a>(
+        &'a self,
+        exchange: &'a mut Exchange,
+        tail: &'a mut Tail,
+    ) -> Step<'a, Outcome> {
+        Step::later(self.end(exchange, tail.ending()))
+    }
+
+    fn on_end(&self, exchange: &mut Exchange, _: Ending) {
+        // Whatever came to its tail has been resolved there. What is left gave no answer: refused, failed, or left alone.
+        if let Some(held) = exchange.take::<Held>() {
+            held.hold.release(self.clock.unix_micros());
+        }
+    }
+}
+
+fn principal(exchange: &Exchange) -> Result<&Principal, MeterError> {
+    exchange
+        .get::<Principal>()
+        .ok_or(MeterError::Missing { what: "principal" })
+}
+
+fn uncounted(error: crate::estimate::CountError) -> FilterError {
+    FilterError::new(crate::error::unmetered(), error)
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}

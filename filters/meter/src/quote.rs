@@ -1,0 +1,382 @@
+//! What a request may cost at most, before it is sent; and how many tokens it can have used, when it is over.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use tollgate_filter::{Model, Tokens};
+use tollgate_money::{Micros, Price};
+use tollgate_openai::CompletionRequest;
+
+/// Tokens that a chat template spends on one message, at most.
+const TOKENS_PER_MESSAGE: u64 = 8;
+
+/// Tokens that a chat template spends on a request, at most.
+const TOKENS_PER_REQUEST: u64 = 64;
+
+/// Tokens that a provider may put before a request by itself, for a model whose context length nobody has told us.
+const HIDDEN_TOKENS_MAX: u64 = 4_096;
+
+/// Tokens that one picture, sound, file or plugin may come to, for a model whose context length nobody has told us.
+const PART_TOKENS_MAX: u64 = 65_536;
+
+/// Tokens that an answer without a cap may come to, for a model whose context length nobody has told us.
+const OUTPUT_TOKENS_MAX: u64 = 131_072;
+
+/// Millionths in one.
+const PPM: u64 = 1_000_000;
+
+/// The worst case of one request at one price.
+#[derive(Clone, Debug)]
+pub struct Quote {
+    /// The model, with its price and the version of it.
+    pub model: Arc<Model>,
+    /// The sizes of the request.
+    pub sizes: Sizes,
+    /// The size of the hold.
+    pub amount: Micros,
+    /// The cap, for each answer, that has to be written into the request.
+    pub clamped: Option<u64>,
+}
+
+impl Quote {
+    /// The quote for `request`, with `bytes_per_token` bytes of text to a token.
+    pub fn new(
+        request: &CompletionRequest,
+        model: &Arc<Model>,
+        bytes_per_token: NonZeroU64,
+    ) -> Quote {
+        let sizes = Sizes::of(request, model, bytes_per_token.get());
+        Quote {
+            amount: sizes.amount(&model.price, model.part_ceiling),
+            model: Arc::clone(model),
+            sizes,
+            clamped: None,
+        }
+    }
+
+    /// The quote for the longest answers that `budget` pays for; `None` when the request names a cap itself, or when fewer than
+    /// `floor` tokens would be left.
+    pub fn clamp(&self, budget: Micros, floor: u64) -> Option<Quote> {
+        if self.sizes.capped {
+            return None;
+        }
+        let model = &self.model;
+        let tokens = self
+            .sizes
+            .output_each_within(budget, &model.price, model.part_ceiling)
+            .filter(|&tokens| tokens >= floor)?;
+        Some(self.capped_at(tokens))
+    }
+
+    /// The least that would have to be free for the request to go on: with a `floor`, and no cap of its own, it may be clamped to that.
+    pub fn least(&self, floor: Option<u64>) -> Micros {
+        match floor {
+            Some(floor) if !self.sizes.capped && floor < self.sizes.output_each => {
+                self.capped_at(floor).amount
+            }
+            _ => self.amount,
+        }
+    }
+
+    fn capped_at(&self, tokens: u64) -> Quote {
+        let sizes = self.sizes.capped_at(tokens);
+        Quote {
+            amount: sizes.amount(&self.model.price, self.model.part_ceiling),
+            model: Arc::clone(&self.model),
+            sizes,
+            clamped: Some(tokens),
+        }
+    }
+}
+
+/// Sizes of one request, in integers: what the price is worked out from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Tokens the model will read, estimated high.
+    pub input: u64,
+    /// Tokens that one answer may have: the cap that the client named, or the model's default.
+    pub output_each: u64,
+    /// Answers that the provider makes: `n` or `best_of`, for every prompt.
+    pub answers: u64,
+    /// Parts that are not text, and plugins.
+    pub parts: u64,
+    /// The client named a cap, or one was written into the request for it.
+    pub capped: bool,
+    /// Tokens the model can have read, whatever the provider says.
+    pub input_max: u64,
+    /// Tokens one answer can have, whatever the provider says.
+    pub output_each_max: u64,
+}
+
+impl Sizes {
+    /// The sizes of `request` for `model`; a token is taken to have at least `bytes_per_token` bytes on average.
+    pub fn of(request: &CompletionRequest, model: &Model, bytes_per_token: u64) -> Sizes {
+        let context = model.limits.context_length.map(|tokens| tokens.get());
+        let answers = request.answers_max();
+        let parts = parts(request);
+        let template = request
+            .messages
+            .saturating_mul(TOKENS_PER_MESSAGE)
+            .saturating_add(TOKENS_PER_REQUEST);
+        let tokens = |bytes_per_token| {
+            scaled(
+                request.text_bytes.div_ceil(bytes_per_token),
+                model.token_factor_ppm,
+            )
+            .saturating_add(template)
+        };
+        // A model reads no more than its context, once for each prompt.
+        let input = match context {
+            Some(context) => tokens(bytes_per_token).min(context.saturating_mul(request.prompts)),
+            None => tokens(bytes_per_token),
+        };
+        let input_max = match context {
+            // Some providers count the prompt once for each answer.
+            Some(context) => context.saturating_mul(answers),
+            // A token of text has at least one byte.
+            None => tokens(1)
+                .saturating_add(HIDDEN_TOKENS_MAX)
+                .saturating_add(parts.saturating_mul(PART_TOKENS_MAX))
+                .saturating_mul(answers),
+        };
+        let within_context = |tokens: u64| context.map_or(tokens, |context| tokens.min(context));
+        let default = model.limits.output_tokens_default.get();
+        let cap = request.output_max();
+        Sizes {
+            input,
+            output_each: within_context(cap.unwrap_or(default)),
+            answers,
+            parts,
+            capped: cap.is_some(),
+            input_max,
+            // Without a cap the default sizes the hold, but nothing stops the model there.
+            output_each_max: match (cap, context) {
+                (Some(cap), _) => within_context(cap),
+                (None, Some(context)) => context,
+                (None, None) => default.max(OUTPUT_TOKENS_MAX),
+            },
+        }
+    }
+
+    /// The same request with its output capped at `tokens` for each answer.
+    #[must_use]
+    pub fn capped_at(self, tokens: u64) -> Sizes {
+        Sizes {
+            output_each: tokens,
+            output_each_max: tokens.min(self.output_each_max),
+            capped: true,
+            ..self
+        }
+    }
+
+    /// The most the request is expected to cost, rounded up: the size of its hold.
+    pub fn amount(&self, price: &Price, part_ceiling: Micros) -> Micros {
+        price
+            .quote(self.input, self.output_each.saturating_mul(self.answers))
+            .saturating_add(times(part_ceiling, self.parts))
+    }
+
+    /// The largest cap for each answer that `budget` pays for; `None` when not even the input fits.
+    pub fn output_each_within(
+        &self,
+        budget: Micros,
+        price: &Price,
+        part_ceiling: Micros,
+    ) -> Option<u64> {
+        let budget = budget.checked_sub(times(part_ceiling, self.parts))?;
+        let output = price.output_tokens_within(budget, self.input)?;
+        Some((output / self.answers.max(1)).min(self.output_each))
+    }
+
+    /// Reported tokens, held to what the request can have used: a provider that miscounts must not empty an account.
+    pub fn bounded(&self, claimed: Tokens) -> Tokens {
+        let completion_max = self.output_each_max.saturating_mul(self.answers);
+        Tokens {
+            prompt: claimed.prompt.min(self.input_max),
+            completion: claimed.completion.min(completion_max),
+        }
+    }
+}
+
+/// Pictures, sounds, files, parts of an unknown kind, and plugins: each is held for at the model's ceiling.
+fn parts(request: &CompletionRequest) -> u64 {
+    let parts = &request.parts;
+    u64::from(parts.images)
+        + u64::from(parts.audios)
+        + u64::from(parts.files)
+        + u64::from(parts.others)
+        + u64::from(request.plugins)
+}
+
+/// o200k tokens as tokens of a model that counts differently, rounded up.
+pub(crate) fn scaled(tokens: u64, factor_ppm: u32) -> u64 {
+    let scaled = u128::from(tokens) * u128::from(factor_ppm);
+    u64::try_from(scaled.div_ceil(u128::from(PPM))).unwrap_or(u64::MAX)
+}
+
+fn times(amount: Micros, count: u64) -> Micros {
+    let product = i128::from(amount.get()) * i128::from(count);
+    Micros::new(i64::try_from(product).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use tollgate_filter::ModelLimits;
+    use tollgate_openai::Endpoint;
+
+    use super::*;
+
+    const CONTEXT: u64 = 1_000;
+    const DEFAULT: u64 = 200;
+
+    #[test]
+    fn the_hold_covers_every_answer_that_is_asked_for() {
+        //    endpoint, members beside a text of 30 bytes        input, each, answers, parts
+        chat("", [82, 200, 1, 0]);
+        chat(r#","max_tokens":50"#, [82, 50, 1, 0]);
+        chat(
+            r#","max_completion_tokens":70,"max_tokens":50"#,
+            [82, 70, 1, 0],
+        );
+        chat(r#","max_tokens":5000"#, [82, 1_000, 1, 0]);
+        chat(r#","max_tokens":50,"n":3"#, [82, 50, 3, 0]);
+        chat(r#","plugins":[{}]"#, [82, 200, 1, 1]);
+        text(r#""123456789012345678901234567890""#, "", [74, 200, 1, 0]);
+        text(
+            r#"["123456789012345","123456789012345"]"#,
+            r#","best_of":4,"n":2"#,
+            [74, 200, 8, 0],
+        );
+    }
+
+    fn chat(members: &str, expected: [u64; 4]) {
+        let body = format!(
+            r#"{{"messages":[{{"role":"user","content":"123456789012345678901234567890"}}]{members}}}"#
+        );
+        check(Endpoint::Chat, &body, expected);
+    }
+
+    fn text(prompt: &str, members: &str, expected: [u64; 4]) {
+        check(
+            Endpoint::Text,
+            &format!(r#"{{"prompt":{prompt}{members}}}"#),
+            expected,
+        );
+    }
+
+    fn check(endpoint: Endpoint, body: &str, expected: [u64; 4]) {
+        let sizes = Sizes::of(&read(endpoint, body), &model(Some(CONTEXT)), 3);
+        let seen = [sizes.input, sizes.output_each, sizes.answers, sizes.parts];
+        assert_eq!(seen, expected, "{body}");
+    }
+
+    #[test]
+    fn the_input_of_a_long_text_is_held_for_up_to_the_context() {
+        let body = format!(r#"{{"prompt":"{}"}}"#, "a".repeat(100_000));
+        let request = read(Endpoint::Text, &body);
+        assert_eq!(Sizes::of(&request, &model(Some(CONTEXT)), 3).input, CONTEXT);
+        assert_eq!(Sizes::of(&request, &model(None), 3).input, 33_334 + 64);
+    }
+
+    #[test]
+    fn claimed_tokens_are_held_to_what_the_request_can_have_used() {
+        let short = r#"{"prompt":"123456789"}"#;
+        let capped = r#"{"prompt":"123456789","max_tokens":5,"n":2}"#;
+        //      body, context, claimed, billed
+        bounded(short, Some(CONTEXT), (7, 9), (7, 9));
+        bounded(short, Some(CONTEXT), (u64::MAX, u64::MAX), (1_000, 1_000));
+        bounded(capped, Some(CONTEXT), (u64::MAX, u64::MAX), (2_000, 10));
+        bounded(short, None, (u64::MAX, u64::MAX), (9 + 64 + 4_096, 131_072));
+        bounded(
+            capped,
+            None,
+            (u64::MAX, u64::MAX),
+            ((9 + 64 + 4_096) * 2, 10),
+        );
+    }
+
+    fn bounded(body: &str, context: Option<u64>, claimed: (u64, u64), billed: (u64, u64)) {
+        let sizes = Sizes::of(&read(Endpoint::Text, body), &model(context), 3);
+        let tokens = |(prompt, completion)| Tokens { prompt, completion };
+        assert_eq!(
+            sizes.bounded(tokens(claimed)),
+            tokens(billed),
+            "{body} with a context of {context:?}"
+        );
+    }
+
+    #[test]
+    fn a_model_with_its_own_vocabulary_is_held_for_in_its_own_tokens() {
+        let request = read(Endpoint::Text, r#"{"prompt":"123456789012"}"#);
+        let model = Model {
+            token_factor_ppm: 1_300_000,
+            ..model(None)
+        };
+        assert_eq!(
+            Sizes::of(&request, &model, 3).input,
+            6 + 64,
+            "4 tokens by 1.3"
+        );
+    }
+
+    #[test]
+    fn the_affordable_cap_is_the_largest_whose_amount_fits() {
+        let request = read(Endpoint::Text, r#"{"prompt":"123456789","n":3}"#);
+        let sizes = Sizes {
+            parts: 2,
+            ..Sizes::of(&request, &model(None), 3)
+        };
+        let (price, ceiling) = (price(), Micros::new(11));
+        for budget in (0..2_000).map(Micros::new) {
+            let Some(each) = sizes.output_each_within(budget, &price, ceiling) else {
+                assert!(sizes.capped_at(0).amount(&price, ceiling) > budget);
+                continue;
+            };
+            assert!(sizes.capped_at(each).amount(&price, ceiling) <= budget);
+            if each < sizes.output_each {
+                assert!(sizes.capped_at(each + 1).amount(&price, ceiling) > budget);
+            }
+        }
+    }
+
+    #[test]
+    fn absurd_sizes_come_to_an_amount_no_account_can_pay() {
+        let body = r#"{"prompt":"1","max_tokens":18446744073709551615,"n":18446744073709551615}"#;
+        let sizes = Sizes::of(&read(Endpoint::Text, body), &model(None), 3);
+        assert_eq!(sizes.amount(&price(), Micros::ZERO), Micros::MAX);
+    }
+
+    fn read(endpoint: Endpoint, body: &str) -> CompletionRequest {
+        CompletionRequest::read(endpoint, body.as_bytes()).expect("a good request")
+    }
+
+    fn price() -> Price {
+        Price {
+            input: "1".parse().expect("a price"),
+            output: "2".parse().expect("a price"),
+            request: Micros::new(3),
+        }
+    }
+
+    fn model(context: Option<u64>) -> Model {
+        Model {
+            id: "m".into(),
+            name: None,
+            owned_by: "svc".into(),
+            created: None,
+            price: price(),
+            price_version: 1,
+            limits: ModelLimits {
+                context_length: context.and_then(NonZeroU64::new),
+                output_tokens_default: NonZeroU64::new(DEFAULT).expect("not zero"),
+            },
+            output_modalities: vec!["text".into()],
+            part_ceiling: Micros::ZERO,
+            token_factor_ppm: 1_000_000,
+            providers: Vec::new(),
+            working: AtomicBool::new(true),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The filter: who asks, and the answer.
+
+use tollgate_filter::{
+    ApiError, Body, Catalog, Contract, ErrorCode, Exchange, FailureMode, Filter, FilterError,
+    Outcome, Phase, Phases, Principal, Reply, Step,
+};
+use tollgate_ledger::Ledger;
+
+use crate::UsdPerCredit;
+use crate::listing::{Asker, Listing};
+
+/// Answers with the models on sale.
+pub struct Models {
+    listing: Listing,
+    ledger: Ledger,
+}
+
+impl Models {
+    /// A filter over one catalog. `service` is the service's own word, `svc` in `x_svc`; without a rate the list names no dollars.
+    pub fn new(
+        service: &str,
+        catalog: &Catalog,
+        rate: Option<UsdPerCredit>,
+        ledger: Ledger,
+    ) -> Models {
+        Models {
+            listing: Listing::new(service, catalog, rate),
+            ledger,
+        }
+    }
+}
+
+impl Filter for Models {
+    fn name(&self) -> &'static str {
+        "models"
+    }
+
+    fn contract(&self) -> Contract {
+        Contract {
+            phases: Phases::from(Phase::Request),
+            body: Body::Unread,
+            on_failure: FailureMode::Deny,
+        }
+    }
+
+    fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        let Some(principal) = exchange.get::<Principal>() else {
+            return Step::failed(undecided(
+                "no principal stands on the exchange; put `auth` before `models`",
+            ));
+        };
+        let account = principal.account;
+        let Some(balance) = self.ledger.balance(account) else {
+            return Step::failed(undecided(
+                "the ledger does not know the account of the principal",
+            ));
+        };
+        let body = self.listing.body(&Asker {
+            owner: account,
+            credits_remaining: balance.available,
+            models: &principal.models,
+        });
+        // The balance belongs to one account and changes with every request.
+        exchange.reply_headers.insert(
+            http::header::CACHE_CONTROL,
+            http::HeaderValue::from_static("no-store"),
+        );
+        Step::now(Outcome::reply(Reply::json(body)))
+    }
+}
+
+fn undecided(cause: &'static str) -> FilterError {
+    let answer = ApiError::new(
+        ErrorCode::InternalError,
+        "the model list could not be made; try again later",
+    );
+    FilterError::new(answer, cause)
+}

@@ -1,0 +1,109 @@
+//! The body of the list: written once for a catalog, joined once for a request.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tollgate_filter::{Catalog, Model, ModelAccess};
+use tollgate_money::{AccountId, Micros};
+
+use crate::UsdPerCredit;
+
+/// The models of a catalog, each as the JSON text that stands in the list.
+pub(crate) struct Listing {
+    entries: Vec<(Arc<Model>, Bytes)>,
+    /// The name of the member with the account's own facts: `x_` and the service's word.
+    metadata: Box<str>,
+    /// Bytes of a list that holds every model.
+    size: usize,
+}
+
+/// What the list says about the account that asked.
+pub(crate) struct Asker<'a> {
+    pub(crate) owner: AccountId,
+    pub(crate) credits_remaining: Micros,
+    pub(crate) models: &'a ModelAccess,
+}
+
+impl Listing {
+    pub(crate) fn new(service: &str, catalog: &Catalog, rate: Option<UsdPerCredit>) -> Listing {
+        let entries: Vec<_> = catalog
+            .models()
+            .iter()
+            .map(|model| (model.clone(), Bytes::from(entry(model, rate))))
+            .collect();
+        let size = entries
+            .iter()
+            .map(|(_, text)| text.len() + 1)
+            .sum::<usize>()
+            + 256;
+        Listing {
+            entries,
+            metadata: format!("x_{service}").into(),
+            size,
+        }
+    }
+
+    /// The list for one account: the models that work and that its credential may use, in the order of the settings.
+    pub(crate) fn body(&self, asker: &Asker<'_>) -> Bytes {
+        let mut body = BytesMut::with_capacity(self.size);
+        body.extend_from_slice(br#"{"object":"list","data":["#);
+        let shown = self
+            .entries
+            .iter()
+            .filter(|(model, _)| model.is_working() && asker.models.allows(&model.id));
+        for (at, (_, text)) in shown.enumerate() {
+            if at > 0 {
+                body.extend_from_slice(b",");
+            }
+            body.extend_from_slice(text);
+        }
+        let facts = format!(
+            r#"],"{}":{{"owner":"{}","credits_remaining":{}}}}}"#,
+            self.metadata, asker.owner, asker.credits_remaining
+        );
+        body.extend_from_slice(facts.as_bytes());
+        body.freeze()
+    }
+}
+
+/// One model as an item of the list.
+fn entry(model: &Model, rate: Option<UsdPerCredit>) -> String {
+    let mut text = format!(r#"{{"id":{},"object":"model""#, quoted(&model.id));
+    if let Some(created) = model.created {
+        text += &format!(r#","created":{created}"#);
+    }
+    text += &format!(r#","owned_by":{}"#, quoted(&model.owned_by));
+    if let Some(name) = &model.name {
+        text += &format!(r#","name":{}"#, quoted(name));
+    }
+    match model.limits.context_length {
+        Some(tokens) => text += &format!(r#","context_length":{tokens}"#),
+        None => text += r#","context_length":null"#,
+    }
+    let price = &model.price;
+    text += &format!(
+        r#","cost":{{"input":{},"output":{},"request":{}}}"#,
+        price.input.per_million(),
+        price.output.per_million(),
+        price.request
+    );
+    match rate.map(|rate| rate.of(price)) {
+        Some(usd) => {
+            text += &format!(
+                r#","pricing":{{"prompt":"{}","completion":"{}","request":"{}"}}"#,
+                usd.prompt, usd.completion, usd.request
+            );
+        }
+        None => text += r#","pricing":null"#,
+    }
+    let modalities: Vec<_> = model
+        .output_modalities
+        .iter()
+        .map(|modality| quoted(modality))
+        .collect();
+    text + &format!(r#","output_modalities":[{}]}}"#, modalities.join(","))
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a string serialises")
+}

@@ -1,0 +1,129 @@
+//! From credits to dollars, exactly.
+
+use std::fmt;
+
+use tollgate_money::{Micros, Price, TokenPrice};
+
+/// Decimal places of one token's price: a price per million tokens, in millionths of a credit, times a rate in millionths of a
+/// dollar.
+const TOKEN_PLACES: usize = 18;
+
+/// Decimal places of one request's price: millionths of a credit times millionths of a dollar.
+const REQUEST_PLACES: usize = 12;
+
+/// What one credit costs in US dollars; above zero, to the millionth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsdPerCredit {
+    micro_dollars: i64,
+}
+
+/// The dollars that a price asks for one token read, one token written and one request, as decimal texts.
+pub(crate) struct UsdPrice {
+    pub(crate) prompt: String,
+    pub(crate) completion: String,
+    pub(crate) request: String,
+}
+
+impl UsdPerCredit {
+    /// A rate from millionths of a dollar; `None` for a credit that costs nothing or less.
+    pub const fn from_micro_dollars(micro_dollars: i64) -> Option<UsdPerCredit> {
+        if micro_dollars > 0 {
+            Some(UsdPerCredit { micro_dollars })
+        } else {
+            None
+        }
+    }
+
+    /// A price in dollars.
+    pub(crate) fn of(self, price: &Price) -> UsdPrice {
+        let token = |price: TokenPrice| self.times(price.per_million(), TOKEN_PLACES);
+        UsdPrice {
+            prompt: token(price.input),
+            completion: token(price.output),
+            request: self.times(price.request, REQUEST_PLACES),
+        }
+    }
+
+    fn times(self, amount: Micros, places: usize) -> String {
+        // Two factors below 2^63 stay below 2^126.
+        let product = i128::from(amount.get()) * i128::from(self.micro_dollars);
+        Decimal { product, places }.to_string()
+    }
+}
+
+/// A product as a decimal with no more places than it needs.
+struct Decimal {
+    product: i128,
+    places: usize,
+}
+
+impl fmt::Display for Decimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.places + 1;
+        let digits = format!("{:0width$}", self.product);
+        let (whole, fraction) = digits.split_at(digits.len() - self.places);
+        f.write_str(whole)?;
+        let fraction = fraction.trim_end_matches('0');
+        if !fraction.is_empty() {
+            write!(f, ".{fraction}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn dollars_for_one_token_are_exact_to_the_last_place() {
+        //    credits per million, micro-dollars per credit, dollars per token
+        check("0.15", 1_000_000, "0.00000015");
+        check("2.5", 10_000, "0.000000025");
+        check("10", 1, "0.00000000001");
+        check("0.000001", 1, "0.000000000000000001");
+        check("1000000", 2_000_000, "2");
+        check("0", 1_000_000, "0");
+    }
+
+    fn check(per_million: &str, micro_dollars: i64, per_token: &str) {
+        let price = Price {
+            input: per_million.parse().expect("a price"),
+            ..Price::default()
+        };
+        assert_eq!(rate(micro_dollars).of(&price).prompt, per_token);
+    }
+
+    #[test]
+    fn a_request_price_is_dollars_for_one_request() {
+        let price = Price {
+            request: "0.5".parse().expect("an amount"),
+            ..Price::default()
+        };
+        assert_eq!(rate(20_000).of(&price).request, "0.01");
+    }
+
+    #[test]
+    fn a_credit_that_costs_nothing_has_no_rate() {
+        for micro_dollars in [0, -1] {
+            assert_eq!(UsdPerCredit::from_micro_dollars(micro_dollars), None);
+        }
+    }
+
+    fn rate(micro_dollars: i64) -> UsdPerCredit {
+        UsdPerCredit::from_micro_dollars(micro_dollars).expect("a rate above zero")
+    }
+
+    proptest! {
+        #[test]
+        fn a_printed_product_reads_back_as_itself(product in 0..i128::MAX, places in 1..=18usize) {
+            let text = Decimal { product, places }.to_string();
+            let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+            prop_assert!(!fraction.ends_with('0'));
+            let digits = format!("{whole}{fraction:0<places$}");
+            prop_assert_eq!(digits.parse::<i128>().expect("digits"), product);
+        }
+    }
+}
