@@ -6,6 +6,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::codes::{Contra, EntryKind};
 use crate::rows::UsageRecord;
+pub use crate::seal::Sealer;
 
 /// One row of the ledger, written once and never changed.
 ///
@@ -168,6 +169,11 @@ pub enum LedgerPart {
 }
 
 impl LedgerPart {
+    /// Whether it moves credit under a reference, rather than for one operation.
+    pub fn is_credit(&self) -> bool {
+        matches!(self, LedgerPart::Credit { .. })
+    }
+
     /// When it happened, in Unix microseconds.
     pub fn at(&self) -> i64 {
         match self {

@@ -15,6 +15,7 @@ mod error;
 mod gauges;
 mod queue;
 mod rows;
+mod schema;
 mod seal;
 pub mod sqlite;
 mod store;

@@ -1,1 +1,198 @@
-//! The queue.
+//! The bounded queue between everybody and the writer.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{CommitError, Failure, SubmitError};
+use crate::gauges::Gauges;
+use crate::unit::{Admission, Done, UnitOfWork};
+
+/// A unit that waits, with who is to be told.
+pub(crate) struct Item {
+    pub(crate) unit: UnitOfWork,
+    pub(crate) done: Done,
+}
+
+/// Units in the order they were queued in.
+///
+/// Beginnings stop at three quarters of the bound. Ends are always taken: each belongs to something begun earlier, and refusing it
+/// would lose money to save memory.
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    waiting: Condvar,
+    admit_max: usize,
+    gauges: Arc<Gauges>,
+}
+
+#[derive(Default)]
+struct State {
+    items: VecDeque<Item>,
+    writer_sleeps: bool,
+    stopped: Option<Failure>,
+    failed: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(queue_max: usize, gauges: Arc<Gauges>) -> Queue {
+        Queue {
+            state: Mutex::default(),
+            waiting: Condvar::new(),
+            admit_max: queue_max / 4 * 3,
+            gauges,
+        }
+    }
+
+    pub(crate) fn push(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
+        let mut state = self.lock();
+        if let Some(failure) = &state.stopped {
+            return Err(SubmitError::Stopped(failure.clone()));
+        }
+        let waiting = state.items.len();
+        if unit.admission == Admission::Begins && waiting >= self.admit_max {
+            self.gauges.overloads.fetch_add(1, Relaxed);
+            return Err(SubmitError::Overloaded { waiting });
+        }
+        state.items.push_back(Item { unit, done });
+        self.gauges.queue_depth.store(waiting as u64 + 1, Relaxed);
+        if std::mem::take(&mut state.writer_sleeps) {
+            drop(state);
+            self.waiting.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Waits for units and moves at most `max` of them into `batch`. `false` when the queue has stopped: after a failure at once,
+    /// after [`Queue::stop`] once it is empty.
+    pub(crate) fn take(&self, max: usize, batch: &mut Vec<Item>) -> bool {
+        let mut state = self.lock();
+        while state.items.is_empty() {
+            if state.stopped.is_some() {
+                return false;
+            }
+            state.writer_sleeps = true;
+            state = self
+                .waiting
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        let count = state.items.len().min(max);
+        batch.extend(state.items.drain(..count));
+        self.gauges
+            .queue_depth
+            .store(state.items.len() as u64, Relaxed);
+        true
+    }
+
+    /// Takes no more units. Those inside are still handed out. The first reason stays.
+    pub(crate) fn stop(&self, failure: Failure) {
+        let mut state = self.lock();
+        state.stopped.get_or_insert(failure);
+        drop(state);
+        self.waiting.notify_one();
+    }
+
+    /// Takes no more units, and tells everybody inside that theirs is lost. `true` for the first call.
+    pub(crate) fn fail(&self, failure: Failure) -> bool {
+        let mut state = self.lock();
+        let first = !std::mem::replace(&mut state.failed, true);
+        // A failure outranks a mere closing: what was inside when the store closed is lost after all.
+        if state.stopped.is_none() || first {
+            state.stopped = Some(failure.clone());
+        }
+        let lost = std::mem::take(&mut state.items);
+        self.gauges.queue_depth.store(0, Relaxed);
+        drop(state);
+        self.waiting.notify_one();
+        for item in lost {
+            (item.done)(Err(CommitError::Stopped(failure.clone())));
+        }
+        first
+    }
+
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.lock().stopped.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing under the lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::FailureKind;
+
+    #[test]
+    fn beginnings_stop_at_three_quarters_and_ends_never() {
+        let queue = Queue::new(8, Arc::default());
+        for admitted in 0..6 {
+            assert!(
+                push(&queue, Admission::Begins).is_ok(),
+                "{admitted} of 8 are in use"
+            );
+        }
+        assert!(
+            matches!(
+                push(&queue, Admission::Begins),
+                Err(SubmitError::Overloaded { waiting: 6 })
+            ),
+            "the last quarter is for ends"
+        );
+        for _ in 0..10 {
+            assert!(
+                push(&queue, Admission::Ends).is_ok(),
+                "an end is never lost"
+            );
+        }
+        let mut batch = Vec::new();
+        assert!(queue.take(11, &mut batch));
+        assert_eq!(batch.len(), 11, "a batch has its most");
+        assert!(
+            push(&queue, Admission::Begins).is_ok(),
+            "there is room again"
+        );
+    }
+
+    #[test]
+    fn a_stopped_queue_hands_out_what_it_has_and_takes_nothing() {
+        let queue = Queue::new(8, Arc::default());
+        push(&queue, Admission::Ends).expect("an open queue");
+        queue.stop(failure());
+        assert!(matches!(
+            push(&queue, Admission::Ends),
+            Err(SubmitError::Stopped(_))
+        ));
+        let mut batch = Vec::new();
+        assert!(queue.take(8, &mut batch), "what was taken in is handed out");
+        assert!(!queue.take(8, &mut batch), "then there is nothing more");
+    }
+
+    #[test]
+    fn a_failed_queue_tells_everybody_who_waits() {
+        let queue = Queue::new(8, Arc::default());
+        let (told, hear) = std::sync::mpsc::channel();
+        let done: Done = Box::new(move |result| told.send(result).expect("somebody listens"));
+        queue
+            .push(UnitOfWork::of_all([], Admission::Ends), done)
+            .expect("an open queue");
+        queue.fail(failure());
+        assert!(matches!(
+            hear.try_recv(),
+            Ok(Err(CommitError::Stopped(failure))) if failure.kind == FailureKind::Io
+        ));
+    }
+
+    fn push(queue: &Queue, admission: Admission) -> Result<(), SubmitError> {
+        queue.push(UnitOfWork::of_all([], admission), Box::new(|_| {}))
+    }
+
+    fn failure() -> Failure {
+        Failure {
+            kind: FailureKind::Io,
+            message: Arc::from("the disk is gone"),
+        }
+    }
+}

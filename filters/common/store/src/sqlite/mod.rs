@@ -4,13 +4,41 @@
 //! the disk syncs the next group gathers. There is no timer; the sync is the window. A second thread moves the log into the main
 //! file. Reads use connections of their own.
 
+mod backup;
+mod batch;
+mod checkpoint;
+mod failure;
+mod file;
+mod lock;
+mod parts;
+mod read;
+mod snapshot;
+mod statements;
+mod writer;
+
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::error::{Failure, OpenError};
-use crate::rows::RootSecret;
-use crate::store::{Read, Store};
+use tollgate_money::{AccountId, OperationId};
+
+use self::batch::Batch;
+use self::checkpoint::Checkpointer;
+use self::failure::open_error;
+use self::read::Reader;
+use self::writer::{Shared, Writer};
+use crate::codes::LoginKind;
+use crate::error::{Failure, FailureKind, OpenError, ReadError, SubmitError};
+use crate::gauges::Gauges;
+use crate::rows::{
+    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, RootSecret, UsageTotal,
+};
+use crate::store::{Observer, OperationRows, Read, Snapshot, Store};
+use crate::unit::{Done, UnitOfWork};
+
+pub use self::backup::{BackupError, backup};
+pub use self::lock::Lock;
 
 /// What a commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,15 +64,20 @@ pub struct Options {
     pub queue_max: usize,
     /// How long to wait for a lock that another program holds on the file.
     pub busy_timeout: Duration,
+    /// The most pages of 4096 bytes that the file may have; beyond, the store stops as it does when the disk is full. `None` for
+    /// as many as fit.
+    pub pages_max: Option<u32>,
     /// The time of opening, in Unix microseconds.
     pub now: i64,
     /// 32 random bytes, kept as the root secret if the store is new.
     pub random: RootSecret,
     /// A clock that never goes back, in microseconds, for the gauges.
     pub monotonic_us: Box<dyn Fn() -> u64 + Send>,
-    /// Called once, from the writer's thread, when the store stops for good for any reason but [`Store::close`]. The process
-    /// has to end with an error.
-    pub on_failure: Box<dyn Fn(&Failure) + Send>,
+    /// Called once when the store stops for good for any reason but [`Store::close`]; the process has to end with an error. The
+    /// call comes from a thread of the store and must not block.
+    pub on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
+    /// The lock on the file, when another process handed it over; `None` to take it.
+    pub lock: Option<Lock>,
 }
 
 impl Options {
@@ -57,28 +90,206 @@ impl Options {
             batch_max: 1024,
             queue_max: 16_384,
             busy_timeout: Duration::from_secs(5),
+            pages_max: None,
             now,
             random,
             monotonic_us: Box::new(|| 0),
             on_failure: Box::new(|_| {}),
+            lock: None,
         }
     }
 }
 
 /// Opens the store at `path`, or makes it, and takes it for this process.
-pub fn open(path: &Path, options: Options) -> Result<Arc<dyn Store>, OpenError> {
-    let _ = (path, options);
-    unimplemented!("written next")
+pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
+    let lock = match options.lock.take() {
+        Some(lock) => lock,
+        None => Lock::acquire(path)?,
+    };
+    let connection = file::connect(path, &options)?;
+    let root_secret = file::root_secret(&connection, path)?;
+    let epoch = file::raise_epoch(&connection, path, &options)?;
+    let previous = batch::last_hash(&connection, options.node)
+        .map_err(|error| open_error(path, "read", error))?;
+    let thread = |source| OpenError::File {
+        action: "start a thread for",
+        path: path.to_owned(),
+        source,
+    };
+    let shared = Arc::new(Shared::new(
+        path.to_owned(),
+        options.queue_max,
+        options.on_failure,
+    ));
+    let checkpoints = checkpoint::connect(path).map_err(|error| open_error(path, "open", error))?;
+    let writer = Writer {
+        shared: Arc::clone(&shared),
+        connection,
+        batch: Batch::new(options.node, epoch, previous),
+        batch_max: options.batch_max.max(1),
+        monotonic_us: options.monotonic_us,
+        checkpointer: Checkpointer::start(Arc::clone(&shared), checkpoints).map_err(thread)?,
+        lock,
+    };
+    let writer = std::thread::Builder::new()
+        .name(String::from("store"))
+        .spawn(move || writer.run())
+        .map_err(thread)?;
+    Ok(Arc::new(SqliteStore {
+        reader: Reader::new(path),
+        shared,
+        writer: Mutex::new(Some(writer)),
+        node: options.node,
+        epoch,
+        root_secret,
+    }))
 }
 
 /// Opens the store at `path` to look at it, beside a gateway that serves from it or with none.
 pub fn open_read(path: &Path) -> Result<Arc<dyn Read>, OpenError> {
-    let _ = path;
-    unimplemented!("written next")
+    let reader = Reader::new(path);
+    reader.check()?;
+    Ok(Arc::new(reader))
 }
 
-/// Writes a consistent copy of the store at `path` to the new file `to`, while a gateway serves from it or with none.
-pub fn backup(path: &Path, to: &Path) -> Result<(), OpenError> {
-    let _ = (path, to);
-    unimplemented!("written next")
+struct SqliteStore {
+    reader: Reader,
+    shared: Arc<Shared>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    node: i64,
+    epoch: i64,
+    root_secret: RootSecret,
+}
+
+impl Store for SqliteStore {
+    fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
+        self.shared.queue.push(unit, done)
+    }
+
+    fn observe(&self, observer: Arc<dyn Observer>) {
+        self.shared
+            .observers
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(observer);
+    }
+
+    fn node(&self) -> i64 {
+        self.node
+    }
+
+    fn epoch(&self) -> i64 {
+        self.epoch
+    }
+
+    fn root_secret(&self) -> RootSecret {
+        self.root_secret.clone()
+    }
+
+    fn gauges(&self) -> &Gauges {
+        &self.shared.gauges
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        self.shared.queue.failure()
+    }
+
+    fn close(&self) {
+        self.shared.queue.stop(Failure {
+            kind: FailureKind::Closed,
+            message: Arc::from("the store was closed"),
+        });
+        let writer = self
+            .writer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match writer {
+            // The last owner may be a callback, which runs on the writer's own thread; that thread then ends by itself.
+            Some(writer) if writer.thread().id() != std::thread::current().id() => {
+                if writer.join().is_err() {
+                    tracing::error!("the writer ended in a panic");
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Read for SqliteStore {
+    fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
+        self.reader.accounts(each)
+    }
+
+    fn credentials(&self, now: i64, each: &mut dyn FnMut(CredentialRow)) -> Result<(), ReadError> {
+        self.reader.credentials(now, each)
+    }
+
+    fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError> {
+        self.reader.open_holds(each)
+    }
+
+    fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
+        self.reader.account(id)
+    }
+
+    fn account_by_login(
+        &self,
+        kind: LoginKind,
+        address: &str,
+    ) -> Result<Option<AccountRow>, ReadError> {
+        self.reader.account_by_login(kind, address)
+    }
+
+    fn accounts_after(
+        &self,
+        after: Option<AccountId>,
+        limit: usize,
+    ) -> Result<Vec<AccountRow>, ReadError> {
+        self.reader.accounts_after(after, limit)
+    }
+
+    fn logins(&self, account: AccountId) -> Result<Vec<LoginRow>, ReadError> {
+        self.reader.logins(account)
+    }
+
+    fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError> {
+        self.reader.account_credentials(account)
+    }
+
+    fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError> {
+        self.reader.credential_by_hash(hash)
+    }
+
+    fn usage_totals(
+        &self,
+        account: AccountId,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<UsageTotal>, ReadError> {
+        self.reader.usage_totals(account, from, to)
+    }
+
+    fn lines(
+        &self,
+        account: AccountId,
+        before: i64,
+        limit: usize,
+    ) -> Result<Vec<LedgerLine>, ReadError> {
+        self.reader.lines(account, before, limit)
+    }
+
+    fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError> {
+        self.reader.operation(id)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError> {
+        self.reader.snapshot()
+    }
 }

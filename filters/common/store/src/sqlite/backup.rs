@@ -1,0 +1,82 @@
+//! A copy of the store while it serves.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+use super::file;
+use crate::error::OpenError;
+
+/// Why there is no copy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The store could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A file is there already.
+    #[error("`{path}` exists already; name a new file, a backup never replaces another", path = path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The copy could not be written.
+    #[error("could not write the backup `{path}`", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The engine could not copy.
+    #[error("could not copy the store to `{path}`", path = path.display())]
+    Copy {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Writes a copy of the store at `path` to the new file `to`, while a gateway serves from it or with none.
+///
+/// The copy is the state of one commit. Until it is complete and on the disk it stands under another name (`to` and `.part`). It is
+/// for its owner's eyes only, as the store is. Opened by a gateway it gives back what was held when it was made.
+pub fn backup(path: &Path, to: &Path) -> Result<(), BackupError> {
+    if to.exists() {
+        return Err(BackupError::Exists {
+            path: to.to_owned(),
+        });
+    }
+    let part = file::beside(to, ".part");
+    let failed = |source| BackupError::File {
+        path: to.to_owned(),
+        source,
+    };
+    let source = file::connect_read(path)?;
+    match fs::remove_file(&part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    file::private_file(&part).map_err(failed)?;
+    copy(&source, &part).map_err(|error| BackupError::Copy {
+        path: to.to_owned(),
+        source: Box::new(error),
+    })?;
+    File::open(&part)
+        .and_then(|file| file.sync_all())
+        .and_then(|()| fs::rename(&part, to))
+        .and_then(|()| file::sync_folder(to))
+        .map_err(failed)
+}
+
+fn copy(source: &Connection, to: &Path) -> rusqlite::Result<()> {
+    let mut target = Connection::open(to)?;
+    // All pages in one step: one view of the source, which the log gives without stopping the writer.
+    rusqlite::backup::Backup::new(source, &mut target)?.step(-1)?;
+    target.close().map_err(|(_, error)| error)
+}

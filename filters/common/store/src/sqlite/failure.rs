@@ -1,0 +1,95 @@
+//! What SQLite's error codes mean here.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::ErrorCode;
+
+use crate::error::{Failure, FailureKind, OpenError, ReadError};
+
+/// Why the writer stops for good.
+pub(crate) fn failure(path: &Path, error: &rusqlite::Error) -> Failure {
+    let path = path.display();
+    let (kind, message) = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => (
+            FailureKind::DiskFull,
+            format!(
+                "no room is left for `{path}`; free some on its disk and start again ({error})"
+            ),
+        ),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
+            FailureKind::Damaged,
+            format!("`{path}` is damaged; put a backup in its place ({error})"),
+        ),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+            FailureKind::Locked,
+            format!(
+                "`{path}` stayed locked by another program; close whatever has it open and start again ({error})"
+            ),
+        ),
+        Some(ErrorCode::ConstraintViolation) => (
+            FailureKind::Books,
+            format!(
+                "the balances in `{path}` are not those that were decided on; run `tollgate audit` ({error})"
+            ),
+        ),
+        _ => (
+            FailureKind::Io,
+            format!("could not write `{path}`; look at its disk, then start again ({error})"),
+        ),
+    };
+    Failure {
+        kind,
+        message: Arc::from(message),
+    }
+}
+
+/// Why the store does not open.
+pub(crate) fn open_error(path: &Path, action: &'static str, error: rusqlite::Error) -> OpenError {
+    let path = path.to_owned();
+    let damaged = |problem: &str| OpenError::Damaged {
+        path: path.clone(),
+        problem: problem.to_owned(),
+    };
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OpenError::Locked { path },
+        Some(ErrorCode::NotADatabase) => damaged("is not a database"),
+        Some(ErrorCode::DatabaseCorrupt) => damaged("is damaged"),
+        _ => OpenError::Engine {
+            action,
+            path,
+            source: Box::new(error),
+        },
+    }
+}
+
+/// Why a row could not be read.
+#[derive(Debug)]
+pub(crate) enum RowError {
+    Sql(rusqlite::Error),
+    Unknown { what: &'static str, value: String },
+}
+
+impl From<rusqlite::Error> for RowError {
+    fn from(error: rusqlite::Error) -> RowError {
+        RowError::Sql(error)
+    }
+}
+
+impl From<rusqlite::types::FromSqlError> for RowError {
+    fn from(error: rusqlite::types::FromSqlError) -> RowError {
+        RowError::Sql(error.into())
+    }
+}
+
+impl RowError {
+    pub(crate) fn reading(self, what: &'static str) -> ReadError {
+        match self {
+            RowError::Sql(error) => ReadError::Engine {
+                what,
+                source: Box::new(error),
+            },
+            RowError::Unknown { what, value } => ReadError::Unknown { what, value },
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The database file: making it, checking it, connecting to it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+use super::failure::open_error;
+use super::{Durability, Options};
+use crate::error::OpenError;
+use crate::rows::RootSecret;
+use crate::schema::{Dialect, SCHEMA};
+
+/// SQLite's words for the schema. Tables in the order of their key hold each row once; STRICT refuses a value of another type.
+const DIALECT: Dialect = Dialect {
+    int: "INTEGER",
+    bin: "BLOB",
+    rows: "STRICT",
+    keyed: "STRICT, WITHOUT ROWID",
+};
+
+/// `tlgt`: tells a store from a database of some other program.
+const APPLICATION_ID: i64 = 0x746c_6774;
+
+/// Connects to the store at `path`, which is made or migrated when it has to be. The caller has the lock.
+pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, OpenError> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.len() == 0 => {
+            return Err(OpenError::Damaged {
+                path: path.to_owned(),
+                problem: String::from("is empty, which a store never is"),
+            });
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => create(path, options)?,
+        Err(source) => {
+            return Err(OpenError::File {
+                action: "open",
+                path: path.to_owned(),
+                source,
+            });
+        }
+    }
+    let connection = open(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE,
+        options.busy_timeout,
+    )
+    .map_err(|error| open_error(path, "open", error))?;
+    let schema = schema(&connection, path)?;
+    settings(&connection, options).map_err(|error| open_error(path, "set up", error))?;
+    if schema < SCHEMA {
+        migrate(&connection, schema).map_err(|error| open_error(path, "migrate", error))?;
+    }
+    not_cut_short(&connection, path)?;
+    Ok(connection)
+}
+
+/// Connects to the store at `path` to read it.
+pub(crate) fn connect_read(path: &Path) -> Result<Connection, OpenError> {
+    if !path.exists() {
+        return Err(OpenError::Missing {
+            path: path.to_owned(),
+        });
+    }
+    let connection = open(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY,
+        Duration::from_secs(5),
+    )
+    .map_err(|error| open_error(path, "open", error))?;
+    schema(&connection, path)?;
+    Ok(connection)
+}
+
+/// The root secret of the store.
+pub(crate) fn root_secret(connection: &Connection, path: &Path) -> Result<RootSecret, OpenError> {
+    let text: Option<String> = connection
+        .query_row("SELECT v FROM meta WHERE k = 'secret'", [], |row| {
+            row.get(0)
+        })
+        .optional()
+        .map_err(|error| open_error(path, "read", error))?;
+    let bytes = text.as_deref().and_then(unhex);
+    bytes.map(RootSecret).ok_or_else(|| OpenError::Damaged {
+        path: path.to_owned(),
+        problem: String::from("has lost its root secret"),
+    })
+}
+
+/// Counts a new run of the node, so that holds of the runs before it can be told.
+pub(crate) fn raise_epoch(
+    connection: &Connection,
+    path: &Path,
+    options: &Options,
+) -> Result<i64, OpenError> {
+    connection
+        .query_row(
+            "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, 1, ?2, 0, ?3)
+             ON CONFLICT (id) DO UPDATE SET epoch = epoch + 1, name = excluded.name, started_at = excluded.started_at
+             RETURNING epoch",
+            params![options.node, options.node_name, options.now],
+            |row| row.get(0),
+        )
+        .map_err(|error| open_error(path, "write", error))
+}
+
+pub(crate) fn open(path: &Path, access: OpenFlags, busy: Duration) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(busy)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    Ok(connection)
+}
+
+/// What the connection that writes is set to.
+fn settings(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
+    let synchronous = match options.durability {
+        Durability::Power => "FULL",
+        Durability::Process => "NORMAL",
+    };
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    // A checkpoint inside a commit would make everybody in that commit wait for it: it has a thread of its own.
+    connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    // Kibibytes. Enough for the upper levels and the hot leaves of a store of some million operations.
+    connection.pragma_update(None, "cache_size", -65_536)?;
+    if let Some(pages) = options.pages_max {
+        connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
+    }
+    Ok(())
+}
+
+/// Makes a store under another name and puts it in place when it is complete: at `path` there is either nothing or a whole store.
+fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
+    let unfinished = beside(path, ".new");
+    let failed = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenError::File {
+            action,
+            path,
+            source,
+        }
+    };
+    match fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(failed("remove", &unfinished)(error));
+        }
+        _ => {}
+    }
+    // Made first, and by the standard library, whose error says what is wrong with the folder.
+    private_file(&unfinished).map_err(failed("create", &unfinished))?;
+    let fill = || -> rusqlite::Result<()> {
+        let connection = Connection::open(&unfinished)?;
+        connection.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+        migrate(&connection, 0)?;
+        connection.execute(
+            "INSERT INTO meta (k, v) VALUES ('secret', ?1)",
+            [hex(&options.random.0)],
+        )?;
+        connection.close().map_err(|(_, error)| error)
+    };
+    fill().map_err(|error| open_error(path, "create", error))?;
+    fs::rename(&unfinished, path).map_err(failed("create", path))?;
+    sync_folder(path).map_err(failed("sync the folder of", path))
+}
+
+/// Runs the steps that are missing, in one transaction.
+fn migrate(connection: &Connection, from: i64) -> rusqlite::Result<()> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let steps = || -> rusqlite::Result<()> {
+        for step in DIALECT.steps(from) {
+            connection.execute_batch(&step)?;
+        }
+        connection.execute(
+            "INSERT INTO meta (k, v) VALUES ('schema', ?1) ON CONFLICT (k) DO UPDATE SET v = excluded.v",
+            [SCHEMA.to_string()],
+        )?;
+        connection.execute_batch("COMMIT")
+    };
+    steps().inspect_err(|_| {
+        let _ = connection.execute_batch("ROLLBACK");
+    })
+}
+
+/// The number of the schema in the file, if this version knows it.
+fn schema(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
+    let failed = |error| open_error(path, "read", error);
+    let application: i64 = connection
+        .pragma_query_value(None, "application_id", |row| row.get(0))
+        .map_err(failed)?;
+    let foreign = || OpenError::Damaged {
+        path: path.to_owned(),
+        problem: String::from("is a database of another program"),
+    };
+    if application != APPLICATION_ID {
+        return Err(foreign());
+    }
+    let found: Option<String> = connection
+        .query_row("SELECT v FROM meta WHERE k = 'schema'", [], |row| {
+            row.get(0)
+        })
+        .optional()
+        .map_err(failed)?;
+    let found: i64 = found
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(foreign)?;
+    if found > SCHEMA {
+        return Err(OpenError::Newer {
+            path: path.to_owned(),
+            found,
+            known: SCHEMA,
+        });
+    }
+    Ok(found)
+}
+
+/// Refuses a file that lacks pages its own header speaks of. SQLite would notice only when it comes to read one of them.
+fn not_cut_short(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| open_error(path, "read", error);
+    // After a complete checkpoint every page is in the main file.
+    let complete = connection
+        .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+            Ok(row.get::<_, i64>(0)? == 0 && row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
+        })
+        .map_err(failed)?;
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
+    let needed = u64::from(number("page_count").map_err(failed)?)
+        * u64::from(number("page_size").map_err(failed)?);
+    let size = fs::metadata(path).map_or(0, |metadata| metadata.len());
+    if complete && size < needed {
+        return Err(OpenError::Damaged {
+            path: path.to_owned(),
+            problem: format!("is cut short: it has {size} of {needed} bytes"),
+        });
+    }
+    Ok(())
+}
+
+/// `path` with `suffix` after its name.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Makes the file at `path`, for its owner only: it holds digests of secrets.
+pub(crate) fn private_file(path: &Path) -> std::io::Result<File> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// Makes the name of a new file durable.
+pub(crate) fn sync_folder(path: &Path) -> std::io::Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(folder)?.sync_all()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[index * 2..index * 2 + 2], 16).ok()?;
+    }
+    Some(bytes)
+}

@@ -1,0 +1,192 @@
+//! The parts that are not the hot ledger ones: rare, so prepared where they stand.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use super::batch::{Trouble, taken};
+use crate::error::Refusal;
+use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin};
+use crate::unit::AccountChange;
+
+/// Stands in the place of an end that never comes; the column has no other way to say so.
+pub(crate) const NEVER: i64 = i64::MAX;
+
+pub(crate) fn create_account(connection: &Connection, account: &NewAccount) -> Result<(), Trouble> {
+    if account.credit_limit < Micros::ZERO {
+        return Err(Trouble::Refused(Refusal::Invalid(
+            "a credit limit is never below zero",
+        )));
+    }
+    connection
+        .prepare_cached(
+            "INSERT INTO accounts (id, public_id, credit_limit, rate_class, cache_scope, created_at, updated_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)",
+        )?
+        .execute(params![
+            account.id.as_bytes(),
+            account.id.to_string(),
+            account.credit_limit.get(),
+            &*account.class,
+            account.cache_scope.code(),
+            account.created_at,
+        ])
+        .map_err(|error| taken(error, || Refusal::AccountExists(account.id)))?;
+    Ok(())
+}
+
+pub(crate) fn change_account(
+    connection: &Connection,
+    change: &AccountChange,
+) -> Result<(), Trouble> {
+    let changed = connection
+        .prepare_cached(
+            "UPDATE accounts SET status = coalesce(?2, status), rate_class = coalesce(?3, rate_class),
+                                 cache_scope = coalesce(?4, cache_scope), updated_at = ?5 WHERE id = ?1",
+        )?
+        .execute(params![
+            change.id.as_bytes(),
+            change.status.map(|status| status.code()),
+            change.class.as_deref(),
+            change.cache_scope.map(|scope| scope.code()),
+            change.at,
+        ])?;
+    match changed {
+        0 => Err(Trouble::Refused(Refusal::NoAccount(change.id))),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn insert_credential(
+    connection: &Connection,
+    credential: &NewCredential,
+) -> Result<(), Trouble> {
+    if !account_exists(connection, credential.account)? {
+        return Err(Trouble::Refused(Refusal::NoAccount(credential.account)));
+    }
+    let models = match credential.models.as_deref() {
+        None => None,
+        Some(models) if models.iter().any(|model| model.contains('\n')) => {
+            return Err(Trouble::Refused(Refusal::Invalid(
+                "a model id has no line break",
+            )));
+        }
+        Some(models) => Some(models.join("\n")),
+    };
+    connection
+        .prepare_cached(
+            "INSERT INTO credentials (hash, id, kind, account_id, client_id, grant_id, resource, scopes, label, hint, models, cap,
+                                      created_at, expires_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        )?
+        .execute(params![
+            credential.hash,
+            credential.id.as_bytes(),
+            credential.kind.code(),
+            credential.account.as_bytes(),
+            credential.client_id.as_deref(),
+            credential.grant_id,
+            credential.resource,
+            credential.scopes,
+            credential.label.as_deref(),
+            credential.hint.as_deref(),
+            models,
+            credential.spending_cap.map(Micros::get),
+            credential.created_at,
+            credential.expires_at.unwrap_or(NEVER),
+        ])
+        .map_err(|error| taken(error, || Refusal::CredentialExists(credential.id)))?;
+    Ok(())
+}
+
+pub(crate) fn revoke_credential(
+    connection: &Connection,
+    id: CredentialId,
+    at: i64,
+) -> Result<(), Trouble> {
+    let changed = connection
+        .prepare_cached(
+            "UPDATE credentials SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1",
+        )?
+        .execute(params![id.as_bytes(), at])?;
+    match changed {
+        0 => Err(Trouble::Refused(Refusal::NoCredential(id))),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn insert_login(connection: &Connection, login: &NewLogin) -> Result<(), Trouble> {
+    if !account_exists(connection, login.account)? {
+        return Err(Trouble::Refused(Refusal::NoAccount(login.account)));
+    }
+    connection
+        .prepare_cached(
+            "INSERT INTO logins (id, account_id, kind, address, verified_at, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![
+            login.id.as_bytes(),
+            login.account.as_bytes(),
+            login.kind.code(),
+            &*login.address,
+            login.verified_at,
+            login.created_at,
+        ])
+        .map_err(|error| {
+            taken(error, || Refusal::LoginTaken {
+                address: login.address.clone(),
+            })
+        })?;
+    Ok(())
+}
+
+pub(crate) fn account_exists(
+    connection: &Connection,
+    account: AccountId,
+) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached("SELECT 1 FROM accounts WHERE id = ?1")?
+        .exists([account.as_bytes()])
+}
+
+/// What a reference was booked as.
+pub(crate) struct Booked {
+    pub(crate) operation: OperationId,
+    pub(crate) kind: i64,
+    pub(crate) amount: Micros,
+}
+
+pub(crate) fn booked(
+    connection: &Connection,
+    account: AccountId,
+    reference: &str,
+) -> rusqlite::Result<Option<Booked>> {
+    connection
+        .prepare_cached(
+            "SELECT op_id, kind, d_avail FROM entries WHERE account_id = ?1 AND ref = ?2",
+        )?
+        .query_row(params![account.as_bytes(), reference], |row| {
+            Ok(Booked {
+                operation: OperationId::from_bytes(row.get(0)?),
+                kind: row.get(1)?,
+                amount: Micros::new(row.get(2)?),
+            })
+        })
+        .optional()
+}
+
+pub(crate) fn restate(
+    connection: &Connection,
+    account: AccountId,
+    available: Micros,
+    held: Micros,
+    at: i64,
+) -> Result<(), Trouble> {
+    let changed = connection
+        .prepare_cached(
+            "UPDATE accounts SET available = ?2, held = ?3, updated_at = ?4 WHERE id = ?1",
+        )?
+        .execute(params![account.as_bytes(), available.get(), held.get(), at])?;
+    match changed {
+        0 => Err(Trouble::Refused(Refusal::NoAccount(account))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,232 @@
+//! The thread that owns the writing connection.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rusqlite::{Connection, ErrorCode};
+
+use super::batch::{Answers, Batch, Trouble};
+use super::checkpoint::Checkpointer;
+use super::failure::failure;
+use super::lock::Lock;
+use super::statements::Statements;
+use crate::error::{CommitError, Failure, FailureKind};
+use crate::gauges::Gauges;
+use crate::queue::{Item, Queue};
+use crate::store::Observer;
+use crate::unit::{Effect, Part};
+
+/// What the writer shares with everybody else.
+pub(crate) struct Shared {
+    pub(crate) path: PathBuf,
+    pub(crate) queue: Queue,
+    pub(crate) gauges: Arc<Gauges>,
+    pub(crate) observers: RwLock<Vec<Arc<dyn Observer>>>,
+    on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        path: PathBuf,
+        queue_max: usize,
+        on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
+    ) -> Shared {
+        let gauges = Arc::<Gauges>::default();
+        Shared {
+            path,
+            queue: Queue::new(queue_max, Arc::clone(&gauges)),
+            gauges,
+            observers: RwLock::default(),
+            on_failure,
+        }
+    }
+
+    /// Stops the store for good. Only the first failure is told.
+    pub(crate) fn fail(&self, failure: Failure) {
+        if self.queue.fail(failure.clone()) {
+            tracing::error!(failure = %failure, "the store has stopped");
+            (self.on_failure)(&failure);
+        }
+    }
+}
+
+/// What the writer alone has.
+pub(crate) struct Writer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) connection: Connection,
+    pub(crate) batch: Batch,
+    pub(crate) batch_max: usize,
+    pub(crate) monotonic_us: Box<dyn Fn() -> u64 + Send>,
+    pub(crate) checkpointer: Checkpointer,
+    /// Let go of last, when nothing of this process touches the file any more.
+    pub(crate) lock: Lock,
+}
+
+/// How often a lock of another program is waited for, each time for the busy time-out, before the writer gives up.
+const BUSY_TRIES: usize = 12;
+
+impl Writer {
+    /// Commits until the queue stops, then tidies up.
+    pub(crate) fn run(self) {
+        let Writer {
+            shared,
+            connection,
+            mut batch,
+            batch_max,
+            monotonic_us,
+            checkpointer,
+            lock,
+        } = self;
+        // A panic here would leave everybody waiting for ever.
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            serve(&shared, &connection, &mut batch, batch_max, &*monotonic_us)
+        }));
+        match ran {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => shared.fail(failure),
+            Err(_) => shared.fail(Failure {
+                kind: FailureKind::Books,
+                message: Arc::from(
+                    "the writer broke one of its own rules; start again and run `tollgate audit`",
+                ),
+            }),
+        }
+        checkpointer.stop();
+        if let Err((_, error)) = connection.close() {
+            tracing::warn!(%error, "the database did not close cleanly; the next start recovers");
+        }
+        drop(lock);
+    }
+}
+
+fn serve(
+    shared: &Shared,
+    connection: &Connection,
+    batch: &mut Batch,
+    batch_max: usize,
+    monotonic_us: &dyn Fn() -> u64,
+) -> Result<(), Failure> {
+    let stopped = |error| failure(&shared.path, &error);
+    let mut statements = Statements::prepare(connection).map_err(stopped)?;
+    let mut items = Vec::with_capacity(batch_max);
+    while shared.queue.take(batch_max, &mut items) {
+        let began = monotonic_us();
+        let committed = commit(shared, connection, batch, &mut statements, &items);
+        match committed {
+            Ok(answers) => {
+                let gauges = &shared.gauges;
+                gauges
+                    .commit_us
+                    .record(monotonic_us().saturating_sub(began));
+                gauges.batch_size.record(items.len() as u64);
+                gauges.folded.fetch_add(batch.folded, Relaxed);
+                gauges.entries.fetch_add(batch.entries, Relaxed);
+                tell(shared, &mut items, answers);
+            }
+            Err(failure) => {
+                // The queue stops before anybody of this batch is told: who hears of it finds it stopped.
+                shared.queue.stop(failure.clone());
+                for item in items.drain(..) {
+                    (item.done)(Err(CommitError::Stopped(failure.clone())));
+                }
+                return Err(failure);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn commit(
+    shared: &Shared,
+    connection: &Connection,
+    batch: &mut Batch,
+    statements: &mut Statements<'_>,
+    items: &[Item],
+) -> Result<Answers, Failure> {
+    let stopped = |error| failure(&shared.path, &error);
+    let mut refused = HashMap::new();
+    loop {
+        begin(shared, statements)?;
+        match batch.write(connection, statements, items, &refused) {
+            Ok(answers) => {
+                statements.commit.execute([]).map_err(stopped)?;
+                return Ok(answers);
+            }
+            Err((Some(unit), Trouble::Refused(refusal))) => {
+                connection.execute_batch("ROLLBACK").map_err(stopped)?;
+                refused.insert(unit, refusal);
+            }
+            Err((_, trouble)) => {
+                // The engine may have rolled back by itself already.
+                let _ = connection.execute_batch("ROLLBACK");
+                return Err(match trouble {
+                    Trouble::Engine(error) => stopped(error),
+                    Trouble::Refused(refusal) => books(shared, &refusal.to_string()),
+                    Trouble::Books(problem) => books(shared, &problem),
+                });
+            }
+        }
+    }
+}
+
+/// Begins a transaction. Nothing has been written yet, so another program's lock can be waited out.
+fn begin(shared: &Shared, statements: &mut Statements<'_>) -> Result<(), Failure> {
+    let mut tries = 0;
+    loop {
+        match statements.begin.execute([]) {
+            Ok(_) => return Ok(()),
+            Err(error) => {
+                tries += 1;
+                let busy = error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
+                if !busy || tries == BUSY_TRIES {
+                    return Err(failure(&shared.path, &error));
+                }
+                tracing::warn!(
+                    "another program holds the lock on the database; nothing is written until it lets go"
+                );
+            }
+        }
+    }
+}
+
+/// Tells the observers, then those who wait.
+fn tell(shared: &Shared, items: &mut Vec<Item>, answers: Answers) {
+    let observers = shared
+        .observers
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    for (item, answer) in items.iter().zip(&answers) {
+        let Ok(receipt) = answer else { continue };
+        let effect = match receipt.repeated {
+            None => Effect::Applied,
+            Some(operation) => Effect::Repeated { operation },
+        };
+        for part in item.unit.parts() {
+            let effect = match part {
+                Part::Ledger(part) if !part.is_credit() => continue,
+                Part::Ledger(_) => effect,
+                _ => Effect::Applied,
+            };
+            for observer in &observers {
+                observer.committed(part, effect);
+            }
+        }
+    }
+    for (item, answer) in items.drain(..).zip(answers) {
+        (item.done)(answer.map_err(CommitError::Refused));
+    }
+}
+
+fn books(shared: &Shared, problem: &str) -> Failure {
+    Failure {
+        kind: FailureKind::Books,
+        message: Arc::from(format!(
+            "the books in `{}` are not those that were decided on: {problem}; start again and run `tollgate audit`",
+            shared.path.display()
+        )),
+    }
+}
