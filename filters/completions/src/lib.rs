@@ -1,1 +1,9 @@
-//! (to be written)
+#![doc = include_str!("../README.md")]
+
+mod answer;
+mod error;
+mod filter;
+mod forward;
+mod stamp;
+
+pub use filter::Completions;

@@ -1,0 +1,272 @@
+//! What comes back: read for its facts, and changed where the gateway must.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tollgate_filter::{
+    AnswerFault, AnswerProgress, AnswerUsage, Event, EventKind, Exchange, Fate, Tokens,
+    UpstreamFault,
+};
+use tollgate_openai::{Answer, ChunkReader, FinishReason, Patch, Progress, ProviderError, Usage};
+
+/// The answer of one exchange on its way to the client. Private to this filter.
+pub(crate) struct AnswerState {
+    patch: Arc<Patch>,
+    /// There for a stream.
+    stream: Option<StreamState>,
+    /// What the provider reported last.
+    usage: Option<Usage>,
+}
+
+/// What is known of a stream.
+struct StreamState {
+    reader: ChunkReader,
+    progress: Progress,
+    /// The client asked for the event with the usage.
+    include_usage: bool,
+    /// Answers the client asked for.
+    expected: u64,
+    /// Every choice has ended: what still comes is the tail.
+    over: bool,
+    /// Events are written here; the room is used again once they have been sent.
+    out: BytesMut,
+}
+
+/// What one piece of an answer tells.
+#[derive(Default)]
+struct Facts {
+    usage: Option<Usage>,
+    /// Every choice has its finish reason.
+    finished: bool,
+    fault: Option<AnswerFault>,
+}
+
+/// The last pieces of an answer, as they are to be sent.
+pub(crate) struct Stamped {
+    /// In place of the last piece.
+    pub(crate) last: Bytes,
+    /// A piece after it.
+    pub(crate) more: Option<Bytes>,
+}
+
+impl AnswerState {
+    /// An answer in one piece.
+    pub(crate) fn whole(patch: Arc<Patch>) -> AnswerState {
+        AnswerState {
+            patch,
+            stream: None,
+            usage: None,
+        }
+    }
+
+    /// A stream of `expected` choices.
+    pub(crate) fn stream(patch: Arc<Patch>, include_usage: bool, expected: u64) -> AnswerState {
+        let stream = StreamState {
+            reader: ChunkReader::new(Arc::clone(&patch), include_usage),
+            progress: Progress::default(),
+            include_usage,
+            expected,
+            over: false,
+            out: BytesMut::new(),
+        };
+        AnswerState {
+            patch,
+            stream: Some(stream),
+            usage: None,
+        }
+    }
+
+    pub(crate) fn is_stream(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Reads one piece, changes it, and leaves its facts on the exchange.
+    pub(crate) fn take(exchange: &mut Exchange, event: &mut Event<'_>) {
+        let heard = exchange
+            .get::<AnswerProgress>()
+            .is_none_or(|progress| !progress.client_gone);
+        // The text moves out while it grows, since two values of the exchange cannot be changed side by side.
+        let mut text = match exchange.get_mut::<AnswerUsage>() {
+            Some(usage) => std::mem::take(&mut usage.text),
+            None => String::new(),
+        };
+        let Some(state) = exchange.get_mut::<AnswerState>() else {
+            return;
+        };
+        let facts = match (&mut state.stream, event.kind()) {
+            (Some(stream), EventKind::Data) => stream.take(event, heard, &mut text),
+            (None, EventKind::Whole) => whole(&state.patch, event.data(), &mut text),
+            // `[DONE]`; anything else the driver has refused.
+            _ => Facts::default(),
+        };
+        state.usage = facts.usage.or(state.usage);
+        if let Some(usage) = exchange.get_mut::<AnswerUsage>() {
+            usage.text = text;
+            usage.reported = facts.usage.map(tokens).or(usage.reported);
+        }
+        if let Some(progress) = exchange.get_mut::<AnswerProgress>() {
+            progress.finished |= facts.finished;
+            progress.fault = progress.fault.take().or(facts.fault);
+        }
+    }
+
+    /// Writes `metadata` into the last piece of the answer. `counted` is told where the provider reported no usage that makes sense.
+    ///
+    /// A client that asked for the usage of a stream gets the event with it, also from a provider that does not send one.
+    pub(crate) fn stamp(
+        &mut self,
+        last: &Bytes,
+        metadata: &[u8],
+        counted: Option<Usage>,
+    ) -> Option<Stamped> {
+        let mut out = BytesMut::with_capacity(last.len() + metadata.len() + 128);
+        let Some(stream) = &mut self.stream else {
+            // It was read when it came; it is written now, when its charge is known.
+            let answer = Answer::read(last, &self.patch).ok()?;
+            answer.write(&self.patch, counted, Some(metadata), &mut out);
+            return Some(Stamped {
+                last: out.freeze(),
+                more: None,
+            });
+        };
+        let chunk = stream.reader.read(last).ok()?;
+        let missing = stream.include_usage && !chunk.choices().is_empty();
+        if missing && let Some(usage) = self.usage.or(counted) {
+            chunk.write_usage_chunk(usage, Some(metadata), &mut out);
+            return Some(Stamped {
+                last: last.clone(),
+                more: Some(out.freeze()),
+            });
+        }
+        chunk.write(Some(metadata), &mut out);
+        Some(Stamped {
+            last: out.freeze(),
+            more: None,
+        })
+    }
+}
+
+impl StreamState {
+    fn take(&mut self, event: &mut Event<'_>, heard: bool, text: &mut String) -> Facts {
+        let chunk = match self.reader.read(event.data()) {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                event.set_fate(Fate::Drop);
+                return Facts::invalid(error.to_string());
+            }
+        };
+        self.progress.note(&chunk);
+        let usage = chunk.usage();
+        let choices = chunk.choices();
+        let ending = choices.iter().any(|choice| choice.finish.is_some());
+        if self.progress.failed() {
+            let fault = match chunk.error() {
+                Some(error) => reported(error),
+                None => {
+                    let finish = choices.iter().find_map(|choice| choice.finish);
+                    debug_assert_eq!(finish, Some(FinishReason::Error));
+                    fault("", "a choice ended with the finish reason `error`")
+                }
+            };
+            event.set_fate(Fate::Drop);
+            return Facts {
+                usage,
+                fault: Some(fault),
+                ..Facts::default()
+            };
+        }
+        if heard {
+            chunk.append_text(text);
+        }
+        self.over =
+            self.progress.all_finished() && self.progress.choices_seen() as u64 >= self.expected;
+        let wanted = if choices.is_empty() {
+            // The event with the usage, which we ask for always. Any other without choices (filter results, a ping) would trip
+            // programs that look at the first one.
+            usage.is_some() && self.include_usage
+        } else {
+            true
+        };
+        if wanted {
+            chunk.write(None, &mut self.out);
+            // What may be the last event is kept back, so that the metadata can be written into it.
+            if ending || self.over {
+                event.set_fate(Fate::Hold);
+            }
+            event.replace(self.out.split().freeze());
+        } else {
+            event.set_fate(Fate::Drop);
+        }
+        Facts {
+            usage,
+            finished: self.over,
+            fault: None,
+        }
+    }
+}
+
+/// Reads a whole answer.
+fn whole(patch: &Patch, body: &[u8], text: &mut String) -> Facts {
+    let answer = match Answer::read(body, patch) {
+        Ok(answer) => answer,
+        Err(error) => return Facts::invalid(error.to_string()),
+    };
+    let failed = answer
+        .choices()
+        .iter()
+        .any(|choice| choice.finish == Some(FinishReason::Error));
+    let fault = match answer.error() {
+        Some(error) => Some(reported(error)),
+        None if failed => Some(fault("", "a choice ended with the finish reason `error`")),
+        None => None,
+    };
+    let usage = answer.usage();
+    // The text is needed where there is nothing else to go by.
+    if usage.is_none_or(|usage| tokens(usage) == Tokens::default()) {
+        answer.append_text(text);
+    }
+    Facts {
+        usage,
+        finished: true,
+        fault,
+    }
+}
+
+impl Facts {
+    fn invalid(detail: String) -> Facts {
+        Facts {
+            fault: Some(AnswerFault {
+                fault: UpstreamFault::Invalid,
+                message: String::new(),
+                detail,
+            }),
+            ..Facts::default()
+        }
+    }
+}
+
+/// An error in the provider's own words.
+fn reported(error: &[u8]) -> AnswerFault {
+    let error = ProviderError::read(error);
+    let detail = format!(
+        "the provider reported an error of type {} with code {}",
+        error.kind.as_deref().unwrap_or("-"),
+        error.code.as_deref().unwrap_or("-"),
+    );
+    fault(error.message.as_deref().unwrap_or_default(), &detail)
+}
+
+fn fault(message: &str, detail: &str) -> AnswerFault {
+    AnswerFault {
+        fault: UpstreamFault::Error,
+        message: message.to_owned(),
+        detail: detail.to_owned(),
+    }
+}
+
+fn tokens(usage: Usage) -> Tokens {
+    Tokens {
+        prompt: usage.prompt_tokens,
+        completion: usage.completion_tokens,
+    }
+}

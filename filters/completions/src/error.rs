@@ -1,0 +1,64 @@
+//! What the client is told about its request.
+
+use tollgate_filter::{ApiError, ErrorCode, FilterError};
+use tollgate_openai::{RequestError, RequestErrorCode};
+
+/// Most characters of a model's name that come back in a message.
+const NAME_CHARS_MAX: usize = 80;
+
+/// Why a request cannot be decided on: the filters stand in the wrong order, or on a wrong route.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CompletionsError {
+    #[error("no principal stands on the exchange; put `auth` before `completions`")]
+    NoPrincipal,
+    #[error(
+        "`{path}` is no completion operation; route /v1/chat/completions and /v1/completions here"
+    )]
+    Path { path: Box<str> },
+}
+
+impl From<CompletionsError> for FilterError {
+    fn from(error: CompletionsError) -> FilterError {
+        FilterError::new(
+            ApiError::new(
+                ErrorCode::InternalError,
+                "The request could not be read. Try again later.",
+            ),
+            error,
+        )
+    }
+}
+
+/// A body that is no request.
+pub(crate) fn bad_request(error: RequestError) -> ApiError {
+    let code = match error.code {
+        RequestErrorCode::InvalidJson => ErrorCode::InvalidJson,
+        RequestErrorCode::MissingField => ErrorCode::MissingField,
+        RequestErrorCode::InvalidType => ErrorCode::InvalidType,
+        RequestErrorCode::OutOfRange => ErrorCode::OutOfRange,
+    };
+    let answer = ApiError::new(code, error.message);
+    match error.param {
+        Some(param) => answer.param(param),
+        None => answer,
+    }
+}
+
+/// A model that is not on sale, or not to this credential. Both sound the same: a name is no secret to be probed for.
+pub(crate) fn unsupported_model(name: &str) -> ApiError {
+    let short: String = name.chars().take(NAME_CHARS_MAX).collect();
+    ApiError::new(
+        ErrorCode::ModelNotSupported,
+        format!("The model `{short}` is not available. GET /v1/models lists those that are."),
+    )
+    .param("model")
+}
+
+/// A request without a model where there is no default.
+pub(crate) fn no_model() -> ApiError {
+    ApiError::new(
+        ErrorCode::MissingField,
+        "model is missing and this service has no default; GET /v1/models lists what to name.",
+    )
+    .param("model")
+}

@@ -1,0 +1,155 @@
+//! The filter: a request checked and made ready, an answer passed on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::{HeaderValue, header};
+use tollgate_filter::{
+    AnswerProgress, AnswerUsage, Body, Catalog, Contract, Event, Exchange, FailureMode, Filter,
+    FilterError, Forward, Model, Outcome, Phase, Principal, Step, Tail,
+};
+use tollgate_openai::{CompletionRequest, Endpoint, Patch};
+
+use crate::answer::AnswerState;
+use crate::error::{CompletionsError, bad_request, no_model, unsupported_model};
+use crate::forward::CompletionBody;
+use crate::stamp::stamp;
+
+/// Checks requests for chat and text completions, and shapes what comes back.
+pub struct Completions {
+    on_sale: HashMap<Arc<str>, OnSale>,
+    default: Option<Arc<str>>,
+    body_bytes_max: usize,
+}
+
+/// A model, and what its answers look like to clients.
+struct OnSale {
+    model: Arc<Model>,
+    chat: Arc<Patch>,
+    text: Arc<Patch>,
+}
+
+impl Completions {
+    /// A filter over one catalog. `service` is the service's own word, `svc` in `x_svc`; bodies of more than `body_bytes_max` bytes
+    /// are refused.
+    pub fn new(service: &str, catalog: &Catalog, body_bytes_max: usize) -> Completions {
+        let metadata = format!("x_{service}");
+        let on_sale = |model: &Arc<Model>| {
+            let patch = |endpoint| Arc::new(Patch::new(endpoint, &metadata).model(&model.id));
+            let on_sale = OnSale {
+                model: Arc::clone(model),
+                chat: patch(Endpoint::Chat),
+                text: patch(Endpoint::Text),
+            };
+            (Arc::clone(&model.id), on_sale)
+        };
+        Completions {
+            on_sale: catalog.models().iter().map(on_sale).collect(),
+            default: catalog.default_model().map(|model| Arc::clone(&model.id)),
+            body_bytes_max,
+        }
+    }
+
+    fn read(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
+        let (endpoint, path) = operation(&exchange.request.path)?;
+        let principal = exchange
+            .get::<Principal>()
+            .ok_or(CompletionsError::NoPrincipal)?;
+        let request = match CompletionRequest::read(endpoint, &exchange.request.body) {
+            Ok(request) => request,
+            Err(error) => return Ok(Outcome::refuse(bad_request(error))),
+        };
+        let Some(name) = request.model.as_deref().or(self.default.as_deref()) else {
+            return Ok(Outcome::refuse(no_model()));
+        };
+        let Some(OnSale { model, chat, text }) = self
+            .on_sale
+            .get(name)
+            .filter(|_| principal.models.allows(name))
+        else {
+            return Ok(Outcome::refuse(unsupported_model(name)));
+        };
+        let patch = Arc::clone(match endpoint {
+            Endpoint::Chat => chat,
+            Endpoint::Text => text,
+        });
+        let state = if request.stream {
+            let expected = request.n.saturating_mul(request.prompts);
+            AnswerState::stream(patch, request.include_usage, expected)
+        } else {
+            AnswerState::whole(patch)
+        };
+        let request = Arc::new(request);
+        let forward = Forward {
+            model: Arc::clone(model),
+            path,
+            stream: request.stream,
+            body: Box::new(CompletionBody {
+                request: Arc::clone(&request),
+                cap: None,
+            }),
+        };
+        exchange.record.model = Some(Arc::clone(&model.id));
+        exchange.record.stream = request.stream;
+        exchange
+            .reply_headers
+            .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        exchange.put(request);
+        exchange.put(forward);
+        exchange.put(state);
+        exchange.put(AnswerProgress::default());
+        exchange.put(AnswerUsage::default());
+        Ok(Outcome::Continue)
+    }
+}
+
+/// The operation of a path below any prefix, and the path of the same operation below a provider's base address.
+fn operation(path: &str) -> Result<(Endpoint, &'static str), CompletionsError> {
+    if path.ends_with("/chat/completions") {
+        Ok((Endpoint::Chat, "/chat/completions"))
+    } else if path.ends_with("/completions") {
+        Ok((Endpoint::Text, "/completions"))
+    } else {
+        Err(CompletionsError::Path { path: path.into() })
+    }
+}
+
+impl Filter for Completions {
+    fn name(&self) -> &'static str {
+        "completions"
+    }
+
+    fn contract(&self) -> Contract {
+        Contract {
+            phases: Phase::Request | Phase::Event | Phase::Tail,
+            body: Body::Json {
+                bytes_max: self.body_bytes_max,
+            },
+            on_failure: FailureMode::Deny,
+        }
+    }
+
+    fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        Step::Now(self.read(exchange))
+    }
+
+    fn on_event(&self, exchange: &mut Exchange, event: &mut Event<'_>) {
+        AnswerState::take(exchange, event);
+    }
+
+    fn before_tail<'a>(
+        &'a self,
+        exchange: &'a mut Exchange,
+        tail: &'a mut Tail,
+    ) -> Step<'a, Outcome> {
+        // Who has left needs no metadata.
+        if !tail.deliverable() {
+            return Step::now(Outcome::Continue);
+        }
+        Step::Now(
+            stamp(exchange, tail)
+                .map(|()| Outcome::Continue)
+                .map_err(FilterError::from),
+        )
+    }
+}

@@ -1,0 +1,73 @@
+//! The metadata object, from what the exchange knows at its end.
+
+use bytes::{Bytes, BytesMut};
+use tollgate_filter::{CacheStatus, Charge, EventKind, Exchange, HeldEvent, Principal, Tail};
+use tollgate_money::Micros;
+use tollgate_openai::{Metadata, Usage, event};
+
+use crate::answer::AnswerState;
+use crate::error::CompletionsError;
+
+/// What is charged where no filter charges.
+const FREE: Charge = Charge {
+    used: Micros::ZERO,
+    remaining: Micros::ZERO,
+    estimated: false,
+};
+
+/// Writes the metadata into the last piece of an answer, and closes a stream that its provider left open.
+pub(crate) fn stamp(exchange: &mut Exchange, tail: &mut Tail) -> Result<(), CompletionsError> {
+    let metadata = metadata(exchange)?;
+    let record = &exchange.record;
+    let counted = record
+        .estimated
+        .then(|| Usage::new(record.prompt_tokens, record.completion_tokens));
+    let Some(state) = exchange.get_mut::<AnswerState>() else {
+        return Ok(());
+    };
+    if let Some(last) = tail.last_data()
+        && let Some(stamped) = state.stamp(&last.data, &metadata, counted)
+    {
+        last.data = stamped.last;
+        if let Some(data) = stamped.more {
+            let at = tail
+                .held
+                .iter()
+                .position(|event| event.kind == EventKind::Done)
+                .unwrap_or(tail.held.len());
+            let kind = EventKind::Data;
+            tail.held.insert(at, HeldEvent { kind, data });
+        }
+    }
+    let whole = tail.ending() == tollgate_filter::Ending::Complete;
+    let done = tail.held.iter().any(|event| event.kind == EventKind::Done);
+    if state.is_stream() && whole && !done {
+        // Every choice has ended, or the driver would have called it cut.
+        tail.held.push(HeldEvent {
+            kind: EventKind::Done,
+            data: Bytes::from_static(event::DONE),
+        });
+    }
+    Ok(())
+}
+
+fn metadata(exchange: &Exchange) -> Result<BytesMut, CompletionsError> {
+    let principal = exchange
+        .get::<Principal>()
+        .ok_or(CompletionsError::NoPrincipal)?;
+    let charge = exchange.get::<Charge>().copied().unwrap_or(FREE);
+    let cache = exchange.record.cache.unwrap_or(CacheStatus::Bypass);
+    let mut out = BytesMut::new();
+    Metadata {
+        cache_hit: cache == CacheStatus::Hit,
+        cache_entry_id: None,
+        cache_store_status: Some(cache.word()),
+        credits_used: &charge.used,
+        credits_remaining: &charge.remaining,
+        owner: &principal.account.to_string(),
+        resolved_owner: None,
+        usage_estimated: charge.estimated,
+    }
+    .write(&mut out);
+    Ok(out)
+}
