@@ -137,12 +137,8 @@ impl<'a> BodyEdit<'a> {
                 .extend_from_slice(br#""stream_options":{"include_usage":true}"#);
         }
         if cap {
-            let name: &[u8] = match self.cap {
-                Some((_, CapMember::MaxCompletionTokens))
-                    if self.request.endpoint == Endpoint::Chat =>
-                {
-                    br#""max_completion_tokens":"#
-                }
+            let name: &[u8] = match self.cap_member() {
+                Owned::MaxCompletionTokens => br#""max_completion_tokens":"#,
                 _ => br#""max_tokens":"#,
             };
             let out = splice.append(layout);
@@ -162,8 +158,8 @@ impl<'a> BodyEdit<'a> {
                 let differs = self.model.is_some() && self.model != request.model.as_deref();
                 differs.then_some(Change::Model)
             }
-            Owned::MaxTokens => self.cap_change(request.max_tokens),
-            Owned::MaxCompletionTokens => self.cap_change(request.max_completion_tokens),
+            Owned::MaxTokens => self.cap_change(name, request.max_tokens),
+            Owned::MaxCompletionTokens => self.cap_change(name, request.max_completion_tokens),
             Owned::StreamOptions => {
                 let options = request.stream_options;
                 if !self.ask_usage || !request.stream || request.include_usage {
@@ -180,13 +176,23 @@ impl<'a> BodyEdit<'a> {
         }
     }
 
-    /// A cap in the body is lowered if it is above; one that is null is left to the other, or takes the value
-    /// when both say nothing.
-    fn cap_change(&self, current: Option<u64>) -> Option<Change> {
+    /// A cap in the body is lowered if it is above. If both caps say nothing and one of them is there as null, it
+    /// takes the value: a second member of its name would be read by some providers and not by others.
+    fn cap_change(&self, name: Owned, current: Option<u64>) -> Option<Change> {
         let (tokens, _) = self.cap?;
-        current
-            .is_some_and(|current| current > tokens)
-            .then_some(Change::Cap)
+        let lowers = current.is_some_and(|current| current > tokens);
+        let fills = self.request.output_max().is_none() && name == self.cap_member();
+        (lowers || fills).then_some(Change::Cap)
+    }
+
+    /// The member that carries the cap of a request that has none. A text request knows only the older one.
+    fn cap_member(&self) -> Owned {
+        match (self.request.endpoint, self.cap) {
+            (Endpoint::Chat, Some((_, CapMember::MaxCompletionTokens))) => {
+                Owned::MaxCompletionTokens
+            }
+            _ => Owned::MaxTokens,
+        }
     }
 
     /// Which of model, usage and cap have to be added because no member of the body can carry them.
@@ -196,7 +202,7 @@ impl<'a> BodyEdit<'a> {
         [
             self.model.is_some() && lacks(Owned::Model),
             self.ask_usage && request.stream && lacks(Owned::StreamOptions),
-            self.cap.is_some() && request.output_max().is_none(),
+            self.cap.is_some() && request.output_max().is_none() && lacks(self.cap_member()),
         ]
     }
 

@@ -73,3 +73,40 @@ fn exponent(text: &[u8]) -> i64 {
         value
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_are_read_exactly_in_every_notation() {
+        use Whole::{Fraction, Negative, Value};
+        for (text, expected) in [
+            ("0", Value(0)),
+            ("-0", Value(0)),
+            ("-0.0e5", Value(0)),
+            ("0e999999999999999999999", Value(0)),
+            ("7", Value(7)),
+            ("1.0", Value(1)),
+            ("1.500", Fraction),
+            ("1.5e1", Value(15)),
+            ("1e3", Value(1000)),
+            ("1E+3", Value(1000)),
+            ("1000e-3", Value(1)),
+            ("1005e-3", Fraction),
+            ("100e-3", Fraction),
+            ("0.001e3", Value(1)),
+            ("10.20e1", Value(102)),
+            ("9007199254740993", Value(9_007_199_254_740_993)),
+            ("18446744073709551615", Value(u64::MAX)),
+            ("18446744073709551616", Value(u64::MAX)),
+            ("1e400", Value(u64::MAX)),
+            ("1e99999999999999999999999", Value(u64::MAX)),
+            ("1e-99999999999999999999999", Fraction),
+            ("-1", Negative),
+            ("-0.5", Negative),
+        ] {
+            assert_eq!(whole(text.as_bytes()), expected, "{text}");
+        }
+    }
+}

@@ -28,6 +28,11 @@ impl Progress {
             let place = self
                 .choices
                 .binary_search_by_key(&choice.index, |(index, _)| *index);
+            if place.is_err() && self.choices.len() == CHOICES_MAX {
+                // The stream will not count as finished: it is not followed to the end.
+                self.unfinished = usize::MAX;
+                continue;
+            }
             let at = place.unwrap_or_else(|at| {
                 self.choices.insert(at, (choice.index, None));
                 self.unfinished = self.unfinished.saturating_add(1);

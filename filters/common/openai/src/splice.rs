@@ -48,7 +48,10 @@ pub(crate) struct Splice<'t, 'o> {
     out: &'o mut BytesMut,
     /// Everything before this offset is dealt with.
     done: usize,
+    /// How many members were left out.
     removed: u32,
+    /// A member was added.
+    added: bool,
 }
 
 impl<'t, 'o> Splice<'t, 'o> {
@@ -59,6 +62,7 @@ impl<'t, 'o> Splice<'t, 'o> {
             out,
             done: 0,
             removed: 0,
+            added: false,
         }
     }
 
@@ -106,11 +110,10 @@ impl<'t, 'o> Splice<'t, 'o> {
     /// The comma before that member is written here if it needs one.
     pub(crate) fn append<K>(&mut self, layout: &Layout<K>) -> &mut BytesMut {
         self.up_to(layout.close);
-        if self.removed < layout.count {
+        if self.added || self.removed < layout.count {
             self.out.extend_from_slice(b",");
         }
-        // A further member added after this one needs its comma in any case.
-        self.removed = 0;
+        self.added = true;
         self.out
     }
 

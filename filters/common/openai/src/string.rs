@@ -127,3 +127,54 @@ pub(crate) fn write(text: &str, out: &mut BytesMut) {
     out.extend_from_slice(&text.as_bytes()[plain..]);
     out.extend_from_slice(b"\"");
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(raw: &str) -> Text<'_> {
+        Text {
+            raw: raw.as_bytes(),
+            escaped: raw.contains('\\'),
+        }
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_is_no_text_and_shows_as_one_replacement() {
+        for (raw, whole, lossy) in [
+            (r"\ud83d\ude00", Some("😀"), "😀"),
+            (r"\u00e9\n\/", Some("é\n/"), "é\n/"),
+            (r"a\ud83d", None, "a\u{fffd}"),
+            (r"\ud83dx", None, "\u{fffd}x"),
+            (r"\ude00\ud83d", None, "\u{fffd}\u{fffd}"),
+            (r"\ud83d\ud83d\ude00", None, "\u{fffd}😀"),
+            (r"\ud83d\u0041", None, "\u{fffd}A"),
+        ] {
+            assert_eq!(text(raw).decode().as_deref(), whole, "{raw}");
+            assert_eq!(text(raw).decode_lossy(), lossy, "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_string_that_needs_no_copy_is_borrowed() {
+        assert!(matches!(
+            text("plain é").decode(),
+            Some(Cow::Borrowed("plain é"))
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back_by_us_and_by_another_reader(said in any::<String>()) {
+            let mut out = BytesMut::new();
+            write(&said, &mut out);
+            let read: String = serde_json::from_slice(&out).expect("what we write is JSON");
+            prop_assert_eq!(&read, &said);
+            let raw = std::str::from_utf8(&out[1..out.len() - 1]).expect("what we write is UTF-8");
+            let decoded = text(raw).decode();
+            prop_assert_eq!(decoded.as_deref(), Some(said.as_str()));
+        }
+    }
+}

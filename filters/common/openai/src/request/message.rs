@@ -51,11 +51,12 @@ fn read_one(request: &mut CompletionRequest, reader: &mut Reader<'_>) -> Result<
             has_content = true;
             continue;
         }
-        match ["name", "tool_call_id", "tool_calls"]
-            .into_iter()
-            .find(|name| key.text.is(name))
-        {
-            _ if kind == Kind::Null => reader.null()?,
+        if kind == Kind::Null {
+            reader.null()?;
+            continue;
+        }
+        let known = ["name", "tool_call_id", "tool_calls"];
+        match known.into_iter().find(|name| key.text.is(name)) {
             Some(name @ "tool_calls") => {
                 array_of(reader, Path::InMessage(index, name), kind, Kind::Object)?;
             }

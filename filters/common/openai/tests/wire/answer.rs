@@ -1,0 +1,165 @@
+//! Whole answers.
+
+use bytes::BytesMut;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tollgate_openai::FinishReason::{Length, Stop};
+use tollgate_openai::{Answer, AnswerError, Endpoint, Patch, Usage};
+
+const WHOLE: &str = r#"{"id":"chatcmpl-9fK2","object":"chat.completion","created":1798761600,"model":"m-small",
+ "choices":[{"index":0,"message":{"role":"assistant","content":"The toll is paid."},"logprobs":null,"finish_reason":"stop"}],
+ "usage":{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9}}"#;
+
+fn patch() -> Patch {
+    Patch::new(Endpoint::Chat, "x_svc").model("m-small")
+}
+
+fn written(body: &str, counted: Option<Usage>, metadata: Option<&str>) -> String {
+    let mut out = BytesMut::new();
+    let answer = Answer::read(body.as_bytes(), &patch()).expect("an answer");
+    answer.write(&patch(), counted, metadata.map(str::as_bytes), &mut out);
+    String::from_utf8(out.to_vec()).expect("UTF-8")
+}
+
+fn said(body: &str) -> String {
+    let mut said = String::new();
+    let answer = Answer::read(body.as_bytes(), &patch()).expect("an answer");
+    answer.append_text(&mut said);
+    said
+}
+
+#[test]
+fn a_whole_answer_is_stamped_at_its_end_and_otherwise_untouched() {
+    let answer = Answer::read(WHOLE.as_bytes(), &patch()).expect("an answer");
+    assert_eq!(answer.usage(), Some(Usage::new(5, 4)));
+    assert_eq!(
+        answer
+            .choices()
+            .iter()
+            .map(|choice| choice.finish)
+            .collect::<Vec<_>>(),
+        [Some(Stop)]
+    );
+    assert_eq!((answer.error(), answer.text_bytes()), (None, 17));
+    assert_eq!(said(WHOLE), "The toll is paid.");
+    assert_eq!(written(WHOLE, None, None), WHOLE);
+    let stamped = format!(
+        r#"{},"x_svc":{{"cache_hit":false}}}}"#,
+        WHOLE.strip_suffix('}').expect("an object")
+    );
+    assert_eq!(
+        written(WHOLE, None, Some(r#"{"cache_hit":false}"#)),
+        stamped
+    );
+    // A usage that the provider gave is never replaced by what we counted.
+    assert_eq!(written(WHOLE, Some(Usage::new(1, 1)), None), WHOLE);
+}
+
+#[test]
+fn a_missing_usage_is_filled_in_with_what_was_counted() {
+    let filled = r#""usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5}"#;
+    for (usage, expected) in [
+        (
+            "",
+            format!(r#"{{"choices":[{{}}],"model":"m-small",{filled}}}"#),
+        ),
+        (
+            r#","usage":null"#,
+            format!(r#"{{"choices":[{{}}],{filled},"model":"m-small"}}"#),
+        ),
+        (
+            r#","usage":{"prompt_tokens":-2}"#,
+            format!(r#"{{"choices":[{{}}],{filled},"model":"m-small"}}"#),
+        ),
+    ] {
+        let body = format!(r#"{{"choices":[{{}}]{usage}}}"#);
+        assert_eq!(written(&body, Some(Usage::new(2, 3)), None), expected);
+    }
+}
+
+#[test]
+fn a_body_without_choices_is_no_answer() {
+    for (body, error) in [
+        (&b"{}"[..], "the answer has no choices"),
+        (br#"{"choices":[]}"#, "the answer has no choices"),
+        (br#"{"choices":null}"#, "the answer has no choices"),
+        (br#"{"choices":{}}"#, "the answer has no choices"),
+        (br#"{"choices":["x"]}"#, "the answer has no choices"),
+        (br#"{"choices":[{},1]}"#, "the answer has no choices"),
+        (br#"{"choices":[{}]"#, "the answer is not a JSON object"),
+        (b"", "the answer is not a JSON object"),
+        (b"<html>", "the answer is not a JSON object"),
+        (br#"[{"choices":[{}]}]"#, "the answer is not a JSON object"),
+        (b"{\"choices\":[{\"\xff\":1}]}", "the answer is not UTF-8"),
+    ] {
+        let read = Answer::read(body, &patch());
+        let refused = read.map(|_| ()).expect_err("no answer").to_string();
+        assert!(
+            refused.starts_with(error),
+            "{}: {refused}",
+            String::from_utf8_lossy(body)
+        );
+    }
+    assert!(matches!(
+        Answer::read(b"{}", &patch()),
+        Err(AnswerError::NoChoices)
+    ));
+}
+
+#[test]
+fn an_error_in_a_200_is_seen() {
+    let answer =
+        Answer::read(br#"{"error":{"message":"overloaded"}}"#, &patch()).expect("an error is told");
+    assert_eq!(answer.error(), Some(&br#"{"message":"overloaded"}"#[..]));
+    assert!(answer.choices().is_empty());
+    let answer = Answer::read(br#"{"error":null,"choices":[{}]}"#, &patch()).expect("an answer");
+    assert_eq!(answer.error(), None);
+}
+
+#[test]
+fn a_content_that_is_null_stays_null_and_calls_are_said() {
+    let body = r#"{"model":"m-small","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"pay","arguments":"{\"sum\": 1.50}"}}]},"finish_reason":"tool_calls"}]}"#;
+    assert_eq!(written(body, None, None), body);
+    assert_eq!(said(body), r#"pay{"sum": 1.50}"#);
+}
+
+#[test]
+fn text_answers_and_several_choices_are_read() {
+    let body = r#"{"choices":[{"text":"one","index":1,"finish_reason":"length"},{"text":" two","index":0,"finish_reason":null}]}"#;
+    let answer = Answer::read(body.as_bytes(), &patch()).expect("an answer");
+    let choices: Vec<_> = answer
+        .choices()
+        .iter()
+        .map(|choice| (choice.index, choice.finish))
+        .collect();
+    assert_eq!(choices, [(1, Some(Length)), (0, None)]);
+    assert_eq!(said(body), "one two");
+}
+
+#[test]
+fn numbers_and_order_survive_as_written() {
+    let body = r#"{"z":1.10,"created":1.7e9,"big":123456789012345678901234567890.000,"model":"m-small","choices":[{"score":-0.0}],"a":"\u0041"}"#;
+    assert_eq!(written(body, None, None), body);
+}
+
+proptest! {
+    #[test]
+    fn a_written_answer_differs_in_our_members_only(
+        members in prop::collection::hash_map("(id|model|usage|x_svc|error|[a-c])", "(null|1|\"a\"|\\{\\}|\\[1, 2\\]|\"chatcmpl-1\")", 0..8),
+        spaces in "[ \n\t]{0,2}",
+    ) {
+        let mut texts: Vec<_> = members.iter().map(|(name, value)| format!("{spaces}\"{name}\"{spaces}:{spaces}{value}{spaces}")).collect();
+        texts.push(r#""choices":[{"message":{}}]"#.to_owned());
+        let body = format!("{{{}}}", texts.join(","));
+        let mut expected: Value = serde_json::from_str(&body).expect("JSON");
+        let object = expected.as_object_mut().expect("an object");
+        object.insert("model".into(), json!("m-small"));
+        object.insert("x_svc".into(), json!({"owner": "a"}));
+        object.insert("usage".into(), json!({"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}));
+        if let Some(Value::String(id)) = object.get_mut("id").filter(|id| *id != "chatcmpl-1") {
+            *id = format!("chatcmpl-{id}");
+        }
+        let after = written(&body, Some(Usage::new(1, 2)), Some(r#"{"owner":"a"}"#));
+        prop_assert_eq!(serde_json::from_str::<Value>(&after).expect("JSON"), expected, "{}", after);
+    }
+}
