@@ -1,0 +1,94 @@
+//! The digest that a credential is stored and found by.
+
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq;
+
+/// SHA-256 of a credential's text (FIPS 180-4).
+///
+/// The text has some 238 random bits, so a plain hash keeps it: there is nothing to guess, and nothing to gain from a slow one.
+#[derive(Clone, Copy, Eq)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of this text.
+    pub fn of(text: &[u8]) -> Digest {
+        Digest(Sha256::digest(text).into())
+    }
+
+    /// A digest from its stored bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Digest {
+        Digest(bytes)
+    }
+
+    /// The bytes, as they are stored.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl PartialEq for Digest {
+    /// In constant time: how far two digests agree is nobody's business.
+    fn eq(&self, other: &Digest) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Hash for Digest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(&self.0);
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Digest([redacted])")
+    }
+}
+
+/// Hashes what is random already by taking eight bytes of it as they are: digests, and ids, whose last bytes are random.
+#[derive(Default)]
+pub(crate) struct RandomAlready(u64);
+
+pub(crate) type BuildRandomAlready = BuildHasherDefault<RandomAlready>;
+
+impl Hasher for RandomAlready {
+    fn write(&mut self, bytes: &[u8]) {
+        let last = bytes
+            .last_chunk()
+            .expect("digests and ids have 16 bytes at least");
+        self.0 = u64::from_le_bytes(*last);
+    }
+
+    /// The length, which is always the same.
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::hash::BuildHasher;
+
+    use tollgate_money::AccountId;
+
+    use super::*;
+
+    #[test]
+    fn digests_and_ids_hash_to_their_own_random_bytes() {
+        let hash = BuildRandomAlready::default();
+        let digests: HashSet<u64> = (0..1000u16)
+            .map(|number| hash.hash_one(Digest::of(&number.to_le_bytes())))
+            .collect();
+        assert_eq!(digests.len(), 1000);
+        let ids: HashSet<u64> = (0..=255)
+            .map(|number| hash.hash_one(AccountId::from_parts(1, [number; 10])))
+            .collect();
+        assert_eq!(ids.len(), 256);
+    }
+}

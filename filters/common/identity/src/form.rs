@@ -1,0 +1,219 @@
+//! What credentials look like: a prefix that says what they are, forty random characters, and six to recognise a typing error by.
+
+use tollgate_store::CredentialKind;
+use zeroize::Zeroizing;
+
+use crate::checksum::Crc32;
+use crate::digest::Digest;
+use crate::secret::Secret;
+
+const BODY_CHARS: usize = 40;
+const CHECK_CHARS: usize = 6;
+
+/// Characters shown at each end of the random part, so that its owner can tell one key from another.
+const HINT_CHARS: usize = 4;
+
+const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// The text form of one kind of credential of one service.
+///
+/// `sk-svc-` (or `svc_at_`, with the service's own word for `svc`), 40 characters of base62, and the CRC-32 of all that as six more,
+/// padded with `0`. The checksum is no secret and proves nothing. It lets a scanner confirm that a text it found is a leaked key, and
+/// lets a key with a typing error be refused before anything is looked up.
+#[derive(Clone, Debug)]
+pub struct Form {
+    kind: CredentialKind,
+    prefix: Box<str>,
+    checksum: Crc32,
+}
+
+impl Form {
+    /// The form of developer API keys.
+    pub fn api_key(service: &str) -> Form {
+        Form::new(CredentialKind::ApiKey, format!("sk-{service}-"))
+    }
+
+    /// The form of OAuth access tokens.
+    pub fn access_token(service: &str) -> Form {
+        Form::new(CredentialKind::AccessToken, format!("{service}_at_"))
+    }
+
+    fn new(kind: CredentialKind, prefix: String) -> Form {
+        Form {
+            kind,
+            checksum: Crc32::new().then(prefix.as_bytes()),
+            prefix: prefix.into(),
+        }
+    }
+
+    /// What has this form.
+    pub fn kind(&self) -> CredentialKind {
+        self.kind
+    }
+
+    /// What every text of this form starts with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// A new credential from 32 random bytes.
+    pub fn make(&self, random: &Zeroizing<[u8; 32]>) -> Secret {
+        let body = body(random);
+        let check = check(self.checksum.then(&*body));
+        let mut text = String::with_capacity(self.prefix.len() + BODY_CHARS + CHECK_CHARS);
+        text.push_str(&self.prefix);
+        text.extend(body.iter().chain(&check).copied().map(char::from));
+        Secret::new(text)
+    }
+
+    /// The digest of a text of this form; `None` for every other text, so that it need not be looked up.
+    pub fn digest(&self, text: &[u8]) -> Option<Digest> {
+        let rest = text.strip_prefix(self.prefix.as_bytes())?;
+        let (body, told) = rest.split_at_checked(BODY_CHARS)?;
+        let sound =
+            body.iter().all(u8::is_ascii_alphanumeric) && *told == check(self.checksum.then(body));
+        sound.then(|| Digest::of(text))
+    }
+
+    /// What may be shown of a secret of this form ever after: `sk-svc-7Hq2...o8FL`.
+    pub fn hint(&self, secret: &Secret) -> String {
+        let (start, _) = secret.expose().split_at(self.prefix.len() + HINT_CHARS);
+        let (_, end) = secret.expose().split_at(secret.expose().len() - HINT_CHARS);
+        format!("{start}...{end}")
+    }
+}
+
+/// The random bytes as one number, its last forty digits in base 62. There are 2^238 such texts, each made by 2^17.8 of the numbers, one
+/// more or less: no text is more likely than another by more than one in 200,000.
+fn body(random: &Zeroizing<[u8; 32]>) -> Zeroizing<[u8; BODY_CHARS]> {
+    let mut number = Zeroizing::new([0u32; 8]);
+    for (limb, bytes) in number.iter_mut().zip(random.as_chunks::<4>().0) {
+        *limb = u32::from_be_bytes(*bytes);
+    }
+    let mut body = Zeroizing::new([0; BODY_CHARS]);
+    for digit in body.iter_mut().rev() {
+        let mut rest = 0u64;
+        for limb in number.iter_mut() {
+            let part = rest << 32 | u64::from(*limb);
+            *limb = (part / 62) as u32;
+            rest = part % 62;
+        }
+        *digit = BASE62[rest as usize];
+    }
+    body
+}
+
+fn check(checksum: Crc32) -> [u8; CHECK_CHARS] {
+    let mut rest = checksum.value();
+    let mut check = [b'0'; CHECK_CHARS];
+    for digit in check.iter_mut().rev() {
+        *digit = BASE62[(rest % 62) as usize];
+        rest /= 62;
+    }
+    check
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KEY: &str = "sk-svc-7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M06o8FL";
+    const TOKEN: &str = "svc_at_7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M1aEA4s";
+
+    #[test]
+    fn known_texts_have_known_digests() {
+        let zeros = format!("sk-svc-{}0LeWjE", "0".repeat(40));
+        check(
+            &zeros,
+            "6d5a6f22203aa3008af6c6011c799ca778ee98630ae8050266a0c8ab63f50321",
+        );
+        check(
+            KEY,
+            "be3927781585196400030945f8f468ca821459674e6a2c9d9d235c3fdc5b84cf",
+        );
+        check(
+            TOKEN,
+            "85ec752ec95cae62e33a25c6d3991f9bbbdddd1a33629ab0f021f8b778e64374",
+        );
+
+        fn check(text: &str, hex: &str) {
+            let form = if text.starts_with("sk-") {
+                Form::api_key("svc")
+            } else {
+                Form::access_token("svc")
+            };
+            let digest = form.digest(text.as_bytes()).expect("the checksum is right");
+            let told: String = digest
+                .as_bytes()
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            assert_eq!(told, hex, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_of_the_form_is_refused_without_a_look_up() {
+        let form = Form::api_key("svc");
+        let swapped = KEY.replace("7Hq2", "7H2q");
+        let longer = format!("{KEY}0");
+        let blank = KEY.replace('Z', " ");
+        let not_ascii = KEY.replace("Z0", "é");
+        for text in [
+            "",
+            "sk-svc-",
+            "sk-abc-7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M06o8FL",
+            &KEY[..KEY.len() - 1],
+            &swapped,
+            &longer,
+            &blank,
+            &not_ascii,
+            &KEY.to_lowercase(),
+            TOKEN,
+        ] {
+            assert!(form.digest(text.as_bytes()).is_none(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_place_of_the_random_part_takes_every_character() {
+        let form = Form::api_key("svc");
+        let mut seen = vec![HashSet::new(); BODY_CHARS];
+        for number in 0..2000u32 {
+            let random = Zeroizing::new(*Digest::of(&number.to_le_bytes()).as_bytes());
+            let secret = form.make(&random);
+            let body = &secret.expose().as_bytes()[form.prefix().len()..][..BODY_CHARS];
+            for (place, &character) in body.iter().enumerate() {
+                seen[place].insert(character);
+            }
+        }
+        assert!(seen.iter().all(|characters| characters.len() == 62));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_made_is_recognised_until_one_character_is_changed(
+            random: [u8; 32],
+            place in 7usize..53,
+            other in 0usize..62,
+        ) {
+            let form = Form::api_key("svc");
+            let secret = form.make(&Zeroizing::new(random));
+            let text = secret.expose();
+            prop_assert_eq!(text.len(), 53);
+            prop_assert_eq!(form.digest(text.as_bytes()), Some(Digest::of(text.as_bytes())));
+            let hint = form.hint(&secret);
+            prop_assert_eq!(hint, format!("{}...{}", &text[..11], &text[49..]));
+
+            let mut changed = text.as_bytes().to_vec();
+            changed[place] = BASE62[other];
+            if changed != text.as_bytes() {
+                prop_assert!(form.digest(&changed).is_none());
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Making, listing and revoking API keys.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use tollgate_money::AccountId;
+use tollgate_store::{
+    Admission, CommitError, CredentialId, CredentialKind, CredentialRow, NewCredential, Part, Read,
+    ReadError, Refusal, Store, UnitOfWork, commit,
+};
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use crate::digest::Digest;
+use crate::form::Form;
+use crate::secret::Secret;
+
+const LABEL_CHARS_MAX: usize = 80;
+
+/// An API key to be made.
+#[derive(Clone, Debug)]
+pub struct NewKey {
+    /// Who pays for what it does.
+    pub account: AccountId,
+    /// Its owner's name for it: 1 to 80 characters, none of them a control character.
+    pub label: String,
+    /// Bit set of the resources it is good for.
+    pub resources: u32,
+    /// Bit set of its scopes.
+    pub scopes: u32,
+    /// The only models it may use; `None` for all.
+    pub models: Option<Arc<[Arc<str>]>>,
+    /// Unix microseconds; `None` for good until revoked.
+    pub expires_at: Option<i64>,
+    /// Unix microseconds.
+    pub created_at: i64,
+}
+
+/// A key just made.
+#[derive(Debug)]
+pub struct CreatedKey {
+    /// What it is called by ever after.
+    pub id: KeyId,
+    /// The key itself, which exists nowhere else.
+    pub secret: Secret,
+    /// What may be shown of it.
+    pub hint: String,
+}
+
+/// The public id of a credential: `key_` and 32 hex digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyId(pub CredentialId);
+
+/// Why a text is not the id of a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this is not the id of a key; it looks like `key_` and 32 hex digits, and `tollgate key list` shows it"
+)]
+pub struct KeyIdError;
+
+/// Why a key was not made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreateKeyError {
+    /// There is no such account.
+    #[error("there is no account `{0}`; `tollgate account list` shows them")]
+    NoAccount(AccountId),
+    /// The name is empty, too long, or not for a line of text.
+    #[error("the name of a key has 1 to {LABEL_CHARS_MAX} characters and no control characters")]
+    Label,
+    /// The key would do nothing.
+    #[error("the key would have no scope; give it one at least")]
+    NoScope,
+    /// The key would be allowed no model.
+    #[error("the list of models is empty; leave it out to allow all of them")]
+    NoModel,
+    /// A model's id cannot be one.
+    #[error("`{0:?}` is no id of a model")]
+    Model(Arc<str>),
+    /// The key would have expired before it exists.
+    #[error("the key would expire before it is made; give an end in the future, or none")]
+    Expired,
+    /// The store did not write it.
+    #[error("could not write the key")]
+    Store(#[source] CommitError),
+}
+
+/// Why a key was not revoked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RevokeKeyError {
+    /// There is no such key.
+    #[error("there is no key `{0}`; `tollgate key list` shows them")]
+    NoKey(KeyId),
+    /// The store did not write it.
+    #[error("could not write that key `{key}` is revoked")]
+    Store {
+        /// The key.
+        key: KeyId,
+        /// Why.
+        #[source]
+        source: CommitError,
+    },
+}
+
+/// Makes a key of this form. It works when this returns. `draw` fills a slice with random bytes.
+pub async fn create_key(
+    store: &dyn Store,
+    form: &Form,
+    key: NewKey,
+    mut draw: impl FnMut(&mut [u8]) + Send,
+) -> Result<CreatedKey, CreateKeyError> {
+    check(&key)?;
+    let id = CredentialId::from_bytes(id_bytes(key.created_at, &mut draw));
+    let secret = {
+        let mut random = Zeroizing::new([0; 32]);
+        draw(&mut *random);
+        form.make(&random)
+    };
+    let hint = form.hint(&secret);
+    let made = NewCredential {
+        id,
+        hash: *Digest::of(secret.expose().as_bytes()).as_bytes(),
+        kind: form.kind(),
+        account: key.account,
+        client_id: None,
+        grant_id: None,
+        resource: key.resources,
+        scopes: key.scopes,
+        label: Some(Arc::from(key.label)),
+        hint: Some(Arc::from(&*hint)),
+        models: key.models,
+        spending_cap: None,
+        created_at: key.created_at,
+        expires_at: key.expires_at,
+    };
+    let part = Part::InsertCredential(Box::new(made));
+    match commit(store, UnitOfWork::of(part, Admission::Begins)).await {
+        Ok(_) => Ok(CreatedKey {
+            id: KeyId(id),
+            secret,
+            hint,
+        }),
+        Err(CommitError::Refused(Refusal::NoAccount(account))) => {
+            Err(CreateKeyError::NoAccount(account))
+        }
+        Err(error) => Err(CreateKeyError::Store(error)),
+    }
+}
+
+/// The API keys of an account, revoked and expired ones too, oldest first. Waits for the disk.
+pub fn list_keys(store: &dyn Read, account: AccountId) -> Result<Vec<Key>, ReadError> {
+    let rows = store.account_credentials(account)?;
+    Ok(rows
+        .into_iter()
+        .filter(|row| row.made.kind == CredentialKind::ApiKey)
+        .map(Key::from)
+        .collect())
+}
+
+/// Revokes a key. It no longer works when this returns; revoking it again changes nothing. `at` is Unix microseconds.
+pub async fn revoke_key(store: &dyn Store, key: KeyId, at: i64) -> Result<(), RevokeKeyError> {
+    let part = Part::RevokeCredential { id: key.0, at };
+    match commit(store, UnitOfWork::of(part, Admission::Begins)).await {
+        Ok(_) => Ok(()),
+        Err(CommitError::Refused(Refusal::NoCredential(_))) => Err(RevokeKeyError::NoKey(key)),
+        Err(source) => Err(RevokeKeyError::Store { key, source }),
+    }
+}
+
+/// A key as its owner sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// What it is called by.
+    pub id: KeyId,
+    /// Its owner's name for it.
+    pub label: Option<Arc<str>>,
+    /// What may be shown of it.
+    pub hint: Option<Arc<str>>,
+    /// Bit set of its scopes.
+    pub scopes: u32,
+    /// The only models it may use; `None` for all.
+    pub models: Option<Arc<[Arc<str>]>>,
+    /// Unix microseconds.
+    pub created_at: i64,
+    /// Unix microseconds.
+    pub expires_at: Option<i64>,
+    /// Unix microseconds.
+    pub revoked_at: Option<i64>,
+}
+
+impl From<CredentialRow> for Key {
+    fn from(row: CredentialRow) -> Key {
+        Key {
+            id: KeyId(row.made.id),
+            label: row.made.label,
+            hint: row.made.hint,
+            scopes: row.made.scopes,
+            models: row.made.models,
+            created_at: row.made.created_at,
+            expires_at: row.made.expires_at,
+            revoked_at: row.revoked_at,
+        }
+    }
+}
+
+fn check(key: &NewKey) -> Result<(), CreateKeyError> {
+    let chars = key.label.chars().count();
+    if !(1..=LABEL_CHARS_MAX).contains(&chars) || key.label.chars().any(char::is_control) {
+        return Err(CreateKeyError::Label);
+    }
+    if key.scopes == 0 {
+        return Err(CreateKeyError::NoScope);
+    }
+    if let Some(models) = &key.models {
+        if models.is_empty() {
+            return Err(CreateKeyError::NoModel);
+        }
+        let no_id = |model: &&Arc<str>| model.is_empty() || model.chars().any(char::is_control);
+        if let Some(model) = models.iter().find(no_id) {
+            return Err(CreateKeyError::Model(model.clone()));
+        }
+    }
+    match key.expires_at {
+        Some(end) if end <= key.created_at => Err(CreateKeyError::Expired),
+        _ => Ok(()),
+    }
+}
+
+/// The 16 bytes of an id of version 7 (RFC 9562 section 5.7).
+pub(crate) fn id_bytes(unix_micros: i64, draw: &mut impl FnMut(&mut [u8])) -> [u8; 16] {
+    let mut random = [0; 10];
+    draw(&mut random);
+    let millis = u64::try_from(unix_micros / 1000).unwrap_or(0);
+    uuid::Builder::from_unix_timestamp_millis(millis, &random)
+        .into_uuid()
+        .into_bytes()
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "key_{}", self.0)
+    }
+}
+
+impl FromStr for KeyId {
+    type Err = KeyIdError;
+
+    // The error does not repeat the text: whoever mistakes the key for its id would see it in a log.
+    fn from_str(text: &str) -> Result<KeyId, KeyIdError> {
+        text.strip_prefix("key_")
+            .filter(|hex| hex.len() == uuid::fmt::Simple::LENGTH)
+            .and_then(|hex| Uuid::try_parse(hex).ok())
+            .map(|id| KeyId(CredentialId::from_bytes(id.into_bytes())))
+            .ok_or(KeyIdError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_key_reads_back_and_the_key_itself_is_not_repeated() {
+        let mut next = 0;
+        let mut draw = |out: &mut [u8]| {
+            next += 1;
+            out.fill(next);
+        };
+        let early = KeyId(CredentialId::from_bytes(id_bytes(1_000_000, &mut draw)));
+        let late = KeyId(CredentialId::from_bytes(id_bytes(2_000_000, &mut draw)));
+        assert!(early < late, "an id made later sorts later");
+        assert_eq!(early.to_string().len(), 36);
+        assert_eq!(early.to_string().parse(), Ok(early));
+        let mistaken = "sk-svc-7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M06o8FL".parse::<KeyId>();
+        let told = mistaken.expect_err("no id").to_string();
+        assert!(!told.contains("7Hq2"), "{told}");
+    }
+}
