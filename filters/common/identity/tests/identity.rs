@@ -1,0 +1,309 @@
+//! Accounts and keys through a real store, as a gateway and its commands use them.
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tollgate_identity::{
+    AccountError, CreateAccountError, CreateKeyError, CreatedKey, Credential, Credentials, Form,
+    KeyId, Login, NewAccount, NewKey, RevokeKeyError, create_account, create_key, list_keys,
+    revoke_key, set_class, set_status,
+};
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::sqlite::{self, Options};
+use tollgate_store::{AccountStatus, CredentialId, LoginKind, RootSecret, Store};
+
+const NOW: i64 = 1_800_000_000_000_000;
+const API: u32 = 1;
+const CHAT: u32 = 0b10;
+
+struct Bench {
+    store: Arc<dyn Store>,
+    credentials: Arc<Credentials>,
+    form: Form,
+    drawn: u8,
+    folder: TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench::open(TempDir::new().expect("a folder"), 0)
+    }
+
+    fn open(folder: TempDir, drawn: u8) -> Bench {
+        let options = Options::new(NOW, RootSecret([7; 32]));
+        let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
+        Bench {
+            credentials: Credentials::open(&*store, NOW).expect("it can be read"),
+            store,
+            form: Form::api_key("svc"),
+            drawn,
+            folder,
+        }
+    }
+
+    fn restart(self) -> Bench {
+        self.store.close();
+        Bench::open(self.folder, self.drawn)
+    }
+
+    /// Every draw gives other bytes.
+    fn draw(&mut self) -> impl FnMut(&mut [u8]) + Send + use<> {
+        self.drawn += 1;
+        let mut next = self.drawn;
+        move |out: &mut [u8]| {
+            next = next.wrapping_add(64);
+            out.fill(next);
+        }
+    }
+
+    async fn account(&mut self, logins: &[Login]) -> Result<AccountId, CreateAccountError> {
+        let account = NewAccount {
+            logins: logins.to_vec(),
+            class: Arc::from("free"),
+            credit_limit: Micros::ZERO,
+            created_at: NOW,
+        };
+        let draw = self.draw();
+        create_account(&*self.store, account, draw).await
+    }
+
+    async fn key(
+        &mut self,
+        account: AccountId,
+        change: impl FnOnce(&mut NewKey),
+    ) -> Result<CreatedKey, CreateKeyError> {
+        let mut key = NewKey {
+            account,
+            label: String::from("laptop"),
+            resources: API,
+            scopes: CHAT,
+            models: None,
+            expires_at: None,
+            created_at: NOW,
+        };
+        change(&mut key);
+        let draw = self.draw();
+        create_key(&*self.store, &self.form, key, draw).await
+    }
+
+    fn find(&self, key: &CreatedKey) -> Option<Arc<Credential>> {
+        let digest = self
+            .form
+            .digest(key.secret.expose().as_bytes())
+            .expect("a key we made has our form");
+        self.credentials.find(&digest)
+    }
+}
+
+#[tokio::test]
+async fn a_key_works_from_the_moment_it_was_made_and_after_a_restart() {
+    let mut bench = Bench::new();
+    let account = bench.account(&[]).await.expect("an account");
+    let models: Arc<[Arc<str>]> = Arc::from([Arc::from("m-small"), Arc::from("m-large")]);
+    let key = bench
+        .key(account, |key| {
+            key.models = Some(models.clone());
+            key.expires_at = Some(NOW + 5);
+        })
+        .await
+        .expect("a key");
+
+    for again in [false, true] {
+        if again {
+            bench = bench.restart();
+        }
+        let found = bench.find(&key).expect("it works");
+        assert_eq!(found.id, key.id.0);
+        assert_eq!(found.account.id(), account);
+        assert_eq!(found.account.status(), AccountStatus::Active);
+        assert_eq!(&*found.account.class(), "free");
+        assert_eq!((found.resources, found.scopes), (API, CHAT));
+        assert_eq!(found.models.as_deref(), Some(&*models));
+        assert!(found.is_live(NOW + 4));
+        assert!(
+            !found.is_live(NOW + 5),
+            "its end is the first instant it no longer works"
+        );
+    }
+    assert_eq!(bench.credentials.len(), 1);
+}
+
+#[tokio::test]
+async fn a_revoked_key_is_gone_when_the_command_answers() {
+    let mut bench = Bench::new();
+    let account = bench.account(&[]).await.expect("an account");
+    let key = bench.key(account, |_| {}).await.expect("a key");
+    let other = bench.key(account, |_| {}).await.expect("another key");
+    let kept = bench.find(&key).expect("it works");
+
+    revoke_key(&*bench.store, key.id, NOW + 1)
+        .await
+        .expect("revoked");
+    assert!(bench.find(&key).is_none());
+    assert!(!kept.is_live(NOW), "whoever still has it can tell");
+    assert!(bench.find(&other).is_some(), "and no other key is touched");
+
+    revoke_key(&*bench.store, key.id, NOW + 9)
+        .await
+        .expect("nothing to do");
+    let bench = bench.restart();
+    assert!(bench.find(&key).is_none(), "for ever");
+    let listed = list_keys(&*bench.store, account).expect("it can be read");
+    let revoked: Vec<_> = listed.iter().map(|key| (key.id, key.revoked_at)).collect();
+    assert_eq!(revoked.len(), 2);
+    assert!(
+        revoked.contains(&(key.id, Some(NOW + 1))),
+        "since the first time"
+    );
+    assert!(revoked.contains(&(other.id, None)));
+}
+
+#[tokio::test]
+async fn changes_of_an_account_show_on_all_its_keys_at_once() {
+    let mut bench = Bench::new();
+    let account = bench.account(&[]).await.expect("an account");
+    let key = bench.key(account, |_| {}).await.expect("a key");
+    let found = bench.find(&key).expect("it works");
+
+    set_class(&*bench.store, account, Arc::from("pro"), NOW)
+        .await
+        .expect("changed");
+    assert_eq!(&*found.account.class(), "pro");
+    assert_eq!(found.account.status(), AccountStatus::Active);
+    set_status(&*bench.store, account, AccountStatus::Suspended, NOW)
+        .await
+        .expect("suspended");
+    assert_eq!(found.account.status(), AccountStatus::Suspended);
+    assert_eq!(&*found.account.class(), "pro");
+    let classes: Vec<String> = bench
+        .credentials
+        .classes()
+        .iter()
+        .map(|class| class.to_string())
+        .collect();
+    assert_eq!(classes, ["free", "pro"]);
+
+    let bench = bench.restart();
+    let found = bench
+        .find(&key)
+        .expect("a suspended account keeps its keys");
+    assert_eq!(found.account.status(), AccountStatus::Suspended);
+    assert_eq!(&*found.account.class(), "pro");
+}
+
+#[tokio::test]
+async fn a_key_is_listed_by_what_may_be_shown_of_it() {
+    let mut bench = Bench::new();
+    let account = bench.account(&[]).await.expect("an account");
+    let key = bench.key(account, |_| {}).await.expect("a key");
+    let listed = list_keys(&*bench.store, account).expect("it can be read");
+    let [listed] = &listed[..] else {
+        panic!("{} keys", listed.len())
+    };
+    assert_eq!(listed.id, key.id);
+    assert_eq!(listed.label.as_deref(), Some("laptop"));
+    assert_eq!(listed.hint.as_deref(), Some(&*key.hint));
+    let shown = format!("{listed:?} {key:?}");
+    assert!(
+        !shown.contains(key.secret.expose()),
+        "the key is never printed"
+    );
+}
+
+#[tokio::test]
+async fn a_key_that_would_be_of_no_use_is_not_made() {
+    let mut bench = Bench::new();
+    let account = bench.account(&[]).await.expect("an account");
+    let nobody = AccountId::from_parts(1, [9; 10]);
+    let told = |made: Result<CreatedKey, CreateKeyError>| made.expect_err("refused").to_string();
+
+    assert_eq!(
+        told(bench.key(nobody, |_| {}).await),
+        format!("there is no account `{nobody}`; `tollgate account list` shows them")
+    );
+    let label = "the name of a key has 1 to 80 characters and no control characters";
+    assert_eq!(
+        told(bench.key(account, |key| key.label.clear()).await),
+        label
+    );
+    assert_eq!(
+        told(bench.key(account, |key| key.label = "x".repeat(81)).await),
+        label
+    );
+    assert_eq!(
+        told(bench.key(account, |key| key.label.push('\n')).await),
+        label
+    );
+    assert_eq!(
+        told(bench.key(account, |key| key.scopes = 0).await),
+        "the key would have no scope; give it one at least"
+    );
+    assert_eq!(
+        told(
+            bench
+                .key(account, |key| key.models = Some(Arc::from([])))
+                .await
+        ),
+        "the list of models is empty; leave it out to allow all of them"
+    );
+    assert_eq!(
+        told(
+            bench
+                .key(account, |key| key.models =
+                    Some(Arc::from([Arc::from("a\nb")])))
+                .await
+        ),
+        "`\"a\\nb\"` is no id of a model"
+    );
+    assert_eq!(
+        told(bench.key(account, |key| key.expires_at = Some(NOW)).await),
+        "the key would expire before it is made; give an end in the future, or none"
+    );
+    assert!(bench.credentials.is_empty());
+}
+
+#[tokio::test]
+async fn one_address_signs_in_to_one_account() {
+    let mut bench = Bench::new();
+    let email = Login::email("Ada@Example.com").expect("an address");
+    let phone = Login::phone("+49 30 123456").expect("a number");
+    let account = bench
+        .account(&[email.clone(), phone.clone()])
+        .await
+        .expect("an account");
+    for login in [&email, &phone] {
+        let found = bench
+            .store
+            .account_by_login(login.kind(), login.address())
+            .expect("it can be read");
+        assert_eq!(found.map(|found| found.id), Some(account));
+    }
+
+    let other = Login::email("other@example.com").expect("an address");
+    let again = bench
+        .account(&[other.clone(), email])
+        .await
+        .expect_err("taken");
+    assert_eq!(
+        again.to_string(),
+        "`ada@example.com` already signs in to an account; use that account, or another address"
+    );
+    let found = bench
+        .store
+        .account_by_login(LoginKind::Email, other.address());
+    assert!(
+        found.expect("it can be read").is_none(),
+        "nothing of the account was made"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_there_cannot_be_changed() {
+    let bench = Bench::new();
+    let nobody = AccountId::from_parts(1, [9; 10]);
+    let error = set_status(&*bench.store, nobody, AccountStatus::Suspended, NOW).await;
+    assert!(matches!(error, Err(AccountError::NoAccount(id)) if id == nobody));
+    let no_key = KeyId(CredentialId::from_bytes([9; 16]));
+    let error = revoke_key(&*bench.store, no_key, NOW).await;
+    assert!(matches!(error, Err(RevokeKeyError::NoKey(id)) if id == no_key));
+}
