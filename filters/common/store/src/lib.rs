@@ -30,5 +30,5 @@ pub use rows::{
     AccountRow, CredentialId, CredentialRow, LedgerLine, LoginId, LoginRow, NewAccount,
     NewCredential, NewLogin, OpenHold, RootSecret, UsageFlags, UsageRecord, UsageRow, UsageTotal,
 };
-pub use store::{Observer, OperationRows, Read, Snapshot, Store, commit, flush};
+pub use store::{BatchRows, Observer, OperationRows, Read, Snapshot, Store, commit, flush};
 pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};

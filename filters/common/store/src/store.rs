@@ -83,11 +83,19 @@ pub trait Snapshot {
     /// Every operation that has left a row anywhere, in the order of the ids.
     fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError>;
 
-    /// Every entry, by node, epoch and batch, and within a batch in the order of the keys.
-    fn entries_by_batch(&self, each: &mut dyn FnMut(Entry)) -> Result<(), ReadError>;
+    /// Every commit that made entries, by node, epoch and number.
+    fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError>;
+}
 
-    /// Every seal, by node, epoch and number.
-    fn seals(&self, each: &mut dyn FnMut(Seal)) -> Result<(), ReadError>;
+/// All rows of one commit, as far as they are there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchRows {
+    /// Node, epoch, and number within them.
+    pub key: (i64, i64, i64),
+    /// The seal.
+    pub seal: Option<Seal>,
+    /// The entries that say they belong to it, in the order of their keys.
+    pub entries: Vec<Entry>,
 }
 
 /// All rows of one operation.

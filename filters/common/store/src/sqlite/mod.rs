@@ -204,14 +204,10 @@ impl Store for SqliteStore {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        match writer {
-            // The last owner may be a callback, which runs on the writer's own thread; that thread then ends by itself.
-            Some(writer) if writer.thread().id() != std::thread::current().id() => {
-                if writer.join().is_err() {
-                    tracing::error!("the writer ended in a panic");
-                }
-            }
-            _ => {}
+        // The last owner may be a callback, which runs on the writer's own thread; that thread then ends by itself.
+        let elsewhere = writer.filter(|writer| writer.thread().id() != std::thread::current().id());
+        if elsewhere.is_some_and(|writer| writer.join().is_err()) {
+            tracing::error!("the writer ended in a panic");
         }
     }
 }

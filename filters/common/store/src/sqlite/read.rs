@@ -282,7 +282,7 @@ impl Read for Reader {
 
 macro_rules! entry_columns {
     () => {
-        "e.op_id, e.kind, e.account_id, e.d_avail, e.d_held, e.contra, e.ref, e.price_ver, e.node_id, e.epoch, e.batch, e.at"
+        "e.op_id, e.kind, e.account_id, e.d_avail, e.d_held, e.contra, e.ref, e.price_ver, e.node_id, e.epoch, e.batch, e.at, e.phase"
     };
 }
 macro_rules! usage_columns {
@@ -293,7 +293,7 @@ macro_rules! usage_columns {
 }
 
 /// How many columns an entry has.
-const ENTRY_COLUMNS: usize = 12;
+const ENTRY_COLUMNS: usize = 13;
 
 pub(crate) const ENTRIES: &str = concat!(
     "SELECT ",
@@ -305,6 +305,7 @@ pub(crate) const ENTRIES_BY_BATCH: &str = concat!(
     entry_columns!(),
     " FROM entries e ORDER BY node_id, epoch, batch, op_id, phase"
 );
+pub(crate) const SEALS: &str = "SELECT node_id, epoch, n, entries, sum_avail, sum_held, prev, hash, at FROM seals ORDER BY node_id, epoch, n";
 pub(crate) const USAGE: &str = concat!("SELECT ", usage_columns!(), " FROM usage u ORDER BY op_id");
 pub(crate) const HOLDS: &str =
     "SELECT id, account_id, amount, node_id, epoch, created_at, expires_at FROM holds ORDER BY id";
@@ -462,9 +463,14 @@ pub(crate) fn hold(row: &Row<'_>) -> Result<OpenHold, RowError> {
 }
 
 pub(crate) fn entry(row: &Row<'_>) -> Result<Entry, RowError> {
+    let kind = word(row, 1, "an entry's kind", EntryKind::from_code)?;
+    // The key says in which order the entries of an operation stand; a kind in the other place is none that was ever written.
+    word(row, 12, "an entry's phase", |phase| {
+        (phase == kind.phase()).then_some(())
+    })?;
     Ok(Entry {
         operation: OperationId::from_bytes(row.get(0)?),
-        kind: word(row, 1, "an entry's kind", EntryKind::from_code)?,
+        kind,
         account: AccountId::from_bytes(row.get(2)?),
         d_available: Micros::new(row.get(3)?),
         d_held: Micros::new(row.get(4)?),

@@ -4,11 +4,11 @@ use rusqlite::{Connection, Rows, Statement};
 use tollgate_money::Micros;
 
 use super::failure::RowError;
-use super::read::{self, Reader, all_accounts, each_row, entry, hold, usage};
+use super::read::{self, Reader, all_accounts, entry, hold, usage};
 use crate::books::{Entry, Seal};
 use crate::error::ReadError;
 use crate::rows::AccountRow;
-use crate::store::{OperationRows, Snapshot};
+use crate::store::{BatchRows, OperationRows, Snapshot};
 
 /// A read transaction on a connection of its own.
 pub(crate) struct SqliteSnapshot<'r> {
@@ -59,28 +59,51 @@ impl Snapshot for SqliteSnapshot<'_> {
         merge(self.connection(), each).map_err(|error| error.reading("operations"))
     }
 
-    fn entries_by_batch(&self, each: &mut dyn FnMut(Entry)) -> Result<(), ReadError> {
-        each_row(self.connection(), read::ENTRIES_BY_BATCH, [], entry, each)
-            .map_err(|error| error.reading("entries"))
+    fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError> {
+        merge_batches(self.connection(), each).map_err(|error| error.reading("seals"))
     }
+}
 
-    fn seals(&self, each: &mut dyn FnMut(Seal)) -> Result<(), ReadError> {
-        let sql = "SELECT node_id, epoch, n, entries, sum_avail, sum_held, prev, hash, at FROM seals ORDER BY node_id, epoch, n";
-        let seal = |row: &rusqlite::Row<'_>| {
-            Ok(Seal {
-                node: row.get(0)?,
-                epoch: row.get(1)?,
-                number: row.get(2)?,
-                entries: row.get(3)?,
-                sum_available: Micros::new(row.get(4)?),
-                sum_held: Micros::new(row.get(5)?),
-                previous: row.get(6)?,
-                hash: row.get(7)?,
-                at: row.get(8)?,
-            })
+/// Walks seals and entries side by side: both come in the order of the commits.
+fn merge_batches(connection: &Connection, each: &mut dyn FnMut(BatchRows)) -> Result<(), RowError> {
+    let mut seals = connection.prepare(read::SEALS)?;
+    let mut entries = connection.prepare(read::ENTRIES_BY_BATCH)?;
+    let mut seals = Side::begin(&mut seals, seal)?;
+    let mut entries = Side::begin(&mut entries, entry)?;
+    let seal_key = |seal: &Seal| (seal.node, seal.epoch, seal.number);
+    let entry_key = |entry: &Entry| (entry.node, entry.epoch, entry.batch);
+    loop {
+        let next = [
+            seals.next.as_ref().map(seal_key),
+            entries.next.as_ref().map(entry_key),
+        ];
+        let Some(key) = next.into_iter().flatten().min() else {
+            return Ok(());
         };
-        each_row(self.connection(), sql, [], seal, each).map_err(|error| error.reading("seals"))
+        let mut rows = BatchRows {
+            key,
+            seal: seals.take_if(|seal| seal_key(seal) == key)?,
+            entries: Vec::new(),
+        };
+        while let Some(entry) = entries.take_if(|entry| entry_key(entry) == key)? {
+            rows.entries.push(entry);
+        }
+        each(rows);
     }
+}
+
+fn seal(row: &rusqlite::Row<'_>) -> Result<Seal, RowError> {
+    Ok(Seal {
+        node: row.get(0)?,
+        epoch: row.get(1)?,
+        number: row.get(2)?,
+        entries: row.get(3)?,
+        sum_available: Micros::new(row.get(4)?),
+        sum_held: Micros::new(row.get(5)?),
+        previous: row.get(6)?,
+        hash: row.get(7)?,
+        at: row.get(8)?,
+    })
 }
 
 /// Walks entries, holds and usage side by side: all three come in the order of the operations.
@@ -88,8 +111,8 @@ fn merge(connection: &Connection, each: &mut dyn FnMut(OperationRows)) -> Result
     let mut entries = connection.prepare(read::ENTRIES)?;
     let mut holds = connection.prepare(read::HOLDS)?;
     let mut usages = connection.prepare(read::USAGE)?;
-    let mut entries = Side::begin(&mut entries, |row| entry(row))?;
-    let mut holds = Side::begin(&mut holds, |row| hold(row))?;
+    let mut entries = Side::begin(&mut entries, entry)?;
+    let mut holds = Side::begin(&mut holds, hold)?;
     let mut usages = Side::begin(&mut usages, |row| usage(row, 0))?;
     loop {
         let next = [

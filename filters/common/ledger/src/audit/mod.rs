@@ -1,7 +1,17 @@
 //! Proof that the books balance, recomputed from the entries.
 
+mod check;
+
+use std::fmt;
+use std::sync::mpsc;
+
 use tollgate_money::{AccountId, Micros, OperationId};
-use tollgate_store::{Failure, Read, ReadError, Store};
+use tollgate_store::books::LedgerPart;
+use tollgate_store::{
+    Admission, CommitError, Part, Read, ReadError, Store, SubmitError, UnitOfWork,
+};
+
+use self::check::Check;
 
 /// One thing in the books that cannot be true.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +22,18 @@ pub struct Violation {
     pub account: Option<AccountId>,
     /// What is wrong, as a sentence.
     pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(operation) = self.operation {
+            write!(f, "{operation}: ")?;
+        }
+        if let Some(account) = self.account {
+            write!(f, "{account}: ")?;
+        }
+        f.write_str(&self.what)
+    }
 }
 
 /// Every entry summed up by where the money came from or went. The signed sum of all fields is zero in books that balance.
@@ -36,7 +58,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// The signed sum, zero in books that balance.
+    /// The signed sum, zero in books that balance; at the ends of the range where it would leave it.
     pub fn total(&self) -> Micros {
         [
             self.sold,
@@ -49,7 +71,7 @@ impl Sums {
             self.available,
         ]
         .into_iter()
-        .sum()
+        .fold(Micros::ZERO, Micros::saturating_add)
     }
 }
 
@@ -101,10 +123,14 @@ impl Report {
     }
 }
 
-/// Recomputes everything from one view of the store, beside a running gateway or with none.
+/// Recomputes everything from one view of the store, beside a running gateway or with none. Blocks.
 pub fn audit(store: &dyn Read) -> Result<Report, ReadError> {
-    let _ = store;
-    unimplemented!("written next")
+    let view = store.snapshot()?;
+    let mut check = Check::default();
+    view.operations(&mut |rows| check.operation(&rows))?;
+    view.accounts(&mut |account| check.account(&account))?;
+    view.batches(&mut |rows| check.batch(&rows))?;
+    Ok(check.report())
 }
 
 /// Why the derived fields could not be rewritten.
@@ -114,14 +140,40 @@ pub enum FixError {
     /// The books could not be read.
     #[error("could not audit the books")]
     Read(#[source] ReadError),
-    /// The store has stopped.
+    /// The store said no, or has stopped.
     #[error("could not rewrite the balances")]
-    Store(#[source] Failure),
+    Store(#[source] CommitError),
 }
 
-/// Rewrites the stored fields of accounts that differ from their entries, never an entry; says which. No gateway may run: it would
-/// go on deciding with the old balances. Blocks.
+/// Rewrites the stored fields of accounts that differ from their entries, never an entry; says which. No [`crate::Ledger`] may run
+/// on the store: it would go on deciding with the old balances. Blocks.
 pub fn fix_derived(store: &dyn Store, now: i64) -> Result<Vec<DerivedDifference>, FixError> {
-    let _ = (store, now);
-    unimplemented!("written next")
+    let differences = audit(store).map_err(FixError::Read)?.derived_differences;
+    let parts = differences.iter().map(|difference| {
+        Part::Ledger(LedgerPart::Restate {
+            account: difference.account,
+            available: difference.summed.0,
+            held: difference.summed.1,
+            at: now,
+        })
+    });
+    let (told, wait) = mpsc::sync_channel(1);
+    let done = move |result| {
+        // The receiver waits below.
+        let _ = told.send(result);
+    };
+    let unit = UnitOfWork::of_all(parts, Admission::Ends);
+    store.submit(unit, Box::new(done)).map_err(|error| {
+        FixError::Store(match error {
+            SubmitError::Stopped(failure) => CommitError::Stopped(failure),
+            _ => CommitError::Stopped(crate::ledger::closed()),
+        })
+    })?;
+    match wait.recv() {
+        Ok(Ok(_)) => Ok(differences),
+        Ok(Err(error)) => Err(FixError::Store(error)),
+        Err(_) => Err(FixError::Store(CommitError::Stopped(
+            crate::ledger::closed(),
+        ))),
+    }
 }

@@ -1,0 +1,285 @@
+//! The rules, one after the other.
+//!
+//! Sums are 128 bits wide: a damaged row must show as a violation, not stop the audit.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_store::books::{Entry, Sealer};
+use tollgate_store::{AccountRow, BatchRows, Contra, EntryKind, OperationRows};
+
+use super::{DerivedDifference, Report, Sums, Violation};
+
+/// An audit under way.
+#[derive(Default)]
+pub(crate) struct Check {
+    report: Report,
+    accounts: HashMap<AccountId, Summed>,
+    contra: HashMap<Contra, i128>,
+    available: i128,
+    held: i128,
+    usage_written_off: i128,
+    /// Node, and the epoch, number and hash of its last seal.
+    chain: BTreeMap<i64, (i64, i64, [u8; 32])>,
+    sealer: Sealer,
+}
+
+/// What the rows of one account add up to.
+#[derive(Clone, Copy, Default)]
+struct Summed {
+    available: i128,
+    held: i128,
+    holds: i128,
+    known: bool,
+}
+
+impl Check {
+    /// Rules 3, 4 and 5, for one operation; its rows also count towards its accounts.
+    pub(crate) fn operation(&mut self, rows: &OperationRows) {
+        self.report.operations += 1;
+        for entry in &rows.entries {
+            self.report.entries += 1;
+            self.entry(entry);
+        }
+        if let Some(hold) = &rows.hold {
+            self.report.open_holds += 1;
+            self.accounts.entry(hold.account).or_default().holds += i128::from(hold.amount.get());
+        }
+        let open = rows.entries.iter().find(|entry| entry.phase() == 0);
+        let end = rows.entries.iter().find(|entry| entry.phase() == 1);
+        self.ends_its_hold(rows.id, open, end);
+        self.open_hold(rows, open, end);
+        self.usage(rows, end.or(open));
+    }
+
+    /// A row is a whole double entry of the shape that its kind has.
+    fn entry(&mut self, entry: &Entry) {
+        let available = i128::from(entry.d_available.get());
+        let held = i128::from(entry.d_held.get());
+        let summed = self.accounts.entry(entry.account).or_default();
+        summed.available += available;
+        summed.held += held;
+        *self.contra.entry(entry.contra).or_default() -= available + held;
+        let shape = match entry.kind {
+            EntryKind::Hold => held >= 0 && available == -held,
+            EntryKind::Release => held <= 0 && available == -held,
+            EntryKind::Settle => held <= 0 && available + held <= 0,
+            EntryKind::Charge => held == 0 && available <= 0,
+            EntryKind::TopUp | EntryKind::Grant | EntryKind::Refund => held == 0 && available > 0,
+            EntryKind::Expiry => held == 0 && available < 0,
+            EntryKind::Correction => held == 0 && available != 0,
+            _ => false,
+        };
+        if !shape || entry.contra != entry.kind.contra() {
+            let what = format!(
+                "a {:?} of {available} available and {held} held against {:?} is no entry that is ever made",
+                entry.kind, entry.contra
+            );
+            self.wrong(Some(entry.operation), Some(entry.account), what);
+        }
+    }
+
+    fn ends_its_hold(&mut self, id: OperationId, open: Option<&Entry>, end: Option<&Entry>) {
+        let Some(end) = end else { return };
+        match open {
+            Some(open)
+                if open.kind == EntryKind::Hold
+                    && open.account == end.account
+                    && i128::from(open.d_held.get()) == -i128::from(end.d_held.get()) => {}
+            Some(open) => {
+                let what = format!(
+                    "a {:?} of {} held on `{}` ends a {:?} of {} held on `{}`",
+                    end.kind, end.d_held, end.account, open.kind, open.d_held, open.account
+                );
+                self.wrong(Some(id), Some(end.account), what);
+            }
+            None => {
+                let what = format!("a {:?} without a hold before it", end.kind);
+                self.wrong(Some(id), Some(end.account), what);
+            }
+        }
+    }
+
+    /// A hold is open exactly while it has no end.
+    fn open_hold(&mut self, rows: &OperationRows, open: Option<&Entry>, end: Option<&Entry>) {
+        let unresolved = open.filter(|open| open.kind == EntryKind::Hold && end.is_none());
+        let what = match (unresolved, &rows.hold) {
+            (None, None) => return,
+            (Some(open), Some(hold))
+                if (open.account, open.d_held) == (hold.account, hold.amount) =>
+            {
+                return;
+            }
+            (Some(_), Some(_)) => "the open hold is not what its entry says",
+            (Some(_), None) => "a hold without an end that is not open",
+            (None, Some(_)) => "an open hold that has ended, or never began",
+        };
+        let account = rows.hold.map(|hold| hold.account);
+        let account = account.or(open.map(|open| open.account));
+        self.wrong(Some(rows.id), account, what.to_owned());
+    }
+
+    /// What was charged is what the usage record says, and nothing is charged without one.
+    fn usage(&mut self, rows: &OperationRows, last: Option<&Entry>) {
+        let charge = last.filter(|last| matches!(last.kind, EntryKind::Settle | EntryKind::Charge));
+        if let Some(usage) = &rows.usage {
+            self.report.usage += 1;
+            self.usage_written_off += i128::from(usage.written_off.get());
+            self.accounts.entry(usage.account).or_default();
+        }
+        let what = match (charge, &rows.usage) {
+            (None, None) => return,
+            (Some(charge), None) => {
+                format!("a {:?} without a usage record", charge.kind)
+            }
+            (None, Some(usage)) if usage.cost == Micros::ZERO && last.is_none() => return,
+            (None, Some(usage)) => format!("a usage record of {} without a charge", usage.cost),
+            (Some(charge), Some(usage)) => {
+                let charged =
+                    -(i128::from(charge.d_available.get()) + i128::from(charge.d_held.get()));
+                let agrees =
+                    charged == i128::from(usage.cost.get()) && charge.account == usage.account;
+                if agrees && usage.written_off >= Micros::ZERO {
+                    return;
+                }
+                format!(
+                    "a usage record of {} and {} written off on `{}` for a {:?} of {charged} on `{}`",
+                    usage.cost, usage.written_off, usage.account, charge.kind, charge.account
+                )
+            }
+        };
+        let account = rows.usage.as_ref().map(|usage| usage.account);
+        let account = account.or(last.map(|last| last.account));
+        self.wrong(Some(rows.id), account, what);
+    }
+
+    /// Rules 1 and 2, for one account, after all operations.
+    pub(crate) fn account(&mut self, account: &AccountRow) {
+        self.report.accounts += 1;
+        let summed = self.accounts.entry(account.id).or_default();
+        summed.known = true;
+        let summed = *summed;
+        self.available += i128::from(account.available.get());
+        self.held += i128::from(account.held.get());
+        let stored = (
+            i128::from(account.available.get()),
+            i128::from(account.held.get()),
+        );
+        if stored != (summed.available, summed.held) {
+            self.report.derived_differences.push(DerivedDifference {
+                account: account.id,
+                stored: (account.available, account.held),
+                summed: (narrow(summed.available), narrow(summed.held)),
+            });
+            let what = format!(
+                "{} available and {} held are stored, the entries add up to {} and {}",
+                account.available,
+                account.held,
+                narrow(summed.available),
+                narrow(summed.held)
+            );
+            self.wrong(None, Some(account.id), what);
+        }
+        if stored.1 != summed.holds {
+            let what = format!(
+                "{} are held, the open holds add up to {}",
+                account.held,
+                narrow(summed.holds)
+            );
+            self.wrong(None, Some(account.id), what);
+        }
+        if stored.1 < 0 || stored.0 < -i128::from(account.credit_limit.get()) {
+            let what = format!(
+                "{} available and {} held go below the credit limit of {}",
+                account.available, account.held, account.credit_limit
+            );
+            self.wrong(None, Some(account.id), what);
+        }
+    }
+
+    /// Rule 6, for one commit: the seal is there, follows the one before it, and is over these entries.
+    pub(crate) fn batch(&mut self, rows: &BatchRows) {
+        let (node, epoch, number) = rows.key;
+        let name = format!("commit {number} of node {node}, run {epoch}");
+        let Some(seal) = &rows.seal else {
+            let what = format!("{name} has entries and no seal");
+            let operation = rows.entries.first().map(|entry| entry.operation);
+            return self.wrong(operation, None, what);
+        };
+        self.report.seals += 1;
+        let last = self.chain.insert(node, (epoch, number, seal.hash));
+        let (expected, previous) = match last {
+            Some((last_epoch, last, hash)) if last_epoch == epoch => (last + 1, hash),
+            Some((_, _, hash)) => (1, hash),
+            None => (1, [0; 32]),
+        };
+        if number != expected || seal.previous != previous {
+            self.wrong(
+                None,
+                None,
+                format!("{name} does not follow the one before it"),
+            );
+        }
+        self.sealer.clear();
+        rows.entries.iter().for_each(|entry| self.sealer.add(entry));
+        let made = self.sealer.seal(node, epoch, number, seal.previous);
+        if made != *seal {
+            let operation = rows.entries.first().map(|entry| entry.operation);
+            let what = format!(
+                "{name} was sealed over {} entries that are not the {} found",
+                seal.entries,
+                rows.entries.len()
+            );
+            self.wrong(operation, None, what);
+        }
+    }
+
+    /// What was found. Accounts that only entries know of are the last thing to show.
+    pub(crate) fn report(mut self) -> Report {
+        let mut unknown: Vec<AccountId> = self
+            .accounts
+            .iter()
+            .filter(|(_, summed)| !summed.known)
+            .map(|(account, _)| *account)
+            .collect();
+        unknown.sort_unstable();
+        for account in unknown {
+            let what = String::from("has rows in the books and is no account");
+            self.wrong(None, Some(account), what);
+        }
+        let contra = |side| narrow(self.contra.get(&side).copied().unwrap_or(0));
+        self.report.sums = Sums {
+            sold: contra(Contra::Outside),
+            spent: contra(Contra::Revenue),
+            granted: contra(Contra::Granted),
+            written_off: contra(Contra::WriteOff),
+            expired: contra(Contra::Expiry),
+            corrected: contra(Contra::Correction),
+            held: narrow(self.held),
+            available: narrow(self.available),
+        };
+        let total = self.contra.values().sum::<i128>() + self.held + self.available;
+        if total != 0 {
+            let what = format!("the totals add up to {} and not to zero", narrow(total));
+            self.wrong(None, None, what);
+        }
+        self.report.usage_written_off = narrow(self.usage_written_off);
+        self.report
+    }
+
+    fn wrong(&mut self, operation: Option<OperationId>, account: Option<AccountId>, what: String) {
+        self.report.violations_count += 1;
+        if self.report.violations.len() < Report::VIOLATIONS_MAX {
+            self.report.violations.push(Violation {
+                operation,
+                account,
+                what,
+            });
+        }
+    }
+}
+
+/// A sum to be shown; beyond the range of an amount its ends.
+fn narrow(sum: i128) -> Micros {
+    Micros::new(sum.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
+}

@@ -1,0 +1,397 @@
+//! The ledger against a reference that anybody can read: a map of balances, changed one step after the other.
+//!
+//! Random sequences of everything that can happen to an account, restarts included. After each step the two agree on the answer and on
+//! the balance; at the end the books on the disk balance and say the same.
+
+mod support;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use support::*;
+use tollgate_ledger::{
+    Charge, ChargeError, CreditError, Hold, HoldError, Ledger, SettleError, Settled,
+};
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::{Store, flush};
+
+const ACCOUNTS: u64 = 3;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Hold {
+        account: u64,
+        amount: i64,
+        lifetime: i64,
+    },
+    HoldAgain {
+        hold: usize,
+    },
+    Settle {
+        hold: usize,
+        actual: i64,
+    },
+    Release {
+        hold: usize,
+    },
+    Drop {
+        hold: usize,
+    },
+    Charge {
+        account: u64,
+        amount: i64,
+    },
+    Credit {
+        account: u64,
+        amount: i64,
+        reference: u8,
+    },
+    Correct {
+        account: u64,
+        amount: i64,
+        reference: u8,
+    },
+    Sweep {
+        after: i64,
+    },
+    Flush,
+    Crash,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let account = 0..ACCOUNTS;
+    prop_oneof![
+        6 => (account.clone(), 0..60i64, 1..100i64)
+            .prop_map(|(account, amount, lifetime)| Step::Hold { account, amount, lifetime }),
+        1 => (0..8usize).prop_map(|hold| Step::HoldAgain { hold }),
+        5 => (0..8usize, 0..120i64).prop_map(|(hold, actual)| Step::Settle { hold, actual }),
+        2 => (0..8usize).prop_map(|hold| Step::Release { hold }),
+        1 => (0..8usize).prop_map(|hold| Step::Drop { hold }),
+        2 => (account.clone(), 0..60i64).prop_map(|(account, amount)| Step::Charge { account, amount }),
+        2 => (account.clone(), 1..80i64, 0..4u8)
+            .prop_map(|(account, amount, reference)| Step::Credit { account, amount: amount / 20 * 20 + 1, reference }),
+        1 => (account, -50..50i64, 4..8u8)
+            .prop_map(|(account, amount, reference)| Step::Correct { account, amount, reference }),
+        1 => (0..100i64).prop_map(|after| Step::Sweep { after }),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Crash),
+    ]
+}
+
+/// The reference: what the books must say.
+#[derive(Default)]
+struct Reference {
+    accounts: BTreeMap<AccountId, (i64, i64, i64)>,
+    references: HashMap<(AccountId, u8), i64>,
+}
+
+impl Reference {
+    fn room(&self, account: AccountId) -> i64 {
+        let (available, _, limit) = self.accounts[&account];
+        (available + limit).max(0)
+    }
+
+    fn add(&mut self, account: AccountId, available: i64, held: i64) {
+        let fields = self.accounts.get_mut(&account).expect("an account");
+        fields.0 += available;
+        fields.1 += held;
+    }
+}
+
+/// A hold of the ledger, with what the reference knows of it.
+struct Open {
+    hold: Hold,
+    expired: bool,
+}
+
+struct Run {
+    store: Arc<dyn Store>,
+    ledger: Ledger,
+    folder: tempfile::TempDir,
+    reference: Reference,
+    open: Vec<Open>,
+    next: u64,
+}
+
+impl Run {
+    fn begin() -> Run {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = open(folder.path());
+        let ledger = start(&store);
+        let mut reference = Reference::default();
+        for number in 0..ACCOUNTS {
+            let limit = 25 * number as i64;
+            let id = account_with(&store, &ledger, number, 100, limit);
+            reference.accounts.insert(id, (100, 0, limit));
+        }
+        Run {
+            store,
+            ledger,
+            folder,
+            reference,
+            open: Vec::new(),
+            next: 0,
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn take(&mut self, hold: usize) -> Option<Open> {
+        (!self.open.is_empty()).then(|| self.open.swap_remove(hold % self.open.len()))
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Hold {
+                account: number,
+                amount,
+                lifetime,
+            } => {
+                let id = account(number);
+                let mut request = request(id, self.next(), amount);
+                request.expires_at = NOW + lifetime;
+                let room = self.reference.room(id);
+                match self.ledger.hold(request) {
+                    Ok(hold) => {
+                        assert!(amount <= room, "{amount} were promised out of {room}");
+                        self.reference.add(id, -amount, amount);
+                        self.open.push(Open {
+                            hold,
+                            expired: false,
+                        });
+                    }
+                    Err(HoldError::InsufficientCredit { available, .. }) => {
+                        assert!(amount > room, "{amount} were refused out of {room}");
+                        assert_eq!(available, Micros::new(room));
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            Step::HoldAgain { hold } => {
+                if self.open.is_empty() {
+                    return;
+                }
+                let open = &self.open[hold % self.open.len()];
+                let mut again = request(open.hold.account(), 0, 0);
+                again.operation = open.hold.operation();
+                match self.ledger.hold(again) {
+                    Err(HoldError::Repeated { .. }) => {}
+                    // A hold that expired has left memory; the books remember it.
+                    Ok(mut hold) => {
+                        assert!(open.expired, "an open operation was held twice");
+                        let refused = wait(hold.durable());
+                        assert!(
+                            matches!(refused, Err(HoldError::Repeated { .. })),
+                            "{refused:?}"
+                        );
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            Step::Settle { hold, actual } => self.settle(hold, actual),
+            Step::Release { hold } => {
+                if let Some(open) = self.take(hold) {
+                    self.give_back(&open);
+                    open.hold.release(NOW);
+                }
+            }
+            Step::Drop { hold } => {
+                if let Some(open) = self.take(hold) {
+                    self.give_back(&open);
+                }
+            }
+            Step::Charge {
+                account: number,
+                amount,
+            } => {
+                let id = account(number);
+                let charge = Charge {
+                    operation: operation(self.next()),
+                    account: id,
+                    amount: Micros::new(amount),
+                    price_version: None,
+                    usage: usage(),
+                    at: NOW,
+                };
+                let charged = amount.min(self.reference.room(id));
+                self.reference.add(id, -charged, 0);
+                let settlement = self.ledger.charge(charge);
+                let settlement = settlement.map_err(|error: ChargeError| error.to_string());
+                let settled = settlement.expect("a charge is booked").settled();
+                assert_eq!(settled, self.settled(id, charged, amount - charged));
+            }
+            Step::Credit {
+                account: number,
+                amount,
+                reference,
+            } => {
+                let id = account(number);
+                let credit = credit_of(id, amount, &reference.to_string(), 2_000 + self.next());
+                let earlier = self.reference.references.get(&(id, reference)).copied();
+                match (wait(self.ledger.top_up(credit)), earlier) {
+                    (Ok(credited), None) => {
+                        assert!(!credited.repeated);
+                        self.reference.add(id, amount, 0);
+                        self.reference.references.insert((id, reference), amount);
+                    }
+                    (Ok(credited), Some(earlier)) => {
+                        assert!(credited.repeated, "the reference had been booked");
+                        assert_eq!(earlier, amount, "another amount is another thing");
+                    }
+                    (Err(CreditError::Conflict(_)), Some(earlier)) => assert_ne!(earlier, amount),
+                    (other, earlier) => panic!("{other:?} after {earlier:?}"),
+                }
+            }
+            Step::Correct {
+                account: number,
+                amount,
+                reference,
+            } => {
+                let id = account(number);
+                let credit = credit_of(id, amount, &reference.to_string(), 2_000 + self.next());
+                let room = self.reference.room(id);
+                let earlier = self.reference.references.get(&(id, reference)).copied();
+                match (wait(self.ledger.correct(credit)), earlier) {
+                    (Err(CreditError::Amount { .. }), _) => assert_eq!(amount, 0),
+                    (Err(CreditError::InsufficientCredit { .. }), _) => assert!(-amount > room),
+                    (Err(CreditError::Conflict(_)), Some(earlier)) => assert_ne!(earlier, amount),
+                    (Ok(credited), Some(earlier)) => {
+                        assert!(credited.repeated);
+                        assert_eq!(earlier, amount);
+                    }
+                    (Ok(_), None) => {
+                        assert!(-amount <= room);
+                        self.reference.add(id, amount, 0);
+                        self.reference.references.insert((id, reference), amount);
+                    }
+                    (other, earlier) => panic!("{other:?} after {earlier:?}"),
+                }
+            }
+            Step::Sweep { after } => {
+                let now = NOW + after;
+                let mut expired = 0;
+                let mut moved = Vec::new();
+                for open in &mut self.open {
+                    if !open.expired && open.hold.expires_at() <= now {
+                        open.expired = true;
+                        expired += 1;
+                        moved.push((open.hold.account(), open.hold.amount().get()));
+                    }
+                }
+                for (id, amount) in moved {
+                    self.reference.add(id, amount, -amount);
+                }
+                assert_eq!(self.ledger.sweep(now), expired);
+            }
+            Step::Flush => wait(flush(&*self.store)).expect("everything is durable"),
+            Step::Crash => self.crash(),
+        }
+    }
+
+    fn settle(&mut self, hold: usize, actual: i64) {
+        let Some(open) = self.take(hold) else { return };
+        let (id, held) = (open.hold.account(), open.hold.amount().get());
+        let settlement = open.hold.settle(settle(actual));
+        if open.expired {
+            let refused = wait(settlement);
+            assert!(
+                matches!(refused, Err(SettleError::Expired { .. })),
+                "{refused:?}"
+            );
+            return;
+        }
+        self.reference.add(id, held, -held);
+        let charged = actual.min(self.reference.room(id));
+        self.reference.add(id, -charged, 0);
+        let expected = self.settled(id, charged, actual - charged);
+        assert_eq!(settlement.settled(), expected);
+        if actual % 2 == 0 {
+            assert_eq!(
+                wait(settlement).expect("the settlement is durable"),
+                expected
+            );
+        }
+    }
+
+    fn settled(&self, account: AccountId, charged: i64, written_off: i64) -> Settled {
+        Settled {
+            charged: Micros::new(charged),
+            written_off: Micros::new(written_off),
+            available: Micros::new(self.reference.accounts[&account].0),
+        }
+    }
+
+    fn give_back(&mut self, open: &Open) {
+        if !open.expired {
+            let amount = open.hold.amount().get();
+            self.reference.add(open.hold.account(), amount, -amount);
+        }
+    }
+
+    /// The holds are never dropped, as in a process that was killed; the next run gives them back.
+    fn crash(&mut self) {
+        let open = std::mem::take(&mut self.open);
+        let orphans = open.iter().filter(|open| !open.expired).count();
+        for open in &open {
+            self.give_back(open);
+        }
+        std::mem::forget(open);
+        self.store.close();
+        self.store = support::open(self.folder.path());
+        let (ledger, started) =
+            Ledger::start(Arc::clone(&self.store), NOW).expect("the books open");
+        assert_eq!(started.orphans, orphans, "every open hold is an orphan now");
+        self.ledger = ledger;
+    }
+
+    fn compare(&self) {
+        let mut held_sum = 0;
+        for (id, (available, held, _)) in &self.reference.accounts {
+            let balance = self.ledger.balance(*id).expect("an account");
+            assert_eq!(
+                (balance.available.get(), balance.held.get()),
+                (*available, *held),
+                "available and held of {id}"
+            );
+            held_sum += held;
+        }
+        let totals = self.ledger.totals();
+        let open = self.open.iter().filter(|open| !open.expired).count();
+        assert_eq!(totals.open_holds, open as u64);
+        assert_eq!(totals.held.get(), held_sum);
+    }
+
+    fn compare_stored(&self) {
+        wait(flush(&*self.store)).expect("everything is durable");
+        for (id, (available, held, _)) in &self.reference.accounts {
+            let row = self
+                .store
+                .account(*id)
+                .expect("a read")
+                .expect("an account");
+            assert_eq!((row.available.get(), row.held.get()), (*available, *held));
+        }
+        assert_books_balance(&self.store);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_sequence_agrees_with_the_reference(steps in prop::collection::vec(step(), 1..60)) {
+        let mut run = Run::begin();
+        for step in steps {
+            run.step(step);
+            run.compare();
+        }
+        run.compare_stored();
+        run.crash();
+        run.compare();
+        run.compare_stored();
+    }
+}

@@ -1,0 +1,141 @@
+//! What the tests of this folder share: a store in a temporary folder, ids that are told by a number, accounts with credit.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+
+use tollgate_ledger::audit::audit;
+use tollgate_ledger::{Credit, HoldRequest, Ledger, Settle};
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{
+    Admission, CacheScope, Endpoint, NewAccount, Part, RootSecret, Store, UnitOfWork, UsageFlags,
+    UsageRecord, commit,
+};
+
+/// A time in no particular year.
+pub(crate) const NOW: i64 = 1_700_000_000_000_000;
+
+/// An operation told by its number.
+pub(crate) fn operation(number: u64) -> OperationId {
+    OperationId::from_parts(1_700_000_000_000 + number, random(number))
+}
+
+/// An account told by its number.
+pub(crate) fn account(number: u64) -> AccountId {
+    AccountId::from_parts(1_600_000_000_000, random(number))
+}
+
+fn random(number: u64) -> [u8; 10] {
+    let mut bytes = [0; 10];
+    bytes[2..].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    bytes
+}
+
+pub(crate) fn options() -> Options {
+    Options {
+        // What the tests look at does not change with the syncs, only their time does.
+        durability: Durability::Process,
+        ..Options::new(NOW, RootSecret([7; 32]))
+    }
+}
+
+pub(crate) fn open(folder: &Path) -> Arc<dyn Store> {
+    sqlite::open(&folder.join("t.db"), options()).expect("the store opens")
+}
+
+pub(crate) fn start(store: &Arc<dyn Store>) -> Ledger {
+    Ledger::start(Arc::clone(store), NOW)
+        .expect("the books open")
+        .0
+}
+
+pub(crate) fn wait<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime")
+        .block_on(future)
+}
+
+/// Makes an account and grants it credit.
+pub(crate) fn account_with(
+    store: &Arc<dyn Store>,
+    ledger: &Ledger,
+    number: u64,
+    credit: i64,
+    credit_limit: i64,
+) -> AccountId {
+    let id = account(number);
+    let made = NewAccount {
+        id,
+        class: Arc::from("free"),
+        cache_scope: CacheScope::Shared,
+        credit_limit: Micros::new(credit_limit),
+        created_at: NOW,
+    };
+    let unit = UnitOfWork::of(Part::CreateAccount(Box::new(made)), Admission::Begins);
+    wait(commit(&**store, unit)).expect("the account is made");
+    if credit > 0 {
+        wait(ledger.grant(credit_of(id, credit, "first", 1_000_000 + number)))
+            .expect("the credit is granted");
+    }
+    id
+}
+
+pub(crate) fn credit_of(account: AccountId, amount: i64, reference: &str, number: u64) -> Credit {
+    Credit {
+        operation: operation(number),
+        account,
+        amount: Micros::new(amount),
+        reference: Arc::from(reference),
+        at: NOW,
+    }
+}
+
+pub(crate) fn request(account: AccountId, number: u64, amount: i64) -> HoldRequest {
+    HoldRequest {
+        operation: operation(number),
+        account,
+        amount: Micros::new(amount),
+        price_version: Some(1),
+        at: NOW,
+        expires_at: NOW + 1_000_000,
+    }
+}
+
+pub(crate) fn settle(actual: i64) -> Settle {
+    Settle {
+        actual: Micros::new(actual),
+        usage: usage(),
+        at: NOW,
+    }
+}
+
+pub(crate) fn usage() -> UsageRecord {
+    UsageRecord {
+        credential: None,
+        endpoint: Endpoint::Chat,
+        model: Arc::from("small"),
+        upstream: Some(Arc::from("provider")),
+        prompt_tokens: 3,
+        completion_tokens: 5,
+        flags: UsageFlags::NONE,
+        http_status: 200,
+        ttfb_us: Some(10),
+        total_us: Some(20),
+    }
+}
+
+/// Fails with everything the audit has to say unless the books balance.
+pub(crate) fn assert_books_balance(store: &Arc<dyn Store>) {
+    let report = audit(&**store).expect("the audit runs");
+    let violations: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
+    assert!(
+        report.clean(),
+        "the books do not balance:\n{}",
+        violations.join("\n")
+    );
+    assert_eq!(report.sums.total(), Micros::ZERO, "{:?}", report.sums);
+}
