@@ -1,3 +1,14 @@
 //! tollgate: an edge gateway for OpenAI-compatible model backends that sells what it forwards.
 
 pub mod config;
+mod gateway;
+mod memory;
+mod proxy;
+mod registry;
+mod socket;
+pub mod telemetry;
+mod upstream;
+mod wait;
+
+pub use gateway::{Address, Gateway, GatewayBuilder, StartError};
+pub use registry::{Build, BuildError, Context};

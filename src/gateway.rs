@@ -1,0 +1,383 @@
+//! The gateway as a whole: built from settings and a registry, started, drained, stopped.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use http::Method;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tollgate_chain::{Chain, Limits, Route};
+use tollgate_filter::{Clock, Entropy, Filter};
+use tollgate_identity::Credentials;
+use tollgate_ledger::Ledger;
+use tollgate_meter::Meter;
+use tollgate_rate_limit::{Counters, RateLimits};
+use tollgate_store::{Failure, OpenError, RootSecret, Store, sqlite};
+
+use crate::config::{Durability, Settings, StoreUrl};
+use crate::proxy::{Bound, Gate, ListenError, Parts, Proxy, Routes, server_config};
+use crate::registry::{BuildError, Context, House, Registry};
+use crate::telemetry::Telemetry;
+use crate::upstream::Providers;
+
+/// The most bytes a whole answer of a provider may have.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The most bytes one event of a stream may have.
+const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// A stream that is silent for this long gets a comment, since proxies on the way give up after a minute.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How often holds that outlived their operation and counters nobody uses are looked for, and freed memory is given back.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// Fewer exchanges than this at once leave nothing behind that is worth giving back.
+const CROWD: usize = 100;
+
+/// Builds a gateway, with filters of one's own beside those of the house.
+pub struct GatewayBuilder {
+    registry: Registry,
+    clock: Clock,
+    entropy: Entropy,
+}
+
+impl GatewayBuilder {
+    /// A gateway with the filters of the house.
+    pub(crate) fn new() -> GatewayBuilder {
+        GatewayBuilder {
+            registry: Registry::standard(),
+            clock: Clock::system(),
+            entropy: Entropy::system(),
+        }
+    }
+
+    /// Adds a filter that chains can name. A filter of the house of the same name is replaced.
+    #[must_use]
+    pub fn filter(
+        mut self,
+        name: &'static str,
+        build: impl Fn(&Context<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync + 'static,
+    ) -> GatewayBuilder {
+        self.registry.add(name, build);
+        self
+    }
+
+    /// The names that chains may use, for [`crate::config::load`].
+    pub fn filter_names(&self) -> Vec<&'static str> {
+        self.registry.names()
+    }
+
+    /// Opens the store, recovers it, binds every socket and begins to serve.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the gateway from serving, with what to do about it. Nothing runs then.
+    pub fn start(self, settings: Settings) -> Result<Gateway, StartError> {
+        let GatewayBuilder {
+            registry,
+            clock,
+            entropy,
+        } = self;
+        let telemetry = Telemetry::new(&settings, clock.clone()).map_err(StartError::AccessLog)?;
+        // Sockets first: a port that is taken is the commonest mistake, and is found before the store is touched.
+        let bound = settings
+            .listeners
+            .iter()
+            .map(|listener| Bound::open(listener, server_config(listener)))
+            .collect::<Result<Vec<_>, _>>()?;
+
+        let (fail, failure) = watch::channel(None);
+        let store = open_store(&settings, &clock, &entropy, fail)?;
+        let now = clock.unix_micros();
+        let (ledger, recovered) = Ledger::start(store.clone(), now)
+            .map_err(|error| StartError::Books(Box::new(error)))?;
+        if recovered.orphans > 0 {
+            tracing::warn!(
+                holds = recovered.orphans,
+                "released the holds of requests that an earlier stop had cut off"
+            );
+        }
+        let credentials =
+            Credentials::open(&*store, now).map_err(|error| StartError::Books(Box::new(error)))?;
+
+        let counters = Arc::new(Counters::default());
+        let house = House {
+            ledger: ledger.clone(),
+            credentials: credentials.clone(),
+            rate_limits: RateLimits::new(
+                settings.limits.clone(),
+                counters.clone(),
+                clock.clone(),
+                entropy.clone(),
+            ),
+            meter: Arc::new(Meter::new(
+                settings.meter.clone(),
+                ledger.clone(),
+                clock.clone(),
+                None,
+            )),
+        };
+        let routes = routes(&registry, &settings, &clock, &entropy, &house)?;
+        let providers = Arc::new(Providers::new(
+            &settings.providers,
+            settings.catalog.clone(),
+        ));
+        let proxy = Arc::new(Proxy::new(Parts {
+            routes,
+            providers: providers.clone(),
+            telemetry: telemetry.clone(),
+            clock: clock.clone(),
+            entropy: entropy.clone(),
+            limits: settings.server.limits,
+            answer_limits: Limits {
+                answer_bytes_max: ANSWER_BYTES_MAX,
+                event_bytes_max: EVENT_BYTES_MAX,
+                drain: settings.meter.drain,
+                keep_alive: KEEP_ALIVE,
+            },
+            workers: settings.server.workers,
+        }));
+        let addresses = bound
+            .iter()
+            .map(|bound| Address {
+                address: bound.address(),
+                tls: bound.is_tls(),
+            })
+            .collect();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("keeper")
+            .enable_all()
+            .build()
+            .map_err(StartError::Threads)?;
+        let workers = proxy.start(bound).map_err(StartError::Threads)?;
+        let refreshed = providers.clone();
+        runtime.spawn(async move { refreshed.keep_fresh().await });
+        runtime.spawn(keep_house(proxy.clone(), ledger.clone(), clock.clone()));
+        Ok(Gateway {
+            settings: Arc::new(settings),
+            proxy,
+            store,
+            ledger,
+            credentials,
+            telemetry,
+            runtime,
+            workers,
+            addresses,
+            failure,
+        })
+    }
+}
+
+fn open_store(
+    settings: &Settings,
+    clock: &Clock,
+    entropy: &Entropy,
+    fail: watch::Sender<Option<Failure>>,
+) -> Result<Arc<dyn Store>, StartError> {
+    let StoreUrl::Sqlite(path) = &settings.store.url;
+    let mut options = sqlite::Options::new(clock.unix_micros(), RootSecret(entropy.bytes()));
+    options.durability = match settings.store.durability {
+        Durability::Power => sqlite::Durability::Power,
+        Durability::Process => {
+            tracing::warn!("`store.durability` is `process`: a power failure may lose charges");
+            sqlite::Durability::Process
+        }
+    };
+    let measured = clock.clone();
+    options.monotonic_us = Box::new(move || measured.elapsed().as_micros() as u64);
+    options.on_failure = Box::new(move |failure| {
+        tracing::error!(kind = ?failure.kind, message = %failure.message, "the store has stopped");
+        fail.send_replace(Some(failure.clone()));
+    });
+    Ok(sqlite::open(path, options)?)
+}
+
+fn routes(
+    registry: &Registry,
+    settings: &Settings,
+    clock: &Clock,
+    entropy: &Entropy,
+    house: &House,
+) -> Result<Routes, StartError> {
+    let mut gates = Vec::with_capacity(settings.routes.len());
+    for (index, route) in settings.routes.iter().enumerate() {
+        let context = Context {
+            settings,
+            route,
+            clock,
+            entropy,
+            house,
+        };
+        let filters = route
+            .chain
+            .iter()
+            .map(|name| registry.build(name, &context))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|source| StartError::Filter {
+                route: route.path.to_string(),
+                source,
+            })?;
+        let mut methods = route.methods.clone();
+        if methods.contains(&Method::GET) && !methods.contains(&Method::HEAD) {
+            methods.push(Method::HEAD);
+        }
+        gates.push(Gate {
+            index,
+            route: Route {
+                name: route.path.as_str().into(),
+                chain: Chain::new(filters),
+                body_bytes_max: route.body_bytes_max,
+                errors: route.errors,
+            },
+            path: route.path.clone(),
+            methods,
+            cors: route.cors,
+        });
+    }
+    Ok(Routes::new(gates))
+}
+
+/// What has to be done now and then while the gateway serves.
+async fn keep_house(proxy: Arc<Proxy>, ledger: Ledger, clock: Clock) {
+    let mut most_open = 0;
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let expired = ledger.sweep(clock.unix_micros());
+        if expired > 0 {
+            tracing::warn!(
+                holds = expired,
+                "released holds that outlived their requests"
+            );
+        }
+        let open = proxy.open_exchanges();
+        most_open = most_open.max(open);
+        if most_open >= CROWD && open < most_open / 2 {
+            most_open = open;
+            crate::memory::give_back();
+        }
+    }
+}
+
+/// A gateway that serves.
+pub struct Gateway {
+    settings: Arc<Settings>,
+    proxy: Arc<Proxy>,
+    store: Arc<dyn Store>,
+    ledger: Ledger,
+    credentials: Arc<Credentials>,
+    telemetry: Telemetry,
+    runtime: Runtime,
+    workers: Vec<JoinHandle<()>>,
+    addresses: Vec<Address>,
+    failure: watch::Receiver<Option<Failure>>,
+}
+
+/// Where a listener was bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Address and port, the port as the system gave it.
+    pub address: SocketAddr,
+    /// Whether it speaks TLS.
+    pub tls: bool,
+}
+
+impl Gateway {
+    /// A builder, to which filters of one's own can be added.
+    pub fn builder() -> GatewayBuilder {
+        GatewayBuilder::new()
+    }
+
+    /// Where it listens, in the order of the settings.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Serves until `stop` is done or the store fails, then finishes what is under way and stops.
+    ///
+    /// # Errors
+    ///
+    /// When the store has failed: whatever was not durable was not delivered, and a restart recovers.
+    pub fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+        let failed = self.runtime.block_on(async {
+            let failed = self.failure.wait_for(Option::is_some);
+            tokio::select! {
+                () = stop => None,
+                failed = failed => failed.ok().and_then(|failed| failed.clone()),
+            }
+        });
+        self.shut_down(failed.is_none());
+        match failed {
+            None => Ok(()),
+            Some(failure) => Err(failure),
+        }
+    }
+
+    /// Finishes open exchanges where that makes sense, then ends every thread.
+    fn shut_down(self, finish: bool) {
+        let grace = self.settings.server.grace;
+        self.proxy.drain();
+        if finish {
+            let open = self.proxy.open_exchanges();
+            tracing::info!(
+                open,
+                ?grace,
+                "draining: no new connections, open requests may finish"
+            );
+            let drained = self.runtime.block_on(async {
+                tokio::time::timeout(grace, self.proxy.drained())
+                    .await
+                    .is_ok()
+            });
+            if !drained {
+                let open = self.proxy.open_exchanges();
+                tracing::warn!(open, "the grace period is over; cutting the rest");
+            }
+        }
+        self.proxy.stop();
+        for worker in self.workers {
+            if worker.join().is_err() {
+                tracing::error!("a worker thread had panicked");
+            }
+        }
+        // The last releases and settlements are in the queue by now.
+        self.store.close();
+        self.runtime.shutdown_background();
+        self.telemetry.flush();
+        tracing::info!("stopped");
+    }
+}
+
+/// Why the gateway did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A socket could not be opened.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The access log cannot be written.
+    #[error("cannot open the access log; check the path and its permissions")]
+    AccessLog(#[source] std::io::Error),
+    /// The store could not be opened.
+    #[error("cannot open the store")]
+    Store(#[from] OpenError),
+    /// What is in the store could not be read or recovered.
+    #[error("cannot read the books; restore a backup if this stays")]
+    Books(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A filter could not be built.
+    #[error("the chain of `{route}` cannot be built")]
+    Filter {
+        /// The route's path.
+        route: String,
+        /// Why.
+        #[source]
+        source: BuildError,
+    },
+    /// The operating system gave no thread or no event queue.
+    #[error("cannot start threads; is the limit of processes or files too low?")]
+    Threads(#[source] std::io::Error),
+}

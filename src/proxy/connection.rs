@@ -1,0 +1,202 @@
+//! One client connection: which protocol it speaks, and its requests one after another or side by side.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::BytesMut;
+use pingora_core::ErrorType;
+use pingora_core::protocols::http::ServerSession;
+use pingora_core::protocols::http::v2::server as h2;
+use pingora_core::protocols::{ALPN, Digest, IO, Stream};
+use tokio::sync::Notify;
+
+use super::head::Origin;
+use super::{HeadFault, Worker};
+use crate::socket::{CorkHandle, Corked, Tcp};
+use crate::wait::{Elapsed, within};
+
+/// What a client that speaks HTTP/2 without TLS sends first (RFC 9113 section 3.4).
+const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Requests so broken that the session refuses them itself, on one connection, before it is closed.
+const MALFORMED_MAX: u32 = 32;
+
+/// Body bytes of a request that nobody read are read to their end for this long, so that the connection can be used again.
+const DRAIN: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Serves a connection without TLS.
+pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, client: IpAddr, http2: bool) {
+    let origin = Origin { client, tls: false };
+    if http2 {
+        match within(worker.limits().idle, tcp.begins_with(H2_PREFACE)).await {
+            Ok(Ok(true)) => return serve_h2(worker, Box::new(tcp), origin).await,
+            Ok(Ok(false)) => {}
+            Ok(Err(_)) | Err(Elapsed) => return,
+        }
+    }
+    serve_h1(worker, tcp, origin).await;
+}
+
+/// Serves a connection whose TLS handshake is done.
+pub(super) async fn tls<S: IO + 'static>(worker: Arc<Worker>, stream: S, client: IpAddr) {
+    let origin = Origin { client, tls: true };
+    if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
+        serve_h2(worker, Box::new(stream), origin).await;
+    } else {
+        serve_h1(worker, stream, origin).await;
+    }
+}
+
+async fn serve_h1<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origin) {
+    let corked = Corked::new(stream);
+    let cork = corked.handle();
+    let mut next: Option<(Stream, Option<BytesMut>)> = Some((Box::new(corked), None));
+    while let Some((stream, read_ahead)) = next.take() {
+        next = one_h1(&worker, stream, read_ahead, &cork, origin).await;
+    }
+}
+
+/// Serves one request; gives the connection back if it can carry another.
+async fn one_h1(
+    worker: &Arc<Worker>,
+    stream: Stream,
+    read_ahead: Option<BytesMut>,
+    cork: &CorkHandle,
+    origin: Origin,
+) -> Option<(Stream, Option<BytesMut>)> {
+    let limits = *worker.limits();
+    let mut session = ServerSession::new_http1(stream);
+    // All time limits are ours: Pingora's stand between two reads, so a byte now and then would hold a connection for ever.
+    session.set_keepalive(Some(0));
+    session.set_read_timeout(None);
+    session.set_total_drain_timeout(Some(DRAIN));
+    session.set_pipelining_enabled(true);
+    if let Some(read_ahead) = read_ahead {
+        session.set_pipelined_prefix(read_ahead);
+    }
+    let mut draining = worker.draining();
+    let read = tokio::select! {
+        biased;
+        read = within(limits.idle + limits.head, session.read_request()) => read,
+        _ = draining.wait_for(|draining| *draining) => return None,
+    };
+    match read {
+        Ok(Ok(true)) => {}
+        // Nothing was said, or nothing in time: there is nobody to answer.
+        Ok(Ok(false)) | Err(Elapsed) => return None,
+        Ok(Err(error)) => {
+            let fault = match error.etype() {
+                ErrorType::InvalidHTTPHeader if is_too_large(&error) => HeadFault::TooLarge,
+                ErrorType::InvalidHTTPHeader => HeadFault::Malformed,
+                // The client left in the middle of the head.
+                _ => return None,
+            };
+            worker
+                .refuse_head(session, cork.clone(), origin, fault)
+                .await;
+            return None;
+        }
+    }
+    if worker.is_draining() {
+        session.set_keepalive(None);
+    }
+    let session = worker.serve(session, Some(cork.clone()), origin).await?;
+    let reusable = session.finish().await.ok()??;
+    Some(reusable.into_parts())
+}
+
+/// The session's only word for a head past its own limits is in the message.
+fn is_too_large(error: &pingora_core::Error) -> bool {
+    let text = error.to_string();
+    text.contains("larger than") || text.contains("TooManyHeaders") || text.contains("too many")
+}
+
+async fn serve_h2(worker: Arc<Worker>, stream: Stream, origin: Origin) {
+    let limits = *worker.limits();
+    let digest = Arc::new(Digest {
+        ssl_digest: stream.get_ssl_digest(),
+        timing_digest: Vec::new(),
+        proxy_digest: None,
+        socket_digest: None,
+    });
+    // Pingora's own bounds on header lists and streams are lost when options are made from nothing.
+    let mut options = h2::default_h2_options();
+    options.max_concurrent_streams(limits.h2_streams_max);
+    options.max_header_list_size(u32::try_from(limits.head_bytes_max).unwrap_or(u32::MAX));
+    let handshake = within(limits.head, h2::handshake(stream, Some(options))).await;
+    let Ok(Ok(mut connection)) = handshake else {
+        return;
+    };
+    let open = Arc::new(OpenStreams::default());
+    let mut draining = worker.draining();
+    let mut told = false;
+    let mut malformed = 0;
+    loop {
+        let idle = async {
+            open.none().await;
+            tokio::time::sleep(limits.h2_idle).await;
+        };
+        let accepted = tokio::select! {
+            biased;
+            _ = draining.wait_for(|draining| *draining), if !told => {
+                told = true;
+                connection.graceful_shutdown();
+                continue;
+            }
+            accepted = h2::HttpSession::from_h2_conn(&mut connection, digest.clone()) => accepted,
+            () = idle => return,
+        };
+        match accepted {
+            Ok(Some(h2::H2Accept::Session(session))) => {
+                let worker = worker.clone();
+                let guard = open.enter();
+                tokio::spawn(async move {
+                    let _guard = guard;
+                    let session = ServerSession::new_http2(session);
+                    if let Some(session) = worker.serve(session, None, origin).await {
+                        // A stream is not used again; what a failure here means the client has seen.
+                        let _ = session.finish().await;
+                    }
+                });
+            }
+            Ok(Some(h2::H2Accept::Rejected)) => {
+                malformed += 1;
+                if malformed >= MALFORMED_MAX {
+                    return;
+                }
+            }
+            Ok(None) | Err(_) => return,
+        }
+    }
+}
+
+/// The open streams of an HTTP/2 connection.
+#[derive(Debug, Default)]
+struct OpenStreams {
+    count: AtomicUsize,
+    closed: Notify,
+}
+
+struct OpenStream(Arc<OpenStreams>);
+
+impl OpenStreams {
+    fn enter(self: &Arc<Self>) -> OpenStream {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        OpenStream(self.clone())
+    }
+
+    async fn none(&self) {
+        while self.count.load(Ordering::Relaxed) > 0 {
+            self.closed.notified().await;
+        }
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.closed.notify_one();
+        }
+    }
+}

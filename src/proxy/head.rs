@@ -1,0 +1,149 @@
+//! From a head as it was parsed to a request that may be looked at.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Version, header};
+use memchr::memchr_iter;
+use pingora_http::RequestHeader;
+use tollgate_filter::{ApiError, ErrorCode, Protocol, Request};
+use tollgate_money::OperationId;
+
+use crate::config::ConnectionLimits;
+
+/// The longest target that is looked at.
+const TARGET_BYTES_MAX: usize = 8 * 1024;
+
+/// What a connection knows of every request on it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) client: IpAddr,
+    pub(super) tls: bool,
+}
+
+/// A request without its body.
+pub(super) fn request(id: OperationId, head: &RequestHeader, origin: Origin) -> Request {
+    let protocol = match head.version {
+        Version::HTTP_2 => Protocol::Http2,
+        Version::HTTP_10 => Protocol::Http10,
+        _ => Protocol::Http11,
+    };
+    Request {
+        id,
+        method: head.method.clone(),
+        // The path of an absolute-form target is what stands after the authority; of `*` it is `*`.
+        path: head.uri.path().into(),
+        query: head.uri.query().map(Into::into),
+        headers: head.headers.clone(),
+        body: Bytes::new(),
+        client: origin.client,
+        tls: origin.tls,
+        protocol,
+    }
+}
+
+/// A request whose head could not be parsed, for the log.
+pub(super) fn unparsed(id: OperationId, origin: Origin) -> Request {
+    Request {
+        id,
+        method: Method::GET,
+        path: "".into(),
+        query: None,
+        headers: HeaderMap::new(),
+        body: Bytes::new(),
+        client: origin.client,
+        tls: origin.tls,
+        protocol: Protocol::Http11,
+    }
+}
+
+/// Checks a head that was parsed: sizes, framing, and what must stand once. `raw` is the head as it came, for HTTP/1.
+///
+/// The parser is lenient where the standard lets it be. A gateway stands between programs that may read the same bytes in different
+/// ways, so what is ambiguous is refused (RFC 9112 section 11.2).
+pub(super) fn check(
+    request: &Request,
+    raw: Option<&[u8]>,
+    limits: &ConnectionLimits,
+) -> Result<(), ApiError> {
+    let headers = &request.headers;
+    let bytes = raw.map_or_else(|| list_bytes(headers), <[u8]>::len);
+    if headers.len() > limits.head_fields_max || bytes > limits.head_bytes_max {
+        return Err(ApiError::new(
+            ErrorCode::HeadTooLarge,
+            format!(
+                "The request head may have {} fields and {} bytes. Send fewer or shorter fields.",
+                limits.head_fields_max, limits.head_bytes_max
+            ),
+        )
+        .closing());
+    }
+    let target = request.path.len() + request.query.as_deref().map_or(0, str::len);
+    if target > TARGET_BYTES_MAX {
+        return Err(ApiError::new(
+            ErrorCode::UriTooLong,
+            format!(
+                "The address may have {TARGET_BYTES_MAX} bytes. Put long values into the body."
+            ),
+        )
+        .closing());
+    }
+    if let Some(raw) = raw {
+        check_raw(raw, headers)?;
+    }
+    // RFC 9112 section 3.2: exactly one in HTTP/1.1.
+    if request.protocol == Protocol::Http11 && !headers.contains_key(header::HOST) {
+        return Err(malformed("`Host` is missing. Send it once."));
+    }
+    if let Some(value) = headers.get(header::EXPECT)
+        && !value.as_bytes().eq_ignore_ascii_case(b"100-continue")
+    {
+        return Err(ApiError::new(
+            ErrorCode::ExpectationFailed,
+            "The only expectation understood is `100-continue`.",
+        )
+        .closing());
+    }
+    if request.protocol == Protocol::Http2 && headers.contains_key(header::TRANSFER_ENCODING) {
+        return Err(malformed(
+            "HTTP/2 has no `Transfer-Encoding`. Leave it out.",
+        ));
+    }
+    Ok(())
+}
+
+/// What is only to be seen in the bytes themselves.
+fn check_raw(raw: &[u8], headers: &HeaderMap) -> Result<(), ApiError> {
+    // A line feed alone may end a line (RFC 9112 section 2.2), but the next program may see it as part of a value.
+    if memchr_iter(b'\n', raw).any(|at| at == 0 || raw[at - 1] != b'\r') {
+        return Err(malformed(
+            "A line of the head ends without a carriage return.",
+        ));
+    }
+    // The parser drops `Content-Length` beside `Transfer-Encoding`. No honest client sends both (RFC 9112 section 6.1).
+    if headers.contains_key(header::TRANSFER_ENCODING) && has_field(raw, b"content-length") {
+        return Err(malformed(
+            "`Content-Length` and `Transfer-Encoding` must not stand together.",
+        ));
+    }
+    Ok(())
+}
+
+fn has_field(raw: &[u8], name: &[u8]) -> bool {
+    memchr_iter(b'\n', raw).any(|at| {
+        raw.get(at + 1..at + 1 + name.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(name))
+    })
+}
+
+fn malformed(message: &'static str) -> ApiError {
+    ApiError::new(ErrorCode::InvalidRequest, message).closing()
+}
+
+/// The size of a header list as HTTP/2 counts it (RFC 9113 section 6.5.2).
+fn list_bytes(headers: &HeaderMap) -> usize {
+    headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + 32)
+        .sum()
+}

@@ -1,0 +1,174 @@
+//! Listening sockets and the workers that accept from them.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pingora_core::listeners::tls::Acceptor;
+use rustls::ServerConfig;
+use tokio::sync::Semaphore;
+
+use super::connection;
+use super::{Proxy, Worker};
+use crate::config::Listener;
+use crate::socket::Tcp;
+use crate::wait::within;
+
+/// How long to rest when no connection can be accepted for want of file descriptors or memory.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// A socket that listens, and what it speaks.
+pub(crate) struct Bound {
+    socket: TcpListener,
+    address: SocketAddr,
+    tls: Option<Arc<ServerConfig>>,
+    http2: bool,
+}
+
+/// Why a listener could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}; is another program there, or is the port reserved?")]
+pub struct ListenError {
+    address: SocketAddr,
+    #[source]
+    source: io::Error,
+}
+
+impl Bound {
+    /// Opens the socket of a listener.
+    pub(crate) fn open(
+        listener: &Listener,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Result<Bound, ListenError> {
+        let failed = |source| ListenError {
+            address: listener.address,
+            source,
+        };
+        let socket = TcpListener::bind(listener.address).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        let address = socket.local_addr().map_err(failed)?;
+        Ok(Bound {
+            socket,
+            address,
+            tls,
+            http2: listener.http2,
+        })
+    }
+
+    /// Where it listens, with the port it was given.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether it speaks TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The same socket for another worker.
+    pub(super) fn share(&self) -> io::Result<Bound> {
+        Ok(Bound {
+            socket: self.socket.try_clone()?,
+            address: self.address,
+            tls: self.tls.clone(),
+            http2: self.http2,
+        })
+    }
+}
+
+/// Accepts until the gateway drains.
+pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<Semaphore>) {
+    let listener = match tokio::net::TcpListener::from_std(bound.socket) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(address = %bound.address, %error, "cannot watch the listening socket");
+            return;
+        }
+    };
+    let acceptor = bound
+        .tls
+        .map(|config| Arc::new(Acceptor::from_server_config(config)));
+    let mut draining = worker.draining();
+    loop {
+        // Without a free place the connection waits in the system's queue, where it costs nothing.
+        let Ok(place) = connections.clone().acquire_owned().await else {
+            return;
+        };
+        let accepted = tokio::select! {
+            biased;
+            _ = draining.wait_for(|draining| *draining) => return,
+            accepted = listener.accept() => accepted,
+        };
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if !is_the_clients(&error) {
+                    tracing::error!(address = %bound.address, %error, "cannot accept connections");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                }
+                continue;
+            }
+        };
+        // Small pieces must leave at once; what should leave together is joined before it is written.
+        let _ = socket.set_nodelay(true);
+        let (worker, acceptor, http2) = (worker.clone(), acceptor.clone(), bound.http2);
+        tokio::spawn(async move {
+            let _place = place;
+            let _open = worker.proxy().telemetry.connection();
+            let tcp = Tcp::new(socket);
+            let Some(acceptor) = acceptor else {
+                return connection::plain(worker, tcp, peer.ip(), http2).await;
+            };
+            match within(worker.limits().head, acceptor.tls_handshake(tcp)).await {
+                Ok(Ok(stream)) => connection::tls(worker, stream, peer.ip()).await,
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+                Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
+            }
+        });
+    }
+}
+
+/// Errors of one connection that went away while it waited (accept(2)).
+fn is_the_clients(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::WouldBlock
+    )
+}
+
+/// Runs the workers' threads until the gateway has drained. Each owns a runtime, its connections and its pool of connections to the
+/// providers: nothing is handed from thread to thread on the request path.
+pub(super) fn spawn_workers(
+    proxy: &Arc<Proxy>,
+    bound: Vec<Bound>,
+) -> io::Result<Vec<std::thread::JoinHandle<()>>> {
+    let connections = Arc::new(Semaphore::new(proxy.limits.connections_max));
+    let mut threads = Vec::new();
+    for number in 0..proxy.workers.get() {
+        let listeners = bound
+            .iter()
+            .map(Bound::share)
+            .collect::<io::Result<Vec<_>>>()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (proxy, connections) = (proxy.clone(), connections.clone());
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{number}"))
+            .spawn(move || {
+                runtime.block_on(async move {
+                    let worker = Arc::new(Worker::new(proxy.clone()));
+                    for listener in listeners {
+                        tokio::spawn(accept(worker.clone(), listener, connections.clone()));
+                    }
+                    proxy.stopped().await;
+                });
+            })?;
+        threads.push(thread);
+    }
+    Ok(threads)
+}

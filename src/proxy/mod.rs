@@ -1,0 +1,414 @@
+//! The Pingora side: sockets, sessions, and the requests on them.
+//!
+//! Pingora's HTTP sessions and TLS carry the bytes; its `ProxyHttp` phases are not used. They answer a head that cannot be parsed with
+//! a bare 400, lose the usage of an answer whose client has left, and cost more than the call made here ([`crate::upstream`]). The
+//! sockets are accepted here as well, so that everything a client can hold open has a limit in one place.
+
+mod connection;
+mod cors;
+mod head;
+mod listener;
+mod routes;
+mod session;
+mod tls;
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use pingora_core::protocols::http::ServerSession;
+use tokio::sync::{Notify, watch};
+use tollgate_chain::run::Run;
+use tollgate_chain::{Chain, Limits, Observer, Route, drive, refuse};
+use tollgate_filter::{
+    ApiError, Clock, Ending, Entropy, ErrorCode, ErrorShape, Exchange, Outcome, Reply, Request,
+};
+
+use self::head::Origin;
+pub(crate) use self::listener::Bound;
+pub(crate) use self::listener::ListenError;
+use self::routes::Found;
+pub(crate) use self::routes::{Gate, Routes};
+use self::session::Client;
+pub(crate) use self::tls::server_config;
+use crate::config::ConnectionLimits;
+use crate::socket::CorkHandle;
+use crate::telemetry::Telemetry;
+use crate::upstream::{Caller, Providers};
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
+/// What all workers share.
+pub(crate) struct Proxy {
+    pub(crate) routes: Routes,
+    pub(crate) providers: Arc<Providers>,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) clock: Clock,
+    pub(crate) entropy: Entropy,
+    pub(crate) limits: ConnectionLimits,
+    pub(crate) answer_limits: Limits,
+    pub(crate) workers: NonZeroUsize,
+    /// What answers a request that no route takes.
+    nowhere: Route,
+    state: State,
+}
+
+/// Where the gateway is between its start and its end.
+struct State {
+    draining: watch::Sender<bool>,
+    stopped: watch::Sender<bool>,
+    exchanges: AtomicUsize,
+    idle: Notify,
+}
+
+/// What the proxy is made of.
+pub(crate) struct Parts {
+    pub(crate) routes: Routes,
+    pub(crate) providers: Arc<Providers>,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) clock: Clock,
+    pub(crate) entropy: Entropy,
+    pub(crate) limits: ConnectionLimits,
+    pub(crate) answer_limits: Limits,
+    pub(crate) workers: NonZeroUsize,
+}
+
+impl Proxy {
+    pub(crate) fn new(parts: Parts) -> Proxy {
+        let nowhere = Route {
+            name: "none".into(),
+            chain: Chain::new(Vec::new()),
+            body_bytes_max: 0,
+            errors: ErrorShape::Envelope,
+        };
+        let state = State {
+            draining: watch::Sender::new(false),
+            stopped: watch::Sender::new(false),
+            exchanges: AtomicUsize::new(0),
+            idle: Notify::new(),
+        };
+        let Parts {
+            routes,
+            providers,
+            telemetry,
+            clock,
+            entropy,
+            limits,
+            answer_limits,
+            workers,
+        } = parts;
+        Proxy {
+            routes,
+            providers,
+            telemetry,
+            clock,
+            entropy,
+            limits,
+            answer_limits,
+            workers,
+            nowhere,
+            state,
+        }
+    }
+
+    /// Starts the workers. They end after [`Proxy::stop`].
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        bound: Vec<Bound>,
+    ) -> io::Result<Vec<std::thread::JoinHandle<()>>> {
+        listener::spawn_workers(self, bound)
+    }
+
+    /// Stops accepting and lets every connection close after what it is doing.
+    pub(crate) fn drain(&self) {
+        self.state.draining.send_replace(true);
+    }
+
+    /// Waits until no exchange is under way.
+    pub(crate) async fn drained(&self) {
+        loop {
+            let idle = self.state.idle.notified();
+            if self.state.exchanges.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// Ends the workers, whatever they are doing.
+    pub(crate) fn stop(&self) {
+        self.drain();
+        self.state.stopped.send_replace(true);
+    }
+
+    /// How many exchanges are under way.
+    pub(crate) fn open_exchanges(&self) -> usize {
+        self.state.exchanges.load(Ordering::Acquire)
+    }
+
+    async fn stopped(&self) {
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = self
+            .state
+            .stopped
+            .subscribe()
+            .wait_for(|stopped| *stopped)
+            .await;
+    }
+}
+
+/// Counts an exchange from its head to its end, on every way out.
+struct OpenExchange<'p>(&'p State);
+
+impl<'p> OpenExchange<'p> {
+    fn enter(state: &'p State) -> OpenExchange<'p> {
+        state.exchanges.fetch_add(1, Ordering::AcqRel);
+        OpenExchange(state)
+    }
+}
+
+impl Drop for OpenExchange<'_> {
+    fn drop(&mut self) {
+        if self.0.exchanges.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}
+
+/// Why a head could not be parsed.
+#[derive(Clone, Copy, Debug)]
+enum HeadFault {
+    Malformed,
+    TooLarge,
+}
+
+/// One thread's share: its own pool of connections to the providers.
+struct Worker {
+    proxy: Arc<Proxy>,
+    caller: Caller,
+}
+
+impl Worker {
+    fn new(proxy: Arc<Proxy>) -> Worker {
+        let caller = Caller::new(
+            proxy.providers.clone(),
+            proxy.clock.clone(),
+            proxy.telemetry.clone(),
+        );
+        Worker { proxy, caller }
+    }
+
+    fn proxy(&self) -> &Arc<Proxy> {
+        &self.proxy
+    }
+
+    fn limits(&self) -> &ConnectionLimits {
+        &self.proxy.limits
+    }
+
+    fn draining(&self) -> watch::Receiver<bool> {
+        self.proxy.state.draining.subscribe()
+    }
+
+    fn is_draining(&self) -> bool {
+        *self.proxy.state.draining.borrow()
+    }
+
+    /// Serves the request whose head a session has read. Gives the session back if its connection may carry on.
+    async fn serve(
+        &self,
+        session: ServerSession,
+        cork: Option<CorkHandle>,
+        origin: Origin,
+    ) -> Option<ServerSession> {
+        let proxy = &*self.proxy;
+        let _open = OpenExchange::enter(&proxy.state);
+        let id = proxy.entropy.operation_id(&proxy.clock);
+        let request = head::request(id, session.req_header(), origin);
+        let raw = session.as_http1().map(|h1| h1.get_headers_raw_bytes());
+        let checked = head::check(&request, raw.as_deref(), &proxy.limits);
+        let found = proxy.routes.find(&request.method, &request.path);
+        let answer = match (checked, found) {
+            (Err(error), _) => Direct::Error(None, error),
+            (Ok(()), Found::Gate(gate)) => Direct::Drive(gate),
+            (Ok(()), Found::OtherMethods { allow, first }) => options(&request, allow, first),
+            (Ok(()), Found::Nothing) => Direct::Error(None, routes::not_found()),
+        };
+        let mut client = Client::new(session, cork, proxy.limits);
+        let mut exchange = self.exchange(request);
+        match answer {
+            Direct::Drive(gate) => {
+                cors::mark(&mut exchange, gate.cors);
+                self.drive(gate, exchange, &mut client).await;
+            }
+            Direct::Error(gate, error) => {
+                if let Some(gate) = gate {
+                    cors::mark(&mut exchange, gate.cors);
+                }
+                self.answer(gate, exchange, &mut client, Outcome::refuse(error))
+                    .await;
+            }
+            Direct::Preflight(gate, reply) => {
+                let outcome = Outcome::reply(reply);
+                self.answer(Some(gate), exchange, &mut client, outcome)
+                    .await;
+            }
+        }
+        client.into_finished()
+    }
+
+    /// Answers a head that could not be parsed.
+    async fn refuse_head(
+        &self,
+        session: ServerSession,
+        cork: CorkHandle,
+        origin: Origin,
+        fault: HeadFault,
+    ) {
+        let proxy = &*self.proxy;
+        let _open = OpenExchange::enter(&proxy.state);
+        let id = proxy.entropy.operation_id(&proxy.clock);
+        let error = match fault {
+            HeadFault::Malformed => ApiError::new(
+                ErrorCode::InvalidRequest,
+                "The request's head is not HTTP. Check the request line, the fields and the lengths.",
+            ),
+            HeadFault::TooLarge => ApiError::new(
+                ErrorCode::HeadTooLarge,
+                "The request's head is too large. Send fewer or shorter fields.",
+            ),
+        };
+        let mut client = Client::unparsed(session, Some(cork), proxy.limits);
+        let exchange = self.exchange(head::unparsed(id, origin));
+        let outcome = Outcome::refuse(error.closing());
+        self.answer(None, exchange, &mut client, outcome).await;
+    }
+
+    fn exchange(&self, request: Request) -> Exchange {
+        let (id, tls) = (request.id, request.tls);
+        let mut exchange = Exchange::new(request);
+        exchange.record.started = self.proxy.clock.elapsed();
+        let id = HeaderValue::try_from(id.to_string()).expect("an id is visible ASCII");
+        exchange.reply_headers.insert(X_REQUEST_ID, id);
+        if tls {
+            exchange
+                .reply_headers
+                .insert(header::STRICT_TRANSPORT_SECURITY, HSTS);
+        }
+        exchange
+    }
+
+    async fn drive(&self, gate: &Gate, exchange: Exchange, client: &mut Client) {
+        let proxy = &*self.proxy;
+        let id = exchange.request.id;
+        let observer = RouteObserver {
+            proxy,
+            route: Some(gate.index),
+        };
+        let panicked = {
+            let mut run = Run::new(exchange, &gate.route.chain, &observer);
+            let limits = &proxy.answer_limits;
+            let exchange = drive(
+                &gate.route,
+                &mut run,
+                client,
+                &self.caller,
+                &proxy.clock,
+                limits,
+            );
+            caught(exchange).await.is_err()
+        };
+        if panicked {
+            tracing::error!(request_id = %id, "a panic ended this request; see the message before");
+            if !client.has_begun() {
+                let error = ApiError::new(
+                    ErrorCode::InternalError,
+                    "The gateway failed on this request. Nothing was charged. Tell the operator the request id.",
+                );
+                let mut headers = http::HeaderMap::new();
+                let value = HeaderValue::try_from(id.to_string()).expect("an id is visible ASCII");
+                headers.insert(X_REQUEST_ID, value);
+                let error = error.closing();
+                // The exchange is over and counted; this is only courtesy to the client.
+                let _ = tollgate_chain::send_bare(client, headers, gate.route.errors, &error).await;
+            }
+        }
+    }
+
+    /// Sends an answer that no filter has seen.
+    async fn answer(
+        &self,
+        gate: Option<&Gate>,
+        exchange: Exchange,
+        client: &mut Client,
+        outcome: Outcome,
+    ) {
+        let route = gate.map_or(&self.proxy.nowhere, |gate| &gate.route);
+        let observer = RouteObserver {
+            proxy: &self.proxy,
+            route: gate.map(|gate| gate.index),
+        };
+        let mut run = Run::new(exchange, &self.proxy.nowhere.chain, &observer);
+        refuse(route, &mut run, client, &self.proxy.clock, outcome).await;
+    }
+}
+
+/// What the route table says about a request.
+enum Direct<'p> {
+    Drive(&'p Gate),
+    Error(Option<&'p Gate>, ApiError),
+    Preflight(&'p Gate, Reply),
+}
+
+fn options<'p>(request: &Request, allow: HeaderValue, first: &'p Gate) -> Direct<'p> {
+    let preflight = cors::is_preflight(&request.method, &request.headers);
+    if request.method == Method::OPTIONS {
+        let cors = if preflight {
+            first.cors
+        } else {
+            crate::config::Cors::None
+        };
+        let (status, headers) = cors::preflight(cors, allow, &request.headers);
+        let mut reply = Reply::of(status, "text/plain", bytes::Bytes::new());
+        reply.headers = headers;
+        debug_assert_eq!(status, StatusCode::NO_CONTENT);
+        return Direct::Preflight(first, reply);
+    }
+    Direct::Error(Some(first), routes::refuse_method(&request.method, allow))
+}
+
+/// Tells telemetry of the end of an exchange on a route.
+struct RouteObserver<'p> {
+    proxy: &'p Proxy,
+    /// Its number in the settings.
+    route: Option<usize>,
+}
+
+impl Observer for RouteObserver<'_> {
+    fn ended(&self, exchange: &Exchange, ending: Ending) {
+        self.proxy.telemetry.record(exchange, self.route, ending);
+    }
+}
+
+/// The payload of a panic is printed by the panic hook; only the fact matters here.
+struct Panicked;
+
+/// Runs a future and turns a panic in it into an error. The future is dropped then, so its guards have run.
+async fn caught<F: Future>(future: F) -> Result<F::Output, Panicked> {
+    let mut future = pin!(future);
+    poll_fn(
+        move |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+            Err(_) => Poll::Ready(Err(Panicked)),
+        },
+    )
+    .await
+}

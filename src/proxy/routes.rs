@@ -1,0 +1,135 @@
+//! Which route answers a request.
+
+use std::collections::HashMap;
+
+use http::{HeaderValue, Method, header};
+use tollgate_chain::Route;
+use tollgate_filter::{ApiError, ErrorCode};
+
+use crate::config::{Cors, PathPattern};
+
+/// A route as the proxy needs it.
+pub(crate) struct Gate {
+    /// Its number in the settings.
+    pub(crate) index: usize,
+    /// What the driver needs.
+    pub(crate) route: Route,
+    /// What the path must look like.
+    pub(crate) path: PathPattern,
+    /// The methods it answers; `HEAD` where it answers `GET`.
+    pub(crate) methods: Vec<Method>,
+    /// What pages of other origins may do.
+    pub(crate) cors: Cors,
+}
+
+/// All routes. Several may share a path with different methods.
+pub(crate) struct Routes {
+    gates: Vec<Gate>,
+    /// Positions of the routes without a wildcard, by path.
+    exact: HashMap<Box<str>, Vec<usize>>,
+    /// Positions of the others, in the order of the settings.
+    patterns: Vec<usize>,
+}
+
+/// What answers a path, whatever the method.
+pub(super) enum Found<'r> {
+    /// A route for this method.
+    Gate(&'r Gate),
+    /// Only routes for other methods; `Allow` tells which.
+    OtherMethods {
+        /// The methods there are, with `OPTIONS`.
+        allow: HeaderValue,
+        /// The first of the routes.
+        first: &'r Gate,
+    },
+    /// Nothing.
+    Nothing,
+}
+
+impl Routes {
+    pub(crate) fn new(gates: Vec<Gate>) -> Routes {
+        let mut exact: HashMap<Box<str>, Vec<usize>> = HashMap::new();
+        let mut patterns = Vec::new();
+        for (at, gate) in gates.iter().enumerate() {
+            match gate.path.exact() {
+                Some(path) => exact.entry(path.into()).or_default().push(at),
+                None => patterns.push(at),
+            }
+        }
+        Routes {
+            gates,
+            exact,
+            patterns,
+        }
+    }
+
+    /// Finds the route of a raw path. Routes without a wildcard come first.
+    pub(super) fn find(&self, method: &Method, path: &str) -> Found<'_> {
+        let exact = self.exact.get(path).map_or(&[][..], Vec::as_slice);
+        let mut first = None;
+        let fitting = || {
+            let wild = self
+                .patterns
+                .iter()
+                .filter(|&&at| self.gates[at].path.fits(path));
+            exact.iter().chain(wild).map(|&at| &self.gates[at])
+        };
+        for gate in fitting() {
+            if gate.methods.contains(method) {
+                return Found::Gate(gate);
+            }
+            first.get_or_insert(gate);
+        }
+        match first {
+            None => Found::Nothing,
+            Some(first) => Found::OtherMethods {
+                allow: allow(fitting()),
+                first,
+            },
+        }
+    }
+}
+
+fn allow<'r>(gates: impl Iterator<Item = &'r Gate>) -> HeaderValue {
+    let mut methods: Vec<&str> = Vec::new();
+    for method in gates.flat_map(|gate| &gate.methods) {
+        if !methods.contains(&method.as_str()) {
+            methods.push(method.as_str());
+        }
+    }
+    methods.push("OPTIONS");
+    HeaderValue::from_str(&methods.join(", ")).expect("method names are tokens")
+}
+
+/// The refusal of a method: 405 for one that HTTP knows, 501 for one that it does not (RFC 9110 section 9.1).
+pub(super) fn refuse_method(method: &Method, allow: HeaderValue) -> ApiError {
+    let known = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::DELETE,
+        Method::CONNECT,
+        Method::OPTIONS,
+        Method::TRACE,
+        Method::PATCH,
+    ];
+    if !known.contains(method) {
+        return ApiError::new(
+            ErrorCode::NotImplemented,
+            "This method is not known here. Use one that `OPTIONS` lists.",
+        );
+    }
+    let message = format!(
+        "This address does not answer `{method}`. Use {}.",
+        allow.to_str().unwrap_or("another method")
+    );
+    ApiError::new(ErrorCode::MethodNotAllowed, message).header(header::ALLOW, allow)
+}
+
+pub(super) fn not_found() -> ApiError {
+    ApiError::new(
+        ErrorCode::NotFound,
+        "There is nothing at this address. Check the path; the API stands under /v1.",
+    )
+}

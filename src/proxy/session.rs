@@ -1,0 +1,275 @@
+//! A Pingora session as the driver sees a client.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Method, Version, header};
+use pingora_core::protocols::http::ServerSession;
+use pingora_http::ResponseHeader;
+use tollgate_chain::{BodyError, Downstream, Gone, Head};
+
+use crate::config::ConnectionLimits;
+use crate::socket::CorkHandle;
+use crate::wait::{Elapsed, within};
+
+/// One request's session and what it may take.
+pub(super) struct Client {
+    session: ServerSession,
+    /// There on HTTP/1 only.
+    cork: Option<CorkHandle>,
+    limits: ConnectionLimits,
+    is_head: bool,
+    /// The answer was sent to its end.
+    finished: bool,
+    /// Something of the answer was sent.
+    begun: bool,
+}
+
+impl Client {
+    pub(super) fn new(
+        session: ServerSession,
+        cork: Option<CorkHandle>,
+        limits: ConnectionLimits,
+    ) -> Client {
+        let is_head = session.req_header().method == Method::HEAD;
+        Client {
+            session,
+            cork,
+            limits,
+            is_head,
+            finished: false,
+            begun: false,
+        }
+    }
+
+    /// A session whose head could not be parsed.
+    pub(super) fn unparsed(
+        session: ServerSession,
+        cork: Option<CorkHandle>,
+        limits: ConnectionLimits,
+    ) -> Client {
+        Client {
+            session,
+            cork,
+            limits,
+            is_head: false,
+            finished: false,
+            begun: false,
+        }
+    }
+
+    /// The session, if its connection may carry on: everything was said, and nothing half.
+    pub(super) fn into_finished(self) -> Option<ServerSession> {
+        self.finished.then_some(self.session)
+    }
+
+    /// Whether any of the answer was sent.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    fn response(&mut self, head: Head) -> Box<ResponseHeader> {
+        if head.close {
+            self.session.set_keepalive(None);
+        }
+        let (mut parts, ()) = http::Response::new(()).into_parts();
+        parts.status = head.status;
+        parts.headers = head.headers;
+        Box::new(ResponseHeader::from(parts))
+    }
+
+    async fn bounded<T>(
+        limit: Duration,
+        work: impl Future<Output = pingora_core::Result<T>>,
+    ) -> Result<T, Gone> {
+        match within(limit, work).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "write to the client failed");
+                Err(Gone)
+            }
+            Err(Elapsed) => {
+                tracing::debug!(?limit, "the client does not read");
+                Err(Gone)
+            }
+        }
+    }
+
+    fn cork(&self, corked: bool) {
+        if let Some(cork) = &self.cork {
+            cork.set(corked);
+        }
+    }
+}
+
+impl Downstream for Client {
+    async fn read_body(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
+        let head = self.session.req_header();
+        let length = head
+            .headers
+            .get(header::CONTENT_LENGTH)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.parse::<u64>().ok());
+        if length.is_some_and(|length| length > bytes_max as u64) {
+            return Err(BodyError::TooLarge { bytes_max });
+        }
+        if head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT) {
+            // The client waits for it: Pingora sends none when a body is read here (RFC 9110 section 10.1.1).
+            let limit = self.limits.write;
+            Self::bounded(limit, self.session.write_continue_response())
+                .await
+                .map_err(|Gone| BodyError::Gone)?;
+        }
+        let session = &mut self.session;
+        let read = async {
+            let mut first = Bytes::new();
+            let mut all = BytesMut::new();
+            loop {
+                let piece = match session.read_request_body().await {
+                    Ok(Some(piece)) => piece,
+                    Ok(None) => break,
+                    Err(error) => return Err(body_error(&error)),
+                };
+                if first.is_empty() && all.is_empty() {
+                    // Most bodies come in one piece, which need not be copied.
+                    first = piece;
+                } else {
+                    if all.is_empty() {
+                        all.reserve(length.map_or(0, |length| length as usize));
+                        all.extend_from_slice(&first);
+                    }
+                    all.extend_from_slice(&piece);
+                }
+                if first.len().max(all.len()) > bytes_max {
+                    return Err(BodyError::TooLarge { bytes_max });
+                }
+            }
+            Ok(if all.is_empty() { first } else { all.freeze() })
+        };
+        match within(self.limits.body, read).await {
+            Ok(body) => body,
+            Err(Elapsed) => Err(BodyError::Timeout),
+        }
+    }
+
+    async fn send(&mut self, mut head: Head, body: Bytes) -> Result<(), Gone> {
+        self.begun = true;
+        if head.status != http::StatusCode::NO_CONTENT {
+            head.headers
+                .insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        }
+        let head = self.response(head);
+        let empty = self.is_head || body.is_empty();
+        let session = &mut self.session;
+        let write = async {
+            match session {
+                ServerSession::H2(h2) => {
+                    h2.write_response_header(head, empty)?;
+                    if !empty {
+                        h2.write_body(body, true).await?;
+                    }
+                }
+                other => {
+                    other.write_response_header(head).await?;
+                    let body = if empty { Bytes::new() } else { body };
+                    other.write_response_body(body, true).await?;
+                }
+            }
+            Ok(())
+        };
+        Self::bounded(self.limits.write, write).await?;
+        self.finished = true;
+        Ok(())
+    }
+
+    async fn start(&mut self, mut head: Head, first: &mut BytesMut) -> Result<(), Gone> {
+        self.begun = true;
+        let h2 = self.session.is_http2();
+        if !h2 {
+            head.headers.insert(
+                header::TRANSFER_ENCODING,
+                HeaderValue::from_static("chunked"),
+            );
+        }
+        let old = self.session.req_header().version == Version::HTTP_10;
+        if old {
+            // HTTP/1.0 has no chunks: the end of the connection ends the body.
+            head.headers.remove(header::TRANSFER_ENCODING);
+            head.close = true;
+        }
+        let head = self.response(head);
+        // The session flushes the head of a stream at once; the cork lets it leave with the first event.
+        self.cork(true);
+        let session = &mut self.session;
+        let written = Self::bounded(self.limits.write, session.write_response_header(head)).await;
+        self.cork(false);
+        written?;
+        self.write(first).await
+    }
+
+    async fn write(&mut self, piece: &mut BytesMut) -> Result<(), Gone> {
+        let limit = self.limits.write;
+        match &mut self.session {
+            ServerSession::H1(h1) => {
+                let written = Self::bounded(limit, h1.write_body(piece)).await;
+                piece.clear();
+                written.map(|_| ())
+            }
+            other => {
+                let piece = piece.split().freeze();
+                Self::bounded(limit, other.write_response_body(piece, false)).await
+            }
+        }
+    }
+
+    async fn finish(&mut self, last: &mut BytesMut) -> Result<(), Gone> {
+        let limit = self.limits.write;
+        match &mut self.session {
+            ServerSession::H1(h1) => {
+                let cork = self.cork.clone();
+                let write = async {
+                    if !last.is_empty() {
+                        // The last chunk leaves with the last event.
+                        if let Some(cork) = &cork {
+                            cork.set(true);
+                        }
+                        let written = h1.write_body(last).await;
+                        if let Some(cork) = &cork {
+                            cork.set(false);
+                        }
+                        written?;
+                    }
+                    h1.finish_body().await
+                };
+                let written = Self::bounded(limit, write).await;
+                last.clear();
+                written?;
+            }
+            other => {
+                let last = last.split().freeze();
+                Self::bounded(limit, other.write_response_body(last, true)).await?;
+            }
+        }
+        self.finished = true;
+        Ok(())
+    }
+
+    async fn gone(&mut self) {
+        loop {
+            // An error is the end of the client; bytes are the beginning of its next request and no end.
+            if self.session.read_body_or_idle(true).await.is_err() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn body_error(error: &pingora_core::Error) -> BodyError {
+    use pingora_core::ErrorType::{ConnectionClosed, H2Error, ReadError, ReadTimedout};
+    match error.etype() {
+        ConnectionClosed | ReadError | H2Error => BodyError::Gone,
+        ReadTimedout => BodyError::Timeout,
+        _ => BodyError::Malformed,
+    }
+}

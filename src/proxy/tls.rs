@@ -1,0 +1,54 @@
+//! TLS for the listeners: 1.2 and 1.3, the certificate chosen by the name the client asks for.
+
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::pki_types::ServerName;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use crate::config::{Certificate, Listener};
+
+/// The certificates of one listener.
+#[derive(Debug)]
+struct Certificates {
+    list: Vec<Certificate>,
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let asked = hello
+            .server_name()
+            .and_then(|name| ServerName::try_from(name).ok());
+        let fitting = asked.and_then(|name| {
+            self.list
+                .iter()
+                .find(|certificate| certificate.serves(&name))
+        });
+        // A client that names no host, or one we have no certificate for, sees the first and decides for itself.
+        fitting
+            .or(self.list.first())
+            .map(|certificate| certificate.key.clone())
+    }
+}
+
+/// The TLS side of a listener; `None` without certificates.
+pub(crate) fn server_config(listener: &Listener) -> Option<Arc<ServerConfig>> {
+    if listener.certificates.is_empty() {
+        return None;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let certificates = Certificates {
+        list: listener.certificates.clone(),
+    };
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .expect("ring speaks both versions")
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(certificates));
+    config.alpn_protocols = match listener.http2 {
+        true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        false => vec![b"http/1.1".to_vec()],
+    };
+    Some(Arc::new(config))
+}

@@ -1,0 +1,139 @@
+//! The one list of filters: a name in a chain of the settings, and what builds the filter.
+
+use std::sync::Arc;
+
+use tollgate_completions::Completions;
+use tollgate_filter::{Clock, Entropy, Filter};
+use tollgate_identity::Credentials;
+use tollgate_ledger::Ledger;
+use tollgate_meter::Meter;
+use tollgate_models::Models;
+use tollgate_rate_limit::RateLimits;
+
+use crate::config::{Route, Settings};
+
+/// What a filter is built from. It is built once for each route that names it.
+pub struct Context<'a> {
+    /// All settings, checked.
+    pub settings: &'a Settings,
+    /// The route whose chain it will stand in.
+    pub route: &'a Route,
+    /// Time.
+    pub clock: &'a Clock,
+    /// Randomness.
+    pub entropy: &'a Entropy,
+    /// What the filters of the house share.
+    pub(crate) house: &'a House,
+}
+
+/// Why a filter could not be built for a route.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct BuildError {
+    message: String,
+}
+
+impl BuildError {
+    /// An error with words for the operator: what is wrong and what to write instead.
+    pub fn new(message: impl Into<String>) -> BuildError {
+        BuildError {
+            message: message.into(),
+        }
+    }
+}
+
+/// Builds a filter for a route.
+pub type Build = Box<dyn Fn(&Context<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync>;
+
+/// The books and counters that several filters work on.
+pub(crate) struct House {
+    pub(crate) ledger: Ledger,
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) rate_limits: RateLimits,
+    pub(crate) meter: Arc<Meter>,
+}
+
+/// Filters by the names that chains call them by.
+pub(crate) struct Registry {
+    list: Vec<(&'static str, Build)>,
+}
+
+impl Registry {
+    /// The filters of the house.
+    pub(crate) fn standard() -> Registry {
+        let mut registry = Registry { list: Vec::new() };
+        registry.add("address-limit", |context| {
+            Ok(Arc::new(context.house.rate_limits.address_limit()))
+        });
+        registry.add("auth", auth);
+        registry.add("rate-limit", |context| {
+            let filter = context.house.rate_limits.rate_limit(None);
+            Ok(Arc::new(
+                filter.map_err(|error| BuildError::new(error.to_string()))?,
+            ))
+        });
+        registry.add("completions", |context| {
+            let settings = context.settings;
+            let bytes_max = context.route.body_bytes_max;
+            let filter = Completions::new(&settings.service.name, &settings.catalog, bytes_max);
+            Ok(Arc::new(filter))
+        });
+        registry.add("meter", |context| Ok(context.house.meter.clone()));
+        registry.add("models", |context| {
+            let settings = context.settings;
+            let rate = settings.credits.usd_per_credit;
+            let ledger = context.house.ledger.clone();
+            Ok(Arc::new(Models::new(
+                &settings.service.name,
+                &settings.catalog,
+                rate,
+                ledger,
+            )))
+        });
+        registry
+    }
+
+    /// Adds a filter, in place of an earlier one of the same name.
+    pub(crate) fn add(
+        &mut self,
+        name: &'static str,
+        build: impl Fn(&Context<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync + 'static,
+    ) {
+        self.list.retain(|(known, _)| *known != name);
+        self.list.push((name, Box::new(build)));
+    }
+
+    /// The names that chains may use.
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        self.list.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// Builds a filter.
+    pub(crate) fn build(
+        &self,
+        name: &str,
+        context: &Context<'_>,
+    ) -> Result<Arc<dyn Filter>, BuildError> {
+        match self.list.iter().find(|(known, _)| *known == name) {
+            Some((_, build)) => build(context),
+            None => {
+                let names = self.names().join("`, `");
+                Err(BuildError::new(format!(
+                    "no filter is named `{name}`; there are `{names}`"
+                )))
+            }
+        }
+    }
+}
+
+fn auth(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
+    let Some(scope) = context.route.scope else {
+        return Err(BuildError::new(format!(
+            "the chain of `{}` has `auth`, which needs to know what a credential must be allowed \
+             to do there; give the route a `scope`",
+            context.route.path
+        )));
+    };
+    let _ = scope;
+    Err(BuildError::new("auth"))
+}

@@ -1,0 +1,341 @@
+//! The byte streams under a session: a TCP socket, and a cork that joins writes.
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use async_trait::async_trait;
+use bytes::{Buf, BytesMut};
+use pingora_core::protocols::raw_connect::ProxyDigest;
+use pingora_core::protocols::tls::SslDigest;
+use pingora_core::protocols::{
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl,
+    TimingDigest, UniqueID, UniqueIDType,
+};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+
+/// More than this is written past the cork's buffer: copying it would cost more than a second system call.
+const CORK_BYTES_MAX: usize = 16 * 1024;
+
+/// An accepted TCP socket, with the bytes that were read to find out what it speaks.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    socket: TcpStream,
+    read_ahead: BytesMut,
+}
+
+impl Tcp {
+    pub(crate) fn new(socket: TcpStream) -> Tcp {
+        Tcp {
+            socket,
+            read_ahead: BytesMut::new(),
+        }
+    }
+
+    /// Reads until the bytes differ from `preface` or are all there; whatever was read is read again by the session.
+    pub(crate) async fn begins_with(&mut self, preface: &[u8]) -> io::Result<bool> {
+        use tokio::io::AsyncReadExt;
+        loop {
+            let seen = self.read_ahead.len().min(preface.len());
+            if self.read_ahead[..seen] != preface[..seen] {
+                return Ok(false);
+            }
+            if seen == preface.len() {
+                return Ok(true);
+            }
+            if self.socket.read_buf(&mut self.read_ahead).await? == 0 {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+impl AsyncRead for Tcp {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read_ahead.is_empty() {
+            return Pin::new(&mut self.socket).poll_read(cx, out);
+        }
+        let taken = out.remaining().min(self.read_ahead.len());
+        out.put_slice(&self.read_ahead[..taken]);
+        self.read_ahead.advance(taken);
+        if self.read_ahead.is_empty() {
+            self.read_ahead = BytesMut::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Tcp {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+/// Holds small writes back until a flush, so that a head and its body leave in one packet.
+///
+/// While the [`CorkHandle`] is set, flushes are held back too: the session flushes the head of a stream by itself, a moment before its
+/// first event is written.
+pub(crate) struct Corked<S> {
+    inner: S,
+    buffer: BytesMut,
+    handle: CorkHandle,
+}
+
+/// Holds back or lets go the flushes of one [`Corked`] stream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CorkHandle(Arc<AtomicBool>);
+
+impl CorkHandle {
+    pub(crate) fn set(&self, corked: bool) {
+        self.0.store(corked, Ordering::Relaxed);
+    }
+}
+
+impl<S> Corked<S> {
+    pub(crate) fn new(inner: S) -> Corked<S> {
+        Corked {
+            inner,
+            buffer: BytesMut::new(),
+            handle: CorkHandle::default(),
+        }
+    }
+
+    /// A stream whose flushes are held back from the start.
+    pub(crate) fn held(inner: S) -> Corked<S> {
+        let corked = Corked::new(inner);
+        corked.handle.set(true);
+        corked
+    }
+
+    pub(crate) fn handle(&self) -> CorkHandle {
+        self.handle.clone()
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Corked<S> {
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.buffer.is_empty() {
+            let written = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.buffer))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.buffer.advance(written);
+        }
+        // Start over at the front of the allocation.
+        self.buffer.clear();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S> fmt::Debug for Corked<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Corked")
+            .field("held", &self.buffer.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, out)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        if this.buffer.len() + bytes.len() > CORK_BYTES_MAX {
+            ready!(this.poll_drain(cx))?;
+            if bytes.len() > CORK_BYTES_MAX {
+                return Pin::new(&mut this.inner).poll_write(cx, bytes);
+            }
+        }
+        this.buffer.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.handle.0.load(Ordering::Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(this.poll_drain(cx))?;
+        Pin::new(&mut this.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        ready!(this.poll_drain(cx))?;
+        Pin::new(&mut this.inner).poll_shutdown(cx)
+    }
+}
+
+// What Pingora's sessions ask of a stream beside reading and writing.
+
+#[async_trait]
+impl Shutdown for Tcp {
+    async fn shutdown(&mut self) {
+        // A socket that cannot be shut down is closed all the same when it is dropped.
+        let _ = AsyncWriteExt::shutdown(&mut self.socket).await;
+    }
+}
+
+impl UniqueID for Tcp {
+    fn id(&self) -> UniqueIDType {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl Ssl for Tcp {}
+
+#[async_trait]
+impl Peek for Tcp {}
+
+impl GetTimingDigest for Tcp {
+    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
+        Vec::new()
+    }
+}
+
+impl GetProxyDigest for Tcp {
+    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        None
+    }
+}
+
+impl GetSocketDigest for Tcp {
+    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
+        None
+    }
+}
+
+#[async_trait]
+impl<S: AsyncWrite + Unpin + Send> Shutdown for Corked<S> {
+    async fn shutdown(&mut self) {
+        self.handle.set(false);
+        // As above.
+        let _ = AsyncWriteExt::shutdown(self).await;
+    }
+}
+
+impl<S: UniqueID> UniqueID for Corked<S> {
+    fn id(&self) -> UniqueIDType {
+        self.inner.id()
+    }
+}
+
+impl<S: Ssl> Ssl for Corked<S> {
+    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
+        self.inner.get_ssl_digest()
+    }
+
+    fn selected_alpn_proto(&self) -> Option<ALPN> {
+        self.inner.selected_alpn_proto()
+    }
+}
+
+#[async_trait]
+impl<S: Send> Peek for Corked<S> {}
+
+impl<S> GetTimingDigest for Corked<S> {
+    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
+        Vec::new()
+    }
+}
+
+impl<S> GetProxyDigest for Corked<S> {
+    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        None
+    }
+}
+
+impl<S> GetSocketDigest for Corked<S> {
+    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn small_writes_leave_together_at_the_flush() {
+        let (inner, mut far) = tokio::io::duplex(1024);
+        let mut corked = Corked::new(inner);
+        let cork = corked.handle();
+        cork.set(true);
+        corked.write_all(b"head ").await.expect("buffered");
+        corked.flush().await.expect("held back");
+        let mut seen = [0; 32];
+        let early = tokio::select! {
+            biased;
+            read = far.read(&mut seen) => read.expect("readable"),
+            () = std::future::ready(()) => 0,
+        };
+        assert_eq!(early, 0, "a corked flush writes nothing");
+        cork.set(false);
+        corked.write_all(b"body").await.expect("buffered");
+        corked.flush().await.expect("written");
+        let read = far.read(&mut seen).await.expect("readable");
+        assert_eq!(&seen[..read], b"head body", "one write carries both");
+    }
+
+    #[tokio::test]
+    async fn a_large_write_keeps_its_place_behind_a_small_one() {
+        let (inner, mut far) = tokio::io::duplex(1 << 20);
+        let mut corked = Corked::new(inner);
+        let large = vec![b'x'; CORK_BYTES_MAX + 1];
+        corked.write_all(b"head ").await.expect("buffered");
+        corked.write_all(&large).await.expect("written");
+        corked.flush().await.expect("written");
+        drop(corked);
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).await.expect("readable");
+        assert!(all.starts_with(b"head xxx"));
+        assert_eq!(all.len(), 5 + large.len());
+    }
+}

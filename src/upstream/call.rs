@@ -1,0 +1,109 @@
+//! A call whose answer has begun.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pingora_core::protocols::http::client::HttpSession;
+use pingora_core::protocols::http::v1::client::HttpSession as Http1;
+use pingora_core::upstreams::peer::HttpPeer;
+use tollgate_chain::{UpstreamCall, UpstreamError};
+use tollgate_filter::Clock;
+
+use super::caller::Shared;
+use super::fault;
+use super::providers::Provider;
+use crate::wait::within;
+
+/// A connection with a call on it.
+pub(super) enum Link {
+    /// HTTP/1.1 on a socket of our own.
+    Plain(Box<Http1>, SocketAddr),
+    /// Through Pingora's connector: TLS, HTTP/2, or both.
+    Pooled(Box<HttpSession>, Arc<HttpPeer>),
+}
+
+impl Link {
+    pub(super) async fn read_body(&mut self) -> pingora_core::Result<Option<Bytes>> {
+        match self {
+            Link::Plain(session, _) => session.read_body_bytes().await,
+            Link::Pooled(session, _) => session.read_response_body().await,
+        }
+    }
+}
+
+/// A successful answer on its way.
+pub(crate) struct Call {
+    pub(super) link: Link,
+    pub(super) provider: Arc<Provider>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) clock: Clock,
+    pub(super) is_stream: bool,
+    /// Clock reading at which the whole call has taken too long.
+    pub(super) deadline: Duration,
+}
+
+fn failed(error: &pingora_core::Error) -> UpstreamError {
+    if *error.etype() == pingora_core::ErrorType::InvalidHTTPHeader {
+        return fault::invalid(error.to_string());
+    }
+    fault::cut(error)
+}
+
+impl UpstreamCall for Call {
+    fn is_stream(&self) -> bool {
+        self.is_stream
+    }
+
+    async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
+        let left = self.deadline.saturating_sub(self.clock.elapsed());
+        let limit = self.provider.settings.timeouts.between_bytes.min(left);
+        match within(limit, self.link.read_body()).await {
+            Ok(Ok(piece)) => Ok(piece),
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(_) => Err(fault::timeout("the next piece of the answer", limit)),
+        }
+    }
+
+    fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
+        use std::future::Future;
+        use std::pin::pin;
+        use std::task::{Context, Poll, Waker};
+        // Nobody waits for this waker: the next `read` registers the right one.
+        let mut cx = Context::from_waker(Waker::noop());
+        let read = tokio::task::coop::unconstrained(self.link.read_body());
+        match pin!(read).poll(&mut cx) {
+            Poll::Pending => None,
+            Poll::Ready(Ok(piece)) => Some(Ok(piece)),
+            Poll::Ready(Err(error)) => Some(Err(failed(&error))),
+        }
+    }
+
+    async fn finish(self) {
+        let Call {
+            link,
+            provider,
+            shared,
+            clock,
+            ..
+        } = self;
+        match link {
+            Link::Plain(mut session, address) => {
+                session.respect_keepalive();
+                if let Some(stream) = session.reuse().await {
+                    let idle_max = provider.settings.connections_idle_max;
+                    shared
+                        .pool
+                        .put((provider.index, address), stream, clock.elapsed(), idle_max);
+                }
+            }
+            Link::Pooled(session, peer) => {
+                if let Some(connector) = &shared.connector {
+                    let idle = peer.options.idle_timeout;
+                    connector.release_http_session(*session, &*peer, idle).await;
+                }
+            }
+        }
+    }
+}

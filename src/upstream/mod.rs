@@ -1,0 +1,13 @@
+//! Calls to the model providers: where they are, how they are reached, what their answers mean.
+//!
+//! A call is made here and not through Pingora's proxy phases: those lose a body over 64 KiB that a filter has read, and the usage of an
+//! answer whose client has left. Connections are pooled by each worker for itself.
+
+mod call;
+mod caller;
+mod fault;
+mod pool;
+mod providers;
+
+pub(crate) use self::caller::Caller;
+pub(crate) use self::providers::Providers;

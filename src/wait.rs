@@ -1,0 +1,22 @@
+//! Time limits that cost nothing when there is nothing to wait for.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+/// The time was up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Elapsed;
+
+/// Awaits `future` for at most `limit`. It is polled once before a timer is set, since most reads and writes are ready at once.
+pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+    let mut future = pin!(future);
+    let first = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+    match first {
+        Poll::Ready(output) => Ok(output),
+        Poll::Pending => tokio::time::timeout(limit, future)
+            .await
+            .map_err(|_| Elapsed),
+    }
+}
