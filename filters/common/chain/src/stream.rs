@@ -84,7 +84,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
                 if !relay.started {
                     return Ending::GoneBefore;
                 }
-                relay.gone = true;
+                relay.lose_client();
             }
             () = timer.as_mut() => {
                 if relay.gone {
@@ -254,6 +254,14 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         }
     }
 
+    /// The client has left: what comes from now on is heard for its usage alone.
+    fn lose_client(&mut self) {
+        self.gone = true;
+        if let Some(progress) = self.run.exchange.get_mut::<AnswerProgress>() {
+            progress.client_gone = true;
+        }
+    }
+
     fn release(&mut self) {
         for event in self.held.drain(..) {
             event::write(&event.data, &mut self.out);
@@ -280,7 +288,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             self.downstream.start(head, &mut self.out).await
         };
         if written.is_err() {
-            self.gone = true;
+            self.lose_client();
             self.out.clear();
         }
         Ok(())
