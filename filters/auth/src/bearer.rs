@@ -1,0 +1,130 @@
+//! The bearer credential of a request (RFC 6750 section 2.1).
+
+use http::{HeaderMap, header};
+
+/// The longest credential that is looked at; ours have 53 bytes.
+const BYTES_MAX: usize = 512;
+
+/// What stands in `Authorization`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presented<'a> {
+    /// No credential, or one of another scheme, or the scheme without a credential.
+    Nothing,
+    /// Text of the right characters.
+    Text(&'a [u8]),
+    /// Something that is no credential.
+    Unreadable(Unreadable),
+}
+
+/// Why a field cannot be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// The field stands more than once. Which of them counts would be a guess, and another program on the way may guess otherwise.
+    Twice,
+    /// Characters that no credential has, or too many.
+    Malformed,
+}
+
+impl<'a> Presented<'a> {
+    /// Reads the field: `Bearer`, in capitals or not, one space or more, and a `b64token`.
+    pub(crate) fn read(headers: &'a HeaderMap) -> Presented<'a> {
+        let mut fields = headers.get_all(header::AUTHORIZATION).iter();
+        let Some(field) = fields.next() else {
+            return Presented::Nothing;
+        };
+        if fields.next().is_some() {
+            return Presented::Unreadable(Unreadable::Twice);
+        }
+        let field = field.as_bytes();
+        let (scheme, rest) = match field.iter().position(|&byte| byte == b' ') {
+            Some(space) => field.split_at(space),
+            None => (field, &field[field.len()..]),
+        };
+        if !scheme.eq_ignore_ascii_case(b"Bearer") {
+            return Presented::Nothing;
+        }
+        let text = rest.trim_ascii();
+        if text.is_empty() {
+            Presented::Nothing
+        } else if text.len() <= BYTES_MAX && is_b64token(text) {
+            Presented::Text(text)
+        } else {
+            Presented::Unreadable(Unreadable::Malformed)
+        }
+    }
+}
+
+/// `1*( ALPHA / DIGIT / "-" / "." / "_" / "~" / "+" / "/" ) *"="`
+fn is_b64token(text: &[u8]) -> bool {
+    let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
+    let body = &text[..text.len() - padding];
+    !body.is_empty()
+        && body
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The credential in brackets, or a word for what else was found.
+    fn read(fields: &[&[u8]]) -> String {
+        let mut headers = HeaderMap::new();
+        for field in fields {
+            let value = HeaderValue::from_bytes(field).expect("no control characters");
+            headers.append(header::AUTHORIZATION, value);
+        }
+        match Presented::read(&headers) {
+            Presented::Nothing => String::from("nothing"),
+            Presented::Text(text) => format!("<{}>", String::from_utf8_lossy(text)),
+            Presented::Unreadable(Unreadable::Twice) => String::from("twice"),
+            Presented::Unreadable(Unreadable::Malformed) => String::from("malformed"),
+        }
+    }
+
+    #[test]
+    fn rfc6750_2_1_the_scheme_may_be_in_capitals_and_the_credential_is_a_b64token() {
+        let long = [b"Bearer ".as_slice(), &[b'a'; 513]].concat();
+        let cases: [(&[&[u8]], &str); 19] = [
+            (&[], "nothing"),
+            (&[b""], "nothing"),
+            (&[b"Basic dXNlcjpwYXNz"], "nothing"),
+            (&[b"Bearer"], "nothing"),
+            (&[b"Bearer   "], "nothing"),
+            (&[b"Bearerabc"], "nothing"),
+            (&[b"sk-svc-abc"], "nothing"),
+            (&[b"Bearer abc"], "<abc>"),
+            (&[b"bEARER   a-._~+/9=="], "<a-._~+/9==>"),
+            (&[b"BEARER abc "], "<abc>"),
+            (&[b"Bearer a b"], "malformed"),
+            (&[b"Bearer abc, Basic def"], "malformed"),
+            (&[b"Bearer \"abc\""], "malformed"),
+            (&[b"Bearer ="], "malformed"),
+            (&[b"Bearer a=b"], "malformed"),
+            (&[b"Bearer caf\xc3\xa9"], "malformed"),
+            (&[&long], "malformed"),
+            (&[b"Bearer abc", b"Bearer abc"], "twice"),
+            (&[b"Basic abc", b"Bearer abc"], "twice"),
+        ];
+        for (fields, found) in cases {
+            let shown: Vec<_> = fields
+                .iter()
+                .map(|field| field.escape_ascii().to_string())
+                .collect();
+            assert_eq!(read(fields), found, "{shown:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_client_sends_is_read_without_a_panic(bytes in prop::collection::vec(0x20u8.., 0..600)) {
+            let bytes: Vec<u8> = bytes.into_iter().filter(|&byte| byte != 0x7f).collect();
+            read(&[&bytes]);
+            read(&[&[b"Bearer ".as_slice(), &bytes].concat()]);
+        }
+    }
+}

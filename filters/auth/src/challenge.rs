@@ -1,0 +1,178 @@
+//! `WWW-Authenticate`: how a client gets a credential that works here (RFC 6750 section 3, RFC 9728 section 5.1).
+//!
+//! Common client libraries look at the first word of the field and then search it for `name="value"`. So each value is one challenge,
+//! and no parameter ends in the name of another.
+
+use http::HeaderValue;
+use tollgate_filter::{Resource, Scope};
+
+use crate::{RequiredAccess, Service};
+
+/// Where the documents about protected resources are found (RFC 9728 section 3).
+const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+
+/// An address that cannot stand in a header field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{address}` cannot stand in a header field; use visible ASCII without quotes")]
+pub struct AddressError {
+    address: String,
+}
+
+/// The challenges of one route, ready to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Challenges {
+    /// No credential was sent: no `error`, or a client would take it for a failure (RFC 6750 section 3.1).
+    pub(crate) missing: HeaderValue,
+    /// The credential does not work.
+    pub(crate) invalid_token: HeaderValue,
+    /// The request cannot be understood.
+    pub(crate) invalid_request: HeaderValue,
+    /// The credential works, and lacks the scope.
+    pub(crate) insufficient_scope: HeaderValue,
+}
+
+impl Challenges {
+    fn new(document: &str, scope: Scope) -> Result<Challenges, AddressError> {
+        let sound = document
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\');
+        if !sound {
+            return Err(AddressError {
+                address: document.to_owned(),
+            });
+        }
+        let scope = scope.name();
+        let value = |parameters: String| {
+            HeaderValue::try_from(format!("Bearer {parameters}"))
+                .expect("the address was checked, and all else is ours")
+        };
+        let resource = format!("resource_metadata=\"{document}\"");
+        Ok(Challenges {
+            missing: value(format!("{resource}, scope=\"{scope}\"")),
+            invalid_token: value(format!("error=\"invalid_token\", {resource}")),
+            invalid_request: value(format!("error=\"invalid_request\", {resource}")),
+            insufficient_scope: value(format!(
+                "error=\"insufficient_scope\", scope=\"{scope}\", {resource}"
+            )),
+        })
+    }
+}
+
+/// The challenges by the path that was called. A client must only believe a document about a resource that the called address lies in
+/// (RFC 9728 section 3.3), and not every operation of the API lies below `/v1`.
+#[derive(Debug)]
+pub(crate) struct ByPath {
+    /// The path of the resource that has a document of its own.
+    path: String,
+    below: Challenges,
+    elsewhere: Challenges,
+}
+
+impl ByPath {
+    pub(crate) fn new(service: &Service, access: RequiredAccess) -> Result<ByPath, AddressError> {
+        let name = match access.resource {
+            Resource::Api => "/v1",
+            Resource::Mcp => "/mcp",
+            Resource::McpAndroid => "/mcp/android",
+        };
+        let below = Challenges::new(
+            &format!("{}{WELL_KNOWN}{name}", service.base_url),
+            access.scope,
+        )?;
+        let elsewhere = match access.resource {
+            Resource::Api => {
+                Challenges::new(&format!("{}{WELL_KNOWN}", service.root_url), access.scope)?
+            }
+            // The two MCP resources have no second address.
+            Resource::Mcp | Resource::McpAndroid => below.clone(),
+        };
+        Ok(ByPath {
+            path: format!("{}{name}", path_of(&service.base_url)),
+            below,
+            elsewhere,
+        })
+    }
+
+    /// The challenges for a request of this path.
+    pub(crate) fn of(&self, path: &str) -> &Challenges {
+        match path.strip_prefix(&*self.path) {
+            Some("") => &self.below,
+            Some(rest) if rest.starts_with('/') => &self.below,
+            _ => &self.elsewhere,
+        }
+    }
+}
+
+/// What stands in an address after its host.
+fn path_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.find('/').map_or("", |slash| &rest[slash..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(base_url: &str) -> Service {
+        Service {
+            name: String::from("svc"),
+            base_url: base_url.to_owned(),
+            root_url: String::from("https://svc.example"),
+        }
+    }
+
+    #[test]
+    fn a_challenge_names_the_document_of_the_resource_that_was_called() {
+        let v1 = "https://api.svc.example/.well-known/oauth-protected-resource/v1";
+        let root = "https://svc.example/.well-known/oauth-protected-resource";
+        let android = "https://api.svc.example/.well-known/oauth-protected-resource/mcp/android";
+        let deep = "https://svc.example/gate/.well-known/oauth-protected-resource/v1";
+        let (plain, nested) = ("https://api.svc.example", "https://svc.example/gate");
+        check(plain, Scope::ApiChat, "/v1/chat/completions", v1);
+        check(plain, Scope::ApiModels, "/v1", v1);
+        check(plain, Scope::ApiModels, "/v10/models", root);
+        check(
+            plain,
+            Scope::CommerceSubscribe,
+            "/commerce/subscriptions/svc-pro/mpp",
+            root,
+        );
+        check(
+            plain,
+            Scope::CommerceSubscribe,
+            "/ucp/v1/checkout-sessions",
+            root,
+        );
+        check(plain, Scope::McpAndroid, "/mcp/android", android);
+        check(plain, Scope::McpAndroid, "/an/alias", android);
+        check(nested, Scope::ApiChat, "/gate/v1/chat/completions", deep);
+        check(nested, Scope::ApiChat, "/v1/chat/completions", root);
+
+        fn check(base_url: &str, scope: Scope, path: &str, document: &str) {
+            let challenges = ByPath::new(&service(base_url), RequiredAccess::of(scope))
+                .expect("the addresses are sound");
+            let missing = challenges.of(path).missing.to_str().expect("ASCII");
+            assert_eq!(
+                missing,
+                format!(
+                    "Bearer resource_metadata=\"{document}\", scope=\"{}\"",
+                    scope.name()
+                ),
+                "{path} below {base_url}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_address_that_would_break_the_field_is_refused() {
+        for base_url in [
+            "https://a.example\"",
+            "https://a.example\r\nx: y",
+            "https://ä.example",
+            "https://a b",
+        ] {
+            let made = ByPath::new(&service(base_url), RequiredAccess::of(Scope::ApiChat));
+            assert!(made.is_err(), "{base_url:?}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The filter `auth`.
+
+use std::sync::Arc;
+
+use tollgate_filter::{
+    Body, Clock, Contract, CredentialId, CredentialKind, Exchange, FailureMode, Filter,
+    ModelAccess, Outcome, Phase, Principal, Request, Resources, Scopes, Step,
+};
+use tollgate_identity::{Credential, Credentials, Form};
+use tollgate_store::AccountStatus;
+
+use crate::bearer::Presented;
+use crate::challenge::{AddressError, ByPath};
+use crate::refusal::Refusal;
+use crate::{RequiredAccess, Service};
+
+/// Lets in requests whose credential works here, and says whose they are.
+pub struct Auth {
+    access: RequiredAccess,
+    challenges: ByPath,
+    forms: Arc<[Form]>,
+    credentials: Arc<Credentials>,
+    clock: Clock,
+}
+
+impl Auth {
+    pub(crate) fn new(
+        service: &Service,
+        access: RequiredAccess,
+        forms: Arc<[Form]>,
+        credentials: Arc<Credentials>,
+        clock: Clock,
+    ) -> Result<Auth, AddressError> {
+        Ok(Auth {
+            access,
+            challenges: ByPath::new(service, access)?,
+            forms,
+            credentials,
+            clock,
+        })
+    }
+
+    fn judge(&self, request: &Request) -> Result<Principal, Refusal> {
+        let presented = Presented::read(&request.headers);
+        if let Some(query) = request.query.as_deref()
+            && self.forms.iter().any(|form| query.contains(form.prefix()))
+        {
+            let also_in_header = presented != Presented::Nothing;
+            return Err(Refusal::InAddress { also_in_header });
+        }
+        let text = match presented {
+            Presented::Text(text) => text,
+            Presented::Nothing => return Err(Refusal::Missing),
+            Presented::Unreadable(why) => return Err(Refusal::Unreadable(why)),
+        };
+        let credential = self.find(text).ok_or(Refusal::Invalid)?;
+        if !Resources::from_bits(credential.resources).has(self.access.resource) {
+            return Err(Refusal::WrongResource);
+        }
+        match credential.account.status() {
+            AccountStatus::Active => {}
+            AccountStatus::Suspended => return Err(Refusal::Suspended),
+            // An account that was left has no credentials any more.
+            _ => return Err(Refusal::Invalid),
+        }
+        let principal = principal(&credential)?;
+        match (principal.scopes.has(self.access.scope), principal.kind) {
+            (true, _) => Ok(principal),
+            (false, CredentialKind::ApiKey) => Err(Refusal::KeyLacksScope),
+            (false, CredentialKind::AccessToken) => Err(Refusal::TokenLacksScope),
+        }
+    }
+
+    /// The credential of this text, if there is one and it works now.
+    fn find(&self, text: &[u8]) -> Option<Arc<Credential>> {
+        let (form, digest) = self
+            .forms
+            .iter()
+            .find_map(|form| Some((form, form.digest(text)?)))?;
+        self.credentials
+            .find(&digest)
+            .filter(|found| found.kind == form.kind() && found.is_live(self.clock.unix_micros()))
+    }
+
+    fn refuse(&self, refusal: Refusal, request: &Request) -> Outcome {
+        let challenges = self.challenges.of(&request.path);
+        let key = self.forms.first().map_or("", Form::prefix);
+        Outcome::refuse(refusal.error(challenges, self.access.scope, key))
+    }
+}
+
+fn principal(credential: &Credential) -> Result<Principal, Refusal> {
+    Ok(Principal {
+        account: credential.account.id(),
+        credential: CredentialId(*credential.id.as_bytes()),
+        kind: match credential.kind {
+            tollgate_store::CredentialKind::ApiKey => CredentialKind::ApiKey,
+            tollgate_store::CredentialKind::AccessToken => CredentialKind::AccessToken,
+            // A kind that a later version has stored: here it is no credential.
+            _ => return Err(Refusal::Invalid),
+        },
+        scopes: Scopes::from_bits(credential.scopes),
+        class: credential.account.class(),
+        models: match &credential.models {
+            None => ModelAccess::All,
+            Some(models) => ModelAccess::Only(models.clone()),
+        },
+    })
+}
+
+impl Filter for Auth {
+    fn name(&self) -> &'static str {
+        "auth"
+    }
+
+    fn contract(&self) -> Contract {
+        Contract {
+            phases: Phase::Request.into(),
+            body: Body::Unread,
+            on_failure: FailureMode::Deny,
+        }
+    }
+
+    fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        Step::now(match self.judge(&exchange.request) {
+            Ok(principal) => {
+                exchange.put(principal);
+                Outcome::Continue
+            }
+            Err(refusal) => self.refuse(refusal, &exchange.request),
+        })
+    }
+}

@@ -1,0 +1,398 @@
+//! The filter from outside: a request goes in, a principal or a refusal comes out.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use tempfile::TempDir;
+use tollgate_auth::{Auth, Auths, RequiredAccess, Service};
+use tollgate_filter::{
+    ApiError, Clock, CredentialKind, ErrorCode, ErrorShape, Exchange, Filter, ManualClock,
+    ModelAccess, Outcome, Principal, Protocol, Request, Resource, Resources, Scope, Scopes, Step,
+};
+use tollgate_identity::{
+    CreatedKey, Credentials, Digest, Form, NewAccount, NewKey, create_account, create_key,
+    revoke_key, set_class, set_status,
+};
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_store::sqlite::{self, Options};
+use tollgate_store::{
+    AccountStatus, Admission, CredentialId, NewCredential, Part, RootSecret, Store, UnitOfWork,
+    commit,
+};
+
+const NOW: i64 = 1_800_000_000_000_000;
+
+/// A well-formed key that nobody has made.
+const UNKNOWN: &str = "sk-svc-7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M06o8FL";
+const TOKEN: &str = "svc_at_7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M1aEA4s";
+
+const V1: &str = "https://api.svc.example/.well-known/oauth-protected-resource/v1";
+
+struct Bench {
+    store: Arc<dyn Store>,
+    auths: Auths,
+    account: AccountId,
+    hand: ManualClock,
+    drawn: u8,
+    _folder: TempDir,
+}
+
+impl Bench {
+    async fn new() -> Bench {
+        let folder = TempDir::new().expect("a folder");
+        let options = Options::new(NOW, RootSecret([7; 32]));
+        let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
+        let credentials = Credentials::open(&*store, NOW).expect("it can be read");
+        let account = NewAccount {
+            logins: Vec::new(),
+            class: Arc::from("free"),
+            credit_limit: Micros::ZERO,
+            created_at: NOW,
+        };
+        let account = create_account(&*store, account, |out| out.fill(1))
+            .await
+            .expect("an account");
+        let service = Service {
+            name: String::from("svc"),
+            base_url: String::from("https://api.svc.example"),
+            root_url: String::from("https://svc.example"),
+        };
+        let (clock, hand) = Clock::manual(NOW as u64);
+        Bench {
+            auths: Auths::new(service, credentials, clock),
+            store,
+            account,
+            hand,
+            drawn: 1,
+            _folder: folder,
+        }
+    }
+
+    async fn key(&mut self, change: impl FnOnce(&mut NewKey)) -> CreatedKey {
+        let mut key = NewKey {
+            account: self.account,
+            label: String::from("laptop"),
+            resources: Resources::API.bits(),
+            scopes: Scopes::API.bits(),
+            models: None,
+            expires_at: None,
+            created_at: NOW,
+        };
+        change(&mut key);
+        self.drawn += 1;
+        let drawn = self.drawn;
+        create_key(&*self.store, &Form::api_key("svc"), key, |out| {
+            out.fill(drawn)
+        })
+        .await
+        .expect("a key")
+    }
+
+    /// Stores [`TOKEN`] with these rights.
+    async fn token(&self, resources: u32, scopes: Scopes) {
+        let token = NewCredential {
+            id: CredentialId::from_bytes([200; 16]),
+            hash: *Digest::of(TOKEN.as_bytes()).as_bytes(),
+            kind: tollgate_store::CredentialKind::AccessToken,
+            account: self.account,
+            client_id: Some(Arc::from("c_1")),
+            grant_id: None,
+            resource: resources,
+            scopes: scopes.bits(),
+            label: None,
+            hint: None,
+            models: None,
+            spending_cap: None,
+            created_at: NOW,
+            expires_at: Some(NOW + 3_600_000_000),
+        };
+        let part = Part::InsertCredential(Box::new(token));
+        commit(&*self.store, UnitOfWork::of(part, Admission::Begins))
+            .await
+            .expect("written");
+    }
+
+    fn filter(&self, scope: Scope) -> Auth {
+        self.auths
+            .auth(RequiredAccess::of(scope))
+            .expect("the addresses are sound")
+    }
+
+    fn chat(&self) -> Auth {
+        self.filter(Scope::ApiChat)
+    }
+}
+
+/// Runs the filter on a request with these `Authorization` fields.
+fn ask(filter: &Auth, path: &str, fields: &[&str]) -> Result<Principal, Box<ApiError>> {
+    let (path, query) = match path.split_once('?') {
+        Some((path, query)) => (path, Some(query.into())),
+        None => (path, None),
+    };
+    let mut headers = HeaderMap::new();
+    for field in fields {
+        let value = HeaderValue::from_str(field).expect("visible ASCII");
+        headers.append(HeaderName::from_static("authorization"), value);
+    }
+    let mut exchange = Exchange::new(Request {
+        id: OperationId::from_parts(1, [0; 10]),
+        method: Method::POST,
+        path: path.into(),
+        query,
+        headers,
+        body: Bytes::new(),
+        client: IpAddr::from([192, 0, 2, 1]),
+        tls: false,
+        protocol: Protocol::Http11,
+    });
+    let outcome = match filter.on_request(&mut exchange) {
+        Step::Now(Ok(outcome)) => outcome,
+        _ => panic!("credentials are in memory: it is decided, at once"),
+    };
+    match (outcome, exchange.take::<Principal>()) {
+        (Outcome::Continue, Some(principal)) => Ok(principal),
+        (Outcome::Refuse(error), None) => Err(error),
+        (outcome, principal) => panic!("{outcome:?} with {principal:?}"),
+    }
+}
+
+fn with(filter: &Auth, credential: &str) -> Result<Principal, Box<ApiError>> {
+    let field = format!("Bearer {credential}");
+    ask(filter, "/v1/chat/completions", &[&field])
+}
+
+/// Everything a client sees of a refusal.
+fn seen(error: &ApiError) -> (u16, String, HeaderMap) {
+    let mut headers = HeaderMap::new();
+    error.write_headers(&mut headers);
+    let body = error.body(ErrorShape::Envelope);
+    let body = String::from_utf8(body.to_vec()).expect("JSON");
+    (error.status().as_u16(), body, headers)
+}
+
+/// Checks code, status and challenge of a refusal.
+fn check(refused: Result<Principal, Box<ApiError>>, code: ErrorCode, challenge: Option<&str>) {
+    let error = refused.expect_err("refused");
+    assert_eq!(error.code, code, "{error}");
+    let (_, body, headers) = seen(&error);
+    let fields: Vec<_> = headers.get_all("www-authenticate").iter().collect();
+    assert_eq!(fields, challenge.into_iter().collect::<Vec<_>>(), "{body}");
+    assert_eq!(headers["cache-control"], "no-store");
+}
+
+#[tokio::test]
+async fn a_key_becomes_the_principal_of_its_account() {
+    let mut bench = Bench::new().await;
+    let models: Arc<[Arc<str>]> = Arc::from([Arc::from("m-small")]);
+    let key = bench.key(|key| key.models = Some(models)).await;
+    let principal = with(&bench.chat(), key.secret.expose()).expect("let in");
+    assert_eq!(principal.account, bench.account);
+    assert_eq!(principal.credential.to_string(), key.id.to_string());
+    assert_eq!(principal.kind, CredentialKind::ApiKey);
+    assert_eq!(principal.scopes, Scopes::API);
+    assert_eq!(&*principal.class, "free");
+    assert!(principal.models.allows("m-small") && !principal.models.allows("m-large"));
+
+    set_class(&*bench.store, bench.account, Arc::from("pro"), NOW)
+        .await
+        .expect("changed");
+    let principal = with(&bench.chat(), key.secret.expose()).expect("let in");
+    assert_eq!(&*principal.class, "pro", "for the very next request");
+}
+
+#[tokio::test]
+async fn rfc6750_3_1_a_request_without_a_credential_is_told_how_to_get_one_and_of_no_error() {
+    let bench = Bench::new().await;
+    let challenge = format!("Bearer resource_metadata=\"{V1}\", scope=\"api:chat\"");
+    for fields in [
+        &[][..],
+        &["Basic dXNlcjpwYXNz"],
+        &["Bearer"],
+        &["Bearer "],
+        &["Payment x"],
+    ] {
+        let refused = ask(&bench.chat(), "/v1/chat/completions", fields);
+        check(refused, ErrorCode::MissingCredential, Some(&challenge));
+    }
+    let refused = ask(
+        &bench.filter(Scope::CommerceSubscribe),
+        "/ucp/v1/checkout-sessions",
+        &[],
+    );
+    let challenge = "Bearer resource_metadata=\"https://svc.example/.well-known/oauth-protected-resource\", scope=\"commerce:subscribe\"";
+    check(refused, ErrorCode::MissingCredential, Some(challenge));
+}
+
+#[tokio::test]
+async fn malformed_unknown_expired_and_revoked_are_one_answer() {
+    let mut bench = Bench::new().await;
+    let revoked = bench.key(|_| {}).await;
+    let expired = bench
+        .key(|key| key.expires_at = Some(NOW + 1_000_000))
+        .await;
+    let left = bench.key(|_| {}).await;
+    for key in [&revoked, &expired, &left] {
+        assert!(with(&bench.chat(), key.secret.expose()).is_ok());
+    }
+    revoke_key(&*bench.store, revoked.id, NOW)
+        .await
+        .expect("revoked");
+    bench.hand.advance(Duration::from_secs(1));
+
+    let slip = UNKNOWN.replace("7Hq2", "7H2q");
+    let challenge = format!("Bearer error=\"invalid_token\", resource_metadata=\"{V1}\"");
+    let mut answers = Vec::new();
+    let mut invalid = |credential: &str, chat: &Auth| {
+        let refused = with(chat, credential);
+        answers.push(seen(refused.as_ref().expect_err("refused")));
+        check(refused, ErrorCode::InvalidCredential, Some(&challenge));
+    };
+    for credential in [
+        "abc",
+        &slip,
+        UNKNOWN,
+        TOKEN,
+        revoked.secret.expose(),
+        expired.secret.expose(),
+    ] {
+        invalid(credential, &bench.chat());
+    }
+    set_status(&*bench.store, bench.account, AccountStatus::Closed, NOW)
+        .await
+        .expect("closed");
+    invalid(left.secret.expose(), &bench.chat());
+    assert!(
+        answers.iter().all(|answer| *answer == answers[0]),
+        "to the byte"
+    );
+    assert_eq!(answers[0].0, 401);
+}
+
+#[tokio::test]
+async fn a_suspended_account_is_told_so_until_it_is_let_in_again() {
+    let mut bench = Bench::new().await;
+    let key = bench.key(|_| {}).await;
+    let set = |status| set_status(&*bench.store, bench.account, status, NOW);
+    set(AccountStatus::Suspended).await.expect("suspended");
+    check(
+        with(&bench.chat(), key.secret.expose()),
+        ErrorCode::AccountSuspended,
+        None,
+    );
+    set(AccountStatus::Active).await.expect("active");
+    assert!(with(&bench.chat(), key.secret.expose()).is_ok());
+}
+
+#[tokio::test]
+async fn a_credential_without_the_scope_is_refused_by_its_kind() {
+    let mut bench = Bench::new().await;
+    let chat_only = Scopes::NONE.with(Scope::ApiChat);
+    let key = bench.key(|key| key.scopes = chat_only.bits()).await;
+    bench.token(Resources::API.bits(), chat_only).await;
+    let completions = bench.filter(Scope::ApiCompletions);
+
+    assert!(with(&bench.chat(), key.secret.expose()).is_ok());
+    check(
+        with(&completions, key.secret.expose()),
+        ErrorCode::KeyNotPermitted,
+        None,
+    );
+
+    let principal = with(&bench.chat(), TOKEN).expect("let in");
+    assert_eq!(principal.kind, CredentialKind::AccessToken);
+    assert!(matches!(principal.models, ModelAccess::All));
+    let challenge = format!(
+        "Bearer error=\"insufficient_scope\", scope=\"api:completions\", resource_metadata=\"{V1}\""
+    );
+    check(
+        with(&completions, TOKEN),
+        ErrorCode::InsufficientScope,
+        Some(&challenge),
+    );
+}
+
+#[tokio::test]
+async fn a_credential_works_at_its_own_resource_only() {
+    let mut bench = Bench::new().await;
+    let key = bench.key(|key| key.scopes = u32::MAX).await;
+    let all = Scopes::from_bits(u32::MAX);
+    let android = 1 << Resource::McpAndroid as u8;
+    bench.token(android, all).await;
+    let at = |scope: Scope, path: &str, credential: &str| {
+        ask(
+            &bench.filter(scope),
+            path,
+            &[&format!("Bearer {credential}")],
+        )
+    };
+    let invalid = |document: &str| {
+        format!(
+            "Bearer error=\"invalid_token\", resource_metadata=\"https://api.svc.example/.well-known/oauth-protected-resource{document}\""
+        )
+    };
+    assert!(at(Scope::McpAndroid, "/mcp/android", TOKEN).is_ok());
+    for (scope, path, credential, document) in [
+        (Scope::ApiChat, "/v1/chat/completions", TOKEN, "/v1"),
+        (Scope::McpChat, "/mcp", TOKEN, "/mcp"),
+        (Scope::McpChat, "/mcp", key.secret.expose(), "/mcp"),
+        (
+            Scope::McpAndroid,
+            "/mcp/android",
+            key.secret.expose(),
+            "/mcp/android",
+        ),
+    ] {
+        let refused = at(scope, path, credential);
+        check(refused, ErrorCode::WrongResource, Some(&invalid(document)));
+    }
+}
+
+#[tokio::test]
+async fn an_authorization_that_cannot_be_understood_is_no_credential() {
+    let mut bench = Bench::new().await;
+    let key = bench.key(|_| {}).await;
+    let good = format!("Bearer {}", key.secret.expose());
+    let quoted = format!("Bearer \"{}\"", key.secret.expose());
+    let challenge = format!("Bearer error=\"invalid_request\", resource_metadata=\"{V1}\"");
+    for fields in [
+        &[&*good, &good][..],
+        &["Basic x", &good],
+        &[&quoted],
+        &["Bearer a b"],
+    ] {
+        let refused = ask(&bench.chat(), "/v1/chat/completions", fields);
+        check(refused, ErrorCode::InvalidHeader, Some(&challenge));
+    }
+}
+
+#[tokio::test]
+async fn a_key_in_the_address_is_refused_with_help_and_not_repeated() {
+    let mut bench = Bench::new().await;
+    let key = bench.key(|_| {}).await;
+    let secret = key.secret.expose();
+    let address = format!("/v1/chat/completions?api_key={secret}");
+
+    let refused = ask(&bench.chat(), &address, &[]);
+    let told = refused.as_ref().expect_err("refused").to_string();
+    assert!(
+        told.contains("Authorization: Bearer sk-svc-...") && told.contains("Revoke"),
+        "{told}"
+    );
+    assert!(!told.contains(secret), "{told}");
+    let challenge = format!("Bearer resource_metadata=\"{V1}\", scope=\"api:chat\"");
+    check(refused, ErrorCode::MissingCredential, Some(&challenge));
+
+    let refused = ask(&bench.chat(), &address, &[&format!("Bearer {secret}")]);
+    let challenge = format!("Bearer error=\"invalid_request\", resource_metadata=\"{V1}\"");
+    check(refused, ErrorCode::InvalidRequest, Some(&challenge));
+
+    let harmless = ask(
+        &bench.chat(),
+        "/v1/chat/completions?trace=1",
+        &[&format!("Bearer {secret}")],
+    );
+    assert!(harmless.is_ok());
+}
