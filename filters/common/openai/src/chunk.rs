@@ -90,13 +90,16 @@ impl ChunkReader {
         })
     }
 
-    /// Makes a template of an event that says one string and nothing else.
+    /// Makes a template of an event that says one string.
+    ///
+    /// Whatever else the event says is the same for every event with the same bytes around that string, but for
+    /// the place of an error.
     fn learn(&mut self, data: &[u8]) {
         let facts = &self.facts;
-        let ([said], [choice]) = (facts.texts.as_slice(), facts.choices.as_slice()) else {
+        let [said] = facts.texts.as_slice() else {
             return;
         };
-        if choice.finish.is_some() || facts.usage.is_some() || facts.error.is_some() {
+        if facts.error.is_some() {
             return;
         }
         // A provider that puts something new into every event makes templates useless: try ever less often.
@@ -130,12 +133,10 @@ impl Template {
     /// Where the words stand, if `data` is an event like the template.
     fn matches(&self, data: &[u8]) -> Option<Span> {
         self.facts.as_ref()?;
-        let fits = data.len() >= self.before.len() + self.after.len()
-            && data.starts_with(&self.before)
-            && data.ends_with(&self.after);
-        if !fits {
+        if !data.starts_with(&self.before) || !data.ends_with(&self.after) {
             return None;
         }
+        // Where beginning and end overlap, the string that begins in the one does not end in the other.
         let said = Span {
             start: self.before.len() - 1,
             end: data.len() - self.after.len() + 1,

@@ -19,8 +19,8 @@ impl Default for VocabularyFactor {
 
 /// Counts the tokens of `text` with o200k, times the model's factor, rounded up.
 ///
-/// Time grows with the length of the text and nothing else, about a second for 10 MB: run it where waiting
-/// does no harm. The first call loads the vocabulary; see [`load`].
+/// Time grows with the length of the text and nothing else, 10 to 70 ms for a megabyte: run it where waiting does
+/// no harm. The first call loads the vocabulary; see [`load`].
 pub fn tokens(text: &str, factor: VocabularyFactor) -> Estimate {
     let counted = bpe_openai::o200k_base().count(text) as u128;
     let scaled = (counted * u128::from(factor.ppm)).div_ceil(1_000_000);

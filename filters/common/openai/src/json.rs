@@ -5,7 +5,13 @@
 //! This reader allocates nothing, never recurses, and refuses what RFC 8259 refuses: its callers have checked
 //! that the text is UTF-8.
 
+mod scan;
+#[cfg(test)]
+mod tests;
+
 use crate::string::Text;
+
+use scan::special;
 
 /// Deepest nesting that is read, the outermost value being level 1.
 pub(crate) const DEPTH_MAX: u32 = 64;
@@ -390,180 +396,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Offset of the first quote, backslash or control character at or after `from`, or the length of the text.
-///
-/// Eight bytes at a time: a byte is special when subtracting borrows into its top bit. Borrows can mark bytes
-/// above a true match only, and the lowest mark is the one that is used.
-fn special(text: &[u8], from: usize) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const TOPS: u64 = 0x8080_8080_8080_8080;
-    let mut at = from;
-    while let Some(word) = text.get(at..at + 8) {
-        let word = u64::from_le_bytes(word.try_into().expect("the slice is eight bytes long"));
-        let quote = word ^ (ONES * u64::from(b'"'));
-        let backslash = word ^ (ONES * u64::from(b'\\'));
-        let marks = (quote.wrapping_sub(ONES) & !quote)
-            | (backslash.wrapping_sub(ONES) & !backslash)
-            | (word.wrapping_sub(ONES * 0x20) & !word);
-        if marks & TOPS != 0 {
-            return at + (marks & TOPS).trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    text[at..]
-        .iter()
-        .position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20)
-        .map_or(text.len(), |found| at + found)
-}
-
 /// Whether a text is one JSON number and nothing else.
 pub(crate) fn is_number(text: &[u8]) -> bool {
     let mut reader = Reader::new(text);
     reader.number().is_ok_and(|number| number == text)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde::de::IgnoredAny;
-
-    use super::*;
-
-    fn accepts(text: &str) -> bool {
-        let mut reader = Reader::new(text.as_bytes());
-        reader.skip().is_ok() && reader.end().is_ok()
-    }
-
-    /// An independent reader's opinion. Its depth limit is 128 where ours is 64.
-    fn reference_accepts(text: &str) -> bool {
-        serde_json::from_str::<IgnoredAny>(text).is_ok()
-    }
-
-    #[test]
-    fn the_grammar_of_rfc_8259_is_kept() {
-        let good = [
-            "{}",
-            "[]",
-            " [ ] ",
-            "0",
-            "-0",
-            "1e5",
-            "-1.50E+07",
-            "\"\"",
-            "null",
-            "true",
-            "false",
-            "{\"a\":{\"b\":[1,2,{}]},\"\":[]}",
-            "\"\\u00e9\\ud83d\"",
-            "\t{\r\n\"a\" : 1 }\n",
-            "[[[]],{}]",
-        ];
-        let bad = [
-            "",
-            " ",
-            "{",
-            "}",
-            "[1,]",
-            "[,1]",
-            "{\"a\"}",
-            "{\"a\":}",
-            "{\"a\":1,}",
-            "{a:1}",
-            "{,}",
-            "[1 2]",
-            "01",
-            "1.",
-            ".5",
-            "+1",
-            "1e",
-            "1e+",
-            "--1",
-            "0x1",
-            "NaN",
-            "Infinity",
-            "tru",
-            "truee",
-            "nul",
-            "'a'",
-            "\"",
-            "\"\\\"",
-            "\"\\x\"",
-            "\"\\u12g4\"",
-            "\"\n\"",
-            "\"\u{1f}\"",
-            "{} {}",
-            "[]]",
-            "{]",
-            "[}",
-            "[1}",
-            "{\"a\":1]",
-            "1,2",
-            "/**/1",
-            "\u{feff}{}",
-            "{\"a\" 1}",
-            "{\"a\",1}",
-            "[\"a\":1]",
-            "\u{b}1",
-            "-",
-        ];
-        for text in good {
-            assert!(accepts(text), "{text:?} is JSON and was refused");
-        }
-        for text in bad {
-            assert!(!accepts(text), "{text:?} is not JSON and was accepted");
-        }
-    }
-
-    #[test]
-    fn sixty_four_levels_are_read_and_one_more_is_refused() {
-        for (open, close, levels) in [("[", "]", 1), ("{\"a\":[", "]}", 2)] {
-            let nested = |times: usize| open.repeat(times) + "1" + &close.repeat(times);
-            assert!(accepts(&nested(64 / levels)), "64 levels of {open}");
-            assert!(
-                !accepts(&nested(64 / levels + 1)),
-                "more than 64 levels of {open}"
-            );
-        }
-        assert!(!accepts(&"[".repeat(1_000_000)), "a million open levels");
-    }
-
-    #[test]
-    fn a_special_byte_is_found_at_every_place_among_all_others() {
-        for length in 0..40 {
-            for at in 0..length {
-                for special_byte in [b'"', b'\\', 0, 0x1f, b'\n'] {
-                    for filler in [b' ', b'!', b'#', b'[', b']', 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
-                        let mut text = vec![filler; length];
-                        text[at] = special_byte;
-                        assert_eq!(special(&text, 0), at, "{special_byte:#x} in {filler:#x}");
-                    }
-                }
-            }
-            assert_eq!(special(&vec![b'x'; length], 0), length);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn texts_of_json_characters_are_judged_as_by_another_reader(
-            text in "[\\[\\]{}\",:\\\\u0-9eE+.\\-truefalsn \n]{0,24}",
-        ) {
-            prop_assert_eq!(accepts(&text), reference_accepts(&text), "{:?}", text);
-        }
-
-        #[test]
-        fn damaged_json_is_judged_as_by_another_reader(at in any::<prop::sample::Index>(), with in "[\\[\\]{}\",:\\\\ x1é\n]{0,2}", cut in 0usize..3) {
-            let text = r#"{"a":[1,-2.5e3,{"b":"c\n\u00e9"}],"é":null,"d":[true,false,[],{}],"e":""}"#;
-            let mut start = at.index(text.len());
-            while !text.is_char_boundary(start) {
-                start -= 1;
-            }
-            let mut end = (start + cut).min(text.len());
-            while !text.is_char_boundary(end) {
-                end += 1;
-            }
-            let damaged = format!("{}{with}{}", &text[..start], &text[end..]);
-            prop_assert_eq!(accepts(&damaged), reference_accepts(&damaged), "{:?}", damaged);
-        }
-    }
 }

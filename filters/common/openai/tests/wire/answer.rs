@@ -78,6 +78,24 @@ fn a_missing_usage_is_filled_in_with_what_was_counted() {
 }
 
 #[test]
+fn of_two_usages_the_last_that_makes_sense_holds() {
+    let usage = |members: &str| {
+        let body = format!(r#"{{"choices":[{{}}],{members}}}"#);
+        let answer = Answer::read(body.as_bytes(), &patch()).expect("an answer");
+        answer.usage()
+    };
+    let (one, two) = (
+        r#""usage":{"prompt_tokens":1,"completion_tokens":1}"#,
+        r#""usage":{"prompt_tokens":2,"completion_tokens":2}"#,
+    );
+    assert_eq!(usage(&format!("{one},{two}")), Some(Usage::new(2, 2)));
+    assert_eq!(
+        usage(&format!(r#"{one},"usage":null"#)),
+        Some(Usage::new(1, 1))
+    );
+}
+
+#[test]
 fn a_body_without_choices_is_no_answer() {
     for (body, error) in [
         (&b"{}"[..], "the answer has no choices"),

@@ -127,9 +127,11 @@ fn a_failed_stream_has_an_error_and_no_end() {
 fn choices_that_take_turns_are_finished_one_by_one() {
     let mut reader = reader(false);
     let mut progress = Progress::default();
-    let steps: [(&[(u32, Option<&str>)], bool); 6] = [
+    type Choices = &'static [(u32, Option<&'static str>)];
+    let steps: [(Choices, bool); 7] = [
         (&[(0, None)], false),
         (&[(1, None)], false),
+        (&[(1, Some("length"))], false),
         (&[(1, Some("length"))], false),
         (&[], false),
         (&[(0, Some("stop"))], true),

@@ -71,6 +71,10 @@ fn streams() -> Vec<(&'static str, Vec<Seen>)> {
             events(&["{\n\"a\":1\n}"]),
         ),
         (
+            "data: {\r\ndata: }\r\n\r\nevent: error\r\ndata: 1\r\n\r\n",
+            vec![Seen::Event("{\n}".into(), false), error("1")],
+        ),
+        (
             ": keep-alive\ndata: {}\n\n: ping\n\n:\n\ndata: {}\n: in between\n\n",
             events(&["{}", "{}"]),
         ),

@@ -1,0 +1,128 @@
+//! The reader against the grammar, and against another reader.
+
+use proptest::prelude::*;
+use serde::de::IgnoredAny;
+
+use super::*;
+
+fn accepts(text: &str) -> bool {
+    let mut reader = Reader::new(text.as_bytes());
+    reader.skip().is_ok() && reader.end().is_ok()
+}
+
+/// An independent reader's opinion. Its depth limit is 128 where ours is 64.
+fn reference_accepts(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+#[test]
+fn the_grammar_of_rfc_8259_is_kept() {
+    let good = [
+        "{}",
+        "[]",
+        " [ ] ",
+        "0",
+        "-0",
+        "1e5",
+        "-1.50E+07",
+        "\"\"",
+        "null",
+        "true",
+        "false",
+        "{\"a\":{\"b\":[1,2,{}]},\"\":[]}",
+        "\"\\u00e9\\ud83d\"",
+        "\t{\r\n\"a\" : 1 }\n",
+        "[[[]],{}]",
+    ];
+    let bad = [
+        "",
+        " ",
+        "{",
+        "}",
+        "[1,]",
+        "[,1]",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{\"a\":1,}",
+        "{a:1}",
+        "{,}",
+        "[1 2]",
+        "01",
+        "1.",
+        ".5",
+        "+1",
+        "1e",
+        "1e+",
+        "--1",
+        "0x1",
+        "NaN",
+        "Infinity",
+        "tru",
+        "truee",
+        "nul",
+        "'a'",
+        "\"",
+        "\"\\\"",
+        "\"\\x\"",
+        "\"\\u12g4\"",
+        "\"\n\"",
+        "\"\u{1f}\"",
+        "{} {}",
+        "[]]",
+        "{]",
+        "[}",
+        "[1}",
+        "{\"a\":1]",
+        "1,2",
+        "/**/1",
+        "\u{feff}{}",
+        "{\"a\" 1}",
+        "{\"a\",1}",
+        "[\"a\":1]",
+        "\u{b}1",
+        "-",
+    ];
+    for text in good {
+        assert!(accepts(text), "{text:?} is JSON and was refused");
+    }
+    for text in bad {
+        assert!(!accepts(text), "{text:?} is not JSON and was accepted");
+    }
+}
+
+#[test]
+fn sixty_four_levels_are_read_and_one_more_is_refused() {
+    for (open, close, levels) in [("[", "]", 1), ("{\"a\":[", "]}", 2)] {
+        let nested = |times: usize| open.repeat(times) + "1" + &close.repeat(times);
+        assert!(accepts(&nested(64 / levels)), "64 levels of {open}");
+        assert!(
+            !accepts(&nested(64 / levels + 1)),
+            "more than 64 levels of {open}"
+        );
+    }
+    assert!(!accepts(&"[".repeat(1_000_000)), "a million open levels");
+}
+
+proptest! {
+    #[test]
+    fn texts_of_json_characters_are_judged_as_by_another_reader(
+        text in "[\\[\\]{}\",:\\\\u0-9eE+.\\-truefalsn \n]{0,24}",
+    ) {
+        prop_assert_eq!(accepts(&text), reference_accepts(&text), "{:?}", text);
+    }
+
+    #[test]
+    fn damaged_json_is_judged_as_by_another_reader(at in any::<prop::sample::Index>(), with in "[\\[\\]{}\",:\\\\ x1é\n]{0,2}", cut in 0usize..3) {
+        let text = r#"{"a":[1,-2.5e3,{"b":"c\n\u00e9"}],"é":null,"d":[true,false,[],{}],"e":""}"#;
+        let mut start = at.index(text.len());
+        while !text.is_char_boundary(start) {
+            start -= 1;
+        }
+        let mut end = (start + cut).min(text.len());
+        while !text.is_char_boundary(end) {
+            end += 1;
+        }
+        let damaged = format!("{}{with}{}", &text[..start], &text[end..]);
+        prop_assert_eq!(accepts(&damaged), reference_accepts(&damaged), "{:?}", damaged);
+    }
+}
