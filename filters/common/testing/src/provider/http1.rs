@@ -86,17 +86,17 @@ async fn arrive(
 
 /// Answers; true when the connection can carry another request.
 async fn respond(wire: &mut Wire, arrived: Arrived, shared: &Arc<Shared>) -> bool {
-    let mut closes = says_close(&arrived.request.headers);
+    let closes = says_close(&arrived.request.headers);
     let (number, plan) = answer(shared, arrived).await;
     let mut transport = Http1 {
         wire,
         out: BytesMut::new(),
         framing: Framing::Length,
         write_bytes: plan.write_bytes,
-        closes: false,
+        closes,
     };
     let ended = play(plan, &mut transport, || shared.calls.piece_sent(number)).await;
-    closes |= transport.closes;
+    let closes = transport.closes;
     shared.calls.end(number, ended);
     ended == Ended::Whole && !closes
 }
@@ -133,6 +133,9 @@ impl Transport for Http1<'_> {
             for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
                 self.out.extend_from_slice(part);
             }
+        }
+        if self.closes && !head.headers.iter().any(|(name, _)| name == "connection") {
+            self.out.extend_from_slice(b"connection: close\r\n");
         }
         self.framing = head.framing;
         match head.framing {

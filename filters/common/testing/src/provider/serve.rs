@@ -132,17 +132,17 @@ pub(super) async fn answer(shared: &Arc<Shared>, arrived: Arrived) -> (u64, Plan
     if let Some(action) = arrived.request.path.strip_prefix(control::PREFIX) {
         return (0, control::act(shared, action, &arrived.request).await);
     }
-    let request = arrived.request.clone();
-    let reused = arrived.reused;
+    // The copies are made only when calls are kept; a measurement keeps none.
+    let request = &arrived.request;
     let number = shared.calls.begin(|number| Call {
         number,
         connection: arrived.connection,
         protocol: arrived.protocol,
-        method: arrived.request.method,
-        target: arrived.target,
-        headers: arrived.request.headers,
-        raw_head: arrived.raw_head,
-        body: arrived.request.body,
+        method: request.method.clone(),
+        target: arrived.target.clone(),
+        headers: request.headers.clone(),
+        raw_head: arrived.raw_head.clone(),
+        body: request.body.clone(),
         pieces_sent: 0,
         ended: None,
     });
@@ -150,7 +150,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, arrived: Arrived) -> (u64, Plan
         .settings
         .custom
         .as_ref()
-        .and_then(|custom| custom(&request))
+        .and_then(|custom| custom(request))
     {
         return (number, plan);
     }
@@ -158,10 +158,10 @@ pub(super) async fn answer(shared: &Arc<Shared>, arrived: Arrived) -> (u64, Plan
     let seen = Seen {
         path: &request.path,
         json: json.as_ref(),
-        reused,
+        reused: arrived.reused,
     };
     let plan = match shared.script_for(&seen) {
-        Ok(script) => plan(shared, &request, json.as_ref(), &script, number),
+        Ok(script) => plan(shared, request, json.as_ref(), &script, number),
         Err(problem) => control::refusal(&problem),
     };
     (number, plan)

@@ -1,0 +1,177 @@
+//! CPU time per request, all targets in turn.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::load::Load;
+use crate::stats::median;
+use crate::target::Target;
+use crate::wire::Workload;
+
+/// What to compare, and how long.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The list of targets.
+    #[arg(long)]
+    targets: PathBuf,
+    /// What is asked for.
+    #[arg(long)]
+    workload: Workload,
+    /// How many times round.
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Requests to each target in a round.
+    #[arg(long)]
+    requests: usize,
+    /// Requests in flight at once.
+    #[arg(long, default_value_t = 16)]
+    in_flight: usize,
+    /// The target that ratios are to.
+    #[arg(long, default_value = "nginx")]
+    base: String,
+}
+
+/// What to send to one target.
+#[derive(clap::Args)]
+pub(crate) struct SendOptions {
+    /// The list of targets.
+    #[arg(long)]
+    targets: PathBuf,
+    /// Which of them.
+    #[arg(long)]
+    name: String,
+    /// What is asked for.
+    #[arg(long)]
+    workload: Workload,
+    /// How many requests.
+    #[arg(long)]
+    requests: usize,
+    /// Requests in flight at once.
+    #[arg(long, default_value_t = 16)]
+    in_flight: usize,
+}
+
+/// One target's part in a comparison.
+struct Runner {
+    target: Target,
+    load: Load,
+    cpu_us: Vec<f64>,
+    per_sec: Vec<f64>,
+}
+
+/// Runs all rounds and prints the table.
+pub(crate) async fn run(options: &Options) -> Result<()> {
+    let mut runners = Vec::new();
+    for target in Target::list(&options.targets)? {
+        if options.workload == Workload::Tls && target.tls_address.is_none() {
+            continue;
+        }
+        let mut load = Load::open(&target, options.workload, options.in_flight).await?;
+        // Caches, pools and branch predictors fill up in a round that does not count.
+        load.run(0, options.requests / 4 + 1)
+            .await
+            .with_context(|| format!("warming up {}", target.name))?;
+        runners.push(Runner {
+            target,
+            load,
+            cpu_us: Vec::new(),
+            per_sec: Vec::new(),
+        });
+    }
+    for round in 0..options.rounds {
+        for runner in &mut runners {
+            let cpu = runner.target.cpu_us()?;
+            let start = Instant::now();
+            let first = (round + 1) * options.requests;
+            runner
+                .load
+                .run(first, options.requests)
+                .await
+                .with_context(|| format!("in {}", runner.target.name))?;
+            runner
+                .per_sec
+                .push(options.requests as f64 / start.elapsed().as_secs_f64());
+            runner
+                .cpu_us
+                .push((runner.target.cpu_us()? - cpu) / options.requests as f64);
+        }
+    }
+    print(options, &runners)
+}
+
+fn print(options: &Options, runners: &[Runner]) -> Result<()> {
+    let base = runners
+        .iter()
+        .find(|runner| runner.target.name == options.base);
+    let base = base.with_context(|| format!("no target `{}`", options.base))?;
+    ensure!(
+        base.cpu_us.iter().all(|cpu| *cpu > 0.0),
+        "rounds are too short for the clock; take more requests"
+    );
+    let workload = match options.workload {
+        Workload::Json => "1 KB completion",
+        Workload::Stream => "53-event stream",
+        Workload::Paced => "53-event stream, 1 ms between events",
+        Workload::Tls => "1 KB completion over TLS and HTTP/2",
+    };
+    println!(
+        "\n### {workload}: {} rounds of {} requests, {} in flight\n",
+        options.rounds, options.requests, options.in_flight
+    );
+    println!(
+        "| Target | CPU us per request | ratio to {} | lowest and highest ratio | requests/s |",
+        options.base
+    );
+    println!("|---|---:|---:|---:|---:|");
+    for Runner {
+        target,
+        cpu_us,
+        per_sec,
+        ..
+    } in runners
+    {
+        let name = &target.name;
+        let rate = median(per_sec);
+        if target.pids.is_empty() {
+            println!("| {name} | | | | {rate:.0} |");
+            continue;
+        }
+        // Within one round, since whatever disturbs the machine lasts longer than a round.
+        let mut ratios: Vec<f64> = cpu_us
+            .iter()
+            .zip(&base.cpu_us)
+            .map(|(own, base)| own / base)
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        let (low, high) = (
+            ratios.first().unwrap_or(&0.0),
+            ratios.last().unwrap_or(&0.0),
+        );
+        println!(
+            "| {name} | {:.1} | {:.2} | {low:.2} to {high:.2} | {rate:.0} |",
+            median(cpu_us),
+            median(&ratios)
+        );
+    }
+    Ok(())
+}
+
+/// Sends requests to one target and prints what they cost.
+pub(crate) async fn send(options: &SendOptions) -> Result<()> {
+    let targets = Target::list(&options.targets)?;
+    let target = targets
+        .into_iter()
+        .find(|target| target.name == options.name);
+    let target = target.with_context(|| format!("no target `{}`", options.name))?;
+    let mut load = Load::open(&target, options.workload, options.in_flight).await?;
+    let cpu = target.cpu_us()?;
+    load.run(0, options.requests).await?;
+    let cpu = (target.cpu_us()? - cpu) / options.requests as f64;
+    println!(
+        "{}: {} requests, {cpu:.1} us of CPU each",
+        target.name, options.requests
+    );
+    Ok(())
+}

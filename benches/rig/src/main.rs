@@ -1,0 +1,98 @@
+//! The rig behind `benches/run`: a provider that answers at once, a load generator, and what is measured with them.
+//!
+//! All measurements take the same list of targets, a JSON array of [`target::Target`]s in a file, and go round them
+//! again and again (A B C A B C ...), so that whatever else the machine does falls on all of them alike.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a measurement reads the machine's own clocks"
+)]
+#![allow(
+    clippy::print_stdout,
+    reason = "the tables are what the program is for"
+)]
+
+mod compare;
+mod delay;
+mod load;
+mod provider;
+mod silent;
+mod start;
+mod stats;
+mod target;
+mod wire;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Measures gateways side by side; `benches/run` sets them up")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs the provider of all measurements until it is killed.
+    Provider {
+        /// Its port on 127.0.0.1.
+        #[arg(long)]
+        port: u16,
+    },
+    /// Writes ca.pem, cert.pem and key.pem for `localhost` into a directory.
+    Certificate {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// Prints ports that are free now.
+    Ports {
+        /// How many.
+        count: usize,
+    },
+    /// Prints CPU time per request, and its ratio to the base target.
+    Compare(compare::Options),
+    /// Prints how much later an event comes than it would without the target.
+    Delay(delay::Options),
+    /// Prints the memory that silent open streams take.
+    Silent(silent::Options),
+    /// Prints the time from starting a program to its first good answer.
+    Start(start::Options),
+    /// Sends a number of requests to one target, for a profiler to look at it meanwhile.
+    Send(compare::SendOptions),
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    match args.command {
+        Command::Provider { port } => runtime.block_on(provider::run(port)),
+        Command::Certificate { dir } => certificate(&dir),
+        Command::Ports { count } => ports(count),
+        Command::Compare(options) => runtime.block_on(compare::run(&options)),
+        Command::Delay(options) => runtime.block_on(delay::run(&options)),
+        Command::Silent(options) => runtime.block_on(silent::run(&options)),
+        Command::Start(options) => start::run(&options),
+        Command::Send(options) => runtime.block_on(compare::send(&options)),
+    }
+}
+
+fn certificate(dir: &std::path::Path) -> anyhow::Result<()> {
+    let certificate = tollgate_testing::Certificate::for_localhost();
+    std::fs::write(dir.join("ca.pem"), certificate.ca_pem)?;
+    std::fs::write(dir.join("cert.pem"), certificate.cert_pem)?;
+    std::fs::write(dir.join("key.pem"), certificate.key_pem)?;
+    Ok(())
+}
+
+fn ports(count: usize) -> anyhow::Result<()> {
+    // All at once, else the same port may come twice.
+    let listeners = (0..count).map(|_| std::net::TcpListener::bind(("127.0.0.1", 0)));
+    let listeners = listeners.collect::<std::io::Result<Vec<_>>>()?;
+    for listener in listeners {
+        println!("{}", listener.local_addr()?.port());
+    }
+    Ok(())
+}

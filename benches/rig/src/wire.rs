@@ -1,0 +1,173 @@
+//! HTTP/1.1 as a load generator needs it: requests that are ready, answers that are hardly looked at.
+
+use anyhow::{Context, Result, bail, ensure};
+use memchr::memmem;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::target::Target;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Workload {
+    /// The completion of 1 KB.
+    Json,
+    /// The stream of 53 events, each its own write, as fast as they go.
+    Stream,
+    /// The same with 1 ms between events.
+    Paced,
+    /// The completion of 1 KB over TLS and HTTP/2.
+    Tls,
+}
+
+/// Where the number stands that makes every request another one: no cache may answer it.
+const NUMBER: &str = "00000000";
+
+/// The body of a request whose user says `#word` and a number.
+pub(crate) fn body(word: &str, streamed: bool) -> String {
+    let stream = match streamed {
+        true => r#","stream":true,"stream_options":{"include_usage":true}"#,
+        false => "",
+    };
+    format!(
+        "{{\"model\":\"bench\",\"messages\":[{{\"role\":\"system\",\"content\":\"You keep a gate and answer in one short \
+         paragraph.\"}},{{\"role\":\"user\",\"content\":\"Traveller {NUMBER} asks what the toll is today. #{word}\"}}],\
+         \"max_tokens\":256,\"temperature\":0.2{stream}}}"
+    )
+}
+
+/// The body for `workload`.
+pub(crate) fn workload_body(workload: Workload) -> String {
+    match workload {
+        Workload::Json | Workload::Tls => body("json", false),
+        Workload::Stream => body("stream", true),
+        Workload::Paced => body("paced", true),
+    }
+}
+
+/// `body` as that of request `number`.
+pub(crate) fn numbered(body: &str, number: usize) -> String {
+    body.replacen(NUMBER, &digits(number), 1)
+}
+
+fn digits(number: usize) -> String {
+    format!("{:08}", number % 100_000_000)
+}
+
+/// A keep-alive connection with a request that is ready to be sent.
+pub(crate) struct Connection {
+    target: Target,
+    socket: TcpStream,
+    request: Vec<u8>,
+    number_at: usize,
+    inbox: Vec<u8>,
+}
+
+impl Connection {
+    /// A connection to `target` for requests with `body`.
+    pub(crate) async fn open(target: &Target, body: &str) -> Result<Self> {
+        let request = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nAccept: application/json\r\n\
+             Content-Type: application/json\r\nUser-Agent: bench/1\r\nContent-Length: {}\r\n\r\n{body}",
+            target.address,
+            target.key,
+            body.len()
+        );
+        Ok(Self {
+            target: target.clone(),
+            socket: connect(target).await?,
+            number_at: memmem::find(request.as_bytes(), NUMBER.as_bytes())
+                .context("a body with a number")?,
+            request: request.into_bytes(),
+            inbox: Vec::with_capacity(64 * 1024),
+        })
+    }
+
+    /// Sends request `number` and reads its answer to the end; gives the answer's length.
+    pub(crate) async fn ask(&mut self, number: usize) -> Result<usize> {
+        self.send(number).await?;
+        loop {
+            if let Some(len) = self.whole_answer()? {
+                return Ok(len);
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Sends request `number`.
+    pub(crate) async fn send(&mut self, number: usize) -> Result<()> {
+        let digits = format!("{:08}", number % 100_000_000);
+        self.request[self.number_at..self.number_at + NUMBER.len()]
+            .copy_from_slice(digits.as_bytes());
+        self.inbox.clear();
+        if self.socket.write_all(&self.request).await.is_err() {
+            // A server may end a connection between requests.
+            self.socket = connect(&self.target).await?;
+            self.socket.write_all(&self.request).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads until `text` has come, and gives all up to its end that was not given before.
+    pub(crate) async fn read_until(&mut self, text: &str) -> Result<Vec<u8>> {
+        loop {
+            if let Some(at) = memmem::find(&self.inbox, text.as_bytes()) {
+                return Ok(self.inbox.drain(..at + text.len()).collect());
+            }
+            self.fill().await?;
+        }
+    }
+
+    async fn fill(&mut self) -> Result<()> {
+        let read = self.socket.read_buf(&mut self.inbox).await?;
+        ensure!(
+            read > 0,
+            "{} closed the connection after {:?}",
+            self.target.name,
+            String::from_utf8_lossy(&self.inbox)
+        );
+        Ok(())
+    }
+
+    /// The length of the answer when it has come whole.
+    fn whole_answer(&self) -> Result<Option<usize>> {
+        let Some(head_end) = memmem::find(&self.inbox, b"\r\n\r\n") else {
+            return Ok(None);
+        };
+        let head = &self.inbox[..head_end + 2];
+        if !head.starts_with(b"HTTP/1.1 200") {
+            bail!(
+                "{} answered {:?}",
+                self.target.name,
+                String::from_utf8_lossy(&self.inbox)
+            );
+        }
+        let len = match content_length(head) {
+            Some(body) => head_end + 4 + body,
+            // The data of our streams never ends like this.
+            None if self.inbox.ends_with(b"\r\n0\r\n\r\n") => self.inbox.len(),
+            None => return Ok(None),
+        };
+        Ok((self.inbox.len() >= len).then_some(len))
+    }
+}
+
+async fn connect(target: &Target) -> Result<TcpStream> {
+    let socket = TcpStream::connect(target.address).await;
+    let socket = socket
+        .with_context(|| format!("cannot connect to {} at {}", target.name, target.address))?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+fn content_length(head: &[u8]) -> Option<usize> {
+    const NAME: &[u8] = b"content-length:";
+    let mut lines = head.split(|byte| *byte == b'\n');
+    let line = lines
+        .find(|line| line.len() > NAME.len() && line[..NAME.len()].eq_ignore_ascii_case(NAME))?;
+    std::str::from_utf8(&line[NAME.len()..])
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
