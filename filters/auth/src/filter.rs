@@ -73,13 +73,10 @@ impl Auth {
 
     /// The credential of this text, if there is one and it works now.
     fn find(&self, text: &[u8]) -> Option<Arc<Credential>> {
-        let (form, digest) = self
-            .forms
-            .iter()
-            .find_map(|form| Some((form, form.digest(text)?)))?;
+        let digest = self.forms.iter().find_map(|form| form.digest(text))?;
         self.credentials
             .find(&digest)
-            .filter(|found| found.kind == form.kind() && found.is_live(self.clock.unix_micros()))
+            .filter(|found| found.is_live(self.clock.unix_micros()))
     }
 
     fn refuse(&self, refusal: Refusal, request: &Request) -> Outcome {
