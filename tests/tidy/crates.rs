@@ -7,7 +7,7 @@ use crate::source::lines_with;
 use crate::tree::{Manifest, Tree};
 
 /// Lower never names higher, and neighbours never name each other. A crate of `filters/common` that is not here has no place
-/// yet; filters stand above all of these, the root package above the filters.
+/// yet; filters stand above all of these, then the root package, then the benchmarks.
 const RANKS: [(&str, u8); 10] = [
     ("tollgate-money", 0),
     ("tollgate-filter", 1),
@@ -22,6 +22,7 @@ const RANKS: [(&str, u8); 10] = [
 ];
 const FILTER_RANK: u8 = 5;
 const ROOT_RANK: u8 = 6;
+const BENCH_RANK: u8 = 7;
 
 /// Crates that speak HTTP. Whoever reaches one of them, through whichever crate of ours, knows HTTP.
 const HTTP_CRATES: [&str; 12] = [
@@ -62,6 +63,7 @@ fn rank(manifest: &Manifest) -> Option<u8> {
 fn rank_of(name: &str, folder: &str) -> Option<u8> {
     match folder {
         "" => Some(ROOT_RANK),
+        folder if !folder.starts_with("filters/") => Some(BENCH_RANK),
         folder if folder.starts_with("filters/common/") => RANKS
             .iter()
             .find(|(known, _)| *known == name)
@@ -269,7 +271,7 @@ fn the_stand_ins_are_for_tests_and_for_the_demo() {
                     let for_tests = dependency.section == "dev-dependencies";
                     if dependency.name == "tollgate-testing"
                         && !for_tests
-                        && !manifest.folder.is_empty()
+                        && manifest.folder.starts_with("filters/")
                     {
                         complaints.push(format!(
                             "{}: ships the stand-ins; make them a dev-dependency",
@@ -361,7 +363,9 @@ fn every_crate_inherits_and_is_named_for_its_folder() {
             let mut complaints = Vec::new();
             for manifest in &manifests {
                 let path = manifest.path();
-                if manifest.name() != package_of(&manifest.folder) {
+                if !manifest.folder.starts_with("benches/")
+                    && manifest.name() != package_of(&manifest.folder)
+                {
                     complaints.push(format!(
                         "{path}: is `{}`; its folder spells `{}`",
                         manifest.name(),

@@ -127,7 +127,7 @@ fn no_crate_is_an_empty_shell() {
             for manifest in tree
                 .manifests()
                 .iter()
-                .filter(|manifest| !manifest.folder.is_empty())
+                .filter(|manifest| manifest.folder.starts_with("filters/"))
             {
                 let folder = format!("{}/src/", manifest.folder);
                 if !tree
@@ -216,9 +216,10 @@ fn no_file_is_without_a_reader() {
                 }
                 let read = match path.strip_suffix(".rs") {
                     Some(_) => is_built(tree, path),
-                    None => tree
-                        .files()
-                        .any(|(other, text)| other != path && text.contains(name)),
+                    // These rules name files to judge them, not to read them.
+                    None => tree.files().any(|(other, text)| {
+                        other != path && !other.starts_with("tests/tidy/") && text.contains(name)
+                    }),
                 };
                 if !read {
                     complaints.push(format!("{path}: nothing builds, reads or names it"));

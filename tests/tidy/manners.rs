@@ -136,7 +136,8 @@ fn no_test_waits_for_time_to_pass() {
     check(
         |tree| {
             let mut complaints = Vec::new();
-            for (path, source) in tree.rust(&[""]) {
+            // Measuring takes time on purpose.
+            for (path, source) in tree.rust(&["filters/", "src/", "tests/"]) {
                 for line in ["sleep(", "sleep_until("]
                     .iter()
                     .flat_map(|call| lines_with(&source.tested, call))
