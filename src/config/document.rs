@@ -162,16 +162,18 @@ pub(crate) fn fit(
     origins: &mut Origins,
     problems: &mut Problems,
 ) {
-    fit_table(table, node, "", origins, problems);
+    // Nothing is required at the top.
+    let _ = fit_table(table, node, "", origins, problems);
 }
 
+/// Whether the table can be read: every key that the schema requires is left in it.
 fn fit_table(
     table: &mut DeTable<'_>,
     node: &Node<'_>,
     path: &str,
     origins: &mut Origins,
     problems: &mut Problems,
-) {
+) -> bool {
     let mut wrong = Vec::new();
     for (name, value) in table.iter_mut() {
         let key = if path.is_empty() {
@@ -198,6 +200,17 @@ fn fit_table(
     for name in wrong {
         table.remove(name.as_str());
     }
+    let mut whole = true;
+    for (name, kind) in node.required() {
+        if !table.contains_key(name) {
+            problems.note_missing(
+                format!("{path}.{name}"),
+                format_args!("is missing; write {kind}"),
+            );
+            whole = false;
+        }
+    }
+    whole
 }
 
 fn fit_value(
@@ -212,14 +225,13 @@ fn fit_value(
     let found = match (value.get_mut(), kind) {
         (DeValue::String(_), Kind::Text) | (DeValue::Boolean(_), Kind::Switch) => return true,
         (DeValue::Integer(number), Kind::Whole) => {
-            if u64::from_str_radix(number.as_str(), number.radix()).is_ok() {
-                return true;
+            match u64::from_str_radix(number.as_str(), number.radix()) {
+                Ok(number) if number <= node.greatest() => return true,
+                _ => format!("is {number}"),
             }
-            format!("is {number}")
         }
         (DeValue::Table(table), Kind::Table) => {
-            fit_table(table, node, key, origins, problems);
-            return true;
+            return fit_table(table, node, key, origins, problems);
         }
         (DeValue::Array(items), Kind::List) => {
             let element = node.element();

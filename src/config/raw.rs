@@ -6,6 +6,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::At;
+use tollgate_meter::RawMeter;
+use tollgate_rate_limit::RawLimits;
 
 /// The settings of a tollgate gateway.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -27,6 +29,10 @@ pub(crate) struct RawSettings {
     pub(crate) provider: Vec<RawProvider>,
     /// The models on sale.
     pub(crate) model: Vec<RawModel>,
+    /// Rate classes.
+    pub(crate) limits: RawLimits,
+    /// Holding and charging credit.
+    pub(crate) meter: RawMeter,
     /// What a credit is worth.
     pub(crate) credits: RawCredits,
     /// Logs.
@@ -131,6 +137,8 @@ pub(crate) struct RawRoute {
     pub(crate) errors: Option<At<String>>,
     /// The scope a credential needs here.
     pub(crate) scope: Option<At<String>>,
+    /// The rate class that counts requests here instead of the account's own.
+    pub(crate) class: Option<At<String>>,
     /// What pages of other origins may do: `none`, `public` or `api`.
     pub(crate) cors: Option<At<String>>,
 }
@@ -227,7 +235,7 @@ pub(crate) struct RawPrice {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawCredits {
-    /// US dollars for one credit, as a decimal string.
+    /// US dollars for one credit, as a decimal string; without it the model list names no prices in dollars.
     pub(crate) usd_per_credit: Option<At<String>>,
 }
 

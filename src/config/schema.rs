@@ -133,4 +133,23 @@ impl<'a> Node<'a> {
             .map(|keys| keys.keys().map(String::as_str).collect())
             .unwrap_or_default()
     }
+
+    /// The keys that this table must have, with what each holds.
+    pub(crate) fn required(&self) -> Vec<(&'a str, Kind)> {
+        let names = self.here["required"].as_array();
+        names
+            .into_iter()
+            .flatten()
+            .filter_map(|name| Some((name.as_str()?, self.child(name.as_str()?)?.kind())))
+            .collect()
+    }
+
+    /// The greatest number that fits in here.
+    pub(crate) fn greatest(&self) -> u64 {
+        match self.here["format"].as_str() {
+            Some("uint32") => u32::MAX.into(),
+            // What TOML can write.
+            _ => i64::MAX as u64,
+        }
+    }
 }

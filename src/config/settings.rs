@@ -11,6 +11,9 @@ use std::time::Duration;
 use http::Method;
 use rustls::pki_types::CertificateDer;
 use tollgate_filter::{Catalog, ErrorShape, Scope};
+use tollgate_meter::MeterSettings;
+use tollgate_models::UsdPerCredit;
+use tollgate_rate_limit::Limits;
 
 use super::certificate::Certificate;
 use super::pattern::PathPattern;
@@ -36,6 +39,10 @@ pub struct Settings {
     pub providers: Vec<Arc<Provider>>,
     /// The models on sale.
     pub catalog: Arc<Catalog>,
+    /// Rate classes.
+    pub limits: Limits,
+    /// Holding and charging credit.
+    pub meter: MeterSettings,
     /// What a credit is worth.
     pub credits: Credits,
     /// Logs.
@@ -152,6 +159,8 @@ pub struct Route {
     pub errors: ErrorShape,
     /// What a credential must be allowed to do here, where the chain has `auth`.
     pub scope: Option<Scope>,
+    /// The rate class that counts requests here; none: the class of the account, or `anonymous`.
+    pub class: Option<Arc<str>>,
     /// What pages of other origins may do here.
     pub cors: Cors,
 }
@@ -218,8 +227,8 @@ pub struct ProviderTimeouts {
 /// `[credits]`: what a credit is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
-    /// Millionths of a US dollar in one credit; above zero.
-    pub micro_usd_per_credit: i64,
+    /// US dollars for one credit; without it the model list names no prices in dollars.
+    pub usd_per_credit: Option<UsdPerCredit>,
 }
 
 /// `[telemetry]`: logs.

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tollgate_filter::settings::{At, Problems};
+use tollgate_models::UsdPerCredit;
+use tollgate_money::Micros;
 
 use super::document::words;
 use super::environment::Environment;
@@ -45,14 +47,18 @@ pub(super) fn settings(
     let listeners = server::listeners(&raw.listener, shop, problems);
     let providers = provider::providers(&raw.provider, shop, problems);
     let service = server::service(&raw.service, listeners.first(), problems);
+    // Classes that are wrong are no reason to find fault with the routes that name them.
+    let limits = raw.limits.check("limits", problems);
     let catalog = catalog::catalog(raw, &providers, &service, problems);
     Some(Settings {
         server: server::server(&raw.server, problems),
         admin: server::admin(&raw.admin, problems),
         store: server::store(&raw.store, shop, problems),
-        routes: route::routes(&raw.route, shop, problems),
+        routes: route::routes(&raw.route, shop, limits.as_ref(), problems),
         credits: credits(&raw.credits, problems),
         telemetry: telemetry(&raw.telemetry, shop, problems),
+        meter: raw.meter.check("meter", problems).unwrap_or_default(),
+        limits: limits.unwrap_or_default(),
         catalog: catalog?,
         service,
         listeners,
@@ -62,18 +68,17 @@ pub(super) fn settings(
 
 fn credits(raw: &RawCredits, problems: &mut Problems) -> Credits {
     const KEY: &str = "credits.usd_per_credit";
-    let mut micro_usd_per_credit = tollgate_money::MICROS_PER_CREDIT;
-    if let Some(at) = &raw.usd_per_credit {
-        // The same six places as credits have.
-        match problems.parse::<tollgate_money::Micros>(KEY, at) {
-            Some(usd) if usd.is_positive() => micro_usd_per_credit = usd.get(),
-            Some(_) => problems.note(KEY, at, format_args!("is `{}`; use more than 0", **at)),
-            None => {}
+    let usd_per_credit = raw.usd_per_credit.as_ref().and_then(|at| {
+        // Dollars have the six places here that credits have; the reader of credits reads them.
+        let dollars: Micros = problems.parse(KEY, at)?;
+        let rate = UsdPerCredit::from_micro_dollars(dollars.get());
+        if rate.is_none() {
+            let message = format_args!("is `{}`; use more than 0", at.value);
+            problems.note(KEY, at, message);
         }
-    }
-    Credits {
-        micro_usd_per_credit,
-    }
+        rate
+    });
+    Credits { usd_per_credit }
 }
 
 fn telemetry(raw: &RawTelemetry, shop: &Shop<'_>, problems: &mut Problems) -> Telemetry {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::Method;
 use tollgate_filter::settings::{At, Problems};
 use tollgate_filter::{ErrorShape, Scope};
+use tollgate_rate_limit::Limits;
 
 use super::{Shop, number, required, word};
 use crate::config::document::words;
@@ -33,6 +34,7 @@ fn built_in() -> Vec<Route> {
         chain: chain.iter().map(|name| Arc::from(*name)).collect(),
         errors: ErrorShape::Envelope,
         scope: Some(scope),
+        class: None,
         cors: Cors::Api,
     };
     const COMPLETION: &[&str] = &[
@@ -68,7 +70,12 @@ fn built_in() -> Vec<Route> {
     ]
 }
 
-pub(super) fn routes(raw: &[RawRoute], shop: &Shop<'_>, problems: &mut Problems) -> Vec<Route> {
+pub(super) fn routes(
+    raw: &[RawRoute],
+    shop: &Shop<'_>,
+    limits: Option<&Limits>,
+    problems: &mut Problems,
+) -> Vec<Route> {
     if raw.is_empty() {
         return built_in();
     }
@@ -104,6 +111,7 @@ pub(super) fn routes(raw: &[RawRoute], shop: &Shop<'_>, problems: &mut Problems)
             chain,
             errors: errors.unwrap_or_default(),
             scope,
+            class: class(index, one, limits, problems),
             cors: cors.unwrap_or(Cors::None),
         };
         if let Some(first) = routes.iter().position(|other| overlaps(other, &route)) {
@@ -233,4 +241,28 @@ fn scope(
         }
         at => word(problems, key, at.as_ref(), &known),
     }
+}
+
+fn class(
+    index: usize,
+    raw: &RawRoute,
+    limits: Option<&Limits>,
+    problems: &mut Problems,
+) -> Option<Arc<str>> {
+    let at = raw.class.as_ref()?;
+    let limits = limits?;
+    let found = limits.class(&at.value);
+    if found.is_none() {
+        let known: Vec<&str> = limits.classes().iter().map(|class| &*class.name).collect();
+        problems.note(
+            format!("route.{index}.class"),
+            at,
+            format_args!(
+                "is `{}`, which is no class; use {}",
+                at.value,
+                words(&known)
+            ),
+        );
+    }
+    found.map(|class| class.name.clone())
 }

@@ -1,0 +1,54 @@
+//! JSON text, written by hand into a buffer that is used again.
+
+/// Appends a string with its quotes. Bytes outside visible ASCII are escaped, so that a line is a line whatever is in it.
+pub(super) fn string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    for letter in text.chars() {
+        match letter {
+            '"' => out.extend_from_slice(b"\\\""),
+            '\\' => out.extend_from_slice(b"\\\\"),
+            ' '..='~' => out.push(letter as u8),
+            _ => {
+                let mut units = [0u16; 2];
+                for unit in letter.encode_utf16(&mut units) {
+                    out.extend_from_slice(b"\\u");
+                    for shift in [12, 8, 4, 0] {
+                        out.push(HEX[usize::from(*unit >> shift & 0xf)]);
+                    }
+                }
+            }
+        }
+    }
+    out.push(b'"');
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// Appends bytes as lower-case hex digits.
+pub(super) fn hex(out: &mut Vec<u8>, bytes: &[u8]) {
+    for byte in bytes {
+        out.push(HEX[usize::from(byte >> 4)]);
+        out.push(HEX[usize::from(byte & 0xf)]);
+    }
+}
+
+/// Appends a whole number.
+pub(super) fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_text_reads_back_from_one_line() {
+        for text in ["", "plain", "\"quoted\\\"", "line\nbreak\u{7f}", "ключ 🔑"] {
+            let mut out = Vec::new();
+            string(&mut out, text);
+            assert!(out.iter().all(|byte| (b' '..=b'~').contains(byte)));
+            let back: String = serde_json::from_slice(&out).expect("JSON");
+            assert_eq!(back, text);
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! Metrics in the Prometheus text format.
+//!
+//! Every counter that a request moves is looked up once, when the settings are known or at its first use, and kept; a request finds its
+//! handles by the number of its route and by one look-up for its model, provider and class.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
+    Registry, TextEncoder,
+};
+use tollgate_filter::{Ending, ErrorCode, Exchange, Record, UpstreamFault};
+
+use super::names::{self, Metric};
+use super::process;
+use crate::config::Settings;
+
+/// Upper bounds of whole exchanges, in seconds: from a list to a long stream.
+const LONG: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+];
+/// Upper bounds of the gateway's own share, in seconds.
+const SHORT: &[f64] = &[
+    0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5,
+];
+
+/// The statuses that have a counter of their own; any other counts as `other`.
+const STATUSES: [u16; 29] = [
+    0, 200, 201, 204, 304, 400, 401, 402, 403, 404, 405, 408, 409, 411, 413, 414, 415, 417, 422,
+    424, 429, 431, 500, 501, 502, 503, 504, 100, 206,
+];
+
+/// The results of a call upstream: a good one, then every fault.
+const RESULTS: [Result<(), UpstreamFault>; 8] = [
+    Ok(()),
+    Err(UpstreamFault::Unreachable),
+    Err(UpstreamFault::Timeout),
+    Err(UpstreamFault::Cut),
+    Err(UpstreamFault::Invalid),
+    Err(UpstreamFault::Error),
+    Err(UpstreamFault::BadRequest),
+    Err(UpstreamFault::RateLimited),
+];
+
+/// Someone who has numbers to show when the metrics are read.
+pub type Source = Box<dyn Fn(&mut Page) + Send + Sync>;
+
+/// The metrics of one process.
+pub struct Metrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    routes: Vec<Route>,
+    unrouted: Route,
+    models: HashMap<Box<str>, Model>,
+    providers: HashMap<Box<str>, Provider>,
+    classes: HashMap<Box<str>, Class>,
+    connections: IntGauge,
+    connections_total: IntCounter,
+    connections_refused: IntCounter,
+    filter_failures: IntCounterVec,
+    lines_dropped: IntCounter,
+    sources: Mutex<Vec<Source>>,
+}
+
+struct Route {
+    label: Arc<str>,
+    seconds: Histogram,
+    first_event: Histogram,
+    overhead: Histogram,
+    /// One for each status and ending, made when first needed.
+    counters: Box<[OnceLock<IntCounter>]>,
+}
+
+struct Model {
+    prompt: IntCounter,
+    completion: IntCounter,
+    charged: IntCounter,
+    estimated: IntCounter,
+}
+
+struct Provider {
+    results: [IntCounter; RESULTS.len()],
+    first_byte: Histogram,
+}
+
+struct Class {
+    admitted: IntCounter,
+    refused: IntCounter,
+}
+
+/// The times of an ended exchange.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Times {
+    /// From the complete head to the end.
+    pub(super) whole: Duration,
+    /// From the complete head until the first byte of the answer left.
+    pub(super) first_byte: Option<Duration>,
+    /// From the start of the last call upstream to its first byte.
+    pub(super) upstream_first_byte: Option<Duration>,
+    /// From the start of the last call upstream to its end.
+    pub(super) upstream: Option<Duration>,
+    /// What the gateway added until the first byte of the answer left.
+    pub(super) overhead: Option<Duration>,
+}
+
+impl Times {
+    pub(super) fn of(record: &Record, whole: Duration) -> Times {
+        let between =
+            |from: Option<Duration>, to: Option<Duration>| Some(to?.saturating_sub(from?));
+        // A whole answer leaves when all of it is there, a stream with its first byte.
+        let ready = if record.stream {
+            record.upstream_first_byte
+        } else {
+            record.upstream_ended
+        };
+        let before = between(Some(record.started), record.upstream_started);
+        let after = between(ready, record.first_byte);
+        Times {
+            whole,
+            first_byte: between(Some(record.started), record.first_byte),
+            upstream_first_byte: between(record.upstream_started, record.upstream_first_byte),
+            upstream: between(record.upstream_started, record.upstream_ended),
+            overhead: before.zip(after).map(|(before, after)| before + after),
+        }
+    }
+}
+
+impl Metrics {
+    /// Metrics with the labels of these settings.
+    pub(super) fn new(settings: &Settings) -> Metrics {
+        let registry = Registry::new();
+        let make = Make {
+            registry: &registry,
+        };
+        let requests = make.counters(names::REQUESTS);
+        let seconds = make.histograms(names::REQUEST_SECONDS, LONG);
+        let first_event = make.histograms(names::FIRST_EVENT_SECONDS, LONG);
+        let overhead = make.histograms(names::OVERHEAD_SECONDS, SHORT);
+        let route = |label: &str| Route {
+            label: label.into(),
+            seconds: seconds.with_label_values(&[label]),
+            first_event: first_event.with_label_values(&[label]),
+            overhead: overhead.with_label_values(&[label]),
+            counters: (0..(STATUSES.len() + 1) * Ending::WORDS.len())
+                .map(|_| OnceLock::new())
+                .collect(),
+        };
+        let tokens = make.counters(names::TOKENS);
+        let charged = make.counters(names::CHARGED);
+        let estimated = make.counters(names::ESTIMATED);
+        let model = |id: &str| Model {
+            prompt: tokens.with_label_values(&[id, "prompt"]),
+            completion: tokens.with_label_values(&[id, "completion"]),
+            charged: charged.with_label_values(&[id]),
+            estimated: estimated.with_label_values(&[id]),
+        };
+        let calls = make.counters(names::UPSTREAM_CALLS);
+        let first_byte = make.histograms(names::UPSTREAM_SECONDS, LONG);
+        let provider = |name: &str| Provider {
+            results: RESULTS.map(|result| calls.with_label_values(&[name, result_word(result)])),
+            first_byte: first_byte.with_label_values(&[name]),
+        };
+        let rate_limit = make.counters(names::RATE_LIMIT);
+        let class = |name: &str| Class {
+            admitted: rate_limit.with_label_values(&[name, "admitted"]),
+            refused: rate_limit.with_label_values(&[name, "refused"]),
+        };
+        make.counters_of(names::BUILD)
+            .with_label_values(&[env!("CARGO_PKG_VERSION")])
+            .set(1);
+        Metrics {
+            requests,
+            routes: settings
+                .routes
+                .iter()
+                .map(|one| route(one.path.as_str()))
+                .collect(),
+            unrouted: route("none"),
+            models: settings
+                .catalog
+                .models()
+                .iter()
+                .map(|one| (Box::from(&*one.id), model(&one.id)))
+                .collect(),
+            providers: settings
+                .providers
+                .iter()
+                .map(|one| (Box::from(&*one.name), provider(&one.name)))
+                .collect(),
+            classes: settings
+                .limits
+                .classes()
+                .iter()
+                .map(|one| (Box::from(&*one.name), class(&one.name)))
+                .collect(),
+            connections: make.gauge(names::CONNECTIONS),
+            connections_total: make.counter(names::CONNECTIONS_TOTAL),
+            connections_refused: make.counter(names::CONNECTIONS_REFUSED),
+            filter_failures: make.counters(names::FILTER_FAILURES),
+            lines_dropped: make.counter(names::LINES_DROPPED),
+            sources: Mutex::new(vec![Box::new(process::show)]),
+            registry,
+        }
+    }
+
+    /// Adds someone who has numbers to show.
+    pub fn add_source(&self, source: Source) {
+        self.sources
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(source);
+    }
+
+    /// Everything in the Prometheus text format, version 0.0.4.
+    pub fn render(&self) -> String {
+        let mut out = Vec::with_capacity(32 << 10);
+        TextEncoder::new()
+            .encode(&self.registry.gather(), &mut out)
+            .expect("metrics are written to memory");
+        let mut page = Page {
+            text: String::from_utf8(out).expect("the encoder writes UTF-8"),
+        };
+        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        for source in &*sources {
+            source(&mut page);
+        }
+        page.text
+    }
+
+    pub(super) fn route_label(&self, route: usize) -> Option<&str> {
+        self.routes.get(route).map(|route| &*route.label)
+    }
+
+    pub(super) fn lines_dropped(&self) -> IntCounter {
+        self.lines_dropped.clone()
+    }
+
+    /// Counts an exchange that ended.
+    pub(super) fn exchange(
+        &self,
+        exchange: &Exchange,
+        route: Option<usize>,
+        ending: Ending,
+        times: &Times,
+    ) {
+        let record = &exchange.record;
+        let route = route
+            .and_then(|at| self.routes.get(at))
+            .unwrap_or(&self.unrouted);
+        self.request(route, record.status, ending).inc();
+        route.seconds.observe(times.whole.as_secs_f64());
+        if record.stream
+            && let Some(first) = times.first_byte
+        {
+            route.first_event.observe(first.as_secs_f64());
+        }
+        if let Some(overhead) = times.overhead {
+            route.overhead.observe(overhead.as_secs_f64());
+        }
+        if let Some(model) = record.model.as_deref().and_then(|id| self.models.get(id)) {
+            model.prompt.inc_by(record.prompt_tokens);
+            model.completion.inc_by(record.completion_tokens);
+            // A charge is never negative.
+            model
+                .charged
+                .inc_by(u64::try_from(record.charged.get()).unwrap_or(0));
+            model.estimated.inc_by(u64::from(record.estimated));
+        }
+        if let Some(class) = record
+            .class
+            .as_deref()
+            .and_then(|name| self.classes.get(name))
+        {
+            match record.error {
+                Some(ErrorCode::RateLimitExceeded | ErrorCode::ConcurrencyExceeded) => {
+                    class.refused.inc();
+                }
+                _ => class.admitted.inc(),
+            }
+        }
+        if let Some(provider) = record
+            .provider
+            .as_deref()
+            .and_then(|name| self.providers.get(name))
+            && let Some(first) = times.upstream_first_byte
+        {
+            provider.first_byte.observe(first.as_secs_f64());
+        }
+    }
+
+    fn request<'a>(&'a self, route: &'a Route, status: u16, ending: Ending) -> &'a IntCounter {
+        let status = STATUSES.iter().position(|known| *known == status);
+        let column = ending_column(ending);
+        let row = status.unwrap_or(STATUSES.len());
+        route.counters[row * Ending::WORDS.len() + column].get_or_init(|| {
+            let word = match status.map(|at| STATUSES[at]) {
+                Some(0) => "none".to_owned(),
+                Some(status) => status.to_string(),
+                None => "other".to_owned(),
+            };
+            self.requests
+                .with_label_values(&[&*route.label, &*word, ending.word()])
+        })
+    }
+
+    pub(super) fn upstream_call(&self, provider: &str, result: Result<(), UpstreamFault>) {
+        let at = RESULTS.iter().position(|known| *known == result);
+        if let (Some(provider), Some(at)) = (self.providers.get(provider), at) {
+            provider.results[at].inc();
+        }
+    }
+
+    pub(super) fn connection(&self) -> ConnectionGuard {
+        self.connections.inc();
+        self.connections_total.inc();
+        ConnectionGuard {
+            open: self.connections.clone(),
+        }
+    }
+
+    pub(super) fn connection_refused(&self) {
+        self.connections_refused.inc();
+    }
+
+    pub(super) fn filter_failed(&self, filter: &str) {
+        self.filter_failures.with_label_values(&[filter]).inc();
+    }
+}
+
+fn result_word(result: Result<(), UpstreamFault>) -> &'static str {
+    match result {
+        Ok(()) => "ok",
+        Err(fault) => fault.word(),
+    }
+}
+
+fn ending_column(ending: Ending) -> usize {
+    match ending {
+        Ending::Complete => 0,
+        Ending::Answered => 1,
+        Ending::Refused => 2,
+        Ending::UpstreamFailed(_) => 3,
+        Ending::UpstreamCut(_) => 4,
+        Ending::GoneBefore => 5,
+        Ending::GoneDuring => 6,
+        Ending::Unsettled => 7,
+        Ending::Aborted => 8,
+    }
+}
+
+/// Counts a connection as open until it is dropped.
+#[derive(Debug)]
+pub struct ConnectionGuard {
+    open: IntGauge,
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+/// Makes metrics from the list of names and registers them.
+struct Make<'a> {
+    registry: &'a Registry,
+}
+
+impl Make<'_> {
+    fn register<T: prometheus::core::Collector + Clone + 'static>(
+        &self,
+        made: prometheus::Result<T>,
+    ) -> T {
+        let made = made.expect("the list of names makes metrics");
+        self.registry
+            .register(Box::new(made.clone()))
+            .expect("a name stands once in the list");
+        made
+    }
+
+    fn opts(metric: Metric) -> Opts {
+        Opts::new(metric.name, metric.help)
+    }
+
+    fn counter(&self, metric: Metric) -> IntCounter {
+        self.register(IntCounter::with_opts(Make::opts(metric)))
+    }
+
+    fn gauge(&self, metric: Metric) -> IntGauge {
+        self.register(IntGauge::with_opts(Make::opts(metric)))
+    }
+
+    fn counters(&self, metric: Metric) -> IntCounterVec {
+        self.register(IntCounterVec::new(Make::opts(metric), metric.labels))
+    }
+
+    fn counters_of(&self, metric: Metric) -> prometheus::IntGaugeVec {
+        self.register(prometheus::IntGaugeVec::new(
+            Make::opts(metric),
+            metric.labels,
+        ))
+    }
+
+    fn histograms(&self, metric: Metric, bounds: &[f64]) -> HistogramVec {
+        let opts = HistogramOpts::new(metric.name, metric.help).buckets(bounds.to_vec());
+        self.register(HistogramVec::new(opts, metric.labels))
+    }
+}
+
+/// A page of metrics to which a [`Source`] adds numbers it keeps itself.
+#[derive(Debug, Default)]
+pub struct Page {
+    text: String,
+}
+
+impl Page {
+    /// Adds one number of a metric without labels.
+    pub(super) fn number(&mut self, metric: Metric, value: i128) {
+        self.head(metric);
+        self.line(format_args!("{} {value}", metric.name));
+    }
+
+    /// Adds numbers of a metric with one label.
+    pub(super) fn numbers(&mut self, metric: Metric, values: &[(&str, i128)]) {
+        self.head(metric);
+        for (label, value) in values {
+            let name = metric.labels[0];
+            self.line(format_args!(
+                "{}{{{name}=\"{label}\"}} {value}",
+                metric.name
+            ));
+        }
+    }
+
+    /// Adds a histogram without labels: upper bounds with counts that are not cumulative, a count above them all, and the sum.
+    pub(super) fn histogram(
+        &mut self,
+        metric: Metric,
+        buckets: impl Iterator<Item = (f64, u64)>,
+        above: u64,
+        sum: f64,
+    ) {
+        self.head(metric);
+        let mut count = 0;
+        for (bound, here) in buckets {
+            count += here;
+            self.line(format_args!(
+                "{}_bucket{{le=\"{bound}\"}} {count}",
+                metric.name
+            ));
+        }
+        count += above;
+        self.line(format_args!(
+            "{}_bucket{{le=\"+Inf\"}} {count}",
+            metric.name
+        ));
+        self.line(format_args!("{}_sum {sum}", metric.name));
+        self.line(format_args!("{}_count {count}", metric.name));
+    }
+
+    fn head(&mut self, metric: Metric) {
+        self.line(format_args!("# HELP {} {}", metric.name, metric.help));
+        self.line(format_args!(
+            "# TYPE {} {}",
+            metric.name,
+            metric.kind.word()
+        ));
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        use std::fmt::Write;
+        writeln!(self.text, "{line}").expect("a string takes text");
+    }
+}

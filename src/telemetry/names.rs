@@ -1,0 +1,137 @@
+//! Every metric there is: its name, kind, labels and meaning. Metrics are made from this list and the reference is checked against it.
+//!
+//! Labels are bounded by the settings and by lists in the program: route patterns, models, providers, classes, statuses, endings. Never
+//! an account, a key, an address or anything else that a client chooses. Money is counted in whole micro-credits.
+
+/// A metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: Kind,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it says.
+    pub help: &'static str,
+}
+
+/// The kinds of metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Values in buckets.
+    Histogram,
+}
+
+impl Kind {
+    /// The word in the text format.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        }
+    }
+}
+
+macro_rules! metrics {
+    ($($id:ident = $name:literal, $kind:ident, [$($label:literal),*], $help:literal;)*) => {
+        $(pub(super) const $id: Metric = Metric {
+            name: $name,
+            kind: Kind::$kind,
+            labels: &[$($label),*],
+            help: $help,
+        };)*
+
+        /// Every metric, in the order of the reference.
+        pub const METRICS: &[Metric] = &[$($id,)*];
+    };
+}
+
+metrics! {
+    REQUESTS = "tollgate_requests_total", Counter, ["route", "status", "ending"],
+        "Exchanges that ended, by how.";
+    REQUEST_SECONDS = "tollgate_request_seconds", Histogram, ["route"],
+        "Time from a request's complete head to the end of the exchange.";
+    FIRST_EVENT_SECONDS = "tollgate_first_event_seconds", Histogram, ["route"],
+        "Time from a request's complete head until the first byte of a streamed answer left.";
+    OVERHEAD_SECONDS = "tollgate_overhead_seconds", Histogram, ["route"],
+        "Time the gateway itself added to an answer of a provider: before the call, and between the provider's bytes and ours.";
+    TOKENS = "tollgate_tokens_total", Counter, ["model", "direction"],
+        "Tokens as billed.";
+    CHARGED = "tollgate_charged_microcredits_total", Counter, ["model"],
+        "Micro-credits charged for answers.";
+    ESTIMATED = "tollgate_usage_estimated_total", Counter, ["model"],
+        "Answers whose tokens were counted by the gateway because the provider did not say.";
+    RATE_LIMIT = "tollgate_rate_limit_total", Counter, ["class", "decision"],
+        "Requests counted by a rate class, by decision.";
+    UPSTREAM_CALLS = "tollgate_upstream_calls_total", Counter, ["provider", "result"],
+        "Calls to providers, by how they ended.";
+    UPSTREAM_SECONDS = "tollgate_upstream_first_byte_seconds", Histogram, ["provider"],
+        "Time from the start of a call until the provider's first byte.";
+    CONNECTIONS = "tollgate_connections", Gauge, [],
+        "Client connections that are open.";
+    CONNECTIONS_TOTAL = "tollgate_connections_total", Counter, [],
+        "Client connections accepted.";
+    CONNECTIONS_REFUSED = "tollgate_connections_refused_total", Counter, [],
+        "Client connections closed at once because there were too many.";
+    FILTER_FAILURES = "tollgate_filter_failures_total", Counter, ["filter"],
+        "Times a filter could not decide.";
+    OPEN_HOLDS = "tollgate_open_holds", Gauge, [],
+        "Requests whose credit is held.";
+    HELD = "tollgate_held_microcredits", Gauge, [],
+        "Micro-credits held for open requests.";
+    COMMIT_QUEUE = "tollgate_commit_queue_depth", Gauge, [],
+        "Units of work waiting to be written.";
+    COMMIT_OVERLOADS = "tollgate_commit_overloads_total", Counter, [],
+        "Units of work refused because too many were waiting.";
+    COMMIT_UNITS = "tollgate_commit_units", Histogram, [],
+        "Units of work in one commit.";
+    COMMIT_SECONDS = "tollgate_commit_seconds", Histogram, [],
+        "Time of one commit, the disk included.";
+    LEDGER_ENTRIES = "tollgate_ledger_entries_total", Counter, [],
+        "Ledger entries written.";
+    LEDGER_FOLDED = "tollgate_ledger_folded_total", Counter, [],
+        "Holds that met their settlement in one commit and became one entry.";
+    WAL_BYTES = "tollgate_store_log_bytes", Gauge, [],
+        "Bytes of the database's log that are not in its main file yet.";
+    METER_EVENTS = "tollgate_meter_total", Counter, ["event"],
+        "What the meter did beyond its routine: caps it wrote, requests it refused, claims of usage it bounded.";
+    WRITTEN_OFF = "tollgate_written_off_microcredits_total", Counter, [],
+        "Micro-credits that usage cost beyond what its account had.";
+    LINES_DROPPED = "tollgate_access_log_dropped_total", Counter, [],
+        "Lines of the access log that were lost because its file was too slow or broken.";
+    MEMORY = "tollgate_resident_memory_bytes", Gauge, [],
+        "Memory of the process that is in use.";
+    OPEN_FILES = "tollgate_open_files", Gauge, [],
+        "Files and sockets the process has open.";
+    BUILD = "tollgate_build_info", Gauge, ["version"],
+        "Always 1; the label says which release runs.";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_follow_the_convention_and_stand_once() {
+        let mut names = BTreeSet::new();
+        for metric in METRICS {
+            let Metric { name, kind, .. } = metric;
+            assert!(names.insert(name), "{name} stands twice");
+            assert!(name.starts_with("tollgate_"), "{name} lacks the prefix");
+            assert_eq!(
+                name.ends_with("_total"),
+                *kind == Kind::Counter,
+                "{name}: counters, and only they, end in `_total`"
+            );
+            assert!(metric.help.ends_with('.'), "{name}: help is a sentence");
+        }
+    }
+}
