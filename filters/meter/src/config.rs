@@ -33,7 +33,7 @@ pub struct RawEstimate {
     /// Bytes of text that are held for as one token before a request is sent. 1 to 8, default 3; 1 is never too little.
     pub bytes_per_token: Option<At<u64>>,
     /// Answers whose tokens are counted at the same time. 1 to 64, default 2.
-    pub parallel: Option<At<usize>>,
+    pub parallel: Option<At<u64>>,
 }
 
 /// Checked settings.
@@ -73,83 +73,69 @@ impl Default for MeterSettings {
 }
 
 impl RawMeter {
-    /// The checked settings. Notes everything that is wrong and goes on with the default in its place.
-    pub fn check(&self, problems: &mut Problems) -> MeterSettings {
+    /// The checked settings of `section`, or `None` after noting everything that is wrong with them.
+    pub fn check(&self, section: &str, problems: &mut Problems) -> Option<MeterSettings> {
         let default = MeterSettings::default();
-        let clamp = self.clamp_output.as_ref().is_none_or(|at| at.value);
+        let estimate = &self.estimate;
+        let key = |key: &str| format!("{section}.{key}");
+        let credit_limit = self.credit_limit(&key("credit_limit"), problems);
+        let mut number = |name: &str, at: Option<&At<u64>>, range, default: u64| match at {
+            Some(at) => problems.within(key(name), at, range),
+            None => Some(default),
+        };
+        let drain = number(
+            "drain_secs",
+            self.drain_secs.as_ref(),
+            0..=600,
+            default.drain.as_secs(),
+        );
+        let hold = number(
+            "hold_secs",
+            self.hold_secs.as_ref(),
+            60..=86_400,
+            default.hold.as_secs(),
+        );
         let clamp_tokens_min = number(
-            problems,
-            "meter.clamp_tokens_min",
+            "clamp_tokens_min",
             self.clamp_tokens_min.as_ref(),
             1..=65_536,
             CLAMP_TOKENS_MIN.get(),
         );
-        MeterSettings {
-            credit_limit: self.credit_limit(problems),
-            drain: Duration::from_secs(number(
-                problems,
-                "meter.drain_secs",
-                self.drain_secs.as_ref(),
-                0..=600,
-                DRAIN_SECS,
-            )),
-            hold: Duration::from_secs(number(
-                problems,
-                "meter.hold_secs",
-                self.hold_secs.as_ref(),
-                60..=86_400,
-                HOLD_SECS,
-            )),
-            clamp_tokens_min: NonZeroU64::new(clamp_tokens_min).filter(|_| clamp),
-            bytes_per_token: NonZeroU64::new(number(
-                problems,
-                "meter.estimate.bytes_per_token",
-                self.estimate.bytes_per_token.as_ref(),
-                1..=8,
-                BYTES_PER_TOKEN.get(),
-            ))
-            .unwrap_or(default.bytes_per_token),
-            count_parallel: number(
-                problems,
-                "meter.estimate.parallel",
-                self.estimate.parallel.as_ref(),
-                1..=64,
-                COUNT_PARALLEL,
-            ),
-        }
+        let bytes_per_token = number(
+            "estimate.bytes_per_token",
+            estimate.bytes_per_token.as_ref(),
+            1..=8,
+            BYTES_PER_TOKEN.get(),
+        );
+        let parallel = number(
+            "estimate.parallel",
+            estimate.parallel.as_ref(),
+            1..=64,
+            COUNT_PARALLEL as u64,
+        );
+        let clamp = self.clamp_output.as_ref().is_none_or(|at| at.value);
+        Some(MeterSettings {
+            credit_limit: credit_limit?,
+            drain: Duration::from_secs(drain?),
+            hold: Duration::from_secs(hold?),
+            clamp_tokens_min: NonZeroU64::new(clamp_tokens_min?).filter(|_| clamp),
+            bytes_per_token: NonZeroU64::new(bytes_per_token?)?,
+            count_parallel: usize::try_from(parallel?).ok()?,
+        })
     }
 
-    fn credit_limit(&self, problems: &mut Problems) -> Micros {
-        const KEY: &str = "meter.credit_limit";
+    fn credit_limit(&self, key: &str, problems: &mut Problems) -> Option<Micros> {
         let Some(at) = &self.credit_limit else {
-            return Micros::ZERO;
+            return Some(Micros::ZERO);
         };
-        let limit = problems.parse::<Micros>(KEY, at).unwrap_or_default();
+        let limit = problems.parse::<Micros>(key, at)?;
         if limit < Micros::ZERO {
-            problems.note(
-                KEY,
-                at,
-                format!("is {limit}; use 0 or more, the credits that an account may owe"),
-            );
-            return Micros::ZERO;
+            let message = format!("is {limit}; use 0 or more, the credits that an account may owe");
+            problems.note(key, at, message);
+            return None;
         }
-        limit
+        Some(limit)
     }
-}
-
-/// A number in its range, or the default where it is missing or wrong.
-fn number<T>(
-    problems: &mut Problems,
-    key: &str,
-    at: Option<&At<T>>,
-    range: std::ops::RangeInclusive<T>,
-    default: T,
-) -> T
-where
-    T: PartialOrd + std::fmt::Display + Copy,
-{
-    at.and_then(|at| problems.within(key, at, range))
-        .unwrap_or(default)
 }
 
 #[cfg(test)]
@@ -204,10 +190,10 @@ mod tests {
         assert_eq!(
             keys,
             [
-                "meter.clamp_tokens_min",
                 "meter.credit_limit",
                 "meter.drain_secs",
                 "meter.hold_secs",
+                "meter.clamp_tokens_min",
                 "meter.estimate.bytes_per_token",
                 "meter.estimate.parallel",
             ]
@@ -222,14 +208,9 @@ mod tests {
     fn check(text: &str) -> Result<MeterSettings, Vec<String>> {
         let raw: RawMeter = toml::from_str(text).expect("TOML of the section");
         let mut problems = Problems::default();
-        let settings = raw.check(&mut problems);
-        if problems.is_empty() {
-            return Ok(settings);
-        }
-        Err(problems
-            .into_vec()
-            .into_iter()
-            .map(|problem| problem.key)
-            .collect())
+        raw.check("meter", &mut problems).ok_or_else(|| {
+            let found = problems.into_vec().into_iter();
+            found.map(|problem| problem.key).collect()
+        })
     }
 }

@@ -1,0 +1,141 @@
+//! Real books on a disk, and what they say afterwards.
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tollgate_filter::{Clock, ManualClock};
+use tollgate_ledger::{Credit, Ledger, Totals};
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_store::sqlite::{self, Options};
+use tollgate_store::{
+    Admission, CacheScope, NewAccount, OperationRows, Part, RootSecret, Store, UnitOfWork, commit,
+    flush,
+};
+
+/// When the tests take place, in Unix microseconds.
+const NOW: i64 = 1_700_000_000_000_000;
+
+const FILE: &str = "tollgate.db";
+
+pub(crate) struct Books {
+    ledger: Ledger,
+    store: Arc<dyn Store>,
+    /// Holds of an earlier process that were given back when this one started.
+    pub(crate) orphans: usize,
+    pub(crate) clock: Clock,
+    pub(crate) hand: ManualClock,
+    // Last, so that the store is closed before its folder goes.
+    folder: TempDir,
+}
+
+impl Books {
+    pub(crate) fn open(queue_max: usize) -> Books {
+        let folder = tempfile::tempdir().expect("a folder");
+        Books::open_in(folder, queue_max)
+    }
+
+    fn open_in(folder: TempDir, queue_max: usize) -> Books {
+        let (clock, hand) = Clock::manual(NOW as u64);
+        let options = Options {
+            durability: sqlite::Durability::Process,
+            queue_max,
+            ..Options::new(NOW, RootSecret([1; 32]))
+        };
+        let store = sqlite::open(&folder.path().join(FILE), options).expect("a store");
+        let (ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("books");
+        Books {
+            ledger,
+            orphans: started.orphans,
+            store,
+            clock,
+            hand,
+            folder,
+        }
+    }
+
+    /// The next process, started on a copy of what is on the disk now.
+    pub(crate) async fn copy(&self) -> Books {
+        flush(&*self.store).await.expect("the books are open");
+        let folder = tempfile::tempdir().expect("a folder");
+        let from = self.folder.path().join(FILE);
+        sqlite::backup(&from, &folder.path().join(FILE)).expect("a copy");
+        Books::open_in(folder, 1_024)
+    }
+
+    /// The same books in a process of their own, whose queue takes `queue_max` units.
+    pub(crate) fn reopen(self, queue_max: usize) -> Books {
+        let Books {
+            ledger,
+            store,
+            folder,
+            ..
+        } = self;
+        store.close();
+        drop((ledger, store));
+        Books::open_in(folder, queue_max)
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(crate) async fn account(&self, credits: i64, limit: i64) -> AccountId {
+        let id = AccountId::from_parts(1, [3; 10]);
+        let account = Part::CreateAccount(Box::new(NewAccount {
+            id,
+            class: "free".into(),
+            cache_scope: CacheScope::Shared,
+            credit_limit: Micros::new(limit),
+            created_at: NOW,
+        }));
+        commit(&*self.store, UnitOfWork::of(account, Admission::Ends))
+            .await
+            .expect("an account");
+        if credits > 0 {
+            let credit = Credit {
+                operation: OperationId::from_parts(0, [9; 10]),
+                account: id,
+                amount: Micros::new(credits),
+                reference: "start".into(),
+                at: NOW,
+            };
+            self.ledger.grant(credit).await.expect("credit");
+        }
+        id
+    }
+
+    pub(crate) fn available(&self, account: AccountId) -> i64 {
+        let available = self.ledger.available(account).expect("the account");
+        available.get()
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.ledger.totals()
+    }
+
+    /// Stops the store, as a full disk would.
+    pub(crate) fn stop(&self) {
+        self.store.close();
+    }
+
+    /// What stops the store when it is called.
+    pub(crate) fn stopper(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let store = Arc::clone(&self.store);
+        Arc::new(move || store.close())
+    }
+
+    /// What is written of one operation, once everything is.
+    pub(crate) async fn rows(&self, operation: OperationId) -> OperationRows {
+        flush(&*self.store).await.expect("the books are open");
+        self.store.operation(operation).expect("rows")
+    }
+
+    /// Checks that the books balance and that nothing is held.
+    pub(crate) async fn audit(&self) {
+        flush(&*self.store).await.expect("the books are open");
+        let report = tollgate_ledger::audit::audit(&*self.store).expect("an audit");
+        assert!(report.clean(), "the books do not balance: {report:?}");
+        assert_eq!(report.open_holds, 0, "something is held for ever");
+        assert_eq!(self.totals().held, Micros::ZERO);
+    }
+}

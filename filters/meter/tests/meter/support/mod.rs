@@ -1,0 +1,188 @@
+//! A gateway in small: real books, the real driver, and stand-ins for everything around the meter.
+
+mod books;
+mod client;
+mod provider;
+mod reader;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method};
+use tollgate_chain::run::Run;
+use tollgate_chain::{Chain, Limits, Observer, Route, drive};
+use tollgate_filter::{
+    Charge, CredentialId, CredentialKind, Ending, ErrorShape, Exchange, ModelAccess, Principal,
+    Protocol, Record, Request, Scopes,
+};
+use tollgate_meter::{Counted, Counters, Meter, MeterSettings};
+use tollgate_money::{AccountId, OperationId};
+
+pub(crate) use books::Books;
+pub(crate) use client::{Client, Leaves};
+pub(crate) use provider::{Provider, Step};
+use reader::Reader;
+pub(crate) use reader::{Panics, model};
+
+/// Units that the store's queue takes.
+const QUEUE_MAX: usize = 1_024;
+
+/// Where credits are sold.
+pub(crate) const BUY_URL: &str = "https://toll.example/credits";
+
+/// A route with the meter on it, and one account.
+pub(crate) struct Gateway {
+    pub(crate) books: Books,
+    pub(crate) account: AccountId,
+    route: Route,
+    drain: Duration,
+    counters: Arc<Counters>,
+    next: std::sync::atomic::AtomicU64,
+}
+
+/// What came of one request.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) ending: Ending,
+    pub(crate) client: Client,
+    pub(crate) record: Record,
+    pub(crate) charge: Option<Charge>,
+    /// The cap that was written into the request.
+    pub(crate) cap: Option<u64>,
+    pub(crate) operation: OperationId,
+}
+
+#[derive(Default)]
+struct Seen(std::sync::Mutex<Option<(Ending, Record, Option<Charge>)>>);
+
+impl Observer for Seen {
+    fn ended(&self, exchange: &Exchange, ending: Ending) {
+        let seen = (ending, exchange.record.clone(), exchange.get().copied());
+        let before = self
+            .0
+            .lock()
+            .expect("no panic under the lock")
+            .replace(seen);
+        assert!(before.is_none(), "an exchange ends once");
+    }
+}
+
+impl Gateway {
+    /// A gateway over fresh books, with an account that has `credits` micro-credits.
+    pub(crate) async fn new(credits: i64) -> Gateway {
+        Gateway::with(credits, MeterSettings::default(), 0).await
+    }
+
+    /// The same with other settings, and an account that may owe `limit` micro-credits.
+    pub(crate) async fn with(credits: i64, settings: MeterSettings, limit: i64) -> Gateway {
+        let books = Books::open(QUEUE_MAX);
+        let account = books.account(credits, limit).await;
+        Gateway::over(books, account, settings)
+    }
+
+    /// The same over books whose queue is full when `queue_max` units wait.
+    pub(crate) async fn with_queue(credits: i64, queue_max: usize) -> Gateway {
+        let books = Books::open(QUEUE_MAX);
+        let account = books.account(credits, 0).await;
+        let books = books.reopen(queue_max);
+        Gateway::over(books, account, MeterSettings::default())
+    }
+
+    fn over(books: Books, account: AccountId, settings: MeterSettings) -> Gateway {
+        let meter = Meter::new(
+            settings,
+            books.ledger().clone(),
+            books.clock.clone(),
+            Some(BUY_URL),
+        );
+        let counters = meter.counters();
+        Gateway {
+            books,
+            account,
+            route: Route {
+                name: "/v1/chat/completions".into(),
+                chain: Chain::new(vec![Arc::new(Reader), Arc::new(meter)]),
+                body_bytes_max: 1 << 20,
+                errors: ErrorShape::Envelope,
+            },
+            drain: Duration::ZERO,
+            counters,
+            next: std::sync::atomic::AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn counted(&self) -> Counted {
+        self.counters.read()
+    }
+
+    /// Sends one request and waits for its end.
+    pub(crate) async fn send(&self, body: &str, client: Client, provider: Provider) -> Outcome {
+        self.send_for(body, client, provider, model()).await
+    }
+
+    pub(crate) async fn send_for(
+        &self,
+        body: &str,
+        mut client: Client,
+        provider: Provider,
+        model: Arc<tollgate_filter::Model>,
+    ) -> Outcome {
+        client.body = body.to_owned().into();
+        let exchange = self.exchange(&provider, model);
+        let operation = exchange.request.id;
+        let seen = Seen::default();
+        let mut run = Run::new(exchange, &self.route.chain, &seen);
+        let limits = Limits {
+            answer_bytes_max: 1 << 20,
+            event_bytes_max: 1 << 20,
+            drain: self.drain,
+            keep_alive: Duration::from_secs(3_600),
+        };
+        drive(
+            &self.route,
+            &mut run,
+            &mut client,
+            &provider,
+            &self.books.clock,
+            &limits,
+        )
+        .await;
+        drop(run);
+        let seen = seen.0.into_inner().expect("no panic under the lock");
+        let (ending, record, charge) = seen.expect("an exchange has an end");
+        Outcome {
+            ending,
+            client,
+            record,
+            charge,
+            cap: provider.cap(),
+            operation,
+        }
+    }
+
+    fn exchange(&self, provider: &Provider, model: Arc<tollgate_filter::Model>) -> Exchange {
+        let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut exchange = Exchange::new(Request {
+            id: OperationId::from_parts(number, [0; 10]),
+            method: Method::POST,
+            path: "/v1/chat/completions".into(),
+            query: None,
+            headers: HeaderMap::new(),
+            body: bytes::Bytes::new(),
+            client: std::net::Ipv4Addr::LOCALHOST.into(),
+            tls: false,
+            protocol: Protocol::Http11,
+        });
+        exchange.put(Principal {
+            account: self.account,
+            credential: CredentialId([7; 16]),
+            kind: CredentialKind::ApiKey,
+            scopes: Scopes::API,
+            class: "free".into(),
+            models: ModelAccess::All,
+        });
+        exchange.put(model);
+        exchange.put(provider.caps());
+        exchange
+    }
+}
