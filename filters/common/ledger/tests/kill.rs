@@ -1,0 +1,310 @@
+//! What is left when the process ends badly, again and again, on one file.
+//!
+//! A child does mixed work through the real queue and prints each answer that it was given; it is killed at some point, or finds that
+//! the disk takes no more. After each end: the store opens, the holds of that run are given back, the books balance, and everything
+//! the child was told is there. `TOLLGATE_KILLS` says how many rounds.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use support::*;
+use tollgate_ledger::{Charge, Ledger};
+use tollgate_money::Micros;
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{EntryKind, RootSecret, Store};
+
+const CHILD: &str = "TOLLGATE_KILL_CHILD";
+const ROUNDS: &str = "TOLLGATE_KILLS";
+const ROUNDS_DEFAULT: u64 = 50;
+const ACCOUNTS: u64 = 8;
+const TASKS: u64 = 16;
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test's own settings and the child's orders"
+)]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn main() -> ExitCode {
+    if let Some(orders) = variable(CHILD) {
+        let (round, path) = orders.split_once(' ').expect("orders are `ROUND PATH`");
+        return child(round.parse().expect("a number"), Path::new(path));
+    }
+    let rounds = variable(ROUNDS).map_or(ROUNDS_DEFAULT, |text| {
+        text.parse().expect("TOLLGATE_KILLS is a number")
+    });
+    let tests: [(&str, &dyn Fn()); 3] = [
+        ("a_killed_process_loses_nothing_it_was_told", &|| {
+            a_killed_process_loses_nothing_it_was_told(rounds);
+        }),
+        ("a_store_killed_while_it_is_made_is_made_again", &|| {
+            a_store_killed_while_it_is_made_is_made_again(rounds.min(10));
+        }),
+        (
+            "a_disk_that_takes_no_more_stops_the_store_and_loses_nothing",
+            &a_disk_that_takes_no_more_stops_the_store_and_loses_nothing,
+        ),
+    ];
+    // As the usual harness does: words that are no options choose tests by part of their names.
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
+    let mut passed = 0;
+    for (name, test) in tests {
+        if words.is_empty() || words.iter().any(|word| name.contains(word)) {
+            test();
+            say(&format!("test {name} ... ok"));
+            passed += 1;
+        }
+    }
+    let left_out = tests.len() - passed;
+    say(&format!(
+        "test result: ok. {passed} passed; 0 failed; 0 ignored; 0 measured; {left_out} filtered out"
+    ));
+    ExitCode::SUCCESS
+}
+
+fn a_killed_process_loses_nothing_it_was_told(rounds: u64) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("kill.db");
+    make_accounts(&path);
+    let (mut told, mut orphans) = (0, 0);
+    for round in 1..=rounds {
+        // From the first line, before the store is open, to deep in the work.
+        let lines = mixed(round) % 1500 * (round % 5) / 4;
+        let child = spawn(Command::new(this_program()), round, &path);
+        let acks = kill_after(child, lines as usize);
+        told += acks.len();
+        orphans += check(&path, &acks, round);
+    }
+    say(&format!(
+        "{rounds} kills: {told} answers were kept, {orphans} holds were given back"
+    ));
+    assert!(
+        told > 0 && orphans > 0,
+        "no kill hit the work: {told} answers, {orphans} orphans"
+    );
+}
+
+fn a_store_killed_while_it_is_made_is_made_again(rounds: u64) {
+    for round in 1..=rounds {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kill.db");
+        let child = spawn(Command::new(this_program()), round, &path);
+        kill_after(child, (round % 2) as usize);
+        make_accounts(&path);
+        check(&path, &[], round);
+    }
+}
+
+/// The shell limits the size of the child's files, so that a real write fails as one on a full or broken disk does.
+fn a_disk_that_takes_no_more_stops_the_store_and_loses_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("kill.db");
+    make_accounts(&path);
+    let mut shell = Command::new("sh");
+    // In units of 512 bytes; the signal that would end the process is turned into the error that a write returns.
+    let script = "trap '' XFSZ; ulimit -f 4096; exec \"$0\"";
+    shell.args(["-c", script]).arg(this_program());
+    let mut child = spawn(shell, 1000, &path);
+    let acks = acks(&mut child, usize::MAX);
+    let status = child.wait().expect("the child ends");
+    assert_eq!(
+        status.code(),
+        Some(3),
+        "the store tells of its failure and the process ends with an error"
+    );
+    assert!(!acks.is_empty(), "the disk failed before any work was done");
+    check(&path, &acks, 1000);
+}
+
+/// Opens what the child left and compares it with what the child was told; says how many holds were given back.
+fn check(path: &Path, acks: &[String], round: u64) -> usize {
+    let store = open_at(path);
+    let (_ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
+    assert_books_balance(&store);
+    let mut open = 0;
+    store
+        .open_holds(&mut |_| open += 1)
+        .expect("the holds are read");
+    assert_eq!(open, 0, "round {round}: a hold of an earlier run is open");
+    for ack in acks {
+        let words: Vec<&str> = ack.split(' ').collect();
+        let rows = store
+            .operation(words[1].parse().expect("an operation"))
+            .expect("an operation is read");
+        let cost = rows.usage.as_ref().map(|usage| usage.cost.get());
+        let kept = match words[0] {
+            // Folded with its settlement, the charge stands for the hold, and the usage record for one that cost nothing.
+            "held" => {
+                rows.entries
+                    .iter()
+                    .any(|entry| matches!(entry.kind, EntryKind::Hold | EntryKind::Charge))
+                    || cost == Some(0)
+            }
+            "charged" => cost == Some(words[2].parse().expect("an amount")),
+            "credited" => rows.entries.len() == 1,
+            other => panic!("the child says `{other}`"),
+        };
+        assert!(kept, "round {round}: told `{ack}`, found {rows:?}");
+    }
+    store.close();
+    started.orphans
+}
+
+fn open_at(path: &Path) -> Arc<dyn Store> {
+    sqlite::open(path, options()).expect("the store opens after a kill")
+}
+
+fn make_accounts(path: &Path) {
+    let store = open_at(path);
+    let ledger = start(&store);
+    for number in 0..ACCOUNTS {
+        account_with(&store, &ledger, number, 1_000_000, 0);
+    }
+    store.close();
+}
+
+fn this_program() -> std::path::PathBuf {
+    std::env::current_exe().expect("a program knows where it is")
+}
+
+fn spawn(mut command: Command, round: u64, path: &Path) -> Child {
+    command
+        .env(CHILD, format!("{round} {}", path.display()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the child starts")
+}
+
+/// Lets the child print so many lines, kills it, and reads what it had printed by then.
+fn kill_after(mut child: Child, lines: usize) -> Vec<String> {
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut all: Vec<String> = output.by_ref().take(lines).map_while(Result::ok).collect();
+    child.kill().expect("the child is killed");
+    all.extend(output.map_while(Result::ok));
+    child.wait().expect("the child ends");
+    whole_acks(all)
+}
+
+fn acks(child: &mut Child, lines: usize) -> Vec<String> {
+    let output = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    whole_acks(output.take(lines).map_while(Result::ok).collect())
+}
+
+/// Only lines that were written to their end: the last may have been cut by the kill.
+fn whole_acks(lines: Vec<String>) -> Vec<String> {
+    lines
+        .into_iter()
+        .filter_map(|line| line.strip_suffix(" .").map(str::to_owned))
+        .collect()
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // Whoever listened is gone when this fails; there is nobody to tell.
+    let _ = writeln!(out, "{line}");
+}
+
+fn mixed(number: u64) -> u64 {
+    let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ (mixed >> 32)
+}
+
+// --- the child
+
+fn child(round: u64, path: &Path) -> ExitCode {
+    say("begin");
+    let options = Options {
+        durability: Durability::Power,
+        on_failure: Box::new(|failure| {
+            let _ = writeln!(std::io::stderr(), "{failure}");
+            std::process::exit(3);
+        }),
+        ..Options::new(NOW, RootSecret([7; 32]))
+    };
+    let store = sqlite::open(path, options).expect("the store opens");
+    let (ledger, _) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
+    if ledger.balance(account(0)).is_none() {
+        return ExitCode::SUCCESS;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .expect("a runtime");
+    let next = Arc::new(AtomicU64::new(round << 32));
+    runtime.block_on(async {
+        let mut tasks = Vec::new();
+        for _ in 0..TASKS {
+            let (ledger, next) = (ledger.clone(), Arc::clone(&next));
+            tasks.push(tokio::spawn(async move {
+                loop {
+                    work(&ledger, next.fetch_add(1, Relaxed)).await;
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.expect("a task works until the end");
+        }
+    });
+    ExitCode::SUCCESS
+}
+
+/// One piece of work, told by its number; every answer is printed.
+async fn work(ledger: &Ledger, number: u64) {
+    let dice = mixed(number);
+    let payer = account(dice % ACCOUNTS);
+    let actual = (dice >> 16) as i64 % 60;
+    let id = operation(number);
+    if dice >> 8 & 15 == 0 {
+        let credit = credit_of(payer, 10_000, &number.to_string(), number);
+        if ledger.top_up(credit).await.is_ok() {
+            say(&format!("credited {id} ."));
+        }
+        return;
+    }
+    if dice >> 8 & 15 == 1 {
+        let charge = Charge {
+            operation: id,
+            account: payer,
+            amount: Micros::new(actual),
+            price_version: None,
+            usage: usage(),
+            at: NOW,
+        };
+        let settlement = ledger.charge(charge).expect("the queue has room");
+        if let Ok(settled) = settlement.await {
+            say(&format!("charged {id} {} .", settled.charged.get()));
+        }
+        return;
+    }
+    let Ok(mut hold) = ledger.hold(request(payer, number, 40)) else {
+        return;
+    };
+    // Half of the upstreams are slower than a commit, and half are faster.
+    if dice >> 12 & 1 == 0 {
+        if hold.durable().await.is_err() {
+            return;
+        }
+        say(&format!("held {id} ."));
+    }
+    match dice >> 13 & 7 {
+        0 => drop(hold),
+        1 => hold.release(NOW),
+        _ => {
+            if let Ok(settled) = hold.settle(settle(actual)).await {
+                say(&format!("charged {id} {} .", settled.charged.get()));
+            }
+        }
+    }
+}

@@ -1,0 +1,501 @@
+//! Holds, settlements and credits through a real store.
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, mpsc};
+
+use support::*;
+use tollgate_ledger::{Credit, CreditError, HoldError, Ledger, SettleError};
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::sqlite::{self, Options};
+use tollgate_store::{
+    Admission, CacheScope, EntryKind, FailureKind, NewAccount, Part, Store, UnitOfWork, commit,
+    flush,
+};
+
+struct Books {
+    store: Arc<dyn Store>,
+    ledger: Ledger,
+    folder: tempfile::TempDir,
+}
+
+fn books(options: Options) -> Books {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = sqlite::open(&folder.path().join("t.db"), options).expect("the store opens");
+    let ledger = start(&store);
+    Books {
+        store,
+        ledger,
+        folder,
+    }
+}
+
+impl Books {
+    fn balance(&self, account: AccountId) -> (i64, i64) {
+        let balance = self.ledger.balance(account).expect("an account");
+        (balance.available.get(), balance.held.get())
+    }
+
+    /// Makes the writer wait until the returned sender is dropped, so that everything queued meanwhile meets in one commit.
+    fn stop_writer(&self) -> mpsc::Sender<()> {
+        let (go_on, wait_for) = mpsc::channel::<()>();
+        let (stopped, wait_stopped) = mpsc::channel();
+        let done = Box::new(move |_| {
+            stopped.send(()).expect("the test waits");
+            let _ = wait_for.recv();
+        });
+        self.store
+            .submit(UnitOfWork::of_all([], Admission::Ends), done)
+            .expect("the queue is open");
+        wait_stopped.recv().expect("the writer stops");
+        go_on
+    }
+
+    fn kinds(&self, number: u64) -> Vec<EntryKind> {
+        let rows = self.store.operation(operation(number)).expect("a read");
+        rows.entries.iter().map(|entry| entry.kind).collect()
+    }
+}
+
+/// Five thousand requests want what is there for a thousand: a thousand get it, whatever threads they come on.
+#[test]
+fn exactly_as_many_competing_holds_are_accepted_as_there_is_credit_for() {
+    const CREDIT_FOR: u64 = 1000;
+    const THREADS: u64 = 8;
+    let books = books(options());
+    let payer = account_with(&books.store, &books.ledger, 1, 7 * CREDIT_FOR as i64, 0);
+    let accepted = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (ledger, accepted) = (&books.ledger, &accepted);
+            scope.spawn(move || {
+                for number in 0..5 * CREDIT_FOR / THREADS {
+                    match ledger.hold(request(payer, thread << 32 | number, 7)) {
+                        Ok(hold) => accepted.lock().expect("no panic").push(hold),
+                        Err(HoldError::InsufficientCredit { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+    });
+    let accepted = accepted.into_inner().expect("no panic");
+    assert_eq!(accepted.len() as u64, CREDIT_FOR);
+    assert_eq!(books.balance(payer), (0, 7 * CREDIT_FOR as i64));
+    assert_eq!(books.ledger.totals().open_holds, CREDIT_FOR);
+
+    let left: i64 = accepted
+        .into_iter()
+        .enumerate()
+        .map(|(index, hold)| {
+            let actual = index as i64 % 9;
+            let settled = hold.settle(settle(actual)).settled();
+            assert!(
+                settled.charged.get() <= actual,
+                "nobody pays more than the usage costs"
+            );
+            7 - settled.charged.get()
+        })
+        .sum();
+    assert_eq!(books.balance(payer), (left, 0));
+    wait(flush(&*books.store)).expect("everything is durable");
+    assert_books_balance(&books.store);
+}
+
+/// A hold that nobody resolves would be credit lost until a restart. What drops it does not matter.
+#[test]
+fn a_hold_that_is_dropped_gives_its_credit_back() {
+    let books = books(options());
+    let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
+    let hold = |number| {
+        books
+            .ledger
+            .hold(request(payer, number, 60))
+            .expect("there is credit")
+    };
+
+    drop(hold(1));
+    assert_eq!(books.balance(payer), (100, 0), "after a drop");
+
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _hold = hold(2);
+        panic!("a request dies");
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(books.balance(payer), (100, 0), "after a panic");
+
+    let mut third = hold(3);
+    wait(async {
+        let task = tokio::spawn(async move {
+            third.durable().await.expect("the hold is durable");
+            std::future::pending::<()>().await;
+        });
+        tokio::task::yield_now().await;
+        task.abort();
+        assert!(task.await.expect_err("it was aborted").is_cancelled());
+    });
+    assert_eq!(books.balance(payer), (100, 0), "after a cancelled task");
+
+    wait(flush(&*books.store)).expect("everything is durable");
+    for number in 1..=3 {
+        assert_eq!(books.kinds(number), [EntryKind::Hold, EntryKind::Release]);
+    }
+    assert_books_balance(&books.store);
+}
+
+#[test]
+fn a_hold_that_expired_cannot_be_settled() {
+    let books = books(options());
+    let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
+    let late = books.ledger.hold(request(payer, 1, 60)).expect("credit");
+    let mut longer = request(payer, 2, 30);
+    longer.expires_at += 1;
+    let open = books.ledger.hold(longer).expect("credit");
+
+    assert_eq!(books.ledger.sweep(NOW + 999_999), 0, "none has expired");
+    assert_eq!(
+        books.ledger.sweep(NOW + 1_000_000),
+        1,
+        "one has, to the microsecond"
+    );
+    assert_eq!(books.balance(payer), (70, 30));
+    let refused = wait(late.settle(settle(10)));
+    assert!(
+        matches!(refused, Err(SettleError::Expired { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(books.balance(payer), (70, 30), "nothing was taken");
+
+    let settled = wait(open.settle(settle(10))).expect("the other is open");
+    assert_eq!(settled.available, Micros::new(90));
+    assert_books_balance(&books.store);
+}
+
+/// With a fast upstream hold and settlement wait in the queue together. One entry then stands for both.
+#[test]
+fn a_hold_and_its_end_that_meet_in_one_commit_write_no_hold() {
+    let books = books(options());
+    let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
+    let go_on = books.stop_writer();
+    let hold = |number| {
+        books
+            .ledger
+            .hold(request(payer, number, 20))
+            .expect("there is credit")
+    };
+    let mut held = hold(5);
+    let settlements = [
+        hold(1).settle(settle(15)),
+        hold(2).settle(settle(30)),
+        hold(3).settle(settle(0)),
+    ];
+    hold(4).release(NOW);
+    drop(go_on);
+    for settlement in settlements {
+        let decided = settlement.settled();
+        assert_eq!(wait(settlement).expect("it is durable"), decided);
+    }
+    wait(held.durable()).expect("it is durable");
+
+    assert_eq!(books.store.gauges().folded.load(Relaxed), 3);
+    assert_eq!(books.kinds(1), [EntryKind::Charge]);
+    assert_eq!(
+        books.kinds(2),
+        [EntryKind::Charge],
+        "beyond its hold, from what is free"
+    );
+    assert_eq!(
+        books.kinds(3),
+        [],
+        "nothing was charged: a usage record alone"
+    );
+    assert_eq!(books.kinds(4), [EntryKind::Hold, EntryKind::Release]);
+    assert_eq!(books.kinds(5), [EntryKind::Hold]);
+    assert_eq!(books.balance(payer), (35, 20));
+    let rows = books.store.operation(operation(2)).expect("a read");
+    assert_eq!(rows.usage.expect("a usage record").cost, Micros::new(30));
+    assert_books_balance(&books.store);
+}
+
+#[test]
+fn an_operation_is_never_booked_twice() {
+    let books = books(options());
+    let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
+    let other = account_with(&books.store, &books.ledger, 2, 100, 0);
+    let first = books.ledger.hold(request(payer, 1, 20)).expect("credit");
+    let again = books.ledger.hold(request(payer, 1, 20));
+    assert!(
+        matches!(again, Err(HoldError::Repeated { .. })),
+        "in memory"
+    );
+    wait(first.settle(settle(20))).expect("it is durable");
+
+    // Memory has forgotten the operation; the books have not. The same id on another account is refused as well.
+    for (account, balance) in [(payer, (80, 0)), (other, (100, 0))] {
+        let mut again = books
+            .ledger
+            .hold(request(account, 1, 20))
+            .expect("memory does not know it");
+        let refused = wait(again.durable());
+        assert!(
+            matches!(refused, Err(HoldError::Repeated { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(books.balance(account), balance, "its credit is back");
+        let refused = wait(again.settle(settle(20)));
+        assert!(refused.is_err(), "and there is nothing to settle");
+        assert_eq!(books.balance(account), balance);
+    }
+
+    // Also when the settlement is queued before the refusal is known.
+    let go_on = books.stop_writer();
+    let again = books.ledger.hold(request(payer, 1, 20)).expect("in memory");
+    let settlement = again.settle(settle(20));
+    drop(go_on);
+    assert!(matches!(wait(settlement), Err(SettleError::Refused { .. })));
+    assert_eq!(books.balance(payer), (80, 0));
+    assert_books_balance(&books.store);
+}
+
+#[test]
+fn a_full_queue_refuses_holds_and_takes_every_end() {
+    let books = books(Options {
+        queue_max: 8,
+        ..options()
+    });
+    let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
+    let early = books.ledger.hold(request(payer, 100, 10)).expect("credit");
+    wait(flush(&*books.store)).expect("the hold is durable");
+    let go_on = books.stop_writer();
+    let holds: Vec<_> = (0..6)
+        .map(|number| {
+            books
+                .ledger
+                .hold(request(payer, number, 10))
+                .expect("there is room")
+        })
+        .collect();
+    let refused = books.ledger.hold(request(payer, 7, 10));
+    assert!(
+        matches!(refused, Err(HoldError::Overloaded { waiting: 6 })),
+        "three quarters of the queue are in use: {refused:?}"
+    );
+    let poor = books.ledger.hold(request(payer, 7, 31));
+    assert!(
+        matches!(poor, Err(HoldError::InsufficientCredit { .. })),
+        "a lack of credit is told as such, whatever the queue says: {poor:?}"
+    );
+    assert_eq!(
+        books.balance(payer),
+        (30, 70),
+        "what was refused promises nothing"
+    );
+    let late = wait(async {
+        let credit = credit_of(payer, 5, "late", 200);
+        books.ledger.grant(credit).await
+    });
+    assert!(
+        matches!(late, Err(CreditError::Overloaded { .. })),
+        "{late:?}"
+    );
+
+    let settlements: Vec<_> = holds
+        .into_iter()
+        .chain([early])
+        .map(|hold| hold.settle(settle(4)))
+        .collect();
+    drop(go_on);
+    for settlement in settlements {
+        wait(settlement).expect("every end is taken and durable");
+    }
+    assert_eq!(books.balance(payer), (72, 0));
+    assert_eq!(books.store.gauges().overloads.load(Relaxed), 2);
+    assert_books_balance(&books.store);
+}
+
+/// A disk without room ends the store: nothing may be acknowledged from then on, and the process has to know.
+#[test]
+fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&failures);
+    let books = books(Options {
+        pages_max: Some(120),
+        on_failure: Box::new(move |failure| {
+            heard.lock().expect("no panic").push(failure.clone());
+        }),
+        ..options()
+    });
+    let payer = account_with(&books.store, &books.ledger, 1, 1_000_000, 0);
+    let mut durable = 0;
+    let refused = loop {
+        assert!(durable < 100_000, "120 pages never fill up");
+        let hold = match books.ledger.hold(request(payer, durable, 10)) {
+            Ok(hold) => hold,
+            Err(error) => panic!("a hold was refused before a settlement failed: {error}"),
+        };
+        match wait(hold.settle(settle(1))) {
+            Ok(_) => durable += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        matches!(&refused, SettleError::Store { source, .. } if source.kind == FailureKind::DiskFull),
+        "{refused:?}"
+    );
+    let after = books.ledger.hold(request(payer, durable + 1, 10));
+    assert!(matches!(after, Err(HoldError::Store { .. })), "{after:?}");
+    assert!(books.store.failure().is_some());
+    books.store.close();
+    let failures = failures.lock().expect("no panic");
+    assert_eq!(failures.len(), 1, "told once: {failures:?}");
+    assert!(
+        failures[0].message.contains("no room is left"),
+        "the message says what to do: {}",
+        failures[0]
+    );
+
+    let store = open(books.folder.path());
+    let ledger = start(&store);
+    let balance = ledger.balance(payer).expect("an account");
+    assert_eq!(balance.held, Micros::ZERO);
+    assert_eq!(
+        balance.available,
+        Micros::new(1_000_000 - durable as i64),
+        "every acknowledged settlement is there, and no other"
+    );
+    assert_books_balance(&store);
+}
+
+#[test]
+fn a_reference_is_booked_once_however_many_ask_at_once() {
+    let books = books(options());
+    let payer = account_with(&books.store, &books.ledger, 1, 0, 0);
+    let other = account_with(&books.store, &books.ledger, 2, 0, 0);
+    let applied = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for number in 0..16 {
+            let (ledger, applied) = (&books.ledger, &applied);
+            scope.spawn(move || {
+                let credited = wait(ledger.top_up(credit_of(payer, 50, "order 1", number)))
+                    .expect("the reference is good");
+                if !credited.repeated {
+                    assert_eq!(credited.operation, operation(number));
+                    applied.fetch_add(1, Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(applied.into_inner(), 1, "one of them was booked");
+    assert_eq!(books.balance(payer), (50, 0));
+
+    let credit = |amount, number| credit_of(payer, amount, "order 1", number);
+    let conflict = |result| {
+        assert!(
+            matches!(result, Err(CreditError::Conflict(_))),
+            "{result:?}"
+        )
+    };
+    conflict(wait(books.ledger.top_up(credit(51, 20))));
+    conflict(wait(books.ledger.grant(credit(50, 21))));
+    let elsewhere = Credit {
+        account: other,
+        ..credit(50, 22)
+    };
+    let credited = wait(books.ledger.top_up(elsewhere)).expect("a reference is the account's own");
+    assert!(!credited.repeated);
+    assert_books_balance(&books.store);
+}
+
+#[test]
+fn what_is_taken_away_comes_back_when_the_reference_was_used() {
+    let books = books(options());
+    let payer = account_with(&books.store, &books.ledger, 1, 100, 10);
+    let correct = |amount, number| {
+        wait(
+            books
+                .ledger
+                .correct(credit_of(payer, amount, "mistake", number)),
+        )
+    };
+    assert!(matches!(
+        correct(-111, 1),
+        Err(CreditError::InsufficientCredit { .. })
+    ));
+    assert!(!correct(-30, 2).expect("there is enough").repeated);
+    assert!(correct(-30, 3).expect("the same again").repeated);
+    assert!(matches!(correct(-31, 4), Err(CreditError::Conflict(_))));
+    assert_eq!(books.balance(payer), (70, 0), "taken once");
+    let expired = wait(books.ledger.expire(credit_of(payer, -70, "2026", 5)));
+    assert_eq!(expired.expect("there is enough").available, Micros::ZERO);
+    assert_books_balance(&books.store);
+}
+
+#[test]
+fn an_account_and_its_first_credit_are_made_in_one_unit() {
+    let books = books(options());
+    let id = account(9);
+    let made = NewAccount {
+        id,
+        class: Arc::from("pro"),
+        cache_scope: CacheScope::Account,
+        credit_limit: Micros::ZERO,
+        created_at: NOW,
+    };
+    let credit = credit_of(id, 40, "welcome", 1);
+    let unit = UnitOfWork::of_all(
+        [
+            Part::CreateAccount(Box::new(made)),
+            credit.part(EntryKind::Grant).expect("a good credit"),
+        ],
+        Admission::Begins,
+    );
+    assert_eq!(books.ledger.available(id), None);
+    wait(commit(&*books.store, unit.clone())).expect("the unit is durable");
+    assert_eq!(books.balance(id), (40, 0), "seen as soon as it is durable");
+    assert!(books.ledger.hold(request(id, 2, 40)).is_ok());
+
+    wait(commit(&*books.store, unit)).expect_err("the account is there");
+    wait(flush(&*books.store)).expect("everything is durable");
+    assert_eq!(
+        books.balance(id),
+        (40, 0),
+        "nothing of a refused unit counts"
+    );
+    assert_books_balance(&books.store);
+}
+
+#[test]
+fn an_unknown_account_holds_and_gets_nothing() {
+    let books = books(options());
+    let nobody = account(1);
+    let hold = books.ledger.hold(request(nobody, 1, 0));
+    assert!(matches!(hold, Err(HoldError::NoAccount { .. })));
+    let grant = wait(books.ledger.grant(credit_of(nobody, 1, "r", 2)));
+    assert!(matches!(grant, Err(CreditError::NoAccount { .. })));
+}
+
+#[test]
+fn a_ledger_dropped_with_its_store_ends_the_writer() {
+    let books = books(options());
+    let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
+    let hold = books.ledger.hold(request(payer, 1, 10)).expect("credit");
+    let settlement = hold.settle(settle(3));
+    let path = books.folder.path().to_owned();
+    let keep = books.folder;
+    drop(books.ledger);
+    drop(books.store);
+    // The writer may have been the last owner; whoever it was, what was queued is durable before the lock is let go of.
+    let told = wait(settlement);
+    assert!(told.is_ok(), "{told:?}");
+    let store = loop {
+        match sqlite::open(&path.join("t.db"), options()) {
+            Ok(store) => break store,
+            Err(tollgate_store::OpenError::InUse { .. }) => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_books_balance(&store);
+    drop(keep);
+}
