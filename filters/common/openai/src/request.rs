@@ -4,11 +4,12 @@ mod error;
 mod members;
 mod message;
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
 use crate::json::{Kind, Reader, Span};
 use crate::splice::{Layout, Member};
-use crate::string::Text;
 
 pub use error::{RequestError, RequestErrorCode};
 
@@ -170,7 +171,7 @@ impl CompletionRequest {
     }
 
     fn members(&mut self, reader: &mut Reader<'_>) -> Result<(), RequestError> {
-        let mut names: SmallVec<[Text<'_>; 24]> = SmallVec::new();
+        let mut names: SmallVec<[Cow<'_, str>; 24]> = SmallVec::new();
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
@@ -179,7 +180,6 @@ impl CompletionRequest {
                     "the body has more than {MEMBERS_MAX} members; send fewer"
                 )));
             }
-            names.push(key.text);
             let name = key.text.decode().ok_or_else(|| {
                 RequestError::invalid_json(
                     "a member name holds half a surrogate pair; write it as UTF-8".into(),
@@ -200,10 +200,11 @@ impl CompletionRequest {
                 };
                 self.layout.members.push((owned, member));
             }
+            names.push(name);
             self.layout.count += 1;
         }
         self.layout.close = reader.at() - 1;
-        refuse_twins(&names)
+        refuse_twins(&mut names)
     }
 
     /// What can be said only when every member has been seen.
@@ -223,10 +224,9 @@ impl CompletionRequest {
 }
 
 /// Refuses an object in which one name stands twice: we would charge for one value and the provider use the other.
-fn refuse_twins(names: &[Text<'_>]) -> Result<(), RequestError> {
-    let mut decoded: SmallVec<[_; 24]> = names.iter().map(|name| name.decode_lossy()).collect();
-    decoded.sort_unstable();
-    match decoded.windows(2).find(|pair| pair[0] == pair[1]) {
+fn refuse_twins(names: &mut [Cow<'_, str>]) -> Result<(), RequestError> {
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(RequestError::invalid_json(format!(
             "`{}` stands twice in the body; send it once",
             brief(&pair[0])
