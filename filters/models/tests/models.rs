@@ -1,0 +1,218 @@
+//! The list from outside: who asks, and what they see.
+
+use std::net::Ipv4Addr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tollgate_filter::{
+    Catalog, CredentialId, CredentialKind, ErrorCode, Exchange, Filter, Model, ModelAccess,
+    ModelLimits, Outcome, Principal, Protocol, ReplyBody, Request, Scopes, Step,
+};
+use tollgate_ledger::{Credit, Ledger};
+use tollgate_models::{Models, UsdPerCredit};
+use tollgate_money::{AccountId, Micros, OperationId, Price};
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{
+    Admission, CacheScope, NewAccount, Part, RootSecret, Store, UnitOfWork, commit,
+};
+
+/// Books with one account that has 41.498 credits.
+struct Books {
+    ledger: Ledger,
+    _store: Arc<dyn Store>,
+    _folder: TempDir,
+}
+
+fn account() -> AccountId {
+    AccountId::from_parts(1, [1; 10])
+}
+
+async fn books() -> Books {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = Options {
+        durability: Durability::Process,
+        ..Options::new(0, RootSecret([1; 32]))
+    };
+    let store = sqlite::open(&folder.path().join("tollgate.db"), options).expect("a store");
+    let (ledger, _) = Ledger::start(Arc::clone(&store), 0).expect("books");
+    let part = Part::CreateAccount(Box::new(NewAccount {
+        id: account(),
+        class: "free".into(),
+        cache_scope: CacheScope::Shared,
+        credit_limit: Micros::ZERO,
+        created_at: 0,
+    }));
+    commit(&*store, UnitOfWork::of(part, Admission::Ends))
+        .await
+        .expect("an account");
+    let credit = Credit {
+        operation: OperationId::from_parts(0, [9; 10]),
+        account: account(),
+        amount: Micros::new(41_498_000),
+        reference: "start".into(),
+        at: 0,
+    };
+    ledger.grant(credit).await.expect("credit");
+    Books {
+        ledger,
+        _store: store,
+        _folder: folder,
+    }
+}
+
+fn model(id: &str) -> Model {
+    Model {
+        id: id.into(),
+        name: None,
+        owned_by: "svc".into(),
+        created: None,
+        price: Price {
+            input: "0.15".parse().expect("a price"),
+            output: "0.6".parse().expect("a price"),
+            request: Micros::new(500),
+        },
+        price_version: 1,
+        limits: ModelLimits {
+            context_length: None,
+            output_tokens_default: NonZeroU64::MIN,
+        },
+        output_modalities: vec!["text".into()],
+        part_ceiling: Micros::ZERO,
+        token_factor_ppm: 1_000_000,
+        providers: Vec::new(),
+        working: AtomicBool::new(true),
+    }
+}
+
+fn exchange(models: ModelAccess) -> Exchange {
+    let mut exchange = Exchange::new(Request {
+        id: OperationId::from_parts(1, [0; 10]),
+        method: Method::GET,
+        path: "/v1/models".into(),
+        query: None,
+        headers: HeaderMap::new(),
+        body: Bytes::new(),
+        client: Ipv4Addr::LOCALHOST.into(),
+        tls: false,
+        protocol: Protocol::Http11,
+    });
+    exchange.put(Principal {
+        account: account(),
+        credential: CredentialId([1; 16]),
+        kind: CredentialKind::ApiKey,
+        scopes: Scopes::API,
+        class: "free".into(),
+        models,
+    });
+    exchange
+}
+
+fn body(filter: &Models, exchange: &mut Exchange) -> String {
+    let Step::Now(Ok(Outcome::Reply(reply))) = filter.on_request(exchange) else {
+        panic!("it always replies");
+    };
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.headers["content-type"], "application/json");
+    let ReplyBody::Whole(body) = reply.body else {
+        panic!("a list is no stream");
+    };
+    String::from_utf8(body.to_vec()).expect("UTF-8")
+}
+
+fn ids(body: &str) -> Vec<String> {
+    let list: Value = serde_json::from_str(body).expect("JSON");
+    let data = list["data"].as_array().expect("a list").iter();
+    data.map(|model| model["id"].as_str().expect("an id").to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn the_list_is_as_the_readme_says() {
+    let books = books().await;
+    let full = Model {
+        name: Some("Small".into()),
+        created: Some(1_798_761_600),
+        limits: ModelLimits {
+            context_length: NonZeroU64::new(8_192),
+            output_tokens_default: NonZeroU64::MIN,
+        },
+        ..model("m-small")
+    };
+    let catalog = Catalog::new(vec![Arc::new(full)], None).expect("a catalog");
+    let rate = UsdPerCredit::from_micro_dollars(10_000);
+    let filter = Models::new("svc", &catalog, rate, books.ledger.clone());
+    let mut exchange = exchange(ModelAccess::All);
+    let expected = format!(
+        r#"{{"object":"list","data":[{{"id":"m-small","object":"model","created":1798761600,"owned_by":"svc","name":"Small","context_length":8192,"cost":{{"input":0.15,"output":0.6,"request":0.0005}},"pricing":{{"prompt":"0.0000000015","completion":"0.000000006","request":"0.000005"}},"output_modalities":["text"]}}],"x_svc":{{"owner":"{}","credits_remaining":41.498}}}}"#,
+        account()
+    );
+    assert_eq!(body(&filter, &mut exchange), expected);
+    assert_eq!(exchange.reply_headers["cache-control"], "no-store");
+}
+
+#[tokio::test]
+async fn what_the_settings_do_not_say_is_null_or_left_out() {
+    let books = books().await;
+    let odd = Model {
+        name: Some("a \"quoted\" name".into()),
+        output_modalities: vec!["text".into(), "image".into()],
+        ..model("org/m\u{e9}")
+    };
+    let catalog = Catalog::new(vec![Arc::new(odd)], None).expect("a catalog");
+    let filter = Models::new("toll", &catalog, None, books.ledger.clone());
+    let body = body(&filter, &mut exchange(ModelAccess::All));
+    let list: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(
+        list["data"][0],
+        json!({
+            "id": "org/m\u{e9}", "object": "model", "owned_by": "svc", "name": "a \"quoted\" name", "context_length": null,
+            "cost": {"input": 0.15, "output": 0.6, "request": 0.0005}, "pricing": null, "output_modalities": ["text", "image"],
+        })
+    );
+    assert!(list["x_toll"].is_object());
+}
+
+#[tokio::test]
+async fn only_models_that_work_and_that_the_credential_may_use_are_listed() {
+    let books = books().await;
+    let models: Vec<_> = ["c", "a", "b"].map(|id| Arc::new(model(id))).to_vec();
+    let catalog = Catalog::new(models.clone(), None).expect("a catalog");
+    let filter = Models::new("svc", &catalog, None, books.ledger.clone());
+    let list = |access: ModelAccess| ids(&body(&filter, &mut exchange(access)));
+    let only = |ids: &[&str]| ModelAccess::Only(ids.iter().map(|&id| Arc::from(id)).collect());
+
+    assert_eq!(
+        list(ModelAccess::All),
+        ["c", "a", "b"],
+        "the order of the settings"
+    );
+    assert_eq!(list(only(&["b", "c", "x"])), ["c", "b"]);
+    assert!(list(only(&[])).is_empty());
+    models[0].working.store(false, Ordering::Relaxed);
+    assert_eq!(list(ModelAccess::All), ["a", "b"]);
+    models[0].working.store(true, Ordering::Relaxed);
+    assert_eq!(list(ModelAccess::All), ["c", "a", "b"], "it works again");
+}
+
+#[tokio::test]
+async fn without_a_principal_there_is_no_list() {
+    let books = books().await;
+    let catalog = Catalog::new(Vec::new(), None).expect("a catalog");
+    let filter = Models::new("svc", &catalog, None, books.ledger.clone());
+    let mut nobody = exchange(ModelAccess::All);
+    nobody.take::<Principal>();
+    let mut stranger = exchange(ModelAccess::All);
+    let principal = stranger.get_mut::<Principal>().expect("put above");
+    principal.account = AccountId::from_parts(2, [2; 10]);
+    for mut exchange in [nobody, stranger] {
+        let Step::Now(Err(error)) = filter.on_request(&mut exchange) else {
+            panic!("a list was made for nobody");
+        };
+        assert_eq!(error.answer.code, ErrorCode::InternalError);
+    }
+}
