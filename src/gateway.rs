@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::Method;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tollgate_auth::Auths;
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_filter::{Clock, Entropy, Filter};
 use tollgate_identity::Credentials;
@@ -107,7 +108,15 @@ impl GatewayBuilder {
         let counters = Arc::new(Counters::default());
         let house = House {
             ledger: ledger.clone(),
-            credentials: credentials.clone(),
+            auths: Auths::new(
+                tollgate_auth::Service {
+                    name: settings.service.name.to_string(),
+                    base_url: settings.service.base_url.to_string(),
+                    root_url: settings.service.root_url.to_string(),
+                },
+                credentials.clone(),
+                clock.clone(),
+            ),
             rate_limits: RateLimits::new(
                 settings.limits.clone(),
                 counters.clone(),
@@ -295,6 +304,26 @@ impl Gateway {
     /// Where it listens, in the order of the settings.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Where operators look, with the port as the system gave it.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.settings.admin.address
+    }
+
+    /// The books behind it.
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// The accounts in memory.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Runs something beside the gateway's own work.
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
     }
 
     /// Serves until `stop` is done or the store fails, then finishes what is under way and stops.

@@ -1,6 +1,7 @@
 //! tollgate: an edge gateway for OpenAI-compatible model backends that sells what it forwards.
 
 pub mod config;
+pub mod demo;
 mod gateway;
 mod memory;
 mod proxy;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use tollgate_auth::{Auths, RequiredAccess};
 use tollgate_completions::Completions;
 use tollgate_filter::{Clock, Entropy, Filter};
-use tollgate_identity::Credentials;
 use tollgate_ledger::Ledger;
 use tollgate_meter::Meter;
 use tollgate_models::Models;
@@ -48,7 +48,7 @@ pub type Build = Box<dyn Fn(&Context<'_>) -> Result<Arc<dyn Filter>, BuildError>
 /// The books and counters that several filters work on.
 pub(crate) struct House {
     pub(crate) ledger: Ledger,
-    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) auths: Auths,
     pub(crate) rate_limits: RateLimits,
     pub(crate) meter: Arc<Meter>,
 }
@@ -67,7 +67,10 @@ impl Registry {
         });
         registry.add("auth", auth);
         registry.add("rate-limit", |context| {
-            let filter = context.house.rate_limits.rate_limit(None);
+            let filter = context
+                .house
+                .rate_limits
+                .rate_limit(context.route.class.as_deref());
             Ok(Arc::new(
                 filter.map_err(|error| BuildError::new(error.to_string()))?,
             ))
@@ -128,12 +131,12 @@ impl Registry {
 
 fn auth(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
     let Some(scope) = context.route.scope else {
-        return Err(BuildError::new(format!(
-            "the chain of `{}` has `auth`, which needs to know what a credential must be allowed \
-             to do there; give the route a `scope`",
-            context.route.path
-        )));
+        return Err(BuildError::new(
+            "`auth` needs to know what a credential must be allowed to do; give the route a `scope`",
+        ));
     };
-    let _ = scope;
-    Err(BuildError::new("auth"))
+    let filter = context.house.auths.auth(RequiredAccess::of(scope));
+    Ok(Arc::new(
+        filter.map_err(|error| BuildError::new(error.to_string()))?,
+    ))
 }

@@ -1,0 +1,140 @@
+//! What the demo prints when it is ready.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde::Serialize;
+use tollgate_money::AccountId;
+
+use crate::Address;
+
+/// Everything a person or a script needs to try the demo.
+pub(super) struct Announcement<'a> {
+    pub(super) addresses: &'a [Address],
+    pub(super) admin: SocketAddr,
+    pub(super) ca_file: &'a Path,
+    pub(super) account: AccountId,
+    pub(super) api_key: &'a str,
+    pub(super) model: &'a str,
+    pub(super) config_file: &'a Path,
+    pub(super) provider_url: String,
+    pub(super) credits: i64,
+}
+
+/// The line for scripts.
+#[derive(Serialize)]
+struct Line<'a> {
+    base_url: String,
+    tls_url: Option<String>,
+    ca_file: &'a Path,
+    admin_url: String,
+    account: String,
+    api_key: &'a str,
+    model: &'a str,
+    config_file: &'a Path,
+    provider_url: &'a str,
+}
+
+impl Announcement<'_> {
+    pub(super) fn print(&self, json: bool, out: &mut impl Write) -> io::Result<()> {
+        if json {
+            serde_json::to_writer(&mut *out, &self.line())?;
+            writeln!(out)?;
+        } else {
+            self.words(out)?;
+        }
+        out.flush()
+    }
+
+    fn base_url(&self) -> String {
+        let plain = self
+            .addresses
+            .iter()
+            .find(|one| !one.tls)
+            .or(self.addresses.first());
+        plain.map_or_else(String::new, |one| {
+            let scheme = if one.tls { "https" } else { "http" };
+            format!("{scheme}://{}", one.address)
+        })
+    }
+
+    fn tls_url(&self) -> Option<String> {
+        let tls = self.addresses.iter().find(|one| one.tls)?;
+        // By name, since that is what the certificate is for.
+        Some(format!("https://localhost:{}", tls.address.port()))
+    }
+
+    fn line(&self) -> Line<'_> {
+        Line {
+            base_url: self.base_url(),
+            tls_url: self.tls_url(),
+            ca_file: self.ca_file,
+            admin_url: format!("http://{}", self.admin),
+            account: self.account.to_string(),
+            api_key: self.api_key,
+            model: self.model,
+            config_file: self.config_file,
+            provider_url: &self.provider_url,
+        }
+    }
+
+    fn words(&self, out: &mut impl Write) -> io::Result<()> {
+        let base = self.base_url();
+        let Announcement {
+            api_key: key,
+            model,
+            ..
+        } = self;
+        writeln!(
+            out,
+            "tollgate demo: a real gateway; only the model provider is a stand-in.\n"
+        )?;
+        writeln!(out, "  API        {base}/v1")?;
+        if let Some(tls) = self.tls_url() {
+            writeln!(
+                out,
+                "  over TLS   {tls}/v1   (trust {})",
+                self.ca_file.display()
+            )?;
+        }
+        writeln!(out, "  metrics    http://{}/metrics", self.admin)?;
+        writeln!(
+            out,
+            "  account    {} with {} credits",
+            self.account, self.credits
+        )?;
+        writeln!(out, "  key        {key}")?;
+        writeln!(out, "  settings   {}\n", self.config_file.display())?;
+        writeln!(out, "A completion, a stream, and the models on sale:\n")?;
+        let post = |stream: &str| {
+            format!(
+                "  curl {stream}{base}/v1/chat/completions -H 'Authorization: Bearer {key}' \\\n       \
+                 -H 'Content-Type: application/json' -d '{{\"model\":\"{model}\",{}\"messages\":\
+                 [{{\"role\":\"user\",\"content\":\"What is a toll?\"}}]}}'\n",
+                if stream.is_empty() {
+                    ""
+                } else {
+                    "\"stream\":true,"
+                },
+            )
+        };
+        writeln!(out, "{}", post(""))?;
+        writeln!(out, "{}", post("-N "))?;
+        writeln!(
+            out,
+            "  curl {base}/v1/models -H 'Authorization: Bearer {key}'\n"
+        )?;
+        writeln!(
+            out,
+            "Next: ask \"demo-large\" for \"max_tokens\":100000 and see a 402; leave the key out and"
+        )?;
+        writeln!(
+            out,
+            "see a 401; `tollgate usage --config {} --account {}`.",
+            self.config_file.display(),
+            self.account
+        )?;
+        writeln!(out, "Ctrl-C ends it and leaves nothing behind.")
+    }
+}

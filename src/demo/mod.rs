@@ -1,0 +1,141 @@
+//! `tollgate demo`: a gateway to try, with nothing to set up.
+//!
+//! All of the gateway is the real one, on a database of its own in a temporary folder. Only the model provider is a stand-in. The folder
+//! is gone when the demo ends.
+
+mod announcement;
+mod settings;
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tollgate_filter::{Clock, Entropy, Resources, Scopes};
+use tollgate_identity::{Form, Login, NewAccount, NewKey, create_account, create_key};
+use tollgate_ledger::Credit;
+use tollgate_money::{AccountId, Micros};
+use tollgate_testing::{Certificate, Provider, provider};
+
+use crate::Gateway;
+use crate::config::{self, Environment, Settings};
+use announcement::Announcement;
+
+/// What the account of the demo starts with.
+const CREDITS: i64 = 100;
+
+/// How the demo was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The port for HTTP; HTTPS has the next one. 0 takes free ports.
+    pub port: u16,
+    /// Print one line of JSON instead of words.
+    pub json: bool,
+    /// Settings that win over those of the demo, so that an outside party can be a real one.
+    pub config: Option<PathBuf>,
+}
+
+/// Runs the demo until `stop` is done.
+pub fn run(
+    options: &Options,
+    environment: &Environment,
+    stop: impl Future<Output = ()>,
+    out: &mut impl std::io::Write,
+) -> anyhow::Result<()> {
+    settings::check_port(options.port)?;
+    let folder = tempfile::Builder::new()
+        .prefix("tollgate-demo-")
+        .tempdir()
+        .context("cannot make a temporary folder; is TMPDIR writable?")?;
+    let certificate = write_certificate(folder.path())?;
+    let provider = Provider::start_own_thread(provider::Settings::default())
+        .context("cannot start the stand-in for a model provider")?;
+    let builder = Gateway::builder();
+    let config_file = folder.path().join("tollgate.toml");
+    let own = settings::Own {
+        port: options.port,
+        provider_url: &provider.base_url(),
+        certificate: &certificate,
+    };
+    settings::write(&config_file, &own, options.config.as_deref())?;
+    let settings = config::load(&config_file, environment, &builder.filter_names())?;
+    crate::telemetry::diagnostics(&settings.telemetry)?;
+    let service = settings.service.name.clone();
+    let model = settings::first_model(&settings).to_owned();
+    let gateway = builder.start(settings)?;
+    let (account, key) = gateway.block_on(open_account(&gateway, &service))?;
+    let announcement = Announcement {
+        addresses: gateway.addresses(),
+        admin: gateway.admin_address(),
+        ca_file: &certificate.ca_file,
+        account,
+        api_key: &key,
+        model: &model,
+        config_file: &config_file,
+        provider_url: provider.url(),
+        credits: CREDITS,
+    };
+    announcement
+        .print(options.json, out)
+        .context("cannot print")?;
+    let ended = gateway.run(stop);
+    drop(provider);
+    folder
+        .close()
+        .context("cannot remove the temporary folder")?;
+    ended.map_err(|failure| anyhow::anyhow!("{}", failure.message))
+}
+
+/// Where the certificate made for this run was written.
+pub(crate) struct CertificateFiles {
+    pub(crate) ca_file: PathBuf,
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+fn write_certificate(folder: &Path) -> anyhow::Result<CertificateFiles> {
+    let made = Certificate::for_localhost();
+    let files = CertificateFiles {
+        ca_file: folder.join("ca.pem"),
+        certificate: folder.join("certificate.pem"),
+        key: folder.join("key.pem"),
+    };
+    let written = std::fs::write(&files.ca_file, &made.ca_pem)
+        .and_then(|()| std::fs::write(&files.certificate, &made.cert_pem))
+        .and_then(|()| std::fs::write(&files.key, &made.key_pem));
+    written.context("cannot write the demo's certificate")?;
+    Ok(files)
+}
+
+/// Makes an account with credits and a key.
+async fn open_account(gateway: &Gateway, service: &str) -> anyhow::Result<(AccountId, String)> {
+    let (clock, entropy) = (Clock::system(), Entropy::system());
+    let now = clock.unix_micros();
+    let account = NewAccount {
+        logins: vec![Login::email("demo@example.net")?],
+        class: Arc::from("pro"),
+        credit_limit: Micros::ZERO,
+        created_at: now,
+    };
+    let account = create_account(gateway.store(), account, |out| entropy.fill(out)).await?;
+    let credit = Credit {
+        operation: entropy.operation_id(&clock),
+        account,
+        amount: Micros::from_credits(CREDITS).expect("a hundred credits fit"),
+        reference: Arc::from("demo"),
+        at: now,
+    };
+    gateway.ledger().grant(credit).await?;
+    let key = NewKey {
+        account,
+        label: String::from("demo"),
+        resources: Resources::API.bits(),
+        scopes: Scopes::API.bits(),
+        models: None,
+        expires_at: None,
+        created_at: now,
+    };
+    let form = Form::api_key(service);
+    let key = create_key(gateway.store(), &form, key, |out| entropy.fill(out)).await?;
+    Ok((account, key.secret.expose().to_owned()))
+}

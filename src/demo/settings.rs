@@ -1,0 +1,135 @@
+//! The settings of the demo, and an operator's own laid over them.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use toml::{Table, Value};
+
+use super::CertificateFiles;
+use crate::config::Settings;
+
+/// What the demo puts into its settings.
+pub(super) struct Own<'a> {
+    pub(super) port: u16,
+    pub(super) provider_url: &'a str,
+    pub(super) certificate: &'a CertificateFiles,
+}
+
+/// Writes the settings file of this run.
+pub(super) fn write(file: &Path, own: &Own<'_>, over: Option<&Path>) -> anyhow::Result<()> {
+    let mut settings = own.table();
+    if let Some(over) = over {
+        let text = std::fs::read_to_string(over)
+            .with_context(|| format!("cannot read `{}`", over.display()))?;
+        let over = text
+            .parse()
+            .with_context(|| format!("`{}` is not TOML", over.display()))?;
+        lay_over(&mut settings, over);
+    }
+    let text = toml::to_string(&settings).context("the settings cannot be written as TOML")?;
+    std::fs::write(file, text).with_context(|| format!("cannot write `{}`", file.display()))
+}
+
+/// The model that the examples ask for.
+pub(super) fn first_model(settings: &Settings) -> &str {
+    let default = settings
+        .catalog
+        .default_model()
+        .or(settings.catalog.models().first());
+    default.map_or("", |model| &model.id)
+}
+
+impl Own<'_> {
+    fn table(&self) -> Table {
+        let tls_port = if self.port == 0 { 0 } else { self.port + 1 };
+        let path = |path: &Path| Value::from(path.to_string_lossy().into_owned());
+        let text = format!(
+            r#"
+            [service]
+            default_model = "demo-small"
+
+            [[listener]]
+            address = "127.0.0.1:{port}"
+
+            [[listener]]
+            address = "127.0.0.1:{tls_port}"
+            tls = [{{ certificate = {certificate}, key = {key} }}]
+
+            [admin]
+            address = "127.0.0.1:0"
+
+            [store]
+            url = "sqlite:tollgate.db"
+
+            [[provider]]
+            name = "stand-in"
+            base_url = "{provider_url}"
+
+            [[model]]
+            id = "demo-small"
+            name = "Demo, small"
+            providers = [{{ provider = "stand-in", model = "demo-small" }}]
+            price = {{ input = "150", output = "600" }}
+            context_length = 128000
+            max_output_tokens = 4096
+
+            [[model]]
+            id = "demo-large"
+            name = "Demo, large and dear"
+            providers = [{{ provider = "stand-in", model = "demo-large" }}]
+            price = {{ input = "50000", output = "200000", request = "0.01" }}
+            context_length = 128000
+            max_output_tokens = 4096
+
+            [credits]
+            usd_per_credit = "0.01"
+
+            [telemetry]
+            log_format = "text"
+            log_level = "warn"
+            access_log = "access.log"
+            "#,
+            port = self.port,
+            certificate = path(&self.certificate.certificate),
+            key = path(&self.certificate.key),
+            provider_url = self.provider_url,
+        );
+        text.parse().expect("the demo's settings are TOML")
+    }
+}
+
+/// Lays one table over another: tables are joined, everything else is replaced.
+fn lay_over(under: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (under.get_mut(&key), value) {
+            (Some(Value::Table(under)), Value::Table(over)) => lay_over(under, over),
+            (_, value) => {
+                under.insert(key, value);
+            }
+        }
+    }
+}
+
+/// The port of the second listener must exist.
+pub(super) fn check_port(port: u16) -> anyhow::Result<()> {
+    if port == u16::MAX {
+        bail!("`--port 65535` leaves no port above it for HTTPS; use a smaller one");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operators_keys_win_and_the_rest_stays() {
+        let mut under: Table = "[a]\nx = 1\ny = 2\n[b]\nz = 3".parse().expect("TOML");
+        let over: Table = "[a]\ny = 9\n[c]\nw = 4".parse().expect("TOML");
+        lay_over(&mut under, over);
+        let expected: Table = "[a]\nx = 1\ny = 9\n[b]\nz = 3\n[c]\nw = 4"
+            .parse()
+            .expect("TOML");
+        assert_eq!(under, expected);
+    }
+}
