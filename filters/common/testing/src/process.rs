@@ -1,6 +1,8 @@
 //! Programs under test: started, watched, signalled, and never left behind.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -34,6 +36,9 @@ struct Text {
 impl Process {
     /// Starts `command` with its standard output and its standard error kept, line by line, in the order they come.
     ///
+    /// Both also go to a file in the folder that the variable `TOLLGATE_TEST_LOGS` names, where that is set: whoever runs the
+    /// tests looks there for secrets. Left out is the standard output of commands that show a new key on purpose.
+    ///
     /// # Errors
     ///
     /// When the program cannot be started.
@@ -52,11 +57,19 @@ impl Process {
             .stderr
             .take()
             .map(|pipe| Box::new(pipe) as Box<dyn Read + Send>);
-        let pipes: Vec<_> = stdout.into_iter().chain(stderr).collect();
+        let shows_a_key = command
+            .get_args()
+            .any(|argument| argument == "key" || argument == "demo");
+        let log = log(child.id());
+        let pipes: Vec<_> = stdout
+            .map(|pipe| (pipe, log.clone().filter(|_| !shows_a_key)))
+            .into_iter()
+            .chain(stderr.map(|pipe| (pipe, log.clone())))
+            .collect();
         output.text().open = pipes.len();
         let readers = pipes
             .into_iter()
-            .map(|pipe| output.clone().read(pipe))
+            .map(|(pipe, log)| output.clone().read(pipe, log))
             .collect();
         Ok(Self {
             child,
@@ -187,11 +200,19 @@ impl Output {
         self.state.lock().expect("readers do not panic")
     }
 
-    fn read(self: Arc<Self>, pipe: Box<dyn Read + Send>) -> thread::JoinHandle<()> {
+    fn read(
+        self: Arc<Self>,
+        pipe: Box<dyn Read + Send>,
+        log: Option<Arc<File>>,
+    ) -> thread::JoinHandle<()> {
         thread::spawn(move || {
             let mut pipe = BufReader::new(pipe);
             let mut line = Vec::new();
             while matches!(pipe.read_until(b'\n', &mut line), Ok(1..)) {
+                if let Some(mut log) = log.as_deref() {
+                    log.write_all(&line)
+                        .expect("the folder of TOLLGATE_TEST_LOGS takes files");
+                }
                 self.text()
                     .lines
                     .push(String::from_utf8_lossy(&line).into_owned());
@@ -202,4 +223,18 @@ impl Output {
             self.changed.notify_all();
         })
     }
+}
+
+/// The file that the output of process `id` is added to; none where nobody asked for it.
+fn log(id: u32) -> Option<Arc<File>> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "whoever runs the tests says so in the environment"
+    )]
+    let folder = std::env::var_os("TOLLGATE_TEST_LOGS")?;
+    let path = Path::new(&folder).join(format!("process-{id}.log"));
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    Some(Arc::new(
+        file.expect("the folder of TOLLGATE_TEST_LOGS takes files"),
+    ))
 }

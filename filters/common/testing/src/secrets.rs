@@ -1,5 +1,7 @@
 //! Secrets that were used, and the search for them where they must not be.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::sync::Mutex;
 
 /// Shorter ones occur by chance.
@@ -17,6 +19,9 @@ impl Secrets {
 
     /// Notes that `secret` was used, as what (`name` is for the message), and gives it back.
     ///
+    /// It is added, as a line, to the file that the variable `TOLLGATE_TEST_SECRETS` names, where that is set: whoever runs the
+    /// tests looks for it in everything that was printed.
+    ///
     /// # Panics
     ///
     /// When the secret is shorter than 8 bytes: finding it would prove nothing.
@@ -28,6 +33,7 @@ impl Secrets {
         let mut known = self.0.lock().expect("nobody panics while holding it");
         if !known.iter().any(|(_, value)| value == secret) {
             known.push((name.to_owned(), secret.to_owned()));
+            tell(secret);
         }
         secret
     }
@@ -60,6 +66,21 @@ impl Secrets {
             found.join("\n")
         );
     }
+}
+
+fn tell(secret: &str) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "whoever runs the tests says so in the environment"
+    )]
+    let Some(path) = std::env::var_os("TOLLGATE_TEST_SECRETS") else {
+        return;
+    };
+    // One write for the whole line: tests run side by side.
+    let line = format!("{secret}\n");
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    file.and_then(|mut file| file.write_all(line.as_bytes()))
+        .expect("the file of TOLLGATE_TEST_SECRETS can be added to");
 }
 
 fn forms(secret: &str) -> Vec<String> {
