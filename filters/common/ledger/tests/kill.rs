@@ -244,17 +244,17 @@ fn child(round: u64, path: &Path) -> ExitCode {
         .expect("a runtime");
     let next = Arc::new(AtomicU64::new(round << 32));
     runtime.block_on(async {
-        let mut tasks = Vec::new();
+        let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..TASKS {
             let (ledger, next) = (ledger.clone(), Arc::clone(&next));
-            tasks.push(tokio::spawn(async move {
+            tasks.spawn(async move {
                 loop {
                     work(&ledger, next.fetch_add(1, Relaxed)).await;
                 }
-            }));
+            });
         }
-        for task in tasks {
-            task.await.expect("a task works until the end");
+        while let Some(ended) = tasks.join_next().await {
+            ended.expect("a task works until the end");
         }
     });
     ExitCode::SUCCESS

@@ -562,7 +562,7 @@ fn plan(items: &[Item]) -> Vec<Step> {
     if items.len() < 2 {
         return steps;
     }
-    let mut holds = HashMap::with_capacity(items.len());
+    let mut holds = Holds::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
         let [Part::Ledger(part)] = &item.unit.parts[..] else {
             continue;
@@ -574,7 +574,11 @@ fn plan(items: &[Item]) -> Vec<Step> {
                 amount,
                 ..
             } => {
-                holds.entry(operation).or_insert((index, account, amount));
+                // A second hold of one operation will be refused, and the first is then written as itself.
+                holds
+                    .entry(operation)
+                    .and_modify(|first| *first = None)
+                    .or_insert(Some((index, account, amount)));
             }
             LedgerPart::Settle {
                 operation,
@@ -582,7 +586,7 @@ fn plan(items: &[Item]) -> Vec<Step> {
                 held,
                 ..
             } => {
-                if let Some((hold, ..)) = meets(&mut holds, operation, account, held) {
+                if let Some(hold) = meets(&mut holds, operation, account, held) {
                     steps[hold] = Step::FoldedInto { by: index };
                     steps[index] = Step::Folding { hold };
                 }
@@ -593,7 +597,7 @@ fn plan(items: &[Item]) -> Vec<Step> {
                 held,
                 ..
             } => {
-                if let Some((hold, ..)) = meets(&mut holds, operation, account, held) {
+                if let Some(hold) = meets(&mut holds, operation, account, held) {
                     steps[hold] = Step::Brief;
                     steps[index] = Step::EndOfBrief { hold };
                 }
@@ -604,7 +608,8 @@ fn plan(items: &[Item]) -> Vec<Step> {
     steps
 }
 
-type Holds = HashMap<OperationId, (usize, AccountId, Micros)>;
+/// The holds of a batch that have not met their end: which unit, whose credit and how much.
+type Holds = HashMap<OperationId, Option<(usize, AccountId, Micros)>>;
 
 /// Takes the hold that this end belongs to out of the map, so that a second end finds none.
 fn meets(
@@ -612,13 +617,12 @@ fn meets(
     operation: OperationId,
     account: AccountId,
     held: Micros,
-) -> Option<(usize, AccountId, Micros)> {
-    match holds.get(&operation) {
-        Some((_, owner, amount)) if (*owner, *amount) == (account, held) => {
-            holds.remove(&operation)
-        }
-        _ => None,
-    }
+) -> Option<usize> {
+    let (hold, owner, amount) = (*holds.get(&operation)?)?;
+    ((owner, amount) == (account, held)).then(|| {
+        holds.remove(&operation);
+        hold
+    })
 }
 
 /// A refusal when the error says that the key is taken.

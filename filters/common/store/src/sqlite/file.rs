@@ -53,7 +53,6 @@ pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, Open
     if schema < SCHEMA {
         migrate(&connection, schema).map_err(|error| open_error(path, "migrate", error))?;
     }
-    not_cut_short(&connection, path)?;
     Ok(connection)
 }
 
@@ -217,28 +216,6 @@ fn schema(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
         });
     }
     Ok(found)
-}
-
-/// Refuses a file that lacks pages its own header speaks of. SQLite would notice only when it comes to read one of them.
-fn not_cut_short(connection: &Connection, path: &Path) -> Result<(), OpenError> {
-    let failed = |error| open_error(path, "read", error);
-    // After a complete checkpoint every page is in the main file.
-    let complete = connection
-        .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-            Ok(row.get::<_, i64>(0)? == 0 && row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
-        })
-        .map_err(failed)?;
-    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
-    let needed = u64::from(number("page_count").map_err(failed)?)
-        * u64::from(number("page_size").map_err(failed)?);
-    let size = fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if complete && size < needed {
-        return Err(OpenError::Damaged {
-            path: path.to_owned(),
-            problem: format!("is cut short: it has {size} of {needed} bytes"),
-        });
-    }
-    Ok(())
 }
 
 /// `path` with `suffix` after its name.

@@ -1,0 +1,255 @@
+//! Files that a store cannot be opened from, and what the operator is told.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::sqlite::{self, Durability, Lock, Options};
+use tollgate_store::{
+    Admission, CacheScope, NewAccount, OpenError, Part, RootSecret, Store, UnitOfWork, commit,
+};
+
+fn options() -> Options {
+    Options {
+        durability: Durability::Process,
+        busy_timeout: Duration::from_millis(20),
+        ..Options::new(1, RootSecret([7; 32]))
+    }
+}
+
+fn open(path: &Path) -> Result<Arc<dyn Store>, OpenError> {
+    sqlite::open(path, options())
+}
+
+/// A store with some accounts in it, closed.
+fn filled() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.db");
+    let store = open(&path).expect("the store is made");
+    let parts = (0..200).map(|number| {
+        Part::CreateAccount(Box::new(NewAccount {
+            id: AccountId::from_parts(number, [0; 10]),
+            class: Arc::from("free"),
+            cache_scope: CacheScope::Shared,
+            credit_limit: Micros::ZERO,
+            created_at: 1,
+        }))
+    });
+    let unit = UnitOfWork::of_all(parts, Admission::Begins);
+    wait(commit(&*store, unit)).expect("the accounts are made");
+    store.close();
+    (folder, path)
+}
+
+fn wait<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime")
+        .block_on(future)
+}
+
+fn refused(path: &Path) -> String {
+    match open(path) {
+        Ok(_) => panic!("`{}` opens", path.display()),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_new_store_keeps_its_secret_and_counts_its_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.db");
+    for run in 1..4 {
+        let random = RootSecret([run; 32]);
+        let store = sqlite::open(
+            &path,
+            Options {
+                random,
+                ..options()
+            },
+        )
+        .expect("the store opens");
+        assert_eq!(
+            store.root_secret(),
+            RootSecret([1; 32]),
+            "of the first start"
+        );
+        assert_eq!(store.epoch(), i64::from(run));
+    }
+    assert_eq!(
+        format!("{:?}", RootSecret([1; 32])),
+        "RootSecret([redacted])"
+    );
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(&path).expect("the file").permissions().mode();
+        assert_eq!(
+            mode & 0o777,
+            0o600,
+            "digests of secrets are for the owner only"
+        );
+    }
+}
+
+#[test]
+fn a_second_opener_is_told_who_has_the_file() {
+    let (_folder, path) = filled();
+    let first = open(&path).expect("the store opens");
+    let message = refused(&path);
+    let me = format!("process {}", std::process::id());
+    assert!(
+        message.contains("is in use by") && message.contains(&me),
+        "{message}"
+    );
+    // Looking at it is allowed, and so is opening it once the first has let go.
+    sqlite::open_read(&path).expect("a reader beside");
+    first.close();
+    assert!(open(&path).is_ok());
+}
+
+#[test]
+fn a_lock_that_is_handed_over_is_never_free() {
+    let (_folder, path) = filled();
+    let lock = Lock::acquire(&path).expect("the lock is free");
+    let handed_over = lock.into_file();
+    assert!(matches!(Lock::acquire(&path), Err(OpenError::InUse { .. })));
+    let store = sqlite::open(
+        &path,
+        Options {
+            lock: Some(Lock::from_file(handed_over)),
+            ..options()
+        },
+    )
+    .expect("the store opens under the lock it was given");
+    assert!(matches!(open(&path), Err(OpenError::InUse { .. })));
+    store.close();
+    assert!(open(&path).is_ok());
+}
+
+#[test]
+fn a_file_that_another_program_has_locked_is_told_as_such() {
+    let (_folder, path) = filled();
+    let other = Connection::open(&path).expect("another program opens the file");
+    other
+        .execute_batch("BEGIN IMMEDIATE")
+        .expect("and locks it");
+    let message = refused(&path);
+    assert!(
+        message.contains("is locked by another program; close"),
+        "{message}"
+    );
+    other.execute_batch("ROLLBACK").expect("it lets go");
+    assert!(open(&path).is_ok());
+}
+
+#[test]
+fn a_file_of_a_newer_version_is_left_alone() {
+    let (_folder, path) = filled();
+    edit(&path, "UPDATE meta SET v = '99' WHERE k = 'schema'");
+    let before = fs::read(&path).expect("the file");
+    let message = refused(&path);
+    assert!(
+        message.contains("has schema 99, this version knows up to 1"),
+        "{message}"
+    );
+    assert!(sqlite::open_read(&path).is_err(), "not even to be read");
+    assert_eq!(
+        fs::read(&path).expect("the file"),
+        before,
+        "nothing was written"
+    );
+}
+
+#[test]
+fn a_damaged_file_is_refused_with_what_is_wrong() {
+    let (_folder, whole) = filled();
+    let bytes = fs::read(&whole).expect("the file");
+    let page = 4096;
+    assert!(bytes.len() > 20 * page, "the file has pages to lose");
+    let mut garbage = bytes.clone();
+    garbage[..100].fill(b'x');
+    //   what is in the file                what the operator is told
+    for (content, told) in [
+        (&bytes[..bytes.len() - 10 * page], "is damaged"),
+        (&bytes[..page], "is damaged"),
+        (&bytes[..1000], "is damaged"),
+        (&bytes[..0], "is empty"),
+        (&garbage[..], "is not a database"),
+        (&b"just some text that is longer than a header of a database file would be, as it happens to be so"[..], "is not a database"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("t.db");
+        fs::write(&path, content).expect("a file");
+        let message = refused(&path);
+        assert!(message.contains(told), "{} bytes should be told as `{told}`: {message}", content.len());
+        assert!(message.contains("put a backup in its place"), "{message}");
+        assert_eq!(fs::read(&path).expect("the file").len(), content.len(), "left as it was");
+    }
+}
+
+#[test]
+fn a_database_of_another_program_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.db");
+    edit(&path, "CREATE TABLE meta (k TEXT, v TEXT)");
+    let message = refused(&path);
+    assert!(
+        message.contains("is a database of another program"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_reader_makes_no_store() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.db");
+    match sqlite::open_read(&path) {
+        Err(OpenError::Missing { .. }) => {}
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("there is nothing to read"),
+    }
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let message = refused(&folder.path().join("no").join("t.db"));
+    assert!(
+        message.starts_with("could not open `") && message.contains("no/t.db"),
+        "{message}"
+    );
+}
+
+/// A process that ends without closing leaves its log; the next start has all of it.
+#[test]
+fn a_log_that_was_left_behind_is_taken_in() {
+    let (_folder, path) = filled();
+    let store = open(&path).expect("the store opens");
+    let copy = tempfile::tempdir().expect("a folder");
+    let copied = copy.path().join("t.db");
+    let account = AccountId::from_parts(5000, [0; 10]);
+    let part = Part::CreateAccount(Box::new(NewAccount {
+        id: account,
+        class: Arc::from("pro"),
+        cache_scope: CacheScope::Off,
+        credit_limit: Micros::ZERO,
+        created_at: 1,
+    }));
+    wait(commit(&*store, UnitOfWork::of(part, Admission::Begins))).expect("it is made");
+    for suffix in ["", "-wal"] {
+        let from = format!("{}{suffix}", path.display());
+        fs::copy(from, format!("{}{suffix}", copied.display())).expect("as a crash leaves it");
+    }
+    let after = open(&copied).expect("the copy opens");
+    assert!(after.account(account).expect("a read").is_some());
+}
+
+fn edit(path: &Path, sql: &str) {
+    let connection = Connection::open(path).expect("the file opens");
+    connection.execute_batch(sql).expect("the edit");
+}

@@ -1,0 +1,657 @@
+//! Units of work, and what readers and observers see of them.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, mpsc};
+
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_store::books::LedgerPart;
+use tollgate_store::sqlite::{self, BackupError, Durability, Options};
+use tollgate_store::{
+    AccountChange, AccountStatus, Admission, CacheScope, CommitError, CredentialId, CredentialKind,
+    Effect, Endpoint, EntryKind, FailureKind, LoginId, LoginKind, NewAccount, NewCredential,
+    NewLogin, Observer, Part, Receipt, Refusal, RootSecret, Store, SubmitError, UnitOfWork,
+    UsageFlags, UsageRecord, commit, flush,
+};
+
+const DAY: i64 = 86_400_000_000;
+
+fn open(folder: &Path) -> Arc<dyn Store> {
+    let options = Options {
+        durability: Durability::Process,
+        ..Options::new(1, RootSecret([7; 32]))
+    };
+    sqlite::open(&folder.join("t.db"), options).expect("the store opens")
+}
+
+fn wait<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime")
+        .block_on(future)
+}
+
+fn write(
+    store: &Arc<dyn Store>,
+    parts: impl IntoIterator<Item = Part>,
+) -> Result<Receipt, Refusal> {
+    match wait(commit(&**store, UnitOfWork::of_all(parts, Admission::Ends))) {
+        Ok(receipt) => Ok(receipt),
+        Err(CommitError::Refused(refusal)) => Err(refusal),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn account(number: u8) -> AccountId {
+    AccountId::from_bytes([number; 16])
+}
+
+fn operation(number: u8) -> OperationId {
+    OperationId::from_bytes([number; 16])
+}
+
+fn new_account(number: u8) -> Part {
+    Part::CreateAccount(Box::new(NewAccount {
+        id: account(number),
+        class: Arc::from("free"),
+        cache_scope: CacheScope::Shared,
+        credit_limit: Micros::ZERO,
+        created_at: 1,
+    }))
+}
+
+fn credential(number: u8, account_number: u8) -> NewCredential {
+    NewCredential {
+        id: CredentialId::from_bytes([number; 16]),
+        hash: [number; 32],
+        kind: CredentialKind::ApiKey,
+        account: account(account_number),
+        client_id: None,
+        grant_id: None,
+        resource: 1,
+        scopes: 0x8000_0001,
+        label: Some(Arc::from("main")),
+        hint: Some(Arc::from("7Hq2...o8FL")),
+        models: Some(Arc::from([Arc::from("small"), Arc::from("large")])),
+        spending_cap: Some(Micros::new(9)),
+        created_at: i64::from(number),
+        expires_at: Some(100),
+    }
+}
+
+fn login(number: u8, account_number: u8, address: &str) -> Part {
+    Part::InsertLogin(Box::new(NewLogin {
+        id: LoginId::from_bytes([number; 16]),
+        account: account(account_number),
+        kind: LoginKind::Email,
+        address: Arc::from(address),
+        verified_at: None,
+        created_at: 1,
+    }))
+}
+
+fn grant(number: u8, account_number: u8, amount: i64) -> Part {
+    Part::Ledger(LedgerPart::Credit {
+        operation: operation(number),
+        account: account(account_number),
+        kind: EntryKind::Grant,
+        amount: Micros::new(amount),
+        reference: Arc::from(format!("grant {number}")),
+        at: 10,
+    })
+}
+
+fn hold(number: u8, account_number: u8, amount: i64) -> Part {
+    Part::Ledger(LedgerPart::Hold {
+        operation: operation(number),
+        account: account(account_number),
+        amount: Micros::new(amount),
+        price_version: Some(3),
+        at: 20,
+        expires_at: 30,
+    })
+}
+
+fn settle(number: u8, account_number: u8, held: i64, charged: i64, at: i64) -> Part {
+    Part::Ledger(LedgerPart::Settle {
+        operation: operation(number),
+        account: account(account_number),
+        held: Micros::new(held),
+        charged: Micros::new(charged),
+        written_off: Micros::new(1),
+        price_version: Some(3),
+        usage: usage(),
+        at,
+    })
+}
+
+fn usage() -> UsageRecord {
+    UsageRecord {
+        credential: Some(CredentialId::from_bytes([4; 16])),
+        endpoint: Endpoint::Completions,
+        model: Arc::from("small"),
+        upstream: Some(Arc::from("provider")),
+        prompt_tokens: 3,
+        completion_tokens: 5,
+        flags: UsageFlags::ESTIMATED | UsageFlags::STREAMED,
+        http_status: 200,
+        ttfb_us: Some(10),
+        total_us: None,
+    }
+}
+
+#[test]
+fn a_refused_unit_leaves_nothing_and_its_neighbours_stay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    write(
+        &store,
+        [new_account(1), login(1, 1, "a@b"), grant(1, 1, 100)],
+    )
+    .expect("all of it");
+    let key = |number| Part::InsertCredential(Box::new(credential(number, 1)));
+    write(&store, [key(1)]).expect("a key");
+    //   parts, the last of which is refused            why
+    for (parts, refusal) in [
+        (
+            vec![new_account(2), new_account(1)],
+            Refusal::AccountExists(account(1)),
+        ),
+        (
+            vec![new_account(2), login(2, 2, "a@b")],
+            Refusal::LoginTaken {
+                address: Arc::from("a@b"),
+            },
+        ),
+        (
+            vec![new_account(2), login(2, 9, "c@d")],
+            Refusal::NoAccount(account(9)),
+        ),
+        (
+            vec![new_account(2), grant(2, 2, 5), key(1)],
+            Refusal::CredentialExists(CredentialId::from_bytes([1; 16])),
+        ),
+        (
+            vec![new_account(2), grant(2, 9, 5)],
+            Refusal::NoAccount(account(9)),
+        ),
+        (
+            vec![new_account(2), grant(2, 2, 5), settle(8, 2, 5, 5, 20)],
+            Refusal::NoHold(operation(8)),
+        ),
+        (
+            vec![new_account(2), hold(1, 2, 0)],
+            Refusal::OperationExists(operation(1)),
+        ),
+        (
+            vec![
+                new_account(2),
+                Part::RevokeCredential {
+                    id: CredentialId::from_bytes([9; 16]),
+                    at: 1,
+                },
+            ],
+            Refusal::NoCredential(CredentialId::from_bytes([9; 16])),
+        ),
+    ] {
+        // In one commit with two that are good.
+        let (told, answers) = mpsc::channel();
+        let go_on = stop_writer(&store);
+        for (index, unit) in [vec![hold(100, 1, 1)], parts, vec![hold(101, 1, 1)]]
+            .into_iter()
+            .enumerate()
+        {
+            let told = told.clone();
+            let unit = UnitOfWork::of_all(unit, Admission::Ends);
+            let done = Box::new(move |answer| told.send((index, answer)).expect("the test waits"));
+            store.submit(unit, done).expect("the queue is open");
+        }
+        drop(go_on);
+        let answers: Vec<_> = answers.iter().take(3).collect();
+        assert!(answers[0].1.is_ok() && answers[2].1.is_ok(), "{answers:?}");
+        assert!(
+            matches!(&answers[1].1, Err(CommitError::Refused(seen)) if *seen == refusal),
+            "{refusal}: {answers:?}"
+        );
+        assert_eq!(
+            store.account(account(2)).expect("a read"),
+            None,
+            "{refusal}: the unit left an account"
+        );
+        let rows = store.operation(operation(2)).expect("a read");
+        assert!(rows.entries.is_empty(), "{refusal}: the unit left an entry");
+        for number in [100, 101] {
+            let release = LedgerPart::Release {
+                operation: operation(number),
+                account: account(1),
+                held: Micros::new(1),
+                at: 21,
+            };
+            write(&store, [Part::Ledger(release)]).expect("the neighbour is there");
+            // Not a fresh operation the next time round: its rows are taken away behind the store's back.
+            forget(folder.path(), number);
+        }
+    }
+}
+
+/// Takes the rows of an operation out of the file.
+fn forget(folder: &Path, number: u8) {
+    let connection = rusqlite::Connection::open(folder.join("t.db")).expect("the file opens");
+    connection
+        .execute(
+            "DELETE FROM entries WHERE op_id = ?1",
+            [operation(number).as_bytes()],
+        )
+        .expect("the rows go");
+}
+
+/// Makes the writer wait until the returned sender is dropped.
+fn stop_writer(store: &Arc<dyn Store>) -> mpsc::Sender<()> {
+    let (go_on, wait_for) = mpsc::channel::<()>();
+    let (stopped, wait_stopped) = mpsc::channel();
+    let done = Box::new(move |_| {
+        stopped.send(()).expect("the test waits");
+        let _ = wait_for.recv();
+    });
+    store
+        .submit(UnitOfWork::of_all([], Admission::Ends), done)
+        .expect("the queue is open");
+    wait_stopped.recv().expect("the writer stops");
+    go_on
+}
+
+/// The database itself stands against every second hold, second end, and end beside an end, in whichever commits they come.
+#[test]
+fn an_operation_is_held_once_and_ends_once() {
+    let release = |number| {
+        Part::Ledger(LedgerPart::Release {
+            operation: operation(number),
+            account: account(1),
+            held: Micros::new(10),
+            at: 21,
+        })
+    };
+    let end = |number| settle(number, 1, 10, 4, 20);
+    for together in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = open(folder.path());
+        write(&store, [new_account(1), grant(1, 1, 1000)]).expect("all of it");
+        let (told, answers) = mpsc::channel();
+        let go_on = together.then(|| stop_writer(&store));
+        let sequences = [
+            [hold(10, 1, 10), end(10), end(10)],
+            [hold(11, 1, 10), end(11), release(11)],
+            [hold(12, 1, 10), release(12), end(12)],
+            [hold(13, 1, 10), release(13), release(13)],
+            [hold(14, 1, 10), hold(14, 1, 10), end(14)],
+        ];
+        let count = sequences.len() * 3;
+        for (index, part) in sequences.into_iter().flatten().enumerate() {
+            let sender = told.clone();
+            let done = Box::new(move |answer: Result<Receipt, _>| {
+                sender
+                    .send((index, answer.is_ok()))
+                    .expect("the test waits");
+            });
+            store
+                .submit(UnitOfWork::of(part, Admission::Ends), done)
+                .expect("the queue is open");
+            if !together {
+                wait(flush(&*store)).expect("a commit of its own");
+            }
+        }
+        drop(go_on);
+        let mut accepted: Vec<_> = answers.iter().take(count).collect();
+        accepted.sort_unstable();
+        let accepted: Vec<bool> = accepted.into_iter().map(|(_, accepted)| accepted).collect();
+        let mut expected = [true, true, false].repeat(4);
+        expected.extend([true, false, true]);
+        assert_eq!(accepted, expected, "together: {together}");
+        let row = store
+            .account(account(1))
+            .expect("a read")
+            .expect("an account");
+        assert_eq!((row.available.get(), row.held.get()), (1000 - 3 * 4, 0));
+    }
+}
+
+#[test]
+fn whoever_is_told_finds_it_on_the_disk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    write(&store, [new_account(1), grant(1, 1, 1000)]).expect("all of it");
+    let reader = sqlite::open_read(&folder.path().join("t.db")).expect("another connection");
+    let (told, answers) = mpsc::channel();
+    for number in 10..60 {
+        let (told, reader) = (told.clone(), Arc::clone(&reader));
+        let done = Box::new(move |_| {
+            let rows = reader.operation(operation(number)).expect("a read");
+            told.send(rows.hold.is_some()).expect("the test waits");
+        });
+        store
+            .submit(UnitOfWork::of(hold(number, 1, 1), Admission::Begins), done)
+            .expect("there is room");
+    }
+    assert!(
+        answers.iter().take(50).all(|there| there),
+        "told before it was committed"
+    );
+}
+
+#[test]
+fn observers_see_a_part_before_its_waiter_is_told_and_no_refused_one() {
+    struct Log(Mutex<Vec<(Part, Effect)>>);
+    impl Observer for Log {
+        fn committed(&self, part: &Part, effect: Effect) {
+            self.0
+                .lock()
+                .expect("no panic")
+                .push((part.clone(), effect));
+        }
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let log = Arc::new(Log(Mutex::default()));
+    store.observe(Arc::clone(&log) as Arc<dyn Observer>);
+    let take = || std::mem::take(&mut *log.0.lock().expect("no panic"));
+
+    write(&store, [new_account(1), grant(1, 1, 5)]).expect("all of it");
+    assert_eq!(
+        take(),
+        [
+            (new_account(1), Effect::Applied),
+            (grant(1, 1, 5), Effect::Applied)
+        ]
+    );
+    write(&store, [new_account(2), new_account(1)]).expect_err("it is there");
+    assert_eq!(take(), []);
+    write(&store, [hold(3, 1, 1)]).expect("a hold");
+    assert_eq!(take(), [], "the ledger knows its own holds");
+
+    let again = Part::Ledger(LedgerPart::Credit {
+        operation: operation(2),
+        account: account(1),
+        kind: EntryKind::Grant,
+        amount: Micros::new(5),
+        reference: Arc::from("grant 1"),
+        at: 11,
+    });
+    let receipt = write(&store, [again.clone()]).expect("the same reference");
+    assert_eq!(receipt.repeated, Some(operation(1)));
+    let effect = Effect::Repeated {
+        operation: operation(1),
+    };
+    assert_eq!(take(), [(again, effect)]);
+}
+
+#[test]
+fn credentials_and_accounts_come_back_as_they_were_stored() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let full = credential(1, 1);
+    let bare = NewCredential {
+        models: None,
+        spending_cap: None,
+        expires_at: None,
+        label: None,
+        hint: None,
+        client_id: Some(Arc::from("client")),
+        grant_id: Some([8; 16]),
+        ..credential(2, 1)
+    };
+    let no_model = NewCredential {
+        models: Some(Arc::from([])),
+        ..credential(3, 1)
+    };
+    let all = [full, bare, no_model];
+    write(&store, [new_account(1), login(1, 1, "a@b")]).expect("an account");
+    for credential in &all {
+        write(
+            &store,
+            [Part::InsertCredential(Box::new(credential.clone()))],
+        )
+        .expect("a key");
+    }
+    let stored = store.account_credentials(account(1)).expect("a read");
+    let made: Vec<_> = stored.iter().map(|row| row.made.clone()).collect();
+    assert_eq!(made, all);
+    let broken = NewCredential {
+        models: Some(Arc::from([Arc::from("a\nb")])),
+        ..credential(5, 1)
+    };
+    let refused = write(&store, [Part::InsertCredential(Box::new(broken))]);
+    assert!(matches!(refused, Err(Refusal::Invalid(_))));
+
+    let good_at = |now| {
+        let mut ids = Vec::new();
+        store
+            .credentials(now, &mut |row| ids.push(row.made.id.as_bytes()[0]))
+            .expect("a read");
+        ids
+    };
+    assert_eq!(good_at(99), [1, 2, 3]);
+    assert_eq!(good_at(100), [2], "two have expired");
+    let revoke = |at| Part::RevokeCredential {
+        id: CredentialId::from_bytes([2; 16]),
+        at,
+    };
+    write(&store, [revoke(50)]).expect("it is revoked");
+    write(&store, [revoke(60)]).expect("again is no error");
+    assert_eq!(good_at(99), [1, 3]);
+    let row = store
+        .credential_by_hash(&[2; 32])
+        .expect("a read")
+        .expect("a row");
+    assert_eq!(row.revoked_at, Some(50), "the first time counts");
+
+    let change = AccountChange {
+        id: account(1),
+        status: Some(AccountStatus::Suspended),
+        class: Some(Arc::from("pro")),
+        cache_scope: None,
+        at: 70,
+    };
+    write(&store, [Part::ChangeAccount(Box::new(change))]).expect("it is changed");
+    let row = store
+        .account_by_login(LoginKind::Email, "a@b")
+        .expect("a read")
+        .expect("an account");
+    assert_eq!(row.status, AccountStatus::Suspended);
+    assert_eq!(
+        (&*row.class, row.cache_scope, row.updated_at),
+        ("pro", CacheScope::Shared, 70)
+    );
+    let none = store
+        .account_by_login(LoginKind::Phone, "a@b")
+        .expect("a read");
+    assert_eq!(none, None, "an e-mail address is no phone number");
+    assert_eq!(store.logins(account(1)).expect("a read").len(), 1);
+}
+
+#[test]
+fn pages_of_accounts_follow_each_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    write(&store, (1..=7).map(new_account)).expect("accounts");
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let page = store.accounts_after(after, 3).expect("a read");
+        let Some(last) = page.last() else { break };
+        after = Some(last.id);
+        seen.extend(page.iter().map(|row| row.id.as_bytes()[0]));
+    }
+    assert_eq!(seen, [1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn usage_adds_up_by_day_and_model_and_lines_tell_what_moved_a_balance() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    write(
+        &store,
+        [
+            new_account(1),
+            new_account(2),
+            grant(1, 1, 1000),
+            grant(2, 2, 1000),
+        ],
+    )
+    .expect("all of it");
+    for (number, account, at) in [
+        (10, 1, DAY),
+        (11, 1, 2 * DAY - 1),
+        (12, 1, 2 * DAY),
+        (13, 2, DAY),
+    ] {
+        write(&store, [hold(number, account, 10)]).expect("a hold");
+        write(&store, [settle(number, account, 10, 4, at)]).expect("a settlement");
+    }
+    write(&store, [hold(20, 1, 10)]).expect("an open hold");
+    let totals = store
+        .usage_totals(account(1), DAY, 3 * DAY)
+        .expect("a read");
+    let seen: Vec<_> = totals
+        .iter()
+        .map(|total| {
+            (
+                total.day_at,
+                total.requests,
+                total.prompt_tokens,
+                total.cost.get(),
+                total.written_off.get(),
+            )
+        })
+        .collect();
+    assert_eq!(seen, [(DAY, 2, 6, 8, 2), (2 * DAY, 1, 3, 4, 1)]);
+    assert_eq!(
+        store
+            .usage_totals(account(1), DAY, 2 * DAY)
+            .expect("a read")
+            .len(),
+        1
+    );
+
+    let lines = store.lines(account(1), i64::MAX, 10).expect("a read");
+    let seen: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            (
+                line.entry.kind,
+                line.entry.operation.as_bytes()[0],
+                line.usage.is_some(),
+            )
+        })
+        .collect();
+    use EntryKind::{Grant, Settle};
+    assert_eq!(
+        seen,
+        [
+            (Settle, 12, true),
+            (Settle, 11, true),
+            (Settle, 10, true),
+            (Grant, 1, false)
+        ]
+    );
+    assert_eq!(
+        store.lines(account(1), 2 * DAY, 1).expect("a read")[0]
+            .entry
+            .operation,
+        operation(11)
+    );
+    let row = lines[0].usage.as_ref().expect("what was used");
+    assert_eq!(row.usage, usage(), "as it was stored");
+
+    let rows = store.operation(operation(20)).expect("a read");
+    let hold = rows.hold.expect("it is open");
+    assert_eq!(
+        (hold.amount.get(), hold.expires_at, hold.epoch),
+        (10, 30, store.epoch())
+    );
+    assert_eq!(rows.entries[0].price_version, Some(3));
+}
+
+#[test]
+fn a_backup_made_beside_a_busy_writer_is_the_state_of_one_commit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    write(&store, [new_account(1), new_account(2)]).expect("accounts");
+    let source = folder.path().join("t.db");
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for number in 1..=250 {
+                // Both accounts in one unit: a copy that has one and not the other is of no commit.
+                write(&store, [grant(number, 1, 1), second_grant(number)]).expect("grants");
+            }
+        });
+        let mut copies = 0;
+        while !writer.is_finished() || copies == 0 {
+            let copy = folder.path().join(format!("copy-{copies}.db"));
+            sqlite::backup(&source, &copy).expect("a copy beside the writer");
+            let reader = sqlite::open_read(&copy).expect("the copy opens");
+            let available = |number| {
+                let row = reader.account(account(number)).expect("a read");
+                row.expect("an account").available
+            };
+            assert_eq!(available(1), available(2), "copy {copies} is torn");
+            copies += 1;
+        }
+    });
+    let copy = folder.path().join("copy-0.db");
+    let again = sqlite::backup(&source, &copy);
+    assert!(
+        matches!(again, Err(BackupError::Exists { .. })),
+        "{again:?}"
+    );
+    let restored = sqlite::open(&copy, Options::new(1, RootSecret([0; 32]))).expect("a store");
+    assert_eq!(restored.root_secret(), store.root_secret());
+}
+
+fn second_grant(number: u8) -> Part {
+    let mut bytes = [number; 16];
+    bytes[15] = !number;
+    Part::Ledger(LedgerPart::Credit {
+        operation: OperationId::from_bytes(bytes),
+        account: account(2),
+        kind: EntryKind::Grant,
+        amount: Micros::new(1),
+        reference: Arc::from(format!("grant {number}")),
+        at: 10,
+    })
+}
+
+#[test]
+fn a_closed_store_has_written_what_it_took_and_takes_no_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    write(&store, [new_account(1), grant(1, 1, 1000)]).expect("all of it");
+    let go_on = stop_writer(&store);
+    let (told, answers) = mpsc::channel();
+    for number in 10..20 {
+        let told = told.clone();
+        let done = Box::new(move |answer: Result<_, _>| {
+            told.send(answer.is_ok()).expect("the test waits")
+        });
+        store
+            .submit(UnitOfWork::of(hold(number, 1, 1), Admission::Begins), done)
+            .expect("there is room");
+    }
+    std::thread::scope(|scope| {
+        let closer = scope.spawn(|| store.close());
+        while store.failure().is_none() {
+            std::thread::yield_now();
+        }
+        let late = store.submit(UnitOfWork::of_all([], Admission::Ends), Box::new(|_| {}));
+        assert!(
+            matches!(&late, Err(SubmitError::Stopped(failure)) if failure.kind == FailureKind::Closed),
+            "{late:?}"
+        );
+        drop(go_on);
+        closer.join().expect("it closes");
+    });
+    assert_eq!(answers.try_iter().filter(|kept| *kept).count(), 10);
+    store.close();
+    let store = open(folder.path());
+    let mut holds = 0;
+    store.open_holds(&mut |_| holds += 1).expect("a read");
+    assert_eq!(holds, 10);
+}
