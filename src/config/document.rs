@@ -227,6 +227,11 @@ fn fit_value(
         (DeValue::Integer(number), Kind::Whole) => {
             match u64::from_str_radix(number.as_str(), number.radix()) {
                 Ok(number) if number <= node.greatest() => return true,
+                Ok(number) => {
+                    let message = format_args!("is {number}; use at most {}", node.greatest());
+                    problems.note(key, &at(span), message);
+                    return false;
+                }
                 _ => format!("is {number}"),
             }
         }

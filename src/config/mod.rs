@@ -156,3 +156,6 @@ fn inherited(file: &Path, text: &str, origins: &Origins, key: &str) -> Place {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

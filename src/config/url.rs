@@ -8,12 +8,9 @@ use http::Uri;
 /// Why a text is no address that can be used here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// Neither `http://` nor `https://`.
-    #[error("`{text}` does not start with `http://` or `https://`; write the whole address")]
-    Scheme {
-        /// The text as given.
-        text: String,
-    },
+    /// Neither `http://` nor `https://`. The text is not repeated: it may be anything, a pasted secret too.
+    #[error("does not start with `http://` or `https://`; write the whole address")]
+    Scheme,
     /// No host, or characters that an address cannot have.
     #[error("`{text}` is not an address; write it like `https://example.net/v1`")]
     Malformed {
@@ -53,10 +50,7 @@ impl FromStr for BaseUrl {
             Some(("https", _)) => true,
             Some(("http", _)) => false,
             _ => {
-                return Err(UrlError::Scheme {
-                    // A text without a scheme may be a pasted secret; only its start is repeated.
-                    text: text.chars().take(8).collect(),
-                });
+                return Err(UrlError::Scheme);
             }
         };
         if text.contains(['@', '?', '#']) {
@@ -65,7 +59,8 @@ impl FromStr for BaseUrl {
         let uri: Uri = text.parse().map_err(|_| malformed())?;
         let authority = uri.authority().ok_or_else(malformed)?;
         let host = authority.host();
-        if host.is_empty() || authority.as_str().ends_with(':') {
+        let has_port = authority.as_str().len() > host.len();
+        if host.is_empty() || has_port != authority.port_u16().is_some() {
             return Err(malformed());
         }
         let default_port = if tls { 443 } else { 80 };

@@ -10,6 +10,7 @@ mod json;
 mod metrics;
 mod names;
 mod process;
+pub mod sources;
 mod time;
 mod writer;
 
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use tollgate_filter::{Clock, Ending, Exchange, UpstreamFault};
 
 pub use diagnostics::{DiagnosticsError, diagnostics};
-pub use metrics::{ConnectionGuard, Metrics, Source};
+pub use metrics::{ConnectionGuard, Metrics, Page, Source};
 pub use names::{Kind, METRICS, Metric};
 
 use crate::config::{AccessLog, Settings};

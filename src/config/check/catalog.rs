@@ -240,7 +240,8 @@ fn places(
         // A provider with a problem of its own is not also unknown.
         let mut names = all.provider.iter().filter_map(|one| one.name.as_ref());
         if !names.any(|name| name.value == at.value) {
-            let known: Vec<&str> = providers.iter().map(|one| &*one.name).collect();
+            let known: BTreeSet<&str> = providers.iter().map(|one| &*one.name).collect();
+            let known: Vec<&str> = known.into_iter().collect();
             problems.note(
                 &key,
                 at,

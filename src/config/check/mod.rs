@@ -9,6 +9,7 @@ mod route;
 mod server;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_filter::settings::{At, Problems};
@@ -18,7 +19,7 @@ use tollgate_money::Micros;
 use super::document::words;
 use super::environment::Environment;
 use super::raw::{RawCredits, RawSettings, RawTelemetry};
-use super::settings::{AccessLog, Credits, LogFormat, LogLevel, Settings, Telemetry};
+use super::settings::{AccessLog, Credits, LogFormat, LogLevel, Provider, Settings, Telemetry};
 
 /// What settings are checked against besides themselves.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,40 @@ impl Shop<'_> {
     }
 }
 
+/// A hold has to outlive the call it pays for.
+fn holds(raw: &RawSettings, providers: &[Arc<Provider>], hold: Duration, problems: &mut Problems) {
+    for (index, one) in raw.provider.iter().enumerate() {
+        let Some(at) = &one.timeouts.total_secs else {
+            continue;
+        };
+        if hold <= Duration::from_secs(at.value) {
+            let key = format!("provider.{index}.timeouts.total_secs");
+            let message = format_args!(
+                "is {}, and credit is held for {} seconds only; raise `meter.hold_secs` above it",
+                at.value,
+                hold.as_secs()
+            );
+            problems.note(key, at, message);
+        }
+    }
+    // Without a value of its own a provider has the default, and the fault lies with the other side.
+    let longest = providers.iter().map(|one| one.timeouts.total).max();
+    if let (Some(at), Some(longest)) = (&raw.meter.hold_secs, longest)
+        && hold <= longest
+        && raw
+            .provider
+            .iter()
+            .all(|one| one.timeouts.total_secs.is_none())
+    {
+        let message = format_args!(
+            "is {}, and a call may take {} seconds; use more",
+            at.value,
+            longest.as_secs()
+        );
+        problems.note("meter.hold_secs", at, message);
+    }
+}
+
 /// Checks all sections.
 pub(super) fn settings(
     raw: &RawSettings,
@@ -50,6 +85,8 @@ pub(super) fn settings(
     // Classes that are wrong are no reason to find fault with the routes that name them.
     let limits = raw.limits.check("limits", problems);
     let catalog = catalog::catalog(raw, &providers, &service, problems);
+    let meter = raw.meter.check("meter", problems).unwrap_or_default();
+    holds(raw, &providers, meter.hold, problems);
     Some(Settings {
         server: server::server(&raw.server, problems),
         admin: server::admin(&raw.admin, problems),
@@ -57,7 +94,7 @@ pub(super) fn settings(
         routes: route::routes(&raw.route, shop, limits.as_ref(), problems),
         credits: credits(&raw.credits, problems),
         telemetry: telemetry(&raw.telemetry, shop, problems),
-        meter: raw.meter.check("meter", problems).unwrap_or_default(),
+        meter,
         limits: limits.unwrap_or_default(),
         catalog: catalog?,
         service,

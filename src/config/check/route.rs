@@ -79,7 +79,8 @@ pub(super) fn routes(
     if raw.is_empty() {
         return built_in();
     }
-    let mut routes: Vec<Route> = Vec::new();
+    // With its number in the file: one that cannot be read is left out.
+    let mut routes: Vec<(usize, Route)> = Vec::new();
     for (index, one) in raw.iter().enumerate() {
         let key = |name: &str| format!("route.{index}.{name}");
         let path = required(
@@ -114,7 +115,7 @@ pub(super) fn routes(
             class: class(index, one, limits, problems),
             cors: cors.unwrap_or(Cors::None),
         };
-        if let Some(first) = routes.iter().position(|other| overlaps(other, &route)) {
+        if let Some((first, _)) = routes.iter().find(|(_, other)| overlaps(other, &route)) {
             problems.note(
                 key("path"),
                 at,
@@ -124,9 +125,9 @@ pub(super) fn routes(
                 ),
             );
         }
-        routes.push(route);
+        routes.push((index, route));
     }
-    routes
+    routes.into_iter().map(|(_, route)| route).collect()
 }
 
 fn overlaps(one: &Route, other: &Route) -> bool {

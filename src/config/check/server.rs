@@ -123,7 +123,8 @@ pub(super) fn listeners(
             http2: true,
         }];
     }
-    let mut listeners: Vec<Listener> = Vec::new();
+    // With its number in the file: one that cannot be read is left out.
+    let mut listeners: Vec<(usize, Listener)> = Vec::new();
     for (index, one) in raw.iter().enumerate() {
         let key = format!("listener.{index}.address");
         let address = required(
@@ -144,21 +145,26 @@ pub(super) fn listeners(
         };
         let taken = listeners
             .iter()
-            .position(|other| other.address == address && address.port() != 0);
-        if let Some(first) = taken {
+            .find(|(_, other)| other.address == address && address.port() != 0);
+        if let Some((first, _)) = taken {
             problems.note(
                 &key,
                 at,
                 format_args!("is `{address}`, as `listener.{first}` already is; use another port"),
             );
         }
-        listeners.push(Listener {
+        let http2 = one.http2.as_ref().is_none_or(|at| at.value);
+        let listener = Listener {
             address,
             certificates,
-            http2: one.http2.as_ref().is_none_or(|at| at.value),
-        });
+            http2,
+        };
+        listeners.push((index, listener));
     }
     listeners
+        .into_iter()
+        .map(|(_, listener)| listener)
+        .collect()
 }
 
 fn tls(

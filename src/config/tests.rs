@@ -1,0 +1,379 @@
+//! The settings as an operator meets them: files, variables, messages.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+const FILTERS: &[&str] = &[
+    "address-limit",
+    "auth",
+    "rate-limit",
+    "completions",
+    "meter",
+    "models",
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn check(text: &str, environment: &Environment) -> Result<Settings, Vec<String>> {
+    load_text(Path::new("t.toml"), text, environment, FILTERS)
+        .map_err(|report| report.findings.iter().map(ToString::to_string).collect())
+}
+
+fn problems(text: &str) -> Vec<String> {
+    check(text, &Environment::default()).expect_err("something is wrong")
+}
+
+#[test]
+fn nothing_written_gives_settings_that_serve_nothing_yet() {
+    let settings = check("", &Environment::default()).expect("defaults are good");
+    assert_eq!(settings.listeners.len(), 1);
+    assert_eq!(settings.routes.len(), 3);
+    assert!(settings.catalog.models().is_empty());
+    assert_eq!(settings.service.base_url.as_str(), "http://localhost:8080");
+}
+
+#[test]
+fn the_shipped_file_loads_and_writes_out_the_built_in_routes() {
+    let file = root().join("conf/tollgate.toml");
+    let shipped = load(&file, &Environment::default(), FILTERS).expect("the shipped file is good");
+    let built_in = check("", &Environment::default()).expect("defaults are good");
+    assert_eq!(
+        format!("{:#?}", shipped.routes),
+        format!("{:#?}", built_in.routes),
+        "the file says what holds without it"
+    );
+    assert_eq!(
+        format!("{:?}", shipped.server.limits),
+        format!("{:?}", built_in.server.limits)
+    );
+    assert_eq!(
+        format!("{:?}", shipped.limits),
+        format!("{:?}", built_in.limits)
+    );
+    assert_eq!(shipped.meter, built_in.meter);
+    assert_eq!(
+        shipped.store.url,
+        StoreUrl::Sqlite(root().join("conf/tollgate.db")),
+        "paths start from the folder of the file"
+    );
+    let model = shipped.catalog.default_model().expect("a default model");
+    assert_eq!(
+        model.part_ceiling,
+        model.price.quote(4096, 0),
+        "the comment beside `part_ceiling` is right"
+    );
+}
+
+#[test]
+fn every_example_loads() {
+    let environment = Environment::of([("PROVIDER_API_KEY", "sk-test-only")]);
+    let mut seen = 0;
+    let folder = root().join("conf/examples");
+    for entry in std::fs::read_dir(folder).expect("there are examples") {
+        let file = entry.expect("an entry").path();
+        if file.extension().is_none_or(|kind| kind != "toml") {
+            continue;
+        }
+        seen += 1;
+        let text = std::fs::read_to_string(&file).expect("a text");
+        // Certificates of an example are the operator's; here stand-ins take their place.
+        let (_folder, text) = with_certificates(&text);
+        if let Err(report) = load_text(&file, &text, &environment, FILTERS) {
+            panic!("an example must be good:\n{report}");
+        }
+    }
+    assert!(seen >= 4, "only {seen} examples were found");
+}
+
+/// Makes a certificate and its key, and puts their paths in the place of those of `text`.
+fn with_certificates(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let put = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let certificate = put("chain.pem", made.cert.pem());
+    let key = put("key.pem", made.signing_key.serialize_pem());
+    let text = text
+        .replace("/etc/tollgate/tls/chain.pem", &certificate)
+        .replace("/etc/tollgate/tls/key.pem", &key)
+        .replace("/etc/tollgate/tls/provider-ca.pem", &certificate);
+    (folder, text)
+}
+
+#[test]
+fn everything_wrong_is_told_at_once_with_its_place() {
+    let file = Path::new("tests/golden/settings.toml");
+    let text = std::fs::read_to_string(root().join(file)).expect("the golden settings");
+    let wanted = std::fs::read_to_string(root().join("tests/golden/settings.txt"))
+        .expect("the golden report");
+    let environment = Environment::of([
+        ("TOLLGATE__SERVER__IDLE_SECS", "soon"),
+        ("TOLLGATE__SERVER__H2_IDLE_SECS", "0"),
+        ("TOLLGATE__SERVER__NO_SUCH_KEY", "1"),
+        ("TOLLGATE__PROVIDER__9__NAME", "x"),
+        ("TOLLGATE__SERVICE__NAME__X", "x"),
+        ("EMPTY_KEY", " "),
+    ]);
+    let report = load_text(file, &text, &environment, FILTERS).expect_err("much is wrong");
+    let report = format!("{report}\n");
+    assert_eq!(
+        report, wanted,
+        "the report is not the golden one; if it should be, write this to tests/golden/settings.txt:\n{report}"
+    );
+}
+
+#[test]
+fn text_that_is_no_toml_is_told_by_line() {
+    let found = problems("[server\nworkers = 1\n[service]\nname = = \"a\"\n");
+    assert!(
+        found.iter().any(|line| line.starts_with("t.toml:1:")),
+        "{found:?}"
+    );
+    assert!(
+        found.iter().any(|line| line.starts_with("t.toml:4:")),
+        "the second mistake is told as well: {found:?}"
+    );
+}
+
+#[test]
+fn a_pasted_secret_is_never_repeated() {
+    for text in [
+        "[[provider]]\nname = 'a'\nbase_url = 'http://a'\napi_key_env = 'sk-very-secret'\n",
+        "[[provider]]\nname = 'a'\nbase_url = 'http://a'\napi_key = 'sk-very-secret'\n",
+        "[[provider]]\nname = 'a'\nbase_url = 'https://sk-very-secret@a'\n",
+        "[[provider]]\nname = 'a'\nbase_url = 'sk-very-secret'\n",
+    ] {
+        let found = problems(text).join("\n");
+        assert!(!found.contains("very-secret"), "{found}");
+    }
+}
+
+#[test]
+fn a_key_from_the_environment_reaches_the_provider_and_no_print() {
+    let environment = Environment::of([("MY_KEY", "sk-very-secret\n")]);
+    let text = "[[provider]]\nname = 'a'\nbase_url = 'http://a'\napi_key_env = 'MY_KEY'\n";
+    let settings = check(text, &environment).expect("good settings");
+    let key = settings.providers[0].api_key.as_ref().expect("a key");
+    assert_eq!(key.expose(), "sk-very-secret");
+    assert!(!format!("{settings:?} {environment:?}").contains("very-secret"));
+}
+
+#[test]
+fn variables_stand_above_the_file() {
+    const FILE: &str = "
+        [server]
+        workers = 3
+        [[provider]]
+        name = 'a'
+        base_url = 'http://a/v1'
+        [[model]]
+        id = 'm'
+        providers = [{ provider = 'a' }]
+        price = { input = '1', output = '2' }
+    ";
+    type Look = fn(&Settings) -> String;
+    //          variable                              value        what is read
+    let cases: [(&str, &str, Look, &str); 8] = [
+        (
+            "TOLLGATE__SERVER__WORKERS",
+            "7",
+            |s| s.server.workers.to_string(),
+            "7",
+        ),
+        (
+            "TOLLGATE__SERVER__WORKERS",
+            "0x10",
+            |s| s.server.workers.to_string(),
+            "16",
+        ),
+        (
+            "TOLLGATE__SERVICE__NAME",
+            "acme",
+            |s| s.service.name.to_string(),
+            "acme",
+        ),
+        (
+            "TOLLGATE__PROVIDER__0__BASE_URL",
+            "http://b/v2",
+            |s| s.providers[0].base_url.to_string(),
+            "http://b/v2",
+        ),
+        (
+            // Text stays text where text is wanted, though it looks like a number.
+            "TOLLGATE__MODEL__0__PRICE__INPUT",
+            "0.25",
+            |s| s.catalog.models()[0].price.input.per_million().to_string(),
+            "0.25",
+        ),
+        (
+            "TOLLGATE__LISTENER__0__ADDRESS",
+            "127.0.0.1:0",
+            |s| s.listeners[0].address.to_string(),
+            "127.0.0.1:0",
+        ),
+        (
+            "TOLLGATE__LIMITS__CLASSES__FREE",
+            "{ quota = 5, window_secs = 10 }",
+            |s| {
+                s.limits
+                    .class("free")
+                    .expect("a class")
+                    .quota
+                    .limit()
+                    .to_string()
+            },
+            "5",
+        ),
+        (
+            "TOLLGATE__ROUTE",
+            "[{ path = '/x', methods = ['GET'], chain = ['models'] }]",
+            |s| s.routes[0].path.to_string(),
+            "/x",
+        ),
+    ];
+    for (variable, value, look, wanted) in cases {
+        let environment = Environment::of([(variable, value)]);
+        match check(FILE, &environment) {
+            Ok(settings) => assert_eq!(look(&settings), wanted, "{variable}={value}"),
+            Err(found) => panic!("{variable}={value} is good: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_certificate_and_its_key_belong_together() {
+    let text = "[[listener]]\naddress = '127.0.0.1:0'\n\
+        tls = [{ certificate = '/etc/tollgate/tls/chain.pem', key = '/etc/tollgate/tls/key.pem' }]\n";
+    let (folder, good) = with_certificates(text);
+    let settings = check(&good, &Environment::default()).expect("a pair");
+    let pair = &settings.listeners[0].certificates[0];
+    assert!(pair.serves(&"localhost".try_into().expect("a name")));
+    assert!(!pair.serves(&"example.net".try_into().expect("a name")));
+
+    let (_other, other) = with_certificates(text);
+    let mixed = good.replace(
+        &*folder.path().join("key.pem").to_string_lossy(),
+        other.split('\'').nth(5).expect("the other key"),
+    );
+    let found = problems(&mixed);
+    assert!(
+        found[0].contains("is the key of another certificate"),
+        "{found:?}"
+    );
+
+    let swapped = good.replace("key.pem", "chain.pem");
+    assert!(problems(&swapped)[0].contains("holds no private key"));
+    std::fs::write(
+        folder.path().join("chain.pem"),
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    )
+    .expect("a file");
+    assert!(problems(&good)[0].contains("holds a certificate that cannot be used"));
+}
+
+/// Walks the schema and hands over every key with its description; elements of lists as `[]`, names of tables as `NAME`.
+fn keys(root: &Value, here: &Value, path: &str, each: &mut dyn FnMut(&str, &Value)) {
+    let here = match here["$ref"].as_str() {
+        Some(target) => root
+            .pointer(target.trim_start_matches('#'))
+            .expect("a definition"),
+        None => here,
+    };
+    if let Some(any) = here["anyOf"].as_array() {
+        any.iter().for_each(|one| keys(root, one, path, each));
+    }
+    let below = |name: &str| {
+        if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        }
+    };
+    for (name, value) in here["properties"].as_object().into_iter().flatten() {
+        each(&below(name), value);
+        keys(root, value, &below(name), each);
+    }
+    if here["additionalProperties"].is_object() {
+        keys(root, &here["additionalProperties"], &below("NAME"), each);
+    }
+    if here["items"].is_object() {
+        keys(root, &here["items"], &format!("{path}[]"), each);
+    }
+}
+
+use serde_json::Value;
+
+#[test]
+fn the_reference_names_every_setting_and_no_other() {
+    let page = std::fs::read_to_string(root().join("conf/README.md")).expect("the reference");
+    let schema = schema();
+    let mut settings = std::collections::BTreeSet::new();
+    keys(&schema, &schema, "", &mut |key, value| {
+        let holds_keys = {
+            let mut inner = 0;
+            keys(&schema, value, "", &mut |_, _| inner += 1);
+            inner > 0
+        };
+        if !holds_keys {
+            settings.insert(key.to_owned());
+        }
+    });
+    // A row of the reference starts with its key in backquotes.
+    let rows: std::collections::BTreeSet<String> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(key, _)| key.to_owned())
+        .filter(|key| !key.starts_with("tollgate_"))
+        .collect();
+    let missing: Vec<_> = settings.difference(&rows).collect();
+    let invented: Vec<_> = rows.difference(&settings).collect();
+    assert!(missing.is_empty(), "conf/README.md misses {missing:?}");
+    assert!(invented.is_empty(), "conf/README.md invents {invented:?}");
+    for line in page
+        .lines()
+        .filter(|line| line.starts_with("| `") && !line.starts_with("| `tollgate_"))
+    {
+        assert_eq!(
+            line.matches(" | ").count(),
+            4,
+            "a row has five cells: {line}"
+        );
+    }
+}
+
+#[test]
+fn every_key_of_the_schema_is_described() {
+    let schema = schema();
+    keys(&schema, &schema, "", &mut |key, value| {
+        let described = value["description"].is_string()
+            || value["$ref"].as_str().is_some_and(|target| {
+                schema
+                    .pointer(target.trim_start_matches('#'))
+                    .is_some_and(|definition| definition["description"].is_string())
+            });
+        assert!(described, "`{key}` has no description: {value}");
+    });
+}
+
+#[test]
+fn the_shipped_file_shows_every_setting() {
+    let text = std::fs::read_to_string(root().join("conf/tollgate.toml")).expect("a text");
+    let schema = schema();
+    keys(&schema, &schema, "", &mut |key, _| {
+        let name = key.rsplit(['.', ']']).next().unwrap_or(key);
+        let shown = text.lines().any(|line| {
+            let line = line.trim_start_matches(['#', ' ']);
+            line.starts_with(&format!("{name} ="))
+                || line.contains(&format!("{{ {name} ="))
+                || line.contains(&format!(", {name} ="))
+                || (line.starts_with('[') && line.contains(name))
+        });
+        assert!(shown, "conf/tollgate.toml does not show `{key}`");
+    });
+}

@@ -1,0 +1,71 @@
+//! Numbers that other parts keep themselves, shown when the metrics are read.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tollgate_ledger::Ledger;
+use tollgate_meter::Counters;
+use tollgate_store::{Histogram, Store};
+
+use super::metrics::{Page, Source};
+use super::names;
+
+const MICROS_PER_SECOND: f64 = 1e6;
+
+/// The writer of the store: its queue, commits and entries.
+pub fn store(store: Arc<dyn Store>) -> Source {
+    Box::new(move |page| {
+        let gauges = store.gauges();
+        page.number(names::COMMIT_QUEUE, gauges.queue_depth.load(Relaxed).into());
+        page.number(
+            names::COMMIT_OVERLOADS,
+            gauges.overloads.load(Relaxed).into(),
+        );
+        powers(page, names::COMMIT_UNITS, &gauges.batch_size, 1.0);
+        powers(
+            page,
+            names::COMMIT_SECONDS,
+            &gauges.commit_us,
+            MICROS_PER_SECOND,
+        );
+        page.number(names::LEDGER_ENTRIES, gauges.entries.load(Relaxed).into());
+        page.number(names::LEDGER_FOLDED, gauges.folded.load(Relaxed).into());
+        page.number(names::WAL_BYTES, gauges.wal_bytes.load(Relaxed).into());
+    })
+}
+
+/// The open holds.
+pub fn ledger(ledger: Ledger) -> Source {
+    Box::new(move |page| {
+        let totals = ledger.totals();
+        page.number(names::OPEN_HOLDS, totals.open_holds.into());
+        page.number(names::HELD, totals.held.get().into());
+    })
+}
+
+/// What the meter counts.
+pub fn meter(counters: Arc<Counters>) -> Source {
+    Box::new(move |page| {
+        let counted = counters.read();
+        page.numbers(
+            names::METER_EVENTS,
+            &[
+                ("bounded", counted.bounded.into()),
+                ("clamped", counted.clamped.into()),
+                ("refused", counted.refused.into()),
+            ],
+        );
+        page.number(names::WRITTEN_OFF, counted.written_off_micros.into());
+    })
+}
+
+/// Writes a histogram of powers of two; `unit` of its values make one of the metric's.
+fn powers(page: &mut Page, metric: names::Metric, histogram: &Histogram, unit: f64) {
+    let counts = histogram.counts();
+    let (above, below) = counts.split_last().expect("a histogram has buckets");
+    let buckets = below
+        .iter()
+        .enumerate()
+        .map(|(power, count)| ((1u64 << power) as f64 / unit, *count));
+    page.histogram(metric, buckets, *above, histogram.sum() as f64 / unit);
+}
