@@ -11,4 +11,3 @@ mod quote;
 pub use config::{MeterSettings, RawEstimate, RawMeter};
 pub use counters::{Counted, Counters};
 pub use filter::Meter;
-pub use quote::{Quote, Sizes};

@@ -27,20 +27,20 @@ const PPM: u64 = 1_000_000;
 
 /// The worst case of one request at one price.
 #[derive(Clone, Debug)]
-pub struct Quote {
+pub(crate) struct Quote {
     /// The model, with its price and the version of it.
-    pub model: Arc<Model>,
+    pub(crate) model: Arc<Model>,
     /// The sizes of the request.
-    pub sizes: Sizes,
+    pub(crate) sizes: Sizes,
     /// The size of the hold.
-    pub amount: Micros,
+    pub(crate) amount: Micros,
     /// The cap, for each answer, that has to be written into the request.
-    pub clamped: Option<u64>,
+    pub(crate) clamped: Option<u64>,
 }
 
 impl Quote {
     /// The quote for `request`, with `bytes_per_token` bytes of text to a token.
-    pub fn new(
+    pub(crate) fn new(
         request: &CompletionRequest,
         model: &Arc<Model>,
         bytes_per_token: NonZeroU64,
@@ -56,7 +56,7 @@ impl Quote {
 
     /// The quote for the longest answers that `budget` pays for; `None` when the request names a cap itself, or when fewer than
     /// `floor` tokens would be left.
-    pub fn clamp(&self, budget: Micros, floor: u64) -> Option<Quote> {
+    pub(crate) fn clamp(&self, budget: Micros, floor: u64) -> Option<Quote> {
         if self.sizes.capped {
             return None;
         }
@@ -69,7 +69,7 @@ impl Quote {
     }
 
     /// The least that would have to be free for the request to go on: with a `floor`, and no cap of its own, it may be clamped to that.
-    pub fn least(&self, floor: Option<u64>) -> Micros {
+    pub(crate) fn least(&self, floor: Option<u64>) -> Micros {
         match floor {
             Some(floor) if !self.sizes.capped && floor < self.sizes.output_each => {
                 self.capped_at(floor).amount
@@ -91,26 +91,26 @@ impl Quote {
 
 /// Sizes of one request, in integers: what the price is worked out from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     /// Tokens the model will read, estimated high.
-    pub input: u64,
+    pub(crate) input: u64,
     /// Tokens that one answer may have: the cap that the client named, or the model's default.
-    pub output_each: u64,
+    pub(crate) output_each: u64,
     /// Answers that the provider makes: `n` or `best_of`, for every prompt.
-    pub answers: u64,
+    pub(crate) answers: u64,
     /// Parts that are not text, and plugins.
-    pub parts: u64,
+    pub(crate) parts: u64,
     /// The client named a cap, or one was written into the request for it.
-    pub capped: bool,
+    pub(crate) capped: bool,
     /// Tokens the model can have read, whatever the provider says.
-    pub input_max: u64,
+    pub(crate) input_max: u64,
     /// Tokens one answer can have, whatever the provider says.
-    pub output_each_max: u64,
+    pub(crate) output_each_max: u64,
 }
 
 impl Sizes {
     /// The sizes of `request` for `model`; a token is taken to have at least `bytes_per_token` bytes on average.
-    pub fn of(request: &CompletionRequest, model: &Model, bytes_per_token: u64) -> Sizes {
+    pub(crate) fn of(request: &CompletionRequest, model: &Model, bytes_per_token: u64) -> Sizes {
         let context = model.limits.context_length.map(|tokens| tokens.get());
         let answers = request.answers_max();
         let parts = parts(request);
@@ -160,7 +160,7 @@ impl Sizes {
 
     /// The same request with its output capped at `tokens` for each answer.
     #[must_use]
-    pub fn capped_at(self, tokens: u64) -> Sizes {
+    pub(crate) fn capped_at(self, tokens: u64) -> Sizes {
         Sizes {
             output_each: tokens,
             output_each_max: tokens.min(self.output_each_max),
@@ -170,14 +170,14 @@ impl Sizes {
     }
 
     /// The most the request is expected to cost, rounded up: the size of its hold.
-    pub fn amount(&self, price: &Price, part_ceiling: Micros) -> Micros {
+    pub(crate) fn amount(&self, price: &Price, part_ceiling: Micros) -> Micros {
         price
             .quote(self.input, self.output_each.saturating_mul(self.answers))
             .saturating_add(times(part_ceiling, self.parts))
     }
 
     /// The largest cap for each answer that `budget` pays for; `None` when not even the input fits.
-    pub fn output_each_within(
+    pub(crate) fn output_each_within(
         &self,
         budget: Micros,
         price: &Price,
@@ -189,7 +189,7 @@ impl Sizes {
     }
 
     /// Reported tokens, held to what the request can have used: a provider that miscounts must not empty an account.
-    pub fn bounded(&self, claimed: Tokens) -> Tokens {
+    pub(crate) fn bounded(&self, claimed: Tokens) -> Tokens {
         let completion_max = self.output_each_max.saturating_mul(self.answers);
         Tokens {
             prompt: claimed.prompt.min(self.input_max),

@@ -158,6 +158,40 @@ fn usage_that_was_asked_for_and_not_sent_is_added() {
 }
 
 #[test]
+fn usage_that_was_asked_for_and_sent_elsewhere_gets_its_event() {
+    let members = r#""choices":[{"index":0,"delta":{},"finish_reason":"stop"}]"#;
+    let early = r#"{"prompt_tokens":50,"completion_tokens":40}"#;
+    let finish = chunk(&format!(r#"{members},"usage":{early}"#));
+    let mut answer = Answer::to(CHAT, STREAM_USAGE);
+    let sent = answer
+        .events(&[&finish.0, "[DONE]"])
+        .end(Ending::Complete, true);
+    let added = chunk(
+        r#""choices":[],"usage":{"prompt_tokens":50,"completion_tokens":40,"total_tokens":90}"#,
+    );
+    assert_eq!(
+        sent,
+        [
+            chunk(&format!(r#"{members},"usage":null"#)).1,
+            stamped(&added.1, false),
+            "[DONE]".to_owned()
+        ]
+    );
+}
+
+#[test]
+fn a_text_stream_owes_an_answer_to_each_prompt() {
+    let body = r#"{"prompt":["a","b"],"stream":true}"#;
+    let mut answer = Answer::to(TEXT, body);
+    let finish =
+        |index| format!(r#"{{"choices":[{{"index":{index},"text":"","finish_reason":"stop"}}]}}"#);
+    answer.events(&[&finish(0)]);
+    assert!(!answer.progress().finished, "the second has not begun");
+    answer.events(&[&finish(1)]);
+    assert!(answer.progress().finished);
+}
+
+#[test]
 fn usage_in_other_events_is_hidden_or_null_as_the_client_asked() {
     let members = r#""choices":[{"index":0,"delta":{"content":"a"}}]"#;
     let running = format!(r#"{members},"usage":{{"prompt_tokens":5,"completion_tokens":1}}"#);

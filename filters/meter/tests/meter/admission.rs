@@ -110,16 +110,15 @@ async fn a_model_that_costs_nothing_leaves_a_usage_record() {
 #[tokio::test]
 async fn two_requests_cannot_spend_the_same_credit() {
     let gateway = Arc::new(Gateway::new(300).await);
+    let (step, reached) = Step::signal();
     let first = tokio::spawn({
         let gateway = Arc::clone(&gateway);
         async move {
-            let provider = Provider::playing([Step::Hang]);
+            let provider = Provider::playing([step, Step::Hang]);
             gateway.send(CAPPED, Client::staying(), provider).await
         }
     });
-    while gateway.books.totals().open_holds == 0 {
-        tokio::task::yield_now().await;
-    }
+    reached.notified().await;
     // The balance is positive, but what is left of it is not enough.
     let second = gateway
         .send(CAPPED, Client::staying(), Provider::answering(ANSWER))

@@ -260,16 +260,18 @@ async fn a_panic_gives_the_hold_back() {
 #[tokio::test]
 async fn a_shutdown_in_mid_answer_gives_the_hold_back() {
     let gateway = Arc::new(Gateway::new(CREDITS).await);
+    let (step, reached) = Step::signal();
     let task = tokio::spawn({
         let gateway = Arc::clone(&gateway);
         async move {
-            let provider = Provider::streaming([ROLE, TEXT]).then(Step::Hang);
+            let provider = Provider::streaming([ROLE, TEXT])
+                .then(step)
+                .then(Step::Hang);
             gateway.send(STREAM, Client::staying(), provider).await
         }
     });
-    while gateway.books.totals().open_holds == 0 {
-        tokio::task::yield_now().await;
-    }
+    reached.notified().await;
+    assert_eq!(gateway.books.totals().open_holds, 1);
     assert_eq!(gateway.books.available(gateway.account), CREDITS - 274);
     task.abort();
     assert!(task.await.expect_err("it was cancelled").is_cancelled());
@@ -317,16 +319,18 @@ async fn an_answer_whose_charge_cannot_be_written_is_not_delivered() {
 #[tokio::test]
 async fn a_hold_left_by_a_killed_process_is_given_back_at_the_next_start() {
     let gateway = Arc::new(Gateway::new(CREDITS).await);
+    let (step, reached) = Step::signal();
     let task = tokio::spawn({
         let gateway = Arc::clone(&gateway);
         async move {
-            let provider = Provider::streaming([ROLE, TEXT]).then(Step::Hang);
+            let provider = Provider::streaming([ROLE, TEXT])
+                .then(step)
+                .then(Step::Hang);
             gateway.send(STREAM, Client::staying(), provider).await
         }
     });
-    while gateway.books.totals().open_holds == 0 {
-        tokio::task::yield_now().await;
-    }
+    reached.notified().await;
+    assert_eq!(gateway.books.totals().open_holds, 1);
     // What is on the disk now is what a killed process leaves behind: a hold, and nobody who would end it.
     let copy = gateway.books.copy().await;
     assert_eq!(copy.orphans, 1);

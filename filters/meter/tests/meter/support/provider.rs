@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 use tollgate_chain::{Upstream, UpstreamCall, UpstreamError};
 use tollgate_filter::{Exchange, Forward, UpstreamFault};
 
@@ -19,6 +20,18 @@ pub(crate) enum Step {
     Hang,
     /// Has something happen elsewhere, and goes on.
     Meanwhile(Arc<dyn Fn() + Send + Sync>),
+}
+
+impl Step {
+    /// A step that tells the test when it is reached.
+    pub(crate) fn signal() -> (Step, Arc<Notify>) {
+        let reached = Arc::new(Notify::new());
+        let step = Step::Meanwhile(Arc::new({
+            let reached = Arc::clone(&reached);
+            move || reached.notify_one()
+        }));
+        (step, reached)
+    }
 }
 
 /// Where the stand-in for the request's body leaves the cap it was given; zero for none.
