@@ -1,7 +1,9 @@
 //! The metadata object, from what the exchange knows at its end.
 
 use bytes::{Bytes, BytesMut};
-use tollgate_filter::{CacheStatus, Charge, EventKind, Exchange, HeldEvent, Principal, Tail};
+use tollgate_filter::{
+    CacheStatus, Charge, Ending, EventKind, Exchange, HeldEvent, Principal, Tail, Tokens,
+};
 use tollgate_money::Micros;
 use tollgate_openai::{Metadata, Usage, event};
 
@@ -12,16 +14,19 @@ use crate::error::CompletionsError;
 const FREE: Charge = Charge {
     used: Micros::ZERO,
     remaining: Micros::ZERO,
+    tokens: Tokens {
+        prompt: 0,
+        completion: 0,
+    },
     estimated: false,
 };
 
 /// Writes the metadata into the last piece of an answer, and closes a stream that its provider left open.
 pub(crate) fn stamp(exchange: &mut Exchange, tail: &mut Tail) -> Result<(), CompletionsError> {
-    let metadata = metadata(exchange)?;
-    let record = &exchange.record;
-    let counted = record
-        .estimated
-        .then(|| Usage::new(record.prompt_tokens, record.completion_tokens));
+    let charge = exchange.get::<Charge>().copied().unwrap_or(FREE);
+    let metadata = metadata(exchange, &charge)?;
+    let Tokens { prompt, completion } = charge.tokens;
+    let counted = charge.estimated.then(|| Usage::new(prompt, completion));
     let Some(state) = exchange.get_mut::<AnswerState>() else {
         return Ok(());
     };
@@ -39,7 +44,7 @@ pub(crate) fn stamp(exchange: &mut Exchange, tail: &mut Tail) -> Result<(), Comp
             tail.held.insert(at, HeldEvent { kind, data });
         }
     }
-    let whole = tail.ending() == tollgate_filter::Ending::Complete;
+    let whole = tail.ending() == Ending::Complete;
     let done = tail.held.iter().any(|event| event.kind == EventKind::Done);
     if state.is_stream() && whole && !done {
         // Every choice has ended, or the driver would have called it cut.
@@ -51,11 +56,10 @@ pub(crate) fn stamp(exchange: &mut Exchange, tail: &mut Tail) -> Result<(), Comp
     Ok(())
 }
 
-fn metadata(exchange: &Exchange) -> Result<BytesMut, CompletionsError> {
+fn metadata(exchange: &Exchange, charge: &Charge) -> Result<BytesMut, CompletionsError> {
     let principal = exchange
         .get::<Principal>()
         .ok_or(CompletionsError::NoPrincipal)?;
-    let charge = exchange.get::<Charge>().copied().unwrap_or(FREE);
     let cache = exchange.record.cache.unwrap_or(CacheStatus::Bypass);
     let mut out = BytesMut::new();
     Metadata {

@@ -221,6 +221,7 @@ impl Meter {
         exchange.put(Charge {
             used: settled.charged,
             remaining: settled.available,
+            tokens: used.tokens,
             estimated: used.estimated,
         });
         Ok(Outcome::Continue)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_money::Micros;
 
-use crate::ErrorCode;
+use crate::{ErrorCode, Tokens};
 
 /// Facts of one exchange that filters and the gateway note as they learn them.
 ///
@@ -88,6 +88,8 @@ pub struct Charge {
     pub used: Micros,
     /// Free to spend after it.
     pub remaining: Micros,
+    /// The tokens it was worked out from.
+    pub tokens: Tokens,
     /// Whether the tokens were counted by us.
     pub estimated: bool,
 }

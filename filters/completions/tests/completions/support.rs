@@ -166,12 +166,13 @@ impl Answer {
     /// Charges 2,000 micro-credits and ends the answer; what has been sent in all comes back.
     pub(crate) fn end(&mut self, ending: Ending, deliverable: bool) -> Vec<String> {
         let estimated = self.usage().is_none();
-        self.exchange.record.estimated = estimated;
-        self.exchange.record.prompt_tokens = 5;
-        self.exchange.record.completion_tokens = 4;
         self.exchange.put(Charge {
             used: Micros::new(2_000),
             remaining: Micros::new(41_498_000),
+            tokens: Tokens {
+                prompt: 5,
+                completion: 4,
+            },
             estimated,
         });
         let held = self.held.drain(..).collect();
