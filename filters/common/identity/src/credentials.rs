@@ -1,7 +1,6 @@
 //! The credentials that work now, in memory.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,9 +28,9 @@ pub struct Credentials {
 #[derive(Default)]
 struct Roster {
     accounts: HashMap<AccountId, Arc<Account>, BuildRandomAlready>,
-    digests: HashMap<CredentialId, Digest, BuildRandomAlready>,
-    /// Every class once, so that a hundred thousand accounts share a handful of names.
-    classes: Vec<Arc<str>>,
+    by_id: HashMap<CredentialId, Arc<Credential>, BuildRandomAlready>,
+    /// Every status and class that accounts have or had, so that a hundred thousand of them share a handful of texts.
+    facts: Vec<Arc<Facts>>,
 }
 
 /// One credential, and what it may do.
@@ -51,6 +50,7 @@ pub struct Credential {
     pub models: Option<Arc<[Arc<str>]>>,
     /// Unix microseconds; `None` for good until revoked.
     pub expires_at: Option<i64>,
+    digest: Digest,
     revoked: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ pub struct Account {
     facts: ArcSwap<Facts>,
 }
 
-#[derive(Clone)]
+#[derive(PartialEq, Eq)]
 struct Facts {
     status: AccountStatus,
     class: Arc<str>,
@@ -108,17 +108,29 @@ impl Credentials {
 
     /// All that work at `now`, as they stand in the store.
     fn read(store: &dyn Read, now: i64) -> Result<Credentials, ReadError> {
+        let mut roster = Roster::default();
+        let mut accounts = Vec::new();
+        store.accounts(&mut |row| accounts.push(roster.account(row.id, row.status, &row.class)))?;
+        roster.accounts = accounts
+            .into_iter()
+            .map(|account| (account.id, account))
+            .collect();
+
+        // Counted before they are put into tables: a table that grows under a hundred thousand entries moves them all several times.
+        let mut found = Vec::new();
+        store.credentials(now, &mut |row| found.extend(roster.credential(&row.made)))?;
         let credentials = Credentials {
-            by_digest: DashMap::default(),
+            by_digest: DashMap::with_capacity_and_hasher(
+                found.len(),
+                BuildRandomAlready::default(),
+            ),
             roster: Mutex::default(),
         };
-        {
-            let mut roster = credentials.roster();
-            store.accounts(&mut |row| roster.add_account(row.id, row.status, &row.class))?;
-            store.credentials(now, &mut |row| {
-                credentials.add(&mut roster, &row.made);
-            })?;
+        roster.by_id.reserve(found.len());
+        for credential in found {
+            credentials.add(&mut roster, credential);
         }
+        *credentials.roster() = roster;
         Ok(credentials)
     }
 
@@ -141,7 +153,13 @@ impl Credentials {
 
     /// Every rate class that an account has or had, to be compared with those in the settings.
     pub fn classes(&self) -> Vec<Arc<str>> {
-        self.roster().classes.clone()
+        let mut classes: Vec<Arc<str>> = Vec::new();
+        for facts in &self.roster().facts {
+            if !classes.contains(&facts.class) {
+                classes.push(facts.class.clone());
+            }
+        }
+        classes
     }
 
     fn roster(&self) -> MutexGuard<'_, Roster> {
@@ -149,45 +167,35 @@ impl Credentials {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, roster: &mut Roster, made: &NewCredential) {
-        // The store refuses a credential without its account; were there one, nobody could be made to pay for what it does.
-        let Some(account) = roster.accounts.get(&made.account) else {
-            return;
-        };
-        let digest = Digest::from_bytes(made.hash);
-        let credential = Credential {
-            id: made.id,
-            kind: made.kind,
-            account: account.clone(),
-            resources: made.resource,
-            scopes: made.scopes,
-            models: made.models.clone(),
-            expires_at: made.expires_at,
-            revoked: AtomicBool::new(false),
-        };
-        roster.digests.insert(made.id, digest);
-        self.by_digest.insert(digest, Arc::new(credential));
+    fn add(&self, roster: &mut Roster, credential: Arc<Credential>) {
+        roster.by_id.insert(credential.id, credential.clone());
+        self.by_digest.insert(credential.digest, credential);
     }
 
     fn revoke(&self, id: CredentialId) {
-        let Some(digest) = self.roster().digests.remove(&id) else {
+        let Some(credential) = self.roster().by_id.remove(&id) else {
             return;
         };
-        if let Some((_, credential)) = self.by_digest.remove(&digest) {
-            credential.revoked.store(true, Ordering::Release);
-        }
+        self.by_digest.remove(&credential.digest);
+        credential.revoked.store(true, Ordering::Release);
     }
 }
 
 impl Observer for Credentials {
     fn committed(&self, part: &Part, _: Effect) {
         match part {
-            Part::CreateAccount(account) => {
-                self.roster()
-                    .add_account(account.id, AccountStatus::Active, &account.class);
+            Part::CreateAccount(made) => {
+                let mut roster = self.roster();
+                let account = roster.account(made.id, AccountStatus::Active, &made.class);
+                roster.accounts.insert(made.id, account);
             }
             Part::ChangeAccount(change) => self.roster().change_account(change),
-            Part::InsertCredential(made) => self.add(&mut self.roster(), made),
+            Part::InsertCredential(made) => {
+                let mut roster = self.roster();
+                if let Some(credential) = roster.credential(made) {
+                    self.add(&mut roster, credential);
+                }
+            }
             Part::RevokeCredential { id, .. } => self.revoke(*id),
             _ => {}
         }
@@ -195,41 +203,45 @@ impl Observer for Credentials {
 }
 
 impl Roster {
-    fn add_account(&mut self, id: AccountId, status: AccountStatus, class: &Arc<str>) {
-        let facts = Facts {
-            status,
-            class: self.shared(class),
-        };
-        if let Entry::Vacant(place) = self.accounts.entry(id) {
-            place.insert(Arc::new(Account {
-                id,
-                facts: ArcSwap::from_pointee(facts),
-            }));
-        }
+    fn account(&mut self, id: AccountId, status: AccountStatus, class: &Arc<str>) -> Arc<Account> {
+        let facts = ArcSwap::new(self.facts(status, class));
+        Arc::new(Account { id, facts })
     }
 
     fn change_account(&mut self, change: &AccountChange) {
-        let class = change.class.as_ref().map(|class| self.shared(class));
-        let Some(account) = self.accounts.get(&change.id) else {
+        let Some(account) = self.accounts.get(&change.id).cloned() else {
             return;
         };
-        let mut facts = Facts::clone(&account.facts.load());
-        if let Some(status) = change.status {
-            facts.status = status;
-        }
-        if let Some(class) = class {
-            facts.class = class;
-        }
-        account.facts.store(Arc::new(facts));
+        let before = account.facts.load_full();
+        let status = change.status.unwrap_or(before.status);
+        let class = change.class.as_ref().unwrap_or(&before.class);
+        account.facts.store(self.facts(status, class));
     }
 
-    fn shared(&mut self, class: &Arc<str>) -> Arc<str> {
-        match self.classes.iter().find(|known| *known == class) {
-            Some(known) => known.clone(),
-            None => {
-                self.classes.push(class.clone());
-                class.clone()
-            }
+    fn facts(&mut self, status: AccountStatus, class: &Arc<str>) -> Arc<Facts> {
+        let known = |facts: &&Arc<Facts>| facts.status == status && facts.class == *class;
+        if let Some(facts) = self.facts.iter().find(known) {
+            return facts.clone();
         }
+        let class = class.clone();
+        let facts = Arc::new(Facts { status, class });
+        self.facts.push(facts.clone());
+        facts
+    }
+
+    /// The credential, ready to be found. `None` without its account: the store refuses such a one, and were there one, nobody could
+    /// be made to pay for what it does.
+    fn credential(&self, made: &NewCredential) -> Option<Arc<Credential>> {
+        Some(Arc::new(Credential {
+            id: made.id,
+            kind: made.kind,
+            account: self.accounts.get(&made.account)?.clone(),
+            resources: made.resource,
+            scopes: made.scopes,
+            models: made.models.clone(),
+            expires_at: made.expires_at,
+            digest: Digest::from_bytes(made.hash),
+            revoked: AtomicBool::new(false),
+        }))
     }
 }
