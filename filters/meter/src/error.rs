@@ -23,9 +23,13 @@ impl From<MeterError> for FilterError {
 
 /// A refusal for want of credit. `buy_url` says where to add some.
 pub(crate) fn insufficient(required: Micros, available: Micros, buy_url: Option<&str>) -> ApiError {
-    let mut message = format!(
-        "The account has {available} credits to spend and this request may need {required}. Lower `max_tokens`, or add credits"
-    );
+    let mut message = if available.is_positive() {
+        format!(
+            "The account has {available} credits to spend and this request may need {required}. Lower `max_tokens`, or add credits"
+        )
+    } else {
+        String::from("The account has no credits to spend. Add some")
+    };
     if let Some(url) = buy_url {
         message.push_str(" at ");
         message.push_str(url);

@@ -108,6 +108,22 @@ async fn a_model_that_costs_nothing_leaves_a_usage_record() {
 }
 
 #[tokio::test]
+async fn a_model_that_costs_nothing_still_needs_a_positive_balance() {
+    let gateway = Gateway::new(0).await;
+    let free = Arc::new(Model {
+        price: Price::default(),
+        working: AtomicBool::new(true),
+        ..Arc::try_unwrap(crate::support::model()).expect("nobody else has it")
+    });
+    let outcome = gateway
+        .send_for(CAPPED, Client::staying(), Provider::answering(ANSWER), free)
+        .await;
+    assert_eq!(outcome.client.status, Some(402));
+    let message = format!("The account has no credits to spend. Add some at {BUY_URL}.");
+    assert!(outcome.client.received.contains(&message));
+}
+
+#[tokio::test]
 async fn two_requests_cannot_spend_the_same_credit() {
     let gateway = Arc::new(Gateway::new(300).await);
     let (step, reached) = Step::signal();

@@ -393,8 +393,12 @@ async fn check(body: &str, client: Client, provider: Provider, charged: i64) -> 
             || (charged == 0 && kinds.is_empty()),
         "{kinds:?} for {charged}"
     );
-    for entry in &rows.entries {
-        assert!(matches!(entry.price_version, Some(7) | None), "{entry:?}");
+    if charged > 0 {
+        let versions = rows.entries.iter().map(|entry| entry.price_version);
+        assert!(
+            versions.eq(rows.entries.iter().map(|_| Some(7))),
+            "{rows:?}"
+        );
     }
     assert_eq!(rows.usage.is_some(), charged > 0);
     assert_eq!(outcome.charge.is_some(), charged > 0);

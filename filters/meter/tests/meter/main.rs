@@ -1,6 +1,7 @@
 //! The meter from outside: through the driver, over real books, between a stand-in client and a stand-in provider.
 
 mod admission;
+mod durability;
 mod endings;
 mod support;
 

@@ -1,6 +1,6 @@
 //! Real books on a disk, and what they say afterwards.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 
 use tempfile::TempDir;
 use tollgate_filter::{Clock, ManualClock};
@@ -8,8 +8,8 @@ use tollgate_ledger::{Credit, Ledger, Totals};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::sqlite::{self, Options};
 use tollgate_store::{
-    Admission, CacheScope, NewAccount, OperationRows, Part, RootSecret, Store, UnitOfWork, commit,
-    flush,
+    Admission, CacheScope, Effect, NewAccount, Observer, OperationRows, Part, RootSecret, Store,
+    UnitOfWork, commit, flush,
 };
 
 /// When the tests take place, in Unix microseconds.
@@ -124,6 +124,17 @@ impl Books {
         Arc::new(move || store.close())
     }
 
+    /// Keeps the writer from writing until the gate that comes back is opened: what is queued meanwhile is decided and not durable.
+    pub(crate) fn stall(&self) -> Gate {
+        stall(&*self.store)
+    }
+
+    /// What stalls the writer when it is called.
+    pub(crate) fn staller(&self) -> impl Fn() -> Gate + Send + Sync + use<> {
+        let store = Arc::clone(&self.store);
+        move || stall(&*store)
+    }
+
     /// What is written of one operation, once everything is.
     pub(crate) async fn rows(&self, operation: OperationId) -> OperationRows {
         flush(&*self.store).await.expect("the books are open");
@@ -137,5 +148,49 @@ impl Books {
         assert!(report.clean(), "the books do not balance: {report:?}");
         assert_eq!(report.open_holds, 0, "something is held for ever");
         assert_eq!(self.totals().held, Micros::ZERO);
+    }
+}
+
+fn stall(store: &dyn Store) -> Gate {
+    let (reached, wait) = mpsc::channel();
+    let (open, opened) = mpsc::channel();
+    store.observe(Arc::new(Stall {
+        reached,
+        opened: Mutex::new(opened),
+    }));
+    // An observer is told of an account, and of nothing that an exchange does.
+    let account = Part::CreateAccount(Box::new(NewAccount {
+        id: AccountId::from_parts(2, [4; 10]),
+        class: "free".into(),
+        cache_scope: CacheScope::Shared,
+        credit_limit: Micros::ZERO,
+        created_at: NOW,
+    }));
+    store
+        .submit(UnitOfWork::of(account, Admission::Ends), Box::new(|_| {}))
+        .expect("room in the queue");
+    wait.recv().expect("the writer reaches the gate");
+    Gate(open)
+}
+
+/// Holds the writer; opens when it is told or dropped.
+pub(crate) struct Gate(mpsc::Sender<()>);
+
+impl Gate {
+    pub(crate) fn open(self) {
+        self.0.send(()).expect("the writer waits");
+    }
+}
+
+struct Stall {
+    reached: mpsc::Sender<()>,
+    opened: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Observer for Stall {
+    fn committed(&self, _: &Part, _: Effect) {
+        self.reached.send(()).expect("the test waits");
+        // An error says that the gate was dropped, which opens it too.
+        let _ = self.opened.lock().expect("no panic under the lock").recv();
     }
 }

@@ -1,5 +1,8 @@
 //! A client that keeps what it was sent, and may leave.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use tollgate_chain::{BodyError, Downstream, Gone, Head};
@@ -24,6 +27,8 @@ pub(crate) struct Client {
     pub(crate) received: String,
     headers: HeaderMap,
     pieces: usize,
+    /// Pieces received, for whoever watches from outside.
+    pub(crate) watched: Arc<AtomicUsize>,
 }
 
 impl Client {
@@ -35,6 +40,7 @@ impl Client {
             received: String::new(),
             headers: HeaderMap::new(),
             pieces: 0,
+            watched: Arc::default(),
         }
     }
 
@@ -60,6 +66,7 @@ impl Client {
             return Err(Gone);
         }
         self.pieces += 1;
+        self.watched.store(self.pieces, Ordering::Relaxed);
         self.received += std::str::from_utf8(piece).expect("answers are UTF-8");
         Ok(())
     }

@@ -1,0 +1,131 @@
+//! What waits for the disk, and what a hold's age does.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tollgate_filter::Ending;
+use tollgate_meter::MeterSettings;
+
+use crate::support::{Client, Gateway, Outcome, Provider, Step};
+
+const CREDITS: i64 = 10_000;
+const STREAM: &str = r#"{"messages":[{"role":"user","content":"hello"}],"stream":true}"#;
+const WHOLE: &str = r#"{"messages":[{"role":"user","content":"hello"}]}"#;
+const TEXT: &str = r#"{"choices":[{"index":0,"delta":{"content":"hello world"}}]}"#;
+const STOP: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+const USAGE: &str = r#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":4}}"#;
+const DONE: &str = "[DONE]";
+const ANSWER: &str = r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":4}}"#;
+
+/// Turns of the runtime after which everything that can happen without the disk has happened.
+const TURNS: usize = 100;
+
+/// A hold that is not on the disk promises nothing: after a crash the text would be out and nobody charged for it.
+#[tokio::test]
+async fn no_byte_leaves_before_the_hold_is_on_the_disk() {
+    let (signal, reached) = Step::signal();
+    let gateway = Gateway::new(CREDITS).await;
+    let gate = gateway.books.stall();
+    let events = [TEXT, STOP, USAGE, DONE].map(event);
+    let provider = Provider::playing([signal].into_iter().chain(events));
+    let outcome = watch(gateway, STREAM, provider, reached, 0, move || gate.open()).await;
+    assert_eq!(outcome.ending, Ending::Complete);
+    assert_eq!(outcome.client.status, Some(200));
+}
+
+/// A charge that is not on the disk may be lost: whoever has all of an answer must have been charged for it.
+#[tokio::test]
+async fn no_whole_answer_leaves_before_its_charge_is_on_the_disk() {
+    let (signal, reached) = Step::signal();
+    let gateway = Gateway::new(CREDITS).await;
+    let gate = gateway.books.stall();
+    let provider = Provider::playing([signal, Step::Send(ANSWER.to_owned())]);
+    let outcome = watch(gateway, WHOLE, provider, reached, 0, move || gate.open()).await;
+    assert_eq!(outcome.client.received, ANSWER);
+}
+
+#[tokio::test]
+async fn no_tail_leaves_before_its_charge_is_on_the_disk() {
+    let (signal, reached) = Step::signal();
+    let gateway = Gateway::new(CREDITS).await;
+    let gate = Arc::new(Mutex::new(None));
+    let stall = Step::Meanwhile(Arc::new({
+        let (books, gate) = (gateway.books.staller(), Arc::clone(&gate));
+        move || *gate.lock().expect("no panic under the lock") = Some(books())
+    }));
+    let tail = [STOP, USAGE, DONE].map(event);
+    let steps = [event(TEXT), stall, signal].into_iter().chain(tail);
+    let outcome = watch(
+        gateway,
+        STREAM,
+        Provider::playing(steps),
+        reached,
+        1,
+        move || {
+            drop(gate.lock().expect("no panic under the lock").take());
+        },
+    )
+    .await;
+    assert_eq!(outcome.ending, Ending::Complete);
+    assert!(outcome.client.received.ends_with("data: [DONE]\n\n"));
+}
+
+/// Sends a request over a disk that stalls, sees that no more than `sent` pieces leave once the provider is `reached`, and lets the
+/// disk go on.
+async fn watch(
+    gateway: Gateway,
+    body: &'static str,
+    provider: Provider,
+    reached: Arc<Notify>,
+    sent: usize,
+    open: impl FnOnce(),
+) -> Outcome {
+    let gateway = Arc::new(gateway);
+    let client = Client::staying();
+    let watched = Arc::clone(&client.watched);
+    let task = tokio::spawn({
+        let gateway = Arc::clone(&gateway);
+        async move { gateway.send(body, client, provider).await }
+    });
+    reached.notified().await;
+    for _ in 0..TURNS {
+        tokio::task::yield_now().await;
+        let seen = watched.load(Ordering::Relaxed);
+        assert_eq!(seen, sent, "pieces left while the disk did nothing");
+    }
+    open();
+    let outcome = task.await.expect("an outcome");
+    gateway.books.audit().await;
+    outcome
+}
+
+#[tokio::test]
+async fn a_hold_lives_as_long_as_the_settings_say() {
+    //  microseconds after the hold, holds that have run out by then, ending, charged
+    for (age, expired, ending, charged) in [
+        (59_999_999, 0, Ending::Complete, 113),
+        (60_000_000, 1, Ending::Unsettled, 0),
+    ] {
+        let settings = MeterSettings {
+            hold: Duration::from_secs(60),
+            ..MeterSettings::default()
+        };
+        let gateway = Gateway::with(CREDITS, settings, 0).await;
+        let sweep = Step::Meanwhile(Arc::new({
+            let ledger = gateway.books.ledger().clone();
+            let at = gateway.books.clock.unix_micros() + age;
+            move || assert_eq!(ledger.sweep(at), expired)
+        }));
+        let provider = Provider::playing([sweep, Step::Send(ANSWER.to_owned())]);
+        let outcome = gateway.send(WHOLE, Client::staying(), provider).await;
+        assert_eq!(outcome.ending, ending, "after {age} microseconds");
+        assert_eq!(gateway.books.available(gateway.account), CREDITS - charged);
+        gateway.books.audit().await;
+    }
+}
+
+fn event(data: &str) -> Step {
+    Step::Send(format!("data: {data}\n\n"))
+}
