@@ -1,7 +1,10 @@
 # tollgate's part of `benches/run`: two instances with one worker each, all filters on and none. Read by it, not run.
 
-tollgate_config() { # file, port, tls port, admin port, database, further text
+tollgate_config() { # file, port, tls port, admin port, folder, chain of the completion route or nothing for the built-in one
     cat >"$1" <<EOF
+[service]
+base_url = "http://localhost:$2"
+
 [server]
 workers = 1
 
@@ -16,7 +19,10 @@ tls = [{ certificate = "$out/cert.pem", key = "$out/key.pem" }]
 address = "127.0.0.1:$4"
 
 [store]
-url = "sqlite:$5"
+url = "sqlite:$5/books.db"
+
+[telemetry]
+access_log = "$5/access.log"
 
 [[provider]]
 name = "bench"
@@ -28,50 +34,53 @@ id = "bench"
 providers = [{ provider = "bench", model = "bench" }]
 price = { input = "1", output = "2", request = "0" }
 
+# Counted like any other, and never refused.
 [limits.classes.free]
-quota = 1000000000
-window_secs = 60
-burst = 1000000000
-concurrent = 100000
-$6
+quota = 1000000
+window_secs = 1
 EOF
-}
+    if [ -n "$6" ]; then
+        cat >>"$1" <<EOF
 
-# The value of a member of a JSON object on standard input.
-json_member() { sed -E 's/.*"'"$1"'" *: *"([^"]*)".*/\1/'; }
-
-# Makes an account with credits and a key, whose secret it prints.
-tollgate_key() { # configuration
-    local account
-    account=$("$tollgate" account create --config "$1" --json --email bench@example.com | json_member id)
-    "$tollgate" credits grant --config "$1" --account "$account" --amount 1000000 --reference bench >&2
-    "$tollgate" key create --config "$1" --json --account "$account" --name bench | json_member secret
-}
-
-measure_start() { say "start is not measured: there is no tollgate"; }
-
-export BENCH_PROVIDER_KEY=provider-key
-if [ -z "$tollgate" ] || ! "$tollgate" serve --help >/dev/null 2>&1; then
-    say "tollgate is not measured: there is no binary that can serve"
-else
-    mkdir "$out/tollgate"
-    tollgate_config "$out/tollgate.toml" "${ports[5]}" "${ports[6]}" "${ports[7]}" "$out/tollgate/books.db" ""
-    key=$(tollgate_key "$out/tollgate.toml")
-    start tollgate "${ports[5]}" "${gateway_core[@]}" "$tollgate" serve --config "$out/tollgate.toml"
-    target tollgate "${ports[5]}" "${ports[6]}" "$key" "${pids[-1]}"
-
-    mapfile -t bare_ports < <("$rig" ports 3)
-    mkdir "$out/tollgate-bare"
-    tollgate_config "$out/bare.toml" "${bare_ports[0]}" "${bare_ports[1]}" "${bare_ports[2]}" "$out/tollgate-bare/books.db" '
 [[route]]
 path = "/v1/chat/completions"
 methods = ["POST"]
-chain = []'
-    if "$tollgate" check --config "$out/bare.toml" >"$out/bare.check" 2>&1; then
-        start tollgate-bare "${bare_ports[0]}" "${gateway_core[@]}" "$tollgate" serve --config "$out/bare.toml"
-        target "tollgate, no filters" "${bare_ports[0]}" "${bare_ports[1]}" "$key" "${pids[-1]}"
-    else
-        say "tollgate without filters is not measured: its settings do not allow an empty chain"
-        sed 's/^/    /' "$out/bare.check" >&2
+chain = $6
+EOF
     fi
+}
+
+tollgate_ports() { mapfile -t "$1" < <("$rig" ports 3); }
+
+# The program itself where there is one; otherwise the same gateway inside the rig.
+serve=("$rig" gateway)
+if [ -n "$tollgate" ] && "$tollgate" serve --help >/dev/null 2>&1; then
+    serve=("$tollgate" serve)
 fi
+say "tollgate is run by: ${serve[*]}"
+
+export BENCH_PROVIDER_KEY=provider-key
+start_tollgate() { # name, port, tls port, admin port, chain or nothing, program...
+    local dir=$out/$1 name=$1 port=$2 tls=$3 key
+    mkdir "$dir"
+    tollgate_config "$dir/tollgate.toml" "$2" "$3" "$4" "$dir" "$5"
+    key=$("$rig" prepare --database "$dir/books.db")
+    shift 5
+    start "$name" "$port" "${gateway_core[@]}" "$@" --config "$dir/tollgate.toml"
+    target "$name" "$port" "$tls" "$key" "${pids[-1]}"
+}
+tollgate_ports all_ports
+start_tollgate tollgate "${all_ports[@]}" "" "${serve[@]}"
+tollgate_ports no_ports
+start_tollgate tollgate-no-filters "${no_ports[@]}" '["pass"]' "$rig" gateway
+
+measure_start() {
+    local dir=$out/start ports key
+    mkdir "$dir"
+    tollgate_ports ports
+    tollgate_config "$dir/tollgate.toml" "${ports[@]}" "$dir" ""
+    say "making 100,000 accounts with keys and credits"
+    key=$("$rig" prepare --database "$dir/books.db" --accounts 100000)
+    printf '\n### Start with 100,000 accounts and keys\n\n'
+    "$rig" start --address "127.0.0.1:${ports[0]}" --key "$key" -- "${serve[@]}" --config "$dir/tollgate.toml" 2>"$out/start.log"
+}

@@ -13,7 +13,9 @@
 
 mod compare;
 mod delay;
+mod gateway;
 mod load;
+mod prepare;
 mod provider;
 mod silent;
 mod start;
@@ -58,6 +60,10 @@ enum Command {
     Silent(silent::Options),
     /// Prints the time from starting a program to its first good answer.
     Start(start::Options),
+    /// Runs tollgate with one more filter, `pass`, that forwards and looks at nothing.
+    Gateway(gateway::Options),
+    /// Makes a database with accounts, keys and credits, and prints one of the keys.
+    Prepare(prepare::Options),
     /// Sends a number of requests to one target, for a profiler to look at it meanwhile.
     Send(compare::SendOptions),
 }
@@ -75,6 +81,8 @@ fn main() -> anyhow::Result<()> {
         Command::Delay(options) => runtime.block_on(delay::run(&options)),
         Command::Silent(options) => runtime.block_on(silent::run(&options)),
         Command::Start(options) => start::run(&options),
+        Command::Gateway(options) => gateway::run(&options),
+        Command::Prepare(options) => runtime.block_on(prepare::run(&options)),
         Command::Send(options) => runtime.block_on(compare::send(&options)),
     }
 }
