@@ -1,0 +1,161 @@
+//! The index in memory against the store it follows: after any changes, it says what a restart would read.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+use tollgate_identity::{
+    CreatedKey, Credentials, Form, NewAccount, NewKey, create_account, create_key, revoke_key,
+    set_class, set_status,
+};
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{AccountStatus, RootSecret, Store};
+
+const NOW: i64 = 1_800_000_000_000_000;
+
+/// One change; numbers choose among what there is.
+#[derive(Clone, Debug)]
+enum Change {
+    Account,
+    Key { account: usize, life: Option<i64> },
+    Revoke { key: usize },
+    Status { account: usize, status: usize },
+    Class { account: usize, class: usize },
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let any = 0usize..100;
+    prop_oneof![
+        1 => Just(Change::Account),
+        4 => (any.clone(), prop::option::of(1i64..5)).prop_map(|(account, life)| Change::Key { account, life }),
+        2 => any.clone().prop_map(|key| Change::Revoke { key }),
+        1 => (any.clone(), 0usize..3).prop_map(|(account, status)| Change::Status { account, status }),
+        1 => (any, 0usize..3).prop_map(|(account, class)| Change::Class { account, class }),
+    ]
+}
+
+#[derive(Default)]
+struct World {
+    accounts: Vec<AccountId>,
+    keys: Vec<CreatedKey>,
+    drawn: u64,
+}
+
+impl World {
+    async fn apply(&mut self, store: &dyn Store, form: &Form, change: Change) {
+        self.drawn += 1;
+        let drawn = self.drawn.to_le_bytes();
+        let draw = move |out: &mut [u8]| {
+            for (byte, &drawn) in out.iter_mut().zip(drawn.iter().cycle()) {
+                *byte = drawn;
+            }
+        };
+        let account = |at: usize| self.accounts.get(at % self.accounts.len().max(1)).copied();
+        match change {
+            Change::Account => {
+                let account = NewAccount {
+                    logins: Vec::new(),
+                    class: Arc::from("free"),
+                    credit_limit: Micros::ZERO,
+                    created_at: NOW,
+                };
+                let made = create_account(store, account, draw).await;
+                self.accounts.push(made.expect("an account"));
+            }
+            Change::Key { account: at, life } => {
+                let Some(account) = account(at) else { return };
+                let key = NewKey {
+                    account,
+                    label: String::from("any"),
+                    resources: 1,
+                    scopes: 1 + at as u32,
+                    models: None,
+                    expires_at: life.map(|life| NOW + life),
+                    created_at: NOW,
+                };
+                let made = create_key(store, form, key, draw).await;
+                self.keys.push(made.expect("a key"));
+            }
+            Change::Revoke { key } => {
+                let Some(key) = self.keys.get(key % self.keys.len().max(1)) else {
+                    return;
+                };
+                revoke_key(store, key.id, NOW).await.expect("revoked");
+            }
+            Change::Status {
+                account: at,
+                status,
+            } => {
+                let Some(account) = account(at) else { return };
+                let status = AccountStatus::ALL[status];
+                set_status(store, account, status, NOW)
+                    .await
+                    .expect("changed");
+            }
+            Change::Class { account: at, class } => {
+                let Some(account) = account(at) else { return };
+                let class = Arc::from(["free", "pro", "gold"][class]);
+                set_class(store, account, class, NOW)
+                    .await
+                    .expect("changed");
+            }
+        }
+    }
+
+    /// What a request at `now` with each of the keys would find.
+    fn seen(&self, credentials: &Credentials, form: &Form, now: i64) -> Vec<Option<String>> {
+        self.keys
+            .iter()
+            .map(|key| {
+                let digest = form
+                    .digest(key.secret.expose().as_bytes())
+                    .expect("our form");
+                let found = credentials
+                    .find(&digest)
+                    .filter(|found| found.is_live(now))?;
+                Some(format!(
+                    "{} {} {} {:?} {:?} {}",
+                    found.id,
+                    found.scopes,
+                    found.account.id(),
+                    found.expires_at,
+                    found.account.status(),
+                    found.account.class(),
+                ))
+            })
+            .collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn what_was_followed_is_what_a_restart_reads(changes in prop::collection::vec(change(), 1..40)) {
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path().join("books.db");
+        let open = || {
+            let mut options = Options::new(NOW, RootSecret([7; 32]));
+            // No power is lost in this test.
+            options.durability = Durability::Process;
+            let store = sqlite::open(&path, options).expect("a store");
+            let credentials = Credentials::open(&*store, NOW + 2).expect("it can be read");
+            (store, credentials)
+        };
+        let form = Form::api_key("svc");
+        let mut world = World::default();
+        let (store, credentials) = open();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            world.apply(&*store, &form, Change::Account).await;
+            for change in changes {
+                world.apply(&*store, &form, change).await;
+            }
+        });
+        let followed = world.seen(&credentials, &form, NOW + 2);
+        store.close();
+        let (store, credentials) = open();
+        prop_assert_eq!(world.seen(&credentials, &form, NOW + 2), followed);
+        store.close();
+    }
+}
