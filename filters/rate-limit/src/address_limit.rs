@@ -13,7 +13,8 @@ use crate::partitions::{Owner, Partition};
 use crate::quota::Quota;
 use crate::refusal::{spread, too_many};
 
-const NAME: &str = "failed-credentials";
+/// What headers, log and metrics call the limit on failed credentials.
+pub const FAILED_CREDENTIALS: &str = "failed-credentials";
 
 /// Refuses addresses that have sent too many bad credentials, before another one is looked at. Good ones cost nothing.
 pub struct AddressLimit {
@@ -35,8 +36,8 @@ impl AddressLimit {
     ) -> AddressLimit {
         AddressLimit {
             quota,
-            fields: PolicyFields::new(NAME, &quota),
-            class: Arc::from(NAME),
+            fields: PolicyFields::new(FAILED_CREDENTIALS, &quota),
+            class: Arc::from(FAILED_CREDENTIALS),
             counters,
             clock,
             entropy,

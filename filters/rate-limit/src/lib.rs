@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_filter::{Clock, Entropy};
 
-pub use address_limit::AddressLimit;
+pub use address_limit::{AddressLimit, FAILED_CREDENTIALS};
 pub use config::{Class, Limits, RawLimits};
 pub use quota::{Quota, Verdict};
 pub use rate_limit::{RateLimit, UnknownClass};
