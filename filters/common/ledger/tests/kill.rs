@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use support::*;
-use tollgate_ledger::{Charge, Ledger};
-use tollgate_money::Micros;
+use tollgate_ledger::{Charge, HoldError, Ledger, Settlement};
+use tollgate_money::{Micros, OperationId};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{EntryKind, RootSecret, Store};
 
@@ -247,31 +247,28 @@ fn child(round: u64, path: &Path) -> ExitCode {
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..TASKS {
             let (ledger, next) = (ledger.clone(), Arc::clone(&next));
-            tasks.spawn(async move {
-                loop {
-                    work(&ledger, next.fetch_add(1, Relaxed)).await;
-                }
-            });
+            tasks.spawn(async move { while work(&ledger, next.fetch_add(1, Relaxed)).await {} });
         }
         while let Some(ended) = tasks.join_next().await {
-            ended.expect("a task works until the end");
+            ended.expect("no task panics");
         }
     });
     ExitCode::SUCCESS
 }
 
-/// One piece of work, told by its number; every answer is printed.
-async fn work(ledger: &Ledger, number: u64) {
+/// One piece of work, told by its number; every answer is printed. `false` when the store has stopped.
+async fn work(ledger: &Ledger, number: u64) -> bool {
     let dice = mixed(number);
     let payer = account(dice % ACCOUNTS);
     let actual = (dice >> 16) as i64 % 60;
     let id = operation(number);
     if dice >> 8 & 15 == 0 {
         let credit = credit_of(payer, 10_000, &number.to_string(), number);
-        if ledger.top_up(credit).await.is_ok() {
+        let credited = ledger.top_up(credit).await;
+        if credited.is_ok() {
             say(&format!("credited {id} ."));
         }
-        return;
+        return credited.is_ok();
     }
     if dice >> 8 & 15 == 1 {
         let charge = Charge {
@@ -282,29 +279,34 @@ async fn work(ledger: &Ledger, number: u64) {
             usage: usage(),
             at: NOW,
         };
-        let settlement = ledger.charge(charge).expect("the queue has room");
-        if let Ok(settled) = settlement.await {
-            say(&format!("charged {id} {} .", settled.charged.get()));
-        }
-        return;
+        let Ok(settlement) = ledger.charge(charge) else {
+            return false;
+        };
+        return charged(id, settlement).await;
     }
-    let Ok(mut hold) = ledger.hold(request(payer, number, 40)) else {
-        return;
+    let mut hold = match ledger.hold(request(payer, number, 40)) {
+        Ok(hold) => hold,
+        Err(error) => return matches!(error, HoldError::InsufficientCredit { .. }),
     };
     // Half of the upstreams are slower than a commit, and half are faster.
     if dice >> 12 & 1 == 0 {
         if hold.durable().await.is_err() {
-            return;
+            return false;
         }
         say(&format!("held {id} ."));
     }
     match dice >> 13 & 7 {
         0 => drop(hold),
         1 => hold.release(NOW),
-        _ => {
-            if let Ok(settled) = hold.settle(settle(actual)).await {
-                say(&format!("charged {id} {} .", settled.charged.get()));
-            }
-        }
+        _ => return charged(id, hold.settle(settle(actual))).await,
     }
+    true
+}
+
+async fn charged(id: OperationId, settlement: Settlement) -> bool {
+    let settled = settlement.await;
+    if let Ok(settled) = &settled {
+        say(&format!("charged {id} {} .", settled.charged.get()));
+    }
+    settled.is_ok()
 }
