@@ -1,5 +1,8 @@
 //! tollgate: an edge gateway for OpenAI-compatible model backends that sells what it forwards.
 
+pub mod admin;
+mod args;
+pub mod commands;
 pub mod config;
 pub mod demo;
 mod gateway;

@@ -36,6 +36,7 @@ pub use settings::{
 };
 pub use url::{BaseUrl, PublicUrl, UrlError};
 
+pub(crate) use document::words;
 use document::{Origin, Origins};
 use raw::RawSettings;
 use schema::Node;

@@ -91,14 +91,14 @@ fn every_example_loads() {
 /// Makes a certificate and its key, and puts their paths in the place of those of `text`.
 fn with_certificates(text: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let made = tollgate_testing::Certificate::for_localhost();
     let put = |name: &str, text: String| {
         let path = folder.path().join(name);
         std::fs::write(&path, text).expect("a file");
         path.display().to_string()
     };
-    let certificate = put("chain.pem", made.cert.pem());
-    let key = put("key.pem", made.signing_key.serialize_pem());
+    let certificate = put("chain.pem", made.cert_pem);
+    let key = put("key.pem", made.key_pem);
     let text = text
         .replace("/etc/tollgate/tls/chain.pem", &certificate)
         .replace("/etc/tollgate/tls/key.pem", &key)

@@ -1,0 +1,127 @@
+//! `/live`, `/ready` and `/metrics`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::{Semaphore, watch};
+
+use super::Readiness;
+use crate::telemetry::Telemetry;
+
+/// Connections at once; a scraper needs one.
+const CONNECTIONS_MAX: usize = 64;
+/// Time for the head of a request.
+const HEAD: Duration = Duration::from_secs(5);
+/// Time for a connection in all, so that one that stops reading does not stay.
+const CONNECTION: Duration = Duration::from_secs(60);
+/// The text format of Prometheus.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What the pages are made from.
+pub(super) struct Pages {
+    pub(super) telemetry: Telemetry,
+    pub(super) readiness: Readiness,
+}
+
+/// Serves until `stopped` says so.
+pub(super) async fn serve(
+    listener: std::net::TcpListener,
+    pages: Pages,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "health and metrics cannot be served");
+            return;
+        }
+    };
+    let pages = Arc::new(pages);
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.wait_for(|stop| *stop) => return,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of files, most likely: wait for some to be closed.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Ok(place) = room.clone().try_acquire_owned() else {
+            continue;
+        };
+        let pages = pages.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                let answer = pages.answer(&request);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                .serve_connection(TokioIo::new(stream), service);
+            // How a scraper leaves is its own affair.
+            let _ = tokio::time::timeout(CONNECTION, connection).await;
+            drop(place);
+        });
+    }
+}
+
+impl Pages {
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let known = matches!(request.uri().path(), "/live" | "/ready" | "/metrics");
+        if known && !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut answer = page(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "use GET\n");
+            answer
+                .headers_mut()
+                .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return answer;
+        }
+        match request.uri().path() {
+            "/live" => page(StatusCode::OK, "text/plain", "live\n"),
+            "/ready" => self.ready(),
+            "/metrics" => page(StatusCode::OK, METRICS, self.telemetry.metrics().render()),
+            _ => page(
+                StatusCode::NOT_FOUND,
+                "text/plain",
+                "here are /live, /ready and /metrics\n",
+            ),
+        }
+    }
+
+    fn ready(&self) -> Response<Full<Bytes>> {
+        let ready = (self.readiness)();
+        let status = if ready.reasons.is_empty() {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        };
+        let body = serde_json::json!({
+            "ready": ready.reasons.is_empty(),
+            "reasons": ready.reasons,
+            "warnings": ready.warnings,
+        });
+        page(status, "application/json", format!("{body}\n"))
+    }
+}
+
+fn page(
+    status: StatusCode,
+    media_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}

@@ -1,0 +1,217 @@
+//! The admin thread over real sockets.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tollgate_filter::Clock;
+
+use super::control::{Applied, Applying, AskError, Change, ask};
+use super::*;
+use crate::config::{self, Environment};
+
+/// Books that say what they were asked, or no.
+struct Echo;
+
+impl Changes for Echo {
+    fn apply(&self, change: Change) -> Applying<'_> {
+        Box::pin(async move {
+            match change {
+                Change::CreditsGrant { amount, .. } => Ok(Applied::Credits {
+                    operation: "req_1".to_owned(),
+                    repeated: false,
+                    available: amount,
+                }),
+                Change::KeyRevoke { key } => Err(format!("there is no key `{key}`")),
+                _ => Ok(Applied::Done),
+            }
+        })
+    }
+}
+
+struct Setting {
+    admin: Admin,
+    folder: tempfile::TempDir,
+    ready: Arc<AtomicBool>,
+}
+
+impl Setting {
+    fn new() -> Setting {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ready = Arc::new(AtomicBool::new(true));
+        Setting {
+            admin: start(&folder.path().join("t.db.sock"), ready.clone()).expect("it starts"),
+            folder,
+            ready,
+        }
+    }
+
+    fn socket(&self) -> std::path::PathBuf {
+        self.folder.path().join("t.db.sock")
+    }
+
+    fn get(&self, line: &str) -> String {
+        let mut stream = TcpStream::connect(self.admin.address()).expect("it listens");
+        write!(
+            stream,
+            "{line} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+        )
+        .expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    }
+}
+
+fn start(socket: &Path, ready: Arc<AtomicBool>) -> Result<Admin, AdminError> {
+    let settings = config::load_text(Path::new("t.toml"), "", &Environment::default(), &[])
+        .expect("defaults are good");
+    Admin::start(Options {
+        address: "127.0.0.1:0".parse().expect("an address"),
+        socket: socket.to_owned(),
+        telemetry: Telemetry::with_log(&settings, Clock::system(), None),
+        readiness: Box::new(move || Ready {
+            reasons: if ready.load(Ordering::SeqCst) {
+                Vec::new()
+            } else {
+                vec!["draining".to_owned()]
+            },
+            warnings: vec!["mind the gap".to_owned()],
+        }),
+        books: Arc::new(Echo),
+    })
+}
+
+#[test]
+fn health_and_metrics_answer_on_loopback() {
+    let setting = Setting::new();
+    assert!(setting.get("GET /live").starts_with("HTTP/1.1 200 "));
+    let metrics = setting.get("GET /metrics");
+    assert!(metrics.starts_with("HTTP/1.1 200 "), "{metrics}");
+    assert!(
+        metrics.contains("tollgate_build_info{version="),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("tollgate_resident_memory_bytes "),
+        "{metrics}"
+    );
+    assert!(setting.get("GET /").starts_with("HTTP/1.1 404 "));
+    let refused = setting.get("POST /ready");
+    assert!(refused.starts_with("HTTP/1.1 405 "), "{refused}");
+    assert!(refused.contains("allow: GET, HEAD"), "{refused}");
+    assert!(
+        setting.get("HEAD /metrics").ends_with("\r\n\r\n"),
+        "no body"
+    );
+}
+
+#[test]
+fn readiness_says_why_not() {
+    let setting = Setting::new();
+    let ready = setting.get("GET /ready");
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+    assert!(ready.contains("mind the gap"), "{ready}");
+    setting.ready.store(false, Ordering::SeqCst);
+    let refused = setting.get("GET /ready");
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert!(refused.contains(r#""reasons":["draining"]"#), "{refused}");
+}
+
+#[test]
+fn a_change_is_answered_and_a_refusal_keeps_its_words() {
+    let setting = Setting::new();
+    let grant = Change::CreditsGrant {
+        account: "acct_1".to_owned(),
+        amount: "2.5".to_owned(),
+        reference: "r".to_owned(),
+    };
+    match ask(&setting.socket(), &grant) {
+        Ok(Applied::Credits { available, .. }) => assert_eq!(available, "2.5"),
+        other => panic!("the grant is answered: {other:?}"),
+    }
+    let revoke = Change::KeyRevoke {
+        key: "key_9".to_owned(),
+    };
+    match ask(&setting.socket(), &revoke) {
+        Err(AskError::Refused(words)) => assert_eq!(words, "there is no key `key_9`"),
+        other => panic!("the refusal arrives: {other:?}"),
+    }
+}
+
+#[test]
+fn what_is_no_change_is_refused_and_the_next_line_is_read() {
+    let setting = Setting::new();
+    let mut stream = std::os::unix::net::UnixStream::connect(setting.socket()).expect("it listens");
+    stream
+        .write_all(b"{\"change\":\"rob_the_bank\"}\n{\"change\":\"key_revoke\",\"key\":\"k\"}\n")
+        .expect("sent");
+    stream
+        .shutdown(std::net::Shutdown::Write)
+        .expect("half closed");
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).expect("answers");
+    let lines: Vec<&str> = answers.lines().collect();
+    assert_eq!(lines.len(), 2, "{answers}");
+    assert!(lines[0].contains("does not understand"), "{answers}");
+    assert!(lines[1].contains("there is no key `k`"), "{answers}");
+}
+
+#[test]
+fn a_line_without_an_end_changes_nothing() {
+    let setting = Setting::new();
+    let mut stream = std::os::unix::net::UnixStream::connect(setting.socket()).expect("it listens");
+    stream
+        .write_all(b"{\"change\":\"key_revoke\",\"key\":\"k\"}")
+        .expect("sent");
+    stream
+        .shutdown(std::net::Shutdown::Write)
+        .expect("half closed");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.contains("has no end"), "{answer}");
+}
+
+#[test]
+fn the_socket_is_its_owners_alone_and_goes_with_the_gateway() {
+    let setting = Setting::new();
+    let socket = setting.socket();
+    let mode = std::fs::metadata(&socket)
+        .expect("it is there")
+        .permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    let Setting { admin, folder, .. } = setting;
+    drop(admin);
+    assert!(!socket.exists(), "the file is gone");
+    let change = Change::KeyRevoke { key: String::new() };
+    assert!(matches!(
+        ask(&socket, &change),
+        Err(AskError::NoGateway { .. })
+    ));
+    drop(folder);
+}
+
+#[test]
+fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+    let setting = Setting::new();
+    match start(&setting.socket(), Arc::default()) {
+        Err(AdminError::Socket(SocketError::InUse { .. })) => {}
+        Err(other) => panic!("another error: {other}"),
+        Ok(_) => panic!("a live socket was taken over"),
+    }
+    let dead = setting.folder.path().join("dead.sock");
+    // A listener that is dropped without removing its file, as after a kill.
+    drop(std::os::unix::net::UnixListener::bind(&dead).expect("bound"));
+    assert!(dead.exists());
+    drop(start(&dead, Arc::default()).expect("a dead socket is replaced"));
+
+    let file = setting.folder.path().join("file.sock");
+    std::fs::write(&file, "mine").expect("a file");
+    assert!(matches!(
+        start(&file, Arc::default()),
+        Err(AdminError::Socket(SocketError::NotASocket { .. }))
+    ));
+    assert_eq!(std::fs::read_to_string(&file).expect("still there"), "mine");
+}

@@ -1,0 +1,254 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as Flags, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// An edge gateway for OpenAI-compatible model backends that sells what it forwards.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "tollgate", version, about, propagate_version = true)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// The settings file; by default what TOLLGATE_CONFIG names.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// The commands.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Run a self-contained gateway to try: needs no settings and leaves nothing behind.
+    Demo {
+        /// The port for HTTP; HTTPS has the next one, 0 takes free ones.
+        #[arg(long, default_value_t = 8080)]
+        port: u16,
+        /// Print one line of JSON once everything is ready.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run the gateway.
+    Serve,
+    /// Check the settings and show everything that is wrong with them.
+    Check {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the JSON Schema of the settings.
+    Schema,
+    /// Make, show and change accounts.
+    #[command(subcommand)]
+    Account(AccountCommand),
+    /// Make, show and revoke API keys.
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Give and show credits.
+    #[command(subcommand)]
+    Credits(CreditsCommand),
+    /// Show what an account spent, by day (UTC) and model.
+    Usage {
+        /// Whose.
+        #[command(flatten)]
+        account: Account,
+        /// The first day, such as 2026-01-31; by default 30 days ago.
+        #[arg(long, value_name = "DAY")]
+        from: Option<String>,
+        /// The last day; by default today.
+        #[arg(long, value_name = "DAY")]
+        to: Option<String>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prove that the books balance; exits with 0 when they do, 1 when not, 2 when that could not be found out.
+    Audit {
+        /// Rewrite balances that differ from their entries. The gateway must be stopped.
+        #[arg(long)]
+        fix_derived: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Copy the store to a new file, while the gateway runs or not.
+    Backup {
+        /// The file to make.
+        file: PathBuf,
+    },
+    /// Print a script that completes commands in a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// An account, by its id.
+#[derive(Clone, Debug, Flags)]
+pub struct Account {
+    /// The account's id: acct_ and 32 hex digits.
+    #[arg(long, value_name = "ID")]
+    pub account: String,
+}
+
+/// `tollgate account`
+#[derive(Clone, Debug, Subcommand)]
+pub enum AccountCommand {
+    /// Make an account and print its id.
+    Create {
+        /// An e-mail address that will sign in to it; may stand several times.
+        #[arg(long, value_name = "ADDRESS")]
+        email: Vec<String>,
+        /// A phone number that will sign in to it, such as +4930123456; may stand several times.
+        #[arg(long, value_name = "NUMBER")]
+        phone: Vec<String>,
+        /// Its rate class; by default free.
+        #[arg(long, value_name = "NAME")]
+        class: Option<String>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one account: by id, e-mail address or phone number.
+    Show {
+        /// The account's id.
+        #[arg(long, value_name = "ID", required_unless_present_any = ["email", "phone"])]
+        account: Option<String>,
+        /// An e-mail address that signs in to it.
+        #[arg(long, value_name = "ADDRESS", conflicts_with = "account")]
+        email: Option<String>,
+        /// A phone number that signs in to it.
+        #[arg(long, value_name = "NUMBER", conflicts_with_all = ["account", "email"])]
+        phone: Option<String>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List all accounts.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Bar an account: its keys are refused from the next request on.
+    Suspend {
+        /// Which.
+        #[command(flatten)]
+        account: Account,
+        /// Let it in again.
+        #[arg(long)]
+        lift: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put an account in another rate class.
+    Class {
+        /// Which.
+        #[command(flatten)]
+        account: Account,
+        /// The class.
+        #[arg(long, value_name = "NAME")]
+        class: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `tollgate key`
+#[derive(Clone, Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make a key and print its secret, this once.
+    Create {
+        /// Who pays.
+        #[command(flatten)]
+        account: Account,
+        /// What its owner calls it.
+        #[arg(long, value_name = "TEXT")]
+        name: String,
+        /// Its scopes, separated by commas; by default all of the API.
+        #[arg(long, value_name = "SCOPES", value_delimiter = ',')]
+        scopes: Vec<String>,
+        /// The only models it may use, separated by commas; by default all.
+        #[arg(long, value_name = "MODELS", value_delimiter = ',')]
+        models: Vec<String>,
+        /// When it ends: a day such as 2027-01-31, a time such as 2027-01-31T12:00:00Z, or days from now such as 90d.
+        #[arg(long, value_name = "WHEN")]
+        expires: Option<String>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the keys of an account, without their secrets.
+    List {
+        /// Whose.
+        #[command(flatten)]
+        account: Account,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a key: it is refused from the next request on.
+    Revoke {
+        /// The key's id: key_ and 32 hex digits.
+        #[arg(long, value_name = "ID")]
+        key: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `tollgate credits`
+#[derive(Clone, Debug, Subcommand)]
+pub enum CreditsCommand {
+    /// Give credits. Repeated with the same reference it changes nothing.
+    Grant {
+        /// To whom.
+        #[command(flatten)]
+        account: Account,
+        /// How many, such as 10 or 0.25; at most six places.
+        #[arg(long, value_name = "DECIMAL")]
+        amount: String,
+        /// What makes it idempotent, such as an invoice number.
+        #[arg(long, value_name = "TEXT")]
+        reference: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the balance of an account and what moved it last.
+    Show {
+        /// Whose.
+        #[command(flatten)]
+        account: Account,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_settings_can_be_named_before_and_after_the_command() {
+        for line in [
+            ["tollgate", "--config", "a.toml", "serve"],
+            ["tollgate", "serve", "--config", "a.toml"],
+        ] {
+            let args = Args::try_parse_from(line).expect("it reads");
+            assert_eq!(args.config, Some(PathBuf::from("a.toml")));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! `tollgate account`.
+
+use std::io::Write;
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tollgate_identity::Login;
+use tollgate_store::{AccountRow, AccountStatus, LoginKind, Read};
+
+use super::office::{self, Office};
+use super::{GOOD, print, time};
+use crate::admin::control::{Applied, Change};
+use crate::args::AccountCommand;
+
+pub(super) fn run(
+    command: AccountCommand,
+    office: &Office,
+    out: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    match command {
+        AccountCommand::Create {
+            email,
+            phone,
+            class,
+            json,
+        } => {
+            let change = Change::AccountCreate {
+                emails: email,
+                phones: phone,
+                class,
+            };
+            let Applied::Account { id } = office.change(&change)? else {
+                bail!("the gateway answered something else; use the same version for both");
+            };
+            if json {
+                print::json(out, &serde_json::json!({ "id": id }))?;
+            } else {
+                writeln!(out, "{id}").context("cannot print")?;
+            }
+        }
+        AccountCommand::Show {
+            account,
+            email,
+            phone,
+            json,
+        } => {
+            let read = office.read()?;
+            let row = find(
+                &*read,
+                account.as_deref(),
+                email.as_deref(),
+                phone.as_deref(),
+            )?;
+            show(&*read, &row, json, out)?;
+        }
+        AccountCommand::List { json } => list(&*office.read()?, json, out)?,
+        AccountCommand::Suspend {
+            account,
+            lift,
+            json,
+        } => {
+            office.change(&Change::AccountSuspend {
+                account: account.account.clone(),
+                suspended: !lift,
+            })?;
+            let word = if lift { "active" } else { "suspended" };
+            changed(&account.account, "status", word, json, out)?;
+        }
+        AccountCommand::Class {
+            account,
+            class,
+            json,
+        } => {
+            office.change(&Change::AccountClass {
+                account: account.account.clone(),
+                class: class.clone(),
+            })?;
+            changed(&account.account, "class", &class, json, out)?;
+        }
+    }
+    Ok(GOOD)
+}
+
+fn changed(id: &str, what: &str, now: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    if json {
+        return print::json(out, &serde_json::json!({ "id": id, what: now }));
+    }
+    writeln!(out, "{id}: {what} is {now}").context("cannot print")
+}
+
+fn find(
+    read: &dyn Read,
+    account: Option<&str>,
+    email: Option<&str>,
+    phone: Option<&str>,
+) -> anyhow::Result<AccountRow> {
+    if let Some(id) = account {
+        let id = office::account(id)?;
+        return read.account(id)?.with_context(|| {
+            format!("there is no account `{id}`; `tollgate account list` shows them")
+        });
+    }
+    let login = match (email, phone) {
+        (Some(email), _) => Login::email(email)?,
+        (None, Some(phone)) => Login::phone(phone)?,
+        (None, None) => bail!("no account is named; use --account, --email or --phone"),
+    };
+    read.account_by_login(login.kind(), login.address())?
+        .with_context(|| format!("`{}` signs in to no account", login.address()))
+}
+
+/// An account as programs read it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    id: String,
+    status: &'a str,
+    class: &'a str,
+    available: Box<RawValue>,
+    held: Box<RawValue>,
+    credit_limit: Box<RawValue>,
+    created_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    emails: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phones: Option<Vec<String>>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(row: &'a AccountRow) -> Shown<'a> {
+        Shown {
+            id: row.id.to_string(),
+            status: status(row.status),
+            class: &row.class,
+            available: print::credits(row.available),
+            held: print::credits(row.held),
+            credit_limit: print::credits(row.credit_limit),
+            created_at: time::text(row.created_at),
+            emails: None,
+            phones: None,
+        }
+    }
+}
+
+fn status(status: AccountStatus) -> &'static str {
+    match status {
+        AccountStatus::Active => "active",
+        AccountStatus::Suspended => "suspended",
+        AccountStatus::Closed => "closed",
+        _ => "unknown",
+    }
+}
+
+fn show(read: &dyn Read, row: &AccountRow, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    let logins = read.logins(row.id)?;
+    let of = |kind| -> Vec<String> {
+        logins
+            .iter()
+            .filter(|login| login.kind == kind)
+            .map(|login| login.address.to_string())
+            .collect()
+    };
+    let (emails, phones) = (of(LoginKind::Email), of(LoginKind::Phone));
+    let mut shown = Shown::of(row);
+    if json {
+        shown.emails = Some(emails);
+        shown.phones = Some(phones);
+        return print::json(out, &shown);
+    }
+    let lines = [
+        ("id", shown.id),
+        ("status", shown.status.to_owned()),
+        ("class", shown.class.to_owned()),
+        ("available", row.available.to_string()),
+        ("held", row.held.to_string()),
+        ("credit limit", row.credit_limit.to_string()),
+        ("created", shown.created_at),
+        ("e-mail", emails.join(", ")),
+        ("phone", phones.join(", ")),
+    ];
+    for (name, value) in lines.into_iter().filter(|(_, value)| !value.is_empty()) {
+        writeln!(out, "{name:<13}{value}").context("cannot print")?;
+    }
+    Ok(())
+}
+
+fn list(read: &dyn Read, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    read.accounts(&mut |row| rows.push(row))?;
+    rows.sort_by_key(|row| row.id);
+    if json {
+        let shown: Vec<Shown<'_>> = rows.iter().map(Shown::of).collect();
+        return print::json(out, &shown);
+    }
+    let rows: Vec<[String; 6]> = rows
+        .iter()
+        .map(|row| {
+            [
+                row.id.to_string(),
+                status(row.status).to_owned(),
+                row.class.to_string(),
+                row.available.to_string(),
+                row.held.to_string(),
+                time::text(row.created_at),
+            ]
+        })
+        .collect();
+    print::table(
+        out,
+        ["ID", "STATUS", "CLASS", "AVAILABLE", "HELD", "CREATED"],
+        &rows,
+    )
+}

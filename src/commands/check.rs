@@ -1,0 +1,61 @@
+//! `tollgate check` and `tollgate schema`.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::{BAD, GOOD, print};
+use crate::Gateway;
+use crate::config::{self, Environment};
+
+/// Shows everything that is wrong with the settings.
+pub(super) fn check(
+    file: &Path,
+    environment: &Environment,
+    as_json: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let filters = Gateway::builder().filter_names();
+    let checked = config::load(file, environment, &filters);
+    if as_json {
+        let findings = checked.as_ref().err().map(|report| &report.findings[..]);
+        let answer = serde_json::json!({
+            "good": checked.is_ok(),
+            "findings": findings.unwrap_or_default(),
+        });
+        print::json(out, &answer)?;
+    }
+    match checked {
+        Ok(settings) => {
+            if !as_json {
+                writeln!(
+                    out,
+                    "{}: good: {} listeners, {} routes, {} providers, {} models",
+                    file.display(),
+                    settings.listeners.len(),
+                    settings.routes.len(),
+                    settings.providers.len(),
+                    settings.catalog.models().len()
+                )
+                .context("cannot print")?;
+            }
+            Ok(GOOD)
+        }
+        Err(report) => {
+            if !as_json {
+                let count = report.findings.len();
+                let problems = if count == 1 { "problem" } else { "problems" };
+                writeln!(out, "{report}\n{count} {problems}").context("cannot print")?;
+            }
+            Ok(BAD)
+        }
+    }
+}
+
+/// Prints the JSON Schema of the settings.
+pub(super) fn schema(out: &mut dyn Write) -> anyhow::Result<u8> {
+    let text = serde_json::to_string_pretty(&config::schema()).context("cannot write JSON")?;
+    writeln!(out, "{text}").context("cannot print")?;
+    Ok(GOOD)
+}

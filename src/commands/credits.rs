@@ -1,0 +1,173 @@
+//! `tollgate credits`.
+
+use std::io::Write;
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tollgate_money::Micros;
+use tollgate_store::{EntryKind, LedgerLine};
+
+use super::office::{self, Office};
+use super::{GOOD, print, time};
+use crate::admin::control::{Applied, Change};
+use crate::args::CreditsCommand;
+
+/// Movements shown beside a balance.
+const LINES: usize = 20;
+
+pub(super) fn run(
+    command: CreditsCommand,
+    office: &Office,
+    out: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    match command {
+        CreditsCommand::Grant {
+            account,
+            amount,
+            reference,
+            json,
+        } => {
+            let change = Change::CreditsGrant {
+                account: account.account.clone(),
+                amount,
+                reference,
+            };
+            let Applied::Credits {
+                operation,
+                repeated,
+                available,
+            } = office.change(&change)?
+            else {
+                bail!("the gateway answered something else; use the same version for both");
+            };
+            let available: Micros = available.parse()?;
+            if json {
+                let booked = Booked {
+                    account: &account.account,
+                    operation: &operation,
+                    repeated,
+                    available: print::credits(available),
+                };
+                print::json(out, &booked)?;
+            } else if repeated {
+                writeln!(
+                    out,
+                    "{}: granted before under this reference; {available} credits available",
+                    account.account
+                )
+                .context("cannot print")?;
+            } else {
+                writeln!(out, "{}: {available} credits available", account.account)
+                    .context("cannot print")?;
+            }
+        }
+        CreditsCommand::Show { account, json } => show(&account.account, json, office, out)?,
+    }
+    Ok(GOOD)
+}
+
+fn show(account: &str, json: bool, office: &Office, out: &mut dyn Write) -> anyhow::Result<()> {
+    let read = office.read()?;
+    let id = office::account(account)?;
+    let row = read.account(id)?.with_context(|| {
+        format!("there is no account `{id}`; `tollgate account list` shows them")
+    })?;
+    let lines = read.lines(id, i64::MAX, LINES)?;
+    if json {
+        let shown = Shown {
+            account: id.to_string(),
+            available: print::credits(row.available),
+            held: print::credits(row.held),
+            credit_limit: print::credits(row.credit_limit),
+            lines: lines.iter().map(Line::of).collect(),
+        };
+        return print::json(out, &shown);
+    }
+    writeln!(
+        out,
+        "{id}: {} credits available, {} held",
+        row.available, row.held
+    )
+    .context("cannot print")?;
+    let rows: Vec<[String; 5]> = lines
+        .iter()
+        .map(|line| {
+            let model = line.usage.as_ref().map(|row| row.usage.model.to_string());
+            let reference = line.entry.reference.as_deref().map(str::to_owned);
+            [
+                time::text(line.entry.at),
+                kind(line.entry.kind).to_owned(),
+                amount(line).to_string(),
+                model.or(reference).unwrap_or_default(),
+                line.entry.operation.to_string(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    print::table(out, ["TIME", "KIND", "AMOUNT", "FOR", "OPERATION"], &rows)
+}
+
+/// A grant as programs read it.
+#[derive(Serialize)]
+struct Booked<'a> {
+    account: &'a str,
+    operation: &'a str,
+    repeated: bool,
+    available: Box<RawValue>,
+}
+
+/// A balance as programs read it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    account: String,
+    available: Box<RawValue>,
+    held: Box<RawValue>,
+    credit_limit: Box<RawValue>,
+    lines: Vec<Line<'a>>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    at: String,
+    kind: &'a str,
+    amount: Box<RawValue>,
+    operation: String,
+    reference: Option<&'a str>,
+    model: Option<&'a str>,
+}
+
+impl Line<'_> {
+    fn of(line: &LedgerLine) -> Line<'_> {
+        Line {
+            at: time::text(line.entry.at),
+            kind: kind(line.entry.kind),
+            amount: print::credits(amount(line)),
+            operation: line.entry.operation.to_string(),
+            reference: line.entry.reference.as_deref(),
+            model: line.usage.as_ref().map(|row| &*row.usage.model),
+        }
+    }
+}
+
+/// What a line did to the balance: free and promised credit together.
+fn amount(line: &LedgerLine) -> Micros {
+    line.entry.d_available + line.entry.d_held
+}
+
+fn kind(kind: EntryKind) -> &'static str {
+    match kind {
+        EntryKind::Hold => "hold",
+        EntryKind::Settle => "settle",
+        EntryKind::Release => "release",
+        EntryKind::Charge => "charge",
+        EntryKind::TopUp => "top-up",
+        EntryKind::Grant => "grant",
+        EntryKind::Refund => "refund",
+        EntryKind::Expiry => "expiry",
+        EntryKind::Correction => "correction",
+        _ => "unknown",
+    }
+}

@@ -1,0 +1,127 @@
+//! `tollgate key`.
+
+use std::io::Write;
+
+use anyhow::{Context as _, bail};
+use tollgate_filter::Scopes;
+use tollgate_identity::{Key, list_keys};
+
+use super::office::{self, Office};
+use super::{GOOD, print, time};
+use crate::admin::control::{Applied, Change};
+use crate::args::KeyCommand;
+
+pub(super) fn run(command: KeyCommand, office: &Office, out: &mut dyn Write) -> anyhow::Result<u8> {
+    match command {
+        KeyCommand::Create {
+            account,
+            name,
+            scopes,
+            models,
+            expires,
+            json,
+        } => {
+            let now = office.clock.unix_micros();
+            let change = Change::KeyCreate {
+                account: account.account.clone(),
+                name,
+                scopes,
+                models,
+                expires_at: expires.map(|text| time::read_end(&text, now)).transpose()?,
+            };
+            let Applied::Key { id, secret } = office.change(&change)? else {
+                bail!("the gateway answered something else; use the same version for both");
+            };
+            if json {
+                let made = serde_json::json!({
+                    "id": id,
+                    "secret": secret.0,
+                    "account": account.account,
+                });
+                print::json(out, &made)?;
+            } else {
+                writeln!(out, "{id}\n{}", secret.0).context("cannot print")?;
+            }
+        }
+        KeyCommand::List { account, json } => {
+            let read = office.read()?;
+            let account = office::account(&account.account)?;
+            if read.account(account)?.is_none() {
+                bail!("there is no account `{account}`; `tollgate account list` shows them");
+            }
+            let keys = list_keys(&*read, account)?;
+            list(&keys, office.clock.unix_micros(), json, out)?;
+        }
+        KeyCommand::Revoke { key, json } => {
+            office.change(&Change::KeyRevoke { key: key.clone() })?;
+            if json {
+                let gone = serde_json::json!({ "id": key, "status": "revoked" });
+                print::json(out, &gone)?;
+            } else {
+                writeln!(out, "{key}: revoked").context("cannot print")?;
+            }
+        }
+    }
+    Ok(GOOD)
+}
+
+fn list(keys: &[Key], now: i64, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    if json {
+        let shown: Vec<serde_json::Value> = keys.iter().map(|key| shown(key, now)).collect();
+        return print::json(out, &shown);
+    }
+    let rows: Vec<[String; 7]> = keys
+        .iter()
+        .map(|key| {
+            [
+                key.id.to_string(),
+                key.label.as_deref().unwrap_or_default().to_owned(),
+                status(key, now).to_owned(),
+                key.hint.as_deref().unwrap_or_default().to_owned(),
+                scopes(key).join(","),
+                models(key).map_or_else(|| "all".to_owned(), |models| models.join(",")),
+                key.expires_at
+                    .map_or_else(|| "never".to_owned(), time::text),
+            ]
+        })
+        .collect();
+    print::table(
+        out,
+        ["ID", "NAME", "STATUS", "KEY", "SCOPES", "MODELS", "EXPIRES"],
+        &rows,
+    )
+}
+
+fn shown(key: &Key, now: i64) -> serde_json::Value {
+    serde_json::json!({
+        "id": key.id.to_string(),
+        "name": key.label.as_deref(),
+        "status": status(key, now),
+        "hint": key.hint.as_deref(),
+        "scopes": scopes(key),
+        "models": models(key),
+        "created_at": time::text(key.created_at),
+        "expires_at": key.expires_at.map(time::text),
+        "revoked_at": key.revoked_at.map(time::text),
+    })
+}
+
+fn status(key: &Key, now: i64) -> &'static str {
+    match (key.revoked_at, key.expires_at) {
+        (Some(_), _) => "revoked",
+        (None, Some(end)) if end <= now => "expired",
+        _ => "active",
+    }
+}
+
+fn scopes(key: &Key) -> Vec<&'static str> {
+    Scopes::from_bits(key.scopes)
+        .iter()
+        .map(|scope| scope.name())
+        .collect()
+}
+
+fn models(key: &Key) -> Option<Vec<&str>> {
+    let models = key.models.as_deref()?;
+    Some(models.iter().map(|model| &**model).collect())
+}

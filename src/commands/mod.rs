@@ -1,0 +1,129 @@
+//! What the commands of the command line do.
+//!
+//! Commands that only look read the database beside a running gateway. Commands that change something ask the gateway over its control
+//! socket, and where none runs they take the lock of the database and write themselves.
+
+mod account;
+mod check;
+mod credits;
+mod key;
+mod office;
+mod print;
+mod proof;
+mod serve;
+mod time;
+mod usage;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Args, Command};
+use crate::config::{self, Environment, Settings};
+use crate::{Gateway, demo};
+use office::Office;
+
+/// The variable that names the settings file where `--config` does not.
+const CONFIG: &str = "TOLLGATE_CONFIG";
+
+/// What a command that worked ends with.
+const GOOD: u8 = 0;
+/// What a command that did not work, or found something wrong, ends with.
+const BAD: u8 = 1;
+
+/// The `tollgate` program: reads the command line, does what it says, and says how that went.
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    let environment = Environment::of_process();
+    let mut out = std::io::stdout();
+    let ended = run(args, &environment, &mut out).and_then(|code| {
+        out.flush().context("cannot print")?;
+        Ok(code)
+    });
+    match ended {
+        Ok(code) => ExitCode::from(code),
+        // Whoever reads has read enough, as `head` does.
+        Err(error) if is_broken_pipe(&error) => ExitCode::from(GOOD),
+        Err(error) => {
+            let code = error.downcast_ref().map_or(BAD, |code: &Exit| code.0);
+            // The last place there is; when it is gone too, the exit code is left.
+            let _ = writeln!(std::io::stderr(), "tollgate: {error:#}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Does what a command line says; the result is the exit code.
+///
+/// # Errors
+///
+/// Why it could not be done, as a chain of causes for the operator.
+pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let config = args
+        .config
+        .or_else(|| environment.get(CONFIG).map(PathBuf::from));
+    let file = || {
+        config.as_deref().with_context(|| {
+            format!("no settings file is named; use `--config FILE` or set {CONFIG}")
+        })
+    };
+    let office = || -> anyhow::Result<Office> { Ok(Office::new(load(file()?, environment)?)) };
+    match args.command {
+        Command::Demo { port, json } => {
+            serve::demo(&demo::Options { port, json, config }, environment, out)
+        }
+        Command::Serve => serve::serve(load(file()?, environment)?),
+        Command::Check { json } => check::check(file()?, environment, json, out),
+        Command::Schema => check::schema(out),
+        Command::Account(command) => account::run(command, &office()?, out),
+        Command::Key(command) => key::run(command, &office()?, out),
+        Command::Credits(command) => credits::run(command, &office()?, out),
+        Command::Usage {
+            account,
+            from,
+            to,
+            json,
+        } => {
+            let days = usage::Days {
+                from: from.as_deref(),
+                to: to.as_deref(),
+            };
+            usage::run(&account.account, days, json, &office()?, out)
+        }
+        Command::Audit { fix_derived, json } => proof::audit(office, fix_derived, json, out),
+        Command::Backup { file } => proof::backup(&office()?, &file, out),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Args::command(), "tollgate", out);
+            Ok(GOOD)
+        }
+    }
+}
+
+fn load(file: &Path, environment: &Environment) -> anyhow::Result<Settings> {
+    let filters = Gateway::builder().filter_names();
+    config::load(file, environment, &filters)
+        .map_err(|report| anyhow::anyhow!("the settings cannot be used\n{report}"))
+}
+
+/// An exit code of its own for an error.
+#[derive(Debug)]
+struct Exit(u8);
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("could not find out")
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! The way to the books: through the gateway that has them, or the database itself.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tollgate_filter::{Clock, Entropy};
+use tollgate_ledger::Ledger;
+use tollgate_money::AccountId;
+use tollgate_store::{OpenError, Read, RootSecret, Store, sqlite};
+
+use crate::admin::Clerk;
+use crate::admin::control::{self, Applied, AskError, Change, Changes};
+use crate::config::{Durability, Settings, StoreUrl};
+
+/// The books that some settings name.
+pub(super) struct Office {
+    settings: Settings,
+    pub(super) clock: Clock,
+}
+
+impl Office {
+    pub(super) fn new(settings: Settings) -> Office {
+        Office {
+            settings,
+            clock: Clock::system(),
+        }
+    }
+
+    /// Where the database is.
+    pub(super) fn database(&self) -> &Path {
+        let StoreUrl::Sqlite(path) = &self.settings.store.url;
+        path
+    }
+
+    /// The books to look at, beside a gateway or with none.
+    pub(super) fn read(&self) -> anyhow::Result<Arc<dyn Read>> {
+        Ok(sqlite::open_read(self.database())?)
+    }
+
+    /// Has a change made: by the gateway, or here when there is none.
+    pub(super) fn change(&self, change: &Change) -> anyhow::Result<Applied> {
+        match control::ask(&control::path(self.database()), change) {
+            Ok(applied) => Ok(applied),
+            Err(AskError::NoGateway { .. }) => self.change_here(change.clone()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn change_here(&self, change: Change) -> anyhow::Result<Applied> {
+        let store = self.open()?;
+        let (ledger, _) = Ledger::start(store.clone(), self.clock.unix_micros())?;
+        let clerk = Clerk::new(
+            &self.settings,
+            store.clone(),
+            ledger,
+            self.clock.clone(),
+            Entropy::system(),
+        );
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .context("cannot wait for the database")?;
+        let applied = runtime.block_on(clerk.apply(change));
+        store.close();
+        applied.map_err(anyhow::Error::msg)
+    }
+
+    /// The books to write to, which no gateway may have at the same time.
+    pub(super) fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
+        let random = RootSecret(Entropy::system().bytes());
+        let mut options = sqlite::Options::new(self.clock.unix_micros(), random);
+        options.node_name = "command line".to_owned();
+        options.durability = match self.settings.store.durability {
+            Durability::Power => sqlite::Durability::Power,
+            Durability::Process => sqlite::Durability::Process,
+        };
+        sqlite::open(self.database(), options).map_err(|error| match error {
+            // Somebody holds the lock and nobody answers on the socket: a gateway on its way up or down.
+            OpenError::InUse { .. } => anyhow::Error::new(error).context(
+                "a gateway has the database and does not answer yet; try again in a moment",
+            ),
+            other => other.into(),
+        })
+    }
+}
+
+/// Reads an account's id.
+pub(super) fn account(text: &str) -> anyhow::Result<AccountId> {
+    Ok(text.parse()?)
+}

@@ -1,0 +1,74 @@
+//! What commands print: lines for people, JSON for programs.
+
+use std::io::Write;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tollgate_money::Micros;
+
+/// Prints one JSON value on a line.
+pub(super) fn json(out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string(value).context("cannot write JSON")?;
+    writeln!(out, "{text}").context("cannot print")
+}
+
+/// An amount as a JSON number of credits, exact to the last micro-credit.
+pub(super) fn credits(amount: Micros) -> Box<RawValue> {
+    RawValue::from_string(amount.to_string()).expect("an amount prints as a JSON number")
+}
+
+/// Prints rows under their headings, in columns as wide as they need.
+pub(super) fn table<const N: usize>(
+    out: &mut dyn Write,
+    headings: [&str; N],
+    rows: &[[String; N]],
+) -> anyhow::Result<()> {
+    let mut widths = headings.map(|heading| heading.chars().count());
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut line = |cells: [&str; N]| -> anyhow::Result<()> {
+        let mut text = String::new();
+        for (width, cell) in widths.iter().zip(cells) {
+            text.push_str(cell);
+            let missing = width - cell.chars().count();
+            text.extend(std::iter::repeat_n(' ', missing + 2));
+        }
+        writeln!(out, "{}", text.trim_end()).context("cannot print")
+    };
+    line(headings)?;
+    for row in rows {
+        line(std::array::from_fn(|at| row[at].as_str()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_they_need() {
+        let mut out = Vec::new();
+        let rows = [
+            ["a".to_owned(), "größer".to_owned(), "1".to_owned()],
+            ["longer".to_owned(), String::new(), "22".to_owned()],
+        ];
+        table(&mut out, ["ID", "NAME", "N"], &rows).expect("memory takes it");
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(
+            text,
+            "ID      NAME    N\na       größer  1\nlonger          22\n"
+        );
+    }
+
+    #[test]
+    fn amounts_are_exact_numbers() {
+        let mut out = Vec::new();
+        json(&mut out, &credits(Micros::new(9_007_199_254_740_993))).expect("memory takes it");
+        assert_eq!(out, b"9007199254.740993\n");
+    }
+}

@@ -1,0 +1,170 @@
+//! `tollgate audit` and `tollgate backup`.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tollgate_ledger::audit::{self, Report};
+use tollgate_store::sqlite;
+
+use super::office::Office;
+use super::{BAD, Exit, GOOD, print};
+
+/// What an audit that could not be finished ends with.
+const UNKNOWN: u8 = 2;
+
+/// Proves that the books balance, or shows where they do not.
+pub(super) fn audit(
+    office: impl FnOnce() -> anyhow::Result<Office>,
+    fix_derived: bool,
+    json: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    // Anything that keeps the audit from its end has an exit code of its own: it is no verdict on the books.
+    look(office, fix_derived, json, out).context(Exit(UNKNOWN))
+}
+
+fn look(
+    office: impl FnOnce() -> anyhow::Result<Office>,
+    fix_derived: bool,
+    json: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let office = office()?;
+    if fix_derived {
+        let store = office.open()?;
+        let fixed = audit::fix_derived(&*store, office.clock.unix_micros());
+        store.close();
+        for one in fixed? {
+            let ((was, was_held), (is, is_held)) = (one.stored, one.summed);
+            tracing::warn!(account = %one.account, %was, %is, %was_held, %is_held, "rewrote a balance");
+        }
+    }
+    let report = audit::audit(&*office.read()?)?;
+    if json {
+        print::json(out, &Shown::of(&report))?;
+    } else {
+        words(&report, out)?;
+    }
+    Ok(if report.clean() { GOOD } else { BAD })
+}
+
+fn words(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+    for violation in &report.violations {
+        writeln!(out, "{violation}").context("cannot print")?;
+    }
+    let sums = &report.sums;
+    let rows = [
+        ("sold", sums.sold),
+        ("granted", sums.granted),
+        ("spent", sums.spent),
+        ("written off", sums.written_off),
+        ("expired", sums.expired),
+        ("corrected", sums.corrected),
+        ("held", sums.held),
+        ("available", sums.available),
+        ("sum", sums.total()),
+    ];
+    for (name, amount) in rows {
+        writeln!(out, "{name:<12}{amount:>24}").context("cannot print")?;
+    }
+    let verdict = if report.clean() {
+        "the books balance".to_owned()
+    } else {
+        format!("{} things are wrong", report.violations_count)
+    };
+    writeln!(
+        out,
+        "{} accounts, {} operations, {} entries, {} open holds, {} seals: {verdict}",
+        report.accounts, report.operations, report.entries, report.open_holds, report.seals
+    )
+    .context("cannot print")
+}
+
+/// A report as programs read it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    clean: bool,
+    accounts: u64,
+    operations: u64,
+    entries: u64,
+    usage: u64,
+    open_holds: u64,
+    seals: u64,
+    sums: Sums,
+    usage_written_off: Box<RawValue>,
+    violations_count: u64,
+    violations: Vec<Violation<'a>>,
+}
+
+#[derive(Serialize)]
+struct Sums {
+    sold: Box<RawValue>,
+    granted: Box<RawValue>,
+    spent: Box<RawValue>,
+    written_off: Box<RawValue>,
+    expired: Box<RawValue>,
+    corrected: Box<RawValue>,
+    held: Box<RawValue>,
+    available: Box<RawValue>,
+    total: Box<RawValue>,
+}
+
+#[derive(Serialize)]
+struct Violation<'a> {
+    operation: Option<String>,
+    account: Option<String>,
+    what: &'a str,
+}
+
+impl Shown<'_> {
+    fn of(report: &Report) -> Shown<'_> {
+        let sums = &report.sums;
+        Shown {
+            clean: report.clean(),
+            accounts: report.accounts,
+            operations: report.operations,
+            entries: report.entries,
+            usage: report.usage,
+            open_holds: report.open_holds,
+            seals: report.seals,
+            sums: Sums {
+                sold: print::credits(sums.sold),
+                granted: print::credits(sums.granted),
+                spent: print::credits(sums.spent),
+                written_off: print::credits(sums.written_off),
+                expired: print::credits(sums.expired),
+                corrected: print::credits(sums.corrected),
+                held: print::credits(sums.held),
+                available: print::credits(sums.available),
+                total: print::credits(sums.total()),
+            },
+            usage_written_off: print::credits(report.usage_written_off),
+            violations_count: report.violations_count,
+            violations: report
+                .violations
+                .iter()
+                .map(|one| Violation {
+                    operation: one.operation.map(|id| id.to_string()),
+                    account: one.account.map(|id| id.to_string()),
+                    what: &one.what,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Copies the store to a new file.
+pub(super) fn backup(office: &Office, to: &Path, out: &mut dyn Write) -> anyhow::Result<u8> {
+    sqlite::backup(office.database(), to)?;
+    writeln!(
+        out,
+        "{}: a copy of {}",
+        to.display(),
+        office.database().display()
+    )
+    .context("cannot print")?;
+    Ok(GOOD)
+}

@@ -1,0 +1,331 @@
+//! Commands on a database of their own, with a gateway's control socket and without.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tollgate_filter::{Clock, Entropy};
+use tollgate_ledger::Ledger;
+
+use super::*;
+use crate::admin::{Admin, Clerk, Options, Ready, control};
+use crate::telemetry::Telemetry;
+
+const SETTINGS: &str = "
+    [admin]
+    address = '127.0.0.1:0'
+    [telemetry]
+    access_log = 'none'
+    [[provider]]
+    name = 'local'
+    base_url = 'http://127.0.0.1:9/v1'
+    [[model]]
+    id = 'small'
+    providers = [{ provider = 'local' }]
+    price = { input = '1', output = '2' }
+";
+
+/// A folder with settings and, once something is written, a database.
+struct House {
+    folder: tempfile::TempDir,
+}
+
+impl House {
+    fn new() -> House {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("t.toml"), SETTINGS).expect("settings");
+        House { folder }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("t.toml")
+    }
+
+    /// Runs a command; its exit code and what it printed, or why it could not.
+    fn run(&self, line: &str) -> Result<(u8, String), String> {
+        let words = line.split_whitespace();
+        let args = Args::try_parse_from(["tollgate"].into_iter().chain(words))
+            .map_err(|error| error.to_string())?;
+        let file = self.file();
+        let environment = Environment::of([(CONFIG, file.to_str().expect("a plain path"))]);
+        let mut out = Vec::new();
+        let code = run(args, &environment, &mut out).map_err(|error| format!("{error:#}"))?;
+        Ok((code, String::from_utf8(out).expect("text")))
+    }
+
+    fn good(&self, line: &str) -> String {
+        match self.run(line) {
+            Ok((0, text)) => text,
+            other => panic!("`tollgate {line}` is good, not {other:?}"),
+        }
+    }
+
+    fn json(&self, line: &str) -> Value {
+        let text = self.good(&format!("{line} --json"));
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{line}: {error}: {text}"))
+    }
+
+    fn word(&self, line: &str, key: &str) -> String {
+        let answer = self.json(line);
+        answer[key]
+            .as_str()
+            .unwrap_or_else(|| panic!("{line}: no `{key}` in {answer}"))
+            .to_owned()
+    }
+
+    /// Books with an open control socket, as a gateway has them.
+    fn serve(&self) -> Served {
+        let settings = load(&self.file(), &Environment::default()).expect("the settings are good");
+        let office = Office::new(settings.clone());
+        let store = office.open().expect("the database is free");
+        let clock = Clock::system();
+        let (ledger, _) =
+            Ledger::start(store.clone(), clock.unix_micros()).expect("the books open");
+        let clerk = Clerk::new(
+            &settings,
+            store.clone(),
+            ledger.clone(),
+            clock.clone(),
+            Entropy::system(),
+        );
+        let admin = Admin::start(Options {
+            address: settings.admin.address,
+            socket: control::path(office.database()),
+            telemetry: Telemetry::with_log(&settings, clock, None),
+            readiness: Box::new(Ready::default),
+            books: Arc::new(clerk),
+        })
+        .expect("the admin thread starts");
+        Served {
+            admin,
+            ledger,
+            store,
+        }
+    }
+}
+
+struct Served {
+    admin: Admin,
+    ledger: Ledger,
+    store: Arc<dyn tollgate_store::Store>,
+}
+
+impl Served {
+    fn end(self) {
+        drop(self.admin);
+        self.store.close();
+    }
+}
+
+/// Everything from an account to its proof.
+fn whole_story(house: &House) -> String {
+    let account = house.word("account create --email a@example.net --class pro", "id");
+    assert!(account.starts_with("acct_"), "{account}");
+    let taken = house.run("account create --email A@Example.NET");
+    assert!(taken.expect_err("taken").contains("already signs in"));
+
+    let key = house.json(&format!(
+        "key create --account {account} --name laptop --scopes api:chat,api:models --models small --expires 90d"
+    ));
+    let secret = key["secret"].as_str().expect("a secret");
+    assert!(secret.starts_with("sk-svc-"), "the form of a key");
+    let keys = house.json(&format!("key list --account {account}"));
+    assert_eq!(keys[0]["id"], key["id"]);
+    assert_eq!(keys[0]["status"], "active");
+    assert_eq!(keys[0]["models"], serde_json::json!(["small"]));
+    assert!(!keys.to_string().contains(secret), "shown once");
+
+    let grant = format!("credits grant --account {account} --amount 12.5 --reference inv-1");
+    assert_eq!(house.json(&grant)["available"].to_string(), "12.5");
+    let again = house.json(&grant);
+    assert_eq!(again["repeated"], true);
+    assert_eq!(again["available"].to_string(), "12.5");
+    let shown = house.json(&format!("credits show --account {account}"));
+    assert_eq!(shown["lines"][0]["reference"], "inv-1");
+    assert_eq!(shown["lines"][0]["amount"].to_string(), "12.5");
+
+    let revoke = format!("key revoke --key {}", key["id"].as_str().expect("an id"));
+    house.good(&revoke);
+    let keys = house.json(&format!("key list --account {account}"));
+    assert_eq!(keys[0]["status"], "revoked");
+
+    house.good(&format!("account suspend --account {account}"));
+    house.good(&format!("account class --account {account} --class free"));
+    let shown = house.json("account show --email a@example.net");
+    assert_eq!(shown["status"], "suspended");
+    assert_eq!(shown["class"], "free");
+    assert_eq!(shown["available"].to_string(), "12.5");
+    house.good(&format!("account suspend --account {account} --lift"));
+    let list = house.json("account list");
+    assert_eq!(list[0]["id"], account.as_str());
+    assert_eq!(list[0]["status"], "active");
+
+    assert_eq!(
+        house.json(&format!("usage --account {account}")),
+        serde_json::json!([])
+    );
+    let audit = house.json("audit");
+    assert_eq!(audit["clean"], true, "{audit}");
+    assert_eq!(audit["sums"]["granted"].to_string(), "-12.5");
+    let copy = house.folder.path().join("copy.db");
+    house.good(&format!("backup {}", copy.display()));
+    assert!(copy.exists());
+    account
+}
+
+#[test]
+fn without_a_gateway_commands_write_themselves() {
+    let house = House::new();
+    whole_story(&house);
+}
+
+#[test]
+fn with_a_gateway_commands_ask_it_and_its_memory_follows() {
+    let house = House::new();
+    let served = house.serve();
+    let account = whole_story(&house);
+    let balance = served
+        .ledger
+        .available(account.parse().expect("an id"))
+        .expect("the account is in memory");
+    assert_eq!(balance.to_string(), "12.5");
+    served.end();
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let house = House::new();
+    let account = house.word("account create", "id");
+    let missing = "acct_00000000000000000000000000000000";
+    //    command line                                                what it says
+    let cases = [
+        (
+            "account create --class gold".to_owned(),
+            "there is no rate class `gold`",
+        ),
+        ("account create --email nobody".to_owned(), "nobody"),
+        (
+            format!("account class --account {account} --class x"),
+            "there is `anonymous`",
+        ),
+        (
+            format!("account suspend --account {missing}"),
+            "there is no account",
+        ),
+        (
+            format!("account show --account {missing}"),
+            "there is no account",
+        ),
+        ("account show --account 7".to_owned(), "is not an id"),
+        ("account show".to_owned(), "required"),
+        (
+            format!("key create --account {account} --name a --scopes api:all"),
+            "there is no scope `api:all`",
+        ),
+        (
+            format!("key create --account {account} --name a --models big"),
+            "there is no model `big`",
+        ),
+        (
+            format!("key create --account {account} --name a --expires soon"),
+            "`soon` is no end",
+        ),
+        (
+            format!("key create --account {account} --name a --expires 2001-01-01"),
+            "expire",
+        ),
+        (
+            format!("key create --account {missing} --name a"),
+            "there is no account",
+        ),
+        ("key revoke --key key_1".to_owned(), "not the id of a key"),
+        (
+            format!("credits grant --account {account} --amount 1.2345678 --reference r"),
+            "decimal places",
+        ),
+        (
+            format!("credits grant --account {account} --amount 0 --reference r"),
+            "above zero",
+        ),
+        (
+            format!("usage --account {account} --from yesterday"),
+            "`yesterday` is no day",
+        ),
+    ];
+    for (line, wanted) in cases {
+        match house.run(&line) {
+            Err(said) => assert!(
+                said.contains(wanted),
+                "`{line}` says {said:?}, not {wanted:?}"
+            ),
+            Ok(done) => panic!("`{line}` must be refused: {done:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_same_refusals_come_through_the_socket() {
+    let house = House::new();
+    let served = house.serve();
+    let said = house
+        .run("account create --class gold")
+        .expect_err("refused");
+    assert_eq!(
+        said,
+        "there is no rate class `gold` in the settings; there is `anonymous`, `free`, `mcp` or `pro`"
+    );
+    served.end();
+}
+
+#[test]
+fn a_database_that_is_taken_and_silent_is_left_alone() {
+    let house = House::new();
+    let settings = load(&house.file(), &Environment::default()).expect("good settings");
+    let store = Office::new(settings).open().expect("the database is free");
+    let said = house.run("account create").expect_err("refused");
+    assert!(said.contains("does not answer yet"), "{said}");
+    store.close();
+}
+
+#[test]
+fn an_audit_that_cannot_be_made_is_no_verdict() {
+    let house = House::new();
+    let args = Args::try_parse_from(["tollgate", "audit"]).expect("it reads");
+    let file = house.file();
+    let environment = Environment::of([(CONFIG, file.to_str().expect("a plain path"))]);
+    let error = run(args, &environment, &mut Vec::new()).expect_err("there is no store");
+    let code: &Exit = error.downcast_ref().expect("an exit code of its own");
+    assert_eq!(code.0, 2);
+}
+
+#[test]
+fn check_tells_good_from_bad() {
+    let house = House::new();
+    assert!(house.good("check").contains("good"));
+    std::fs::write(house.file(), "[server]\nworkers = 0\nwokers = 1\n").expect("written");
+    let (code, text) = house.run("check").expect("it checks");
+    assert_eq!(code, 1);
+    assert!(text.contains("2 problems"), "{text}");
+    let (code, text) = house.run("check --json").expect("it checks");
+    assert_eq!(code, 1);
+    let found: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(found["good"], false);
+    assert_eq!(found["findings"][0]["line"], 2);
+    assert_eq!(found["findings"][0]["key"], "server.workers");
+}
+
+#[test]
+fn commands_that_need_no_settings_ask_for_none() {
+    for line in [
+        ["tollgate", "schema"].as_slice(),
+        &["tollgate", "completions", "bash"],
+    ] {
+        let args = Args::try_parse_from(line).expect("it reads");
+        let mut out = Vec::new();
+        let code = run(args, &Environment::default(), &mut out).expect("it runs");
+        assert_eq!(code, 0);
+        assert!(out.len() > 100, "{line:?} prints something");
+    }
+    let args = Args::try_parse_from(["tollgate", "check"]).expect("it reads");
+    let error = run(args, &Environment::default(), &mut Vec::new()).expect_err("no settings");
+    assert!(error.to_string().contains("--config"), "{error}");
+}

@@ -1,0 +1,81 @@
+//! Times as operators write and read them, in UTC.
+
+use anyhow::Context as _;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// A time in Unix microseconds as RFC 3339, in whole seconds.
+pub(super) fn text(unix_micros: i64) -> String {
+    match Timestamp::from_second(unix_micros.div_euclid(1_000_000)) {
+        Ok(time) => time.to_string(),
+        Err(_) => "out of range".to_owned(),
+    }
+}
+
+/// The day of a time in Unix microseconds: `2026-01-31`.
+pub(super) fn day(unix_micros: i64) -> String {
+    let mut text = text(unix_micros);
+    text.truncate(10);
+    text
+}
+
+/// The first and the last moment (exclusive) of a day, in Unix microseconds.
+pub(super) fn read_day(text: &str) -> anyhow::Result<(i64, i64)> {
+    let wrong = || format!("`{text}` is no day; write it like 2026-01-31");
+    let date: Date = text.parse().with_context(wrong)?;
+    let start = |date: Date| -> anyhow::Result<i64> {
+        let midnight = date.to_zoned(TimeZone::UTC).with_context(wrong)?;
+        Ok(midnight.timestamp().as_microsecond())
+    };
+    let next = date.checked_add(1.day()).with_context(wrong)?;
+    Ok((start(date)?, start(next)?))
+}
+
+/// A moment to come, in Unix microseconds: a day (its first moment), an RFC 3339 time, or days from now (`90d`).
+pub(super) fn read_end(text: &str, now: i64) -> anyhow::Result<i64> {
+    if let Some(days) = text
+        .strip_suffix('d')
+        .and_then(|days| days.parse::<u32>().ok())
+    {
+        return Ok(now + i64::from(days) * MICROS_PER_DAY);
+    }
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time.as_microsecond());
+    }
+    let (start, _) = read_day(text).with_context(|| {
+        format!("`{text}` is no end; write a day (2027-01-31), a time (2027-01-31T12:00:00Z) or days from now (90d)")
+    })?;
+    Ok(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_days_times_or_days_from_now() {
+        let now = 1_000_000;
+        check("1970-01-02", now, Some(MICROS_PER_DAY));
+        check("1970-01-01T00:00:05Z", now, Some(5_000_000));
+        check("2d", now, Some(now + 2 * MICROS_PER_DAY));
+        check("tomorrow", now, None);
+        check("2026-02-30", now, None);
+        check("-1d", now, None);
+    }
+
+    fn check(text: &str, now: i64, end: Option<i64>) {
+        assert_eq!(read_end(text, now).ok(), end, "{text}");
+    }
+
+    #[test]
+    fn a_day_ends_where_the_next_begins() {
+        let (_, end) = read_day("2026-02-28").expect("a day");
+        let (start, _) = read_day("2026-03-01").expect("a day");
+        assert_eq!(end, start);
+        assert_eq!(day(start), "2026-03-01");
+        assert_eq!(text(start), "2026-03-01T00:00:00Z");
+    }
+}
