@@ -295,6 +295,15 @@ pub struct Address {
     pub tls: bool,
 }
 
+/// The books of a gateway that serves: what is done here is seen by the next request.
+#[derive(Clone)]
+pub struct Books {
+    /// Accounts, keys, usage: what is on the disk.
+    pub store: Arc<dyn Store>,
+    /// Balances and holds.
+    pub ledger: Ledger,
+}
+
 impl Gateway {
     /// A builder, to which filters of one's own can be added.
     pub fn builder() -> GatewayBuilder {
@@ -309,6 +318,14 @@ impl Gateway {
     /// Where operators look, with the port as the system gave it.
     pub fn admin_address(&self) -> SocketAddr {
         self.settings.admin.address
+    }
+
+    /// The books behind it, for a program that makes accounts, keys and credits beside it. They stay readable after it has stopped.
+    pub fn books(&self) -> Books {
+        Books {
+            store: self.store.clone(),
+            ledger: self.ledger.clone(),
+        }
     }
 
     /// The books behind it.

@@ -14,5 +14,5 @@ pub mod telemetry;
 mod upstream;
 mod wait;
 
-pub use gateway::{Address, Gateway, GatewayBuilder, StartError};
+pub use gateway::{Address, Books, Gateway, GatewayBuilder, StartError};
 pub use registry::{Build, BuildError, Context};

@@ -1,0 +1,290 @@
+//! Request bodies: sizes, chunks, and clients that wait for a word before they send one.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
+
+/// The head of a chat with these field lines.
+fn head(rig: &Rig, fields: &str) -> String {
+    let key = &rig.key;
+    format!(
+        "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n{fields}\r\n"
+    )
+}
+
+#[tokio::test]
+async fn chunks_that_are_none_are_refused_and_nothing_is_sent_on() {
+    let rig = Rig::start().await;
+    let body = chat(false).to_string();
+    let length = body.len();
+    for (what, chunks) in [
+        (
+            "a size that is no number",
+            format!("zz\r\n{body}\r\n0\r\n\r\n"),
+        ),
+        (
+            "a size with a sign",
+            format!("+{length:x}\r\n{body}\r\n0\r\n\r\n"),
+        ),
+        (
+            "a size below zero",
+            format!("-{length:x}\r\n{body}\r\n0\r\n\r\n"),
+        ),
+        (
+            "a size with a prefix",
+            format!("0x{length:x}\r\n{body}\r\n0\r\n\r\n"),
+        ),
+        ("no size", format!("\r\n{body}\r\n0\r\n\r\n")),
+        (
+            "a size beyond every integer",
+            format!("fffffffffffffffff\r\n{body}\r\n0\r\n\r\n"),
+        ),
+        (
+            "the largest size there is",
+            format!("ffffffffffffffff\r\n{body}\r\n0\r\n\r\n"),
+        ),
+        (
+            "data longer than its size",
+            format!("{:x}\r\n{body}\r\n0\r\n\r\n", length - 1),
+        ),
+        (
+            "no line end behind the data",
+            format!("{length:x}\r\n{body}0\r\n\r\n"),
+        ),
+        (
+            "a space in the size",
+            format!("{length:x} 1\r\n{body}\r\n0\r\n\r\n"),
+        ),
+    ] {
+        let mut raw = rig.raw().await;
+        raw.send(head(&rig, "Transfer-Encoding: chunked\r\n") + &chunks)
+            .await;
+        let (head, answer) = raw.read_answer().await;
+        assert_eq!(head.status(), 400, "{what}: {answer:?}");
+        let error: Value = serde_json::from_slice(&answer).expect("the envelope");
+        assert_eq!(error["error"]["code"], "invalid_request", "{what}");
+        assert_eq!(head.header("connection"), Some("close"), "{what}");
+        let rest = raw.read_to_end().await.unwrap_or_default();
+        assert!(rest.is_empty(), "{what}: a second answer: {rest:?}");
+    }
+    assert_eq!(rig.provider.call_count(), 0);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn chunks_of_every_proper_kind_are_read() {
+    let rig = Rig::start().await;
+    let body = chat(false).to_string();
+    let length = body.len();
+    let single: String = body
+        .chars()
+        .map(|byte| format!("1\r\n{byte}\r\n"))
+        .collect();
+    for (what, chunks) in [
+        ("one chunk", format!("{length:x}\r\n{body}\r\n0\r\n\r\n")),
+        ("a byte a chunk", format!("{single}0\r\n\r\n")),
+        (
+            "a size in capitals",
+            format!("{length:X}\r\n{body}\r\n0\r\n\r\n"),
+        ),
+        (
+            "leading zeros",
+            format!("000{length:x}\r\n{body}\r\n000\r\n\r\n"),
+        ),
+        (
+            "an extension",
+            format!("{length:x};a=b;c=\"d\"\r\n{body}\r\n0\r\n\r\n"),
+        ),
+        (
+            "a trailer",
+            format!("{length:x}\r\n{body}\r\n0\r\nAuthorization: Bearer x\r\nX-A: b\r\n\r\n"),
+        ),
+    ] {
+        let mut raw = rig.raw().await;
+        raw.send(head(&rig, "Transfer-Encoding: chunked\r\n") + &chunks)
+            .await;
+        let (head, answer) = raw.read_answer().await;
+        assert_eq!(head.status(), 200, "{what}: {answer:?}");
+        rig.charged(PRICE_OF_A_CHAT);
+        let call = rig.provider.last_call();
+        assert_eq!(call.json()["messages"], chat(false)["messages"], "{what}");
+        assert!(
+            call.header("x-a").is_none(),
+            "{what}: a trailer was sent on"
+        );
+        // What stands behind the body is the next request.
+        raw.send("GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .await;
+        let (next, _) = raw.read_answer().await;
+        assert_eq!(next.status(), 404, "{what}");
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_client_that_waits_is_told_to_send_its_body() {
+    let rig = Rig::start().await;
+    let body = chat(false).to_string();
+    let mut raw = rig.raw().await;
+    let fields = format!("Expect: 100-continue\r\nContent-Length: {}\r\n", body.len());
+    raw.send(head(&rig, &fields)).await;
+    assert_eq!(raw.read_head().await.status(), 100);
+    raw.send(body).await;
+    let (head, answer) = raw.read_answer().await;
+    assert_eq!(head.status(), 200, "{answer:?}");
+    rig.charged(PRICE_OF_A_CHAT);
+    assert!(rig.provider.last_call().header("expect").is_none());
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_client_that_waits_is_refused_before_it_sends_what_nobody_wants() {
+    let rig = Rig::with("[[route]]\npath = \"/v1/chat/completions\"\nmethods = [\"POST\"]\nbody_bytes_max = 1000\nchain = [\"auth\", \"completions\", \"meter\"]\nscope = \"api:chat\"").await;
+    //   fields                                           status
+    for (fields, status) in [
+        ("Expect: 100-continue\r\nContent-Length: 1001\r\n", 413),
+        (
+            "Expect: 100-continue\r\nContent-Length: 10\r\nContent-Encoding: gzip\r\n",
+            415,
+        ),
+    ] {
+        let mut raw = rig.raw().await;
+        raw.send(head(&rig, fields)).await;
+        let (head, _) = raw.read_answer().await;
+        assert_eq!(
+            head.status(),
+            status,
+            "the first head is the answer, not a 100"
+        );
+        assert_eq!(head.header("connection"), Some("close"));
+        assert!(raw.read_to_end().await.unwrap_or_default().is_empty());
+    }
+    let mut raw = rig.raw().await;
+    let unknown =
+        head(&rig, "Expect: 100-continue\r\nContent-Length: 10\r\n").replace("sk-svc-", "sk-oth-");
+    raw.send(unknown).await;
+    assert_eq!(raw.read_head().await.status(), 401);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_body_past_the_limit_of_its_route_is_413_and_one_at_the_limit_is_not() {
+    let rig = Rig::with("[[route]]\npath = \"/v1/chat/completions\"\nmethods = [\"POST\"]\nbody_bytes_max = 1000\nchain = [\"auth\", \"completions\", \"meter\"]\nscope = \"api:chat\"").await;
+    let sized = |bytes: usize| {
+        let mut body = chat(false);
+        body["pad"] = "".into();
+        let short = body.to_string().len();
+        body["pad"] = "x".repeat(bytes - short).into();
+        body.to_string()
+    };
+    //   bytes  status
+    for (bytes, status) in [(1000, 200), (1001, 413), (100_000, 413)] {
+        for chunked in [false, true] {
+            let body = sized(bytes);
+            let (fields, body) = match chunked {
+                false => (format!("Content-Length: {bytes}\r\n"), body),
+                true => (
+                    String::from("Transfer-Encoding: chunked\r\n"),
+                    format!("{bytes:x}\r\n{body}\r\n0\r\n\r\n"),
+                ),
+            };
+            let mut raw = rig.raw().await;
+            // A refusal may come, and the connection end, while the body is still on its way.
+            let _ = raw.try_send(head(&rig, &fields) + &body).await;
+            let (head, answer) = raw.read_answer().await;
+            let what = format!("{bytes} bytes, chunked {chunked}");
+            assert_eq!(head.status(), status, "{what}: {answer:?}");
+            if status == 200 {
+                rig.charged(PRICE_OF_A_CHAT);
+                continue;
+            }
+            let error: Value = serde_json::from_slice(&answer).expect("the envelope");
+            assert_eq!(error["error"]["code"], "body_too_large", "{what}");
+            assert_eq!(head.header("connection"), Some("close"), "{what}");
+        }
+        let client = rig.client().with_http2();
+        let request = client.request("POST", CHAT, Bytes::from(sized(bytes)));
+        let answer = client.send(request).await;
+        assert_eq!(answer.status, status, "{bytes} bytes over HTTP/2");
+        if status == 200 {
+            rig.told(&answer.json());
+        }
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_large_body_reaches_the_provider_whole() {
+    let rig = Rig::start().await;
+    for (what, client) in rig.clients() {
+        let mut body = chat(false);
+        body["pad"] = "x".repeat(3 << 20).into();
+        let answer = client.post(CHAT, &body).await;
+        assert_eq!(answer.status, 200, "{what}");
+        rig.told(&answer.json());
+        assert_eq!(
+            rig.provider.last_call().json()["pad"],
+            body["pad"],
+            "{what}"
+        );
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_408() {
+    let rig = Rig::with("[server]\nbody_secs = 1").await;
+    let mut raw = rig.raw().await;
+    raw.send(head(&rig, "Content-Length: 100\r\n") + "{\"model\":")
+        .await;
+    let (head, answer) = raw.read_answer().await;
+    assert_eq!(head.status(), 408);
+    let error: Value = serde_json::from_slice(&answer).expect("the envelope");
+    assert_eq!(error["error"]["code"], "request_timeout");
+    assert_eq!(head.header("connection"), Some("close"));
+    assert!(raw.read_to_end().await.unwrap_or_default().is_empty());
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_completion_request_is_400_with_the_member_at_fault() {
+    let rig = Rig::start().await;
+    for (what, client) in rig.both() {
+        //   body                                                            code           param
+        for (body, code, param) in [
+            ("", "invalid_json", Value::Null),
+            ("[]", "invalid_json", Value::Null),
+            ("{\"model\":\"small\"", "invalid_json", Value::Null),
+            (
+                "{\"model\":\"small\",\"model\":\"dear\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+                "invalid_json",
+                Value::Null,
+            ),
+            ("{\"model\":\"small\"}", "missing_field", json!("messages")),
+            (
+                "{\"model\":\"small\",\"messages\":[]}",
+                "out_of_range",
+                json!("messages"),
+            ),
+            (
+                "{\"model\":\"small\",\"messages\":[{\"role\":\"boss\",\"content\":\"x\"}]}",
+                "out_of_range",
+                json!("messages[0].role"),
+            ),
+            (
+                "{\"model\":\"none\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+                "model_not_supported",
+                json!("model"),
+            ),
+        ] {
+            let answer = client.send(client.request("POST", CHAT, body.into())).await;
+            assert_eq!(answer.status, 400, "{what}: {body}");
+            let error = &answer.json()["error"];
+            assert_eq!(error["code"], code, "{what}: {body}");
+            assert_eq!(error["param"], param, "{what}: {body}");
+        }
+    }
+    assert_eq!(rig.provider.call_count(), 0);
+    rig.finish().await;
+}

@@ -1,0 +1,10 @@
+//! The gateway from outside, over real sockets: what clients see, what providers see, and what stands in the books afterwards.
+//!
+//! Every test ends with a look at the books ([`rig::Rig::finish`]): they balance, nothing is held, and what was spent is what the
+//! clients were told.
+
+mod bodies;
+mod forward;
+mod heads;
+mod rig;
+mod routes;

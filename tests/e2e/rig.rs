@@ -1,0 +1,300 @@
+//! A gateway, a provider and an account for one test, and the look at the books after it.
+
+mod after;
+mod setup;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tollgate::{Books, Gateway};
+use tollgate_filter::{Clock, Entropy, Resources, Scopes};
+use tollgate_identity::{CreatedKey, Form, NewAccount, NewKey, create_account, create_key};
+use tollgate_ledger::Credit;
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::Failure;
+use tollgate_testing::{Client, Provider, RawClient, Secrets, TempDir, within};
+
+pub(crate) use after::{After, audited};
+pub(crate) use setup::{Setup, table};
+
+/// Every secret of the suite.
+pub(crate) static SECRETS: Secrets = Secrets::new();
+
+/// What a request to [`chat`] and the stand-in's usual answer of 16 words cost: one token in, 16 out.
+pub(crate) const PRICE_OF_A_CHAT: i64 = 150 + 16 * 600;
+
+/// Micro-credits for one token in, and one token out, of the model `small`.
+pub(crate) const IN: i64 = 150;
+pub(crate) const OUT: i64 = 600;
+
+/// What the account of a rig starts with, in micro-credits.
+pub(crate) const CREDITS: i64 = 100_000_000;
+
+/// The path of chats.
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+
+/// The path of text completions.
+pub(crate) const TEXT: &str = "/v1/completions";
+
+/// A chat of one word, which is one token to the stand-in.
+pub(crate) fn chat(stream: bool) -> Value {
+    json!({"model": "small", "stream": stream, "messages": [{"role": "user", "content": "Halt!"}]})
+}
+
+/// A gateway that serves in this process, with its provider.
+///
+/// A test ends with [`Rig::finish`], which stops the gateway and looks at the books; one that forgets fails.
+pub(crate) struct Rig {
+    pub(crate) provider: Provider,
+    /// Where it speaks plain HTTP.
+    pub(crate) plain: SocketAddr,
+    /// Where it speaks TLS.
+    pub(crate) tls: SocketAddr,
+    /// Whom to trust there.
+    pub(crate) ca_pem: String,
+    pub(crate) books: Books,
+    /// The account that most tests need.
+    pub(crate) account: AccountId,
+    /// Its key.
+    pub(crate) key: String,
+    pub(crate) folder: TempDir,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<Result<(), Failure>>>,
+    /// What was charged as far as clients were told, and what the test knows besides.
+    charged: Mutex<Micros>,
+    finished: bool,
+}
+
+impl Rig {
+    /// The usual gateway.
+    pub(crate) async fn start() -> Rig {
+        Setup::default().start().await
+    }
+
+    /// A gateway with these settings laid over the usual ones; elements of arrays by their place.
+    pub(crate) async fn with(settings: &str) -> Rig {
+        Setup::with(settings).start().await
+    }
+
+    async fn of(setup: Setup) -> Rig {
+        let folder = tollgate_testing::tempdir().expect("a folder");
+        let provider = setup.provider(folder.path()).await;
+        let (file, certificate) = setup.write(folder.path(), &provider);
+        let (started, ready) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (customise, environment) = (setup.customise, setup.environment);
+        // A gateway brings its own runtimes, which may not be made inside another.
+        let thread = std::thread::spawn(move || {
+            let builder = customise(Gateway::builder());
+            let settings = tollgate::config::load(&file, &environment, &builder.filter_names());
+            let settings = settings.unwrap_or_else(|report| panic!("bad settings:\n{report}"));
+            let gateway = builder.start(settings).expect("the gateway starts");
+            let addresses: Vec<SocketAddr> = gateway
+                .addresses()
+                .iter()
+                .map(|listener| listener.address)
+                .collect();
+            let told = started.send((addresses, gateway.books()));
+            assert!(told.is_ok(), "the test waits for its gateway");
+            gateway.run(async {
+                // A test that failed has dropped the sender, which ends the gateway too.
+                let _ = stopped.await;
+            })
+        });
+        let (addresses, books) = within("the start of the gateway", ready)
+            .await
+            .expect("the gateway starts");
+        let [plain, tls] = addresses[..] else {
+            panic!("the settings of a rig have two listeners, got {addresses:?}");
+        };
+        let mut rig = Rig {
+            provider,
+            plain,
+            tls,
+            ca_pem: certificate.ca_pem,
+            books,
+            account: AccountId::from_bytes([0; 16]),
+            key: String::new(),
+            folder,
+            stop: Some(stop),
+            thread: Some(thread),
+            charged: Mutex::new(Micros::ZERO),
+            finished: false,
+        };
+        rig.account = rig.new_account("pro", setup.credits).await;
+        rig.key = rig.new_key(rig.account, |_| {}).await.1;
+        rig
+    }
+
+    /// Makes an account of this rate class with so many micro-credits.
+    pub(crate) async fn new_account(&self, class: &str, micros: i64) -> AccountId {
+        open_account(&self.books, class, micros).await
+    }
+
+    /// Makes a key; `change` may make it less than usual.
+    pub(crate) async fn new_key(
+        &self,
+        account: AccountId,
+        change: impl FnOnce(&mut NewKey),
+    ) -> (tollgate_identity::KeyId, String) {
+        let made = open_key(&self.books, account, change).await;
+        let secret = made.secret.expose().to_owned();
+        (made.id, secret)
+    }
+
+    /// Adds credit to an account.
+    pub(crate) async fn grant(&self, account: AccountId, micros: i64) {
+        grant(&self.books, account, micros).await;
+    }
+
+    /// What an account has free to spend, in micro-credits.
+    pub(crate) fn available(&self, account: AccountId) -> i64 {
+        let available = self.books.ledger.available(account);
+        available.expect("an account of this rig").get()
+    }
+
+    /// The origin of the plain listener.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.plain)
+    }
+
+    /// A client with the rig's key over HTTP/1.1.
+    pub(crate) fn client(&self) -> Client {
+        Client::new(&self.url()).with_key(&self.key)
+    }
+
+    /// A client with the rig's key in each way that a client can speak to the gateway.
+    pub(crate) fn clients(&self) -> [(&'static str, Client); 4] {
+        let tls = format!("https://localhost:{}", self.tls.port());
+        let secure = || Client::new(&tls).with_key(&self.key);
+        [
+            ("HTTP/1.1", self.client()),
+            ("h2c", self.client().with_http2()),
+            ("HTTP/1.1 over TLS", secure().with_tls(&self.ca_pem)),
+            (
+                "HTTP/2 over TLS",
+                secure().with_http2().with_tls(&self.ca_pem),
+            ),
+        ]
+    }
+
+    /// A client over HTTP/1.1 and one over HTTP/2.
+    pub(crate) fn both(&self) -> [(&'static str, Client); 2] {
+        let [one, two, ..] = self.clients();
+        [one, two]
+    }
+
+    /// A connection on which the test writes bytes.
+    pub(crate) async fn raw(&self) -> RawClient {
+        RawClient::connect(self.plain).await
+    }
+
+    /// Notes what a client was told in `x_svc`, and gives the charge in micro-credits.
+    pub(crate) fn told(&self, body: &Value) -> i64 {
+        let micros = micros(&body["x_svc"]["credits_used"]);
+        self.charged(micros);
+        micros
+    }
+
+    /// Notes a charge that no client was told of.
+    pub(crate) fn charged(&self, micros: i64) {
+        let mut charged = self.charged.lock().expect("nobody panics while holding it");
+        *charged += Micros::new(micros);
+    }
+
+    /// Waits until no hold is open.
+    pub(crate) async fn quiet(&self) {
+        let quiet = || self.books.ledger.totals().open_holds == 0;
+        within("the end of every hold", poll(quiet)).await;
+    }
+
+    /// Where the store is.
+    pub(crate) fn database(&self) -> PathBuf {
+        database(self.folder.path())
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if !self.finished && !std::thread::panicking() {
+            panic!("the test did not look at the books; end it with `rig.finish().await`");
+        }
+    }
+}
+
+/// The database of a gateway whose settings stand in `folder`.
+pub(crate) fn database(folder: &Path) -> PathBuf {
+    folder.join("tollgate.db")
+}
+
+/// Comes back when `is_so`: for what has no event that could be waited for.
+pub(crate) async fn poll(is_so: impl Fn() -> bool) {
+    let mut often = tokio::time::interval(std::time::Duration::from_millis(2));
+    while !is_so() {
+        often.tick().await;
+    }
+}
+
+/// An amount of credits in an answer, in micro-credits.
+pub(crate) fn micros(number: &Value) -> i64 {
+    let credits = number
+        .as_f64()
+        .unwrap_or_else(|| panic!("`{number}` is no amount of credits"));
+    (credits * 1e6).round() as i64
+}
+
+pub(crate) async fn open_account(books: &Books, class: &str, micros: i64) -> AccountId {
+    let (clock, entropy) = (Clock::system(), Entropy::system());
+    let account = NewAccount {
+        logins: Vec::new(),
+        class: Arc::from(class),
+        credit_limit: Micros::ZERO,
+        created_at: clock.unix_micros(),
+    };
+    let account = create_account(&*books.store, account, |out| entropy.fill(out)).await;
+    let account = account.expect("an account");
+    if micros > 0 {
+        grant(books, account, micros).await;
+    }
+    account
+}
+
+async fn grant(books: &Books, account: AccountId, micros: i64) {
+    let (clock, entropy) = (Clock::system(), Entropy::system());
+    let operation = entropy.operation_id(&clock);
+    let credit = Credit {
+        operation,
+        account,
+        amount: Micros::new(micros),
+        reference: Arc::from(operation.to_string()),
+        at: clock.unix_micros(),
+    };
+    books.ledger.grant(credit).await.expect("credits");
+}
+
+async fn open_key(
+    books: &Books,
+    account: AccountId,
+    change: impl FnOnce(&mut NewKey),
+) -> CreatedKey {
+    let entropy = Entropy::system();
+    let mut key = NewKey {
+        account,
+        label: String::from("test"),
+        resources: Resources::API.bits(),
+        scopes: Scopes::API.bits(),
+        models: None,
+        expires_at: None,
+        created_at: Clock::system().unix_micros(),
+    };
+    change(&mut key);
+    let form = Form::api_key("svc");
+    let made = create_key(&*books.store, &form, key, |out| entropy.fill(out)).await;
+    let made = made.expect("a key");
+    SECRETS.used("an API key", made.secret.expose());
+    made
+}

@@ -1,0 +1,109 @@
+//! What is left when a test is over.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tollgate_ledger::audit::{self, Report};
+use tollgate_money::Micros;
+use tollgate_store::{Failure, sqlite};
+use tollgate_testing::within;
+
+use super::{Rig, SECRETS};
+
+/// What a stopped gateway leaves.
+pub(crate) struct After {
+    /// Its access log, in the order in which the requests ended.
+    pub(crate) log: Vec<Value>,
+    /// What the audit found.
+    pub(crate) report: Report,
+}
+
+impl After {
+    /// How the requests ended, in the words of the access log.
+    pub(crate) fn endings(&self) -> Vec<&str> {
+        self.each("ending")
+    }
+
+    /// The member `name` of each line; empty where there is none.
+    pub(crate) fn each(&self, name: &str) -> Vec<&str> {
+        let words = self.log.iter().map(|line| line[name].as_str());
+        words.map(Option::unwrap_or_default).collect()
+    }
+}
+
+impl Rig {
+    /// Waits until every hold is resolved, stops the gateway, and fails unless the books balance and say what clients were told.
+    pub(crate) async fn finish(self) -> After {
+        self.quiet().await;
+        let (after, ended) = self.stop().await;
+        ended.expect("the store did not fail");
+        after
+    }
+
+    /// The same for a gateway whose store has failed.
+    pub(crate) async fn finish_failed(mut self) -> (After, Failure) {
+        // It ends by itself.
+        let ended = self.ended().await;
+        let after = self.look().await;
+        (after, ended.expect_err("the store failed"))
+    }
+
+    async fn stop(mut self) -> (After, Result<(), Failure>) {
+        let stop = self.stop.take().expect("stopped once");
+        let _ = stop.send(());
+        let ended = self.ended().await;
+        (self.look().await, ended)
+    }
+
+    async fn ended(&mut self) -> Result<(), Failure> {
+        let thread = self.thread.take().expect("ended once");
+        let join = tokio::task::spawn_blocking(move || thread.join());
+        let joined = within("the end of the gateway", join).await;
+        joined
+            .expect("waiting does not panic")
+            .expect("the gateway does not panic")
+    }
+
+    async fn look(&mut self) -> After {
+        self.finished = true;
+        let malformed = self.provider.malformed();
+        assert!(
+            malformed.is_empty(),
+            "the gateway sent the provider what is no HTTP: {malformed:?}"
+        );
+        let report = audited(&self.database());
+        let charged = *self.charged.lock().expect("nobody panics while holding it");
+        assert_eq!(
+            report.sums.spent, charged,
+            "left: what the books say was spent; right: what clients were told"
+        );
+        assert_eq!(
+            report.usage_written_off,
+            Micros::ZERO,
+            "usage that nobody paid for"
+        );
+        let log = std::fs::read_to_string(self.folder.path().join("access.log"));
+        let log = log.expect("the access log");
+        SECRETS.assert_absent("the access log", &log);
+        let lines = log.lines().map(|line| {
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in the log: {line}"))
+        });
+        After {
+            log: lines.collect(),
+            report,
+        }
+    }
+}
+
+/// The audit of a store that nobody holds open: fails unless everything adds up and nothing is held.
+pub(crate) fn audited(database: &Path) -> Report {
+    let store = sqlite::open_read(database).expect("the store opens");
+    let report = audit::audit(&*store).expect("the store can be read");
+    assert!(
+        report.clean(),
+        "the books do not balance: {:?}",
+        report.violations
+    );
+    assert_eq!(report.open_holds, 0, "a hold is left open");
+    report
+}

@@ -1,0 +1,165 @@
+//! How the gateway of a test is set up.
+
+use std::path::{Path, PathBuf};
+
+use tollgate::GatewayBuilder;
+use tollgate::config::Environment;
+use tollgate_testing::{Certificate, Provider, provider};
+use toml::{Table, Value};
+
+use super::{CREDITS, Rig, SECRETS};
+
+/// The key by which the provider knows the gateway.
+const PROVIDER_KEY: &str = "sk-provider-5d0f7ac1e2";
+
+/// What a test wants to be otherwise than usual.
+pub(crate) struct Setup {
+    /// Laid over the usual settings.
+    pub(crate) settings: String,
+    /// What the account starts with, in micro-credits.
+    pub(crate) credits: i64,
+    /// The provider speaks TLS.
+    pub(crate) provider_tls: bool,
+    /// Filters of the test's own.
+    pub(crate) customise: Box<dyn FnOnce(GatewayBuilder) -> GatewayBuilder + Send>,
+    pub(crate) environment: Environment,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            settings: String::new(),
+            credits: CREDITS,
+            provider_tls: false,
+            customise: Box::new(|builder| builder),
+            environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY)]),
+        }
+    }
+}
+
+impl Setup {
+    pub(crate) fn with(settings: &str) -> Setup {
+        Setup {
+            settings: settings.to_owned(),
+            ..Setup::default()
+        }
+    }
+
+    pub(crate) fn credits(self, credits: i64) -> Setup {
+        Setup { credits, ..self }
+    }
+
+    pub(crate) async fn start(self) -> Rig {
+        Rig::of(self).await
+    }
+
+    pub(super) async fn provider(&self, folder: &Path) -> Provider {
+        let tls = self.provider_tls.then(Certificate::for_localhost);
+        if let Some(certificate) = &tls {
+            let file = folder.join("provider-ca.pem");
+            std::fs::write(file, &certificate.ca_pem).expect("the folder takes files");
+        }
+        let key = SECRETS.used("the provider's key", PROVIDER_KEY).to_owned();
+        let settings = provider::Settings {
+            key: Some(key),
+            tls,
+            ..provider::Settings::default()
+        };
+        Provider::start_with(settings).await.expect("a free port")
+    }
+
+    /// Writes the settings and what they name into `folder`.
+    pub(super) fn write(&self, folder: &Path, provider: &Provider) -> (PathBuf, Certificate) {
+        let certificate = Certificate::for_localhost();
+        for (name, text) in [
+            ("certificate.pem", &certificate.cert_pem),
+            ("key.pem", &certificate.key_pem),
+        ] {
+            std::fs::write(folder.join(name), text).expect("the folder takes files");
+        }
+        let mut settings = table(&provider.base_url());
+        lay_over(&mut settings, self.settings.parse().expect("TOML"));
+        let file = folder.join("tollgate.toml");
+        let text = toml::to_string(&settings).expect("tables are TOML");
+        std::fs::write(&file, text).expect("the folder takes files");
+        (file, certificate)
+    }
+}
+
+/// The usual settings. One worker, so that there is one pool of connections to the provider.
+pub(crate) fn table(provider_url: &str) -> Table {
+    let text = format!(
+        r#"
+        [service]
+        default_model = "small"
+
+        [server]
+        workers = 1
+
+        [[listener]]
+        address = "127.0.0.1:0"
+
+        [[listener]]
+        address = "127.0.0.1:0"
+        tls = [{{ certificate = "certificate.pem", key = "key.pem" }}]
+
+        [admin]
+        address = "127.0.0.1:0"
+
+        [store]
+        url = "sqlite:tollgate.db"
+
+        [[provider]]
+        name = "stand-in"
+        base_url = "{provider_url}"
+        api_key_env = "PROVIDER_KEY"
+
+        [[model]]
+        id = "small"
+        providers = [{{ provider = "stand-in", model = "vendor/small-1" }}]
+        price = {{ input = "150", output = "600" }}
+        context_length = 128000
+        max_output_tokens = 4096
+
+        [[model]]
+        id = "dear"
+        providers = [{{ provider = "stand-in" }}]
+        price = {{ input = "50000", output = "200000", request = "0.01" }}
+        context_length = 128000
+        max_output_tokens = 4096
+
+        [credits]
+        usd_per_credit = "0.01"
+
+        [limits.classes.pro]
+        quota = 1000000
+        window_secs = 60
+
+        [telemetry]
+        log_format = "text"
+        log_level = "warn"
+        access_log = "access.log"
+        "#
+    );
+    text.parse().expect("the usual settings are TOML")
+}
+
+/// Lays one table over another: tables are joined, arrays of tables element by element, everything else is replaced.
+fn lay_over(under: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (under.get_mut(&key), value) {
+            (Some(Value::Table(under)), Value::Table(over)) => lay_over(under, over),
+            (Some(Value::Array(under)), Value::Array(over)) if over.iter().all(Value::is_table) => {
+                for (at, value) in over.into_iter().enumerate() {
+                    match (under.get_mut(at), value) {
+                        (Some(Value::Table(under)), Value::Table(over)) => lay_over(under, over),
+                        (_, value) => under.push(value),
+                    }
+                }
+            }
+            (_, value) => {
+                under.insert(key, value);
+            }
+        }
+    }
+}
