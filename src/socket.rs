@@ -37,9 +37,14 @@ impl Tcp {
         }
     }
 
+    /// Reads the first bytes; whatever was read is read again by the session. 0 when the client has closed.
+    pub(crate) async fn fill(&mut self) -> io::Result<usize> {
+        use tokio::io::AsyncReadExt;
+        self.socket.read_buf(&mut self.read_ahead).await
+    }
+
     /// Reads until the bytes differ from `preface` or are all there; whatever was read is read again by the session.
     pub(crate) async fn begins_with(&mut self, preface: &[u8]) -> io::Result<bool> {
-        use tokio::io::AsyncReadExt;
         loop {
             let seen = self.read_ahead.len().min(preface.len());
             if self.read_ahead[..seen] != preface[..seen] {
@@ -48,7 +53,7 @@ impl Tcp {
             if seen == preface.len() {
                 return Ok(true);
             }
-            if self.socket.read_buf(&mut self.read_ahead).await? == 0 {
+            if self.fill().await? == 0 {
                 return Ok(false);
             }
         }

@@ -9,6 +9,7 @@ use pingora_core::ErrorType;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v2::server as h2;
 use pingora_core::protocols::{ALPN, Digest, IO, Stream};
+use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
 
 use super::head::Origin;
@@ -18,6 +19,9 @@ use crate::wait::{Elapsed, within};
 
 /// What a client that speaks HTTP/2 without TLS sends first (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Room for the first bytes of a head; most heads fit.
+const HEAD_BYTES: usize = 4096;
 
 /// Requests so broken that the session refuses them itself, on one connection, before it is closed.
 const MALFORMED_MAX: u32 = 32;
@@ -29,7 +33,17 @@ const DRAIN: std::time::Duration = std::time::Duration::from_secs(2);
 pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, client: IpAddr, http2: bool) {
     let origin = Origin { client, tls: false };
     if http2 {
-        match within(worker.limits().idle, tcp.begins_with(H2_PREFACE)).await {
+        let limits = worker.limits();
+        let mut draining = worker.draining();
+        let first = tokio::select! {
+            biased;
+            first = within(limits.idle, tcp.fill()) => first,
+            _ = draining.wait_for(|draining| *draining) => return,
+        };
+        if !matches!(first, Ok(Ok(1..))) {
+            return;
+        }
+        match within(limits.head, tcp.begins_with(H2_PREFACE)).await {
             Ok(Ok(true)) => return serve_h2(worker, Box::new(tcp), origin).await,
             Ok(Ok(false)) => {}
             Ok(Err(_)) | Err(Elapsed) => return,
@@ -66,37 +80,44 @@ async fn one_h1(
     origin: Origin,
 ) -> Option<(Stream, Option<BytesMut>)> {
     let limits = *worker.limits();
+    let mut stream = stream;
+    let mut read_ahead = read_ahead.unwrap_or_default();
+    if read_ahead.is_empty() {
+        // A connection may rest between requests; a head that has begun has to arrive.
+        let mut draining = worker.draining();
+        read_ahead.reserve(HEAD_BYTES);
+        let first = tokio::select! {
+            biased;
+            first = within(limits.idle, stream.read_buf(&mut read_ahead)) => first,
+            _ = draining.wait_for(|draining| *draining) => return None,
+        };
+        if !matches!(first, Ok(Ok(1..))) {
+            return None;
+        }
+    }
     let mut session = ServerSession::new_http1(stream);
     // All time limits are ours: Pingora's stand between two reads, so a byte now and then would hold a connection for ever.
     session.set_keepalive(Some(0));
     session.set_read_timeout(None);
     session.set_total_drain_timeout(Some(DRAIN));
     session.set_pipelining_enabled(true);
-    if let Some(read_ahead) = read_ahead {
-        session.set_pipelined_prefix(read_ahead);
-    }
-    let mut draining = worker.draining();
-    let read = tokio::select! {
-        biased;
-        read = within(limits.idle + limits.head, session.read_request()) => read,
-        _ = draining.wait_for(|draining| *draining) => return None,
+    session.set_pipelined_prefix(read_ahead);
+    let fault = match within(limits.head, session.read_request()).await {
+        Ok(Ok(true)) => None,
+        Ok(Ok(false)) => return None,
+        Err(Elapsed) => Some(HeadFault::Slow),
+        Ok(Err(error)) => match error.etype() {
+            ErrorType::InvalidHTTPHeader if is_too_large(&error) => Some(HeadFault::TooLarge),
+            ErrorType::InvalidHTTPHeader => Some(HeadFault::Malformed),
+            // The client left in the middle of the head.
+            _ => return None,
+        },
     };
-    match read {
-        Ok(Ok(true)) => {}
-        // Nothing was said, or nothing in time: there is nobody to answer.
-        Ok(Ok(false)) | Err(Elapsed) => return None,
-        Ok(Err(error)) => {
-            let fault = match error.etype() {
-                ErrorType::InvalidHTTPHeader if is_too_large(&error) => HeadFault::TooLarge,
-                ErrorType::InvalidHTTPHeader => HeadFault::Malformed,
-                // The client left in the middle of the head.
-                _ => return None,
-            };
-            worker
-                .refuse_head(session, cork.clone(), origin, fault)
-                .await;
-            return None;
-        }
+    if let Some(fault) = fault {
+        worker
+            .refuse_head(session, cork.clone(), origin, fault)
+            .await;
+        return None;
     }
     if worker.is_draining() {
         session.set_keepalive(None);
@@ -106,10 +127,15 @@ async fn one_h1(
     Some(reusable.into_parts())
 }
 
-/// The session's only word for a head past its own limits is in the message.
+/// The session's only words for a head past its own limits. Beside them the message may quote the head, which is the client's text.
 fn is_too_large(error: &pingora_core::Error) -> bool {
-    let text = error.to_string();
-    text.contains("larger than") || text.contains("TooManyHeaders") || text.contains("too many")
+    let says = |text: &str| text.starts_with("Request header larger than");
+    let long = error
+        .context
+        .as_ref()
+        .is_some_and(|text| says(text.as_str()));
+    let cause = error.cause.as_ref().map(|cause| cause.to_string());
+    long || cause.is_some_and(|cause| cause == "too many headers")
 }
 
 async fn serve_h2(worker: Arc<Worker>, stream: Stream, origin: Origin) {

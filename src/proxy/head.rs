@@ -104,9 +104,24 @@ pub(super) fn check(
         )
         .closing());
     }
-    if request.protocol == Protocol::Http2 && headers.contains_key(header::TRANSFER_ENCODING) {
+    check_coding(request.protocol, headers)
+}
+
+/// The parser looks at the end of `Transfer-Encoding` alone. Of the codings only `chunked` is undone here, and two of it would be
+/// undone once by one program and twice by the next (RFC 9112 section 6.1).
+fn check_coding(protocol: Protocol, headers: &HeaderMap) -> Result<(), ApiError> {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let Some(coding) = codings.next() else {
+        return Ok(());
+    };
+    if protocol == Protocol::Http2 {
         return Err(malformed(
             "HTTP/2 has no `Transfer-Encoding`. Leave it out.",
+        ));
+    }
+    if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+        return Err(malformed(
+            "The only `Transfer-Encoding` understood is `chunked`. Send it once and alone.",
         ));
     }
     Ok(())

@@ -187,6 +187,8 @@ impl Drop for OpenExchange<'_> {
 enum HeadFault {
     Malformed,
     TooLarge,
+    /// It has begun and did not come to its end in time.
+    Slow,
 }
 
 /// One thread's share: its own pool of connections to the providers.
@@ -283,6 +285,10 @@ impl Worker {
             HeadFault::TooLarge => ApiError::new(
                 ErrorCode::HeadTooLarge,
                 "The request's head is too large. Send fewer or shorter fields.",
+            ),
+            HeadFault::Slow => ApiError::new(
+                ErrorCode::RequestTimeout,
+                "The request's head did not arrive in time. Send it again.",
             ),
         };
         let mut client = Client::unparsed(session, Some(cork), proxy.limits);

@@ -110,6 +110,7 @@ impl Downstream for Client {
             .get(header::CONTENT_LENGTH)
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.parse::<u64>().ok());
+        let chunked = head.headers.contains_key(header::TRANSFER_ENCODING);
         if length.is_some_and(|length| length > bytes_max as u64) {
             return Err(BodyError::TooLarge { bytes_max });
         }
@@ -143,6 +144,10 @@ impl Downstream for Client {
                 if first.len().max(all.len()) > bytes_max {
                     return Err(BodyError::TooLarge { bytes_max });
                 }
+            }
+            if chunked && first.is_empty() {
+                // The session takes a line without a size for the last chunk; what follows must not be taken for a request.
+                return Err(BodyError::Malformed);
             }
             Ok(if all.is_empty() { first } else { all.freeze() })
         };
