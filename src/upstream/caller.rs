@@ -162,7 +162,7 @@ impl Caller {
         }
         .min(timeouts.total);
         let (mut link, reused) = if provider.needs_connector() {
-            self.link_pooled(&peer, timeouts.connect).await?
+            self.link_pooled(&peer, timeouts.connect, fresh).await?
         } else {
             self.link_plain(provider, &peer, timeouts.connect, fresh)
                 .await?
@@ -222,14 +222,18 @@ impl Caller {
         &self,
         peer: &Arc<HttpPeer>,
         limit: Duration,
+        fresh: bool,
     ) -> Result<(Link, bool), Failed> {
         let Some(connector) = &self.shared.connector else {
             return Err(fault::unreachable("there is no connector for TLS").into());
         };
-        match within(limit, connector.get_http_session(&**peer)).await {
-            Ok(Ok((session, reused))) => {
-                Ok((Link::Pooled(Box::new(session), peer.clone()), reused))
-            }
+        let mut peer = peer.clone();
+        if fresh {
+            // The connector has no word for it, but it never mixes connections of different groups.
+            Arc::make_mut(&mut peer).group_key = self.clock.elapsed().as_nanos() as u64;
+        }
+        match within(limit, connector.get_http_session(&*peer)).await {
+            Ok(Ok((session, reused))) => Ok((Link::Pooled(Box::new(session), peer), reused)),
             Ok(Err(error)) => Err(fault::unreachable(error).into()),
             Err(_) => Err(fault::timeout("a connection", limit).into()),
         }
