@@ -18,10 +18,11 @@ use tollgate_meter::Meter;
 use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{Failure, OpenError, RootSecret, Store, sqlite};
 
+use crate::admin::{self, Admin, AdminError, Clerk, Readiness, Ready};
 use crate::config::{Durability, Settings, StoreUrl};
 use crate::proxy::{Bound, Gate, ListenError, Parts, Proxy, Routes, server_config};
 use crate::registry::{BuildError, Context, House, Registry};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, sources};
 use crate::upstream::Providers;
 
 /// The most bytes a whole answer of a provider may have.
@@ -105,6 +106,11 @@ impl GatewayBuilder {
         let credentials =
             Credentials::open(&*store, now).map_err(|error| StartError::Books(Box::new(error)))?;
 
+        for class in credentials.classes() {
+            if settings.limits.class(&class).is_none() {
+                tracing::warn!(%class, "accounts have a class that the settings do not name; `free` counts them");
+            }
+        }
         let counters = Arc::new(Counters::default());
         let house = House {
             ledger: ledger.clone(),
@@ -167,13 +173,36 @@ impl GatewayBuilder {
         let refreshed = providers.clone();
         runtime.spawn(async move { refreshed.keep_fresh().await });
         runtime.spawn(keep_house(proxy.clone(), ledger.clone(), clock.clone()));
+        for source in [
+            sources::store(store.clone()),
+            sources::ledger(ledger.clone()),
+            sources::meter(house.meter.counters()),
+        ] {
+            telemetry.metrics().add_source(source);
+        }
+        let StoreUrl::Sqlite(database) = &settings.store.url;
+        let clerk = Clerk::new(
+            &settings,
+            store.clone(),
+            ledger.clone(),
+            clock.clone(),
+            entropy,
+        );
+        // Last, so that whoever finds it answering finds a gateway that serves.
+        let admin = Admin::start(admin::Options {
+            address: settings.admin.address,
+            socket: admin::control::path(database),
+            telemetry: telemetry.clone(),
+            readiness: readiness(&settings, &proxy, &store, &providers),
+            books: Arc::new(clerk),
+        })?;
         Ok(Gateway {
             settings: Arc::new(settings),
             proxy,
             store,
             ledger,
-            credentials,
             telemetry,
+            admin,
             runtime,
             workers,
             addresses,
@@ -251,6 +280,40 @@ fn routes(
     Ok(Routes::new(gates))
 }
 
+/// What `/ready` says.
+fn readiness(
+    settings: &Settings,
+    proxy: &Arc<Proxy>,
+    store: &Arc<dyn Store>,
+    providers: &Arc<Providers>,
+) -> Readiness {
+    let (proxy, store, providers) = (proxy.clone(), store.clone(), providers.clone());
+    let only_process = settings.store.durability == Durability::Process;
+    Box::new(move || {
+        let mut ready = Ready::default();
+        if proxy.is_draining() {
+            ready
+                .reasons
+                .push("draining: open requests finish, new ones belong elsewhere".into());
+        }
+        if let Some(failure) = store.failure() {
+            ready
+                .reasons
+                .push(format!("the store has stopped: {}", failure.message));
+        }
+        for provider in providers.failing() {
+            ready
+                .warnings
+                .push(format!("provider `{provider}` does not answer"));
+        }
+        if only_process {
+            let warning = "`store.durability` is `process`: a power failure may lose charges";
+            ready.warnings.push(warning.into());
+        }
+        ready
+    })
+}
+
 /// What has to be done now and then while the gateway serves.
 async fn keep_house(proxy: Arc<Proxy>, ledger: Ledger, clock: Clock) {
     let mut most_open = 0;
@@ -278,8 +341,8 @@ pub struct Gateway {
     proxy: Arc<Proxy>,
     store: Arc<dyn Store>,
     ledger: Ledger,
-    credentials: Arc<Credentials>,
     telemetry: Telemetry,
+    admin: Admin,
     runtime: Runtime,
     workers: Vec<JoinHandle<()>>,
     addresses: Vec<Address>,
@@ -317,7 +380,7 @@ impl Gateway {
 
     /// Where operators look, with the port as the system gave it.
     pub fn admin_address(&self) -> SocketAddr {
-        self.settings.admin.address
+        self.admin.address()
     }
 
     /// The books behind it, for a program that makes accounts, keys and credits beside it. They stay readable after it has stopped.
@@ -390,6 +453,7 @@ impl Gateway {
                 tracing::error!("a worker thread had panicked");
             }
         }
+        drop(self.admin);
         // The last releases and settlements are in the queue by now.
         self.store.close();
         self.runtime.shutdown_background();
@@ -423,6 +487,9 @@ pub enum StartError {
         #[source]
         source: BuildError,
     },
+    /// Health, metrics or the control socket could not be offered.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     /// The operating system gave no thread or no event queue.
     #[error("cannot start threads; is the limit of processes or files too low?")]
     Threads(#[source] std::io::Error),

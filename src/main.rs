@@ -1,18 +1,5 @@
-//! The `tollgate` program.
+//! The `tollgate` program: see [`tollgate::commands`].
 
-fn main() -> anyhow::Result<()> {
-    let stop = async {
-        let _ = tokio::signal::ctrl_c().await;
-    };
-    let port = std::env::args()
-        .nth(2)
-        .and_then(|port| port.parse().ok())
-        .unwrap_or(8080);
-    let options = tollgate::demo::Options {
-        port,
-        json: false,
-        config: None,
-    };
-    let environment = tollgate::config::Environment::of_process();
-    tollgate::demo::run(&options, &environment, stop, &mut std::io::stdout())
+fn main() -> std::process::ExitCode {
+    tollgate::commands::main()
 }

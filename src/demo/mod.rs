@@ -18,7 +18,7 @@ use tollgate_money::{AccountId, Micros};
 use tollgate_testing::{Certificate, Provider, provider};
 
 use crate::Gateway;
-use crate::config::{self, Environment, Settings};
+use crate::config::{self, Environment};
 use announcement::Announcement;
 
 /// What the account of the demo starts with.

@@ -131,6 +131,11 @@ impl Proxy {
         self.state.draining.send_replace(true);
     }
 
+    /// Whether [`Proxy::drain`] was called.
+    pub(crate) fn is_draining(&self) -> bool {
+        *self.state.draining.borrow()
+    }
+
     /// Waits until no exchange is under way.
     pub(crate) async fn drained(&self) {
         loop {
@@ -220,7 +225,7 @@ impl Worker {
     }
 
     fn is_draining(&self) -> bool {
-        *self.proxy.state.draining.borrow()
+        self.proxy.is_draining()
     }
 
     /// Serves the request whose head a session has read. Gives the session back if its connection may carry on.
