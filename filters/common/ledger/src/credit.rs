@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, MICROS_PER_CREDIT, Micros, OperationId};
 use tollgate_store::books::LedgerPart;
 use tollgate_store::{CommitError, EntryKind, Failure, Part, Refusal};
 
@@ -45,6 +45,14 @@ pub enum CreditError {
         amount: Micros,
         /// What would do.
         remedy: &'static str,
+    },
+    /// With it the account would have more than can be counted.
+    #[error("account `{account}` cannot take {amount} credits more")]
+    TooMuch {
+        /// Whose credit.
+        account: AccountId,
+        /// What was asked for.
+        amount: Micros,
     },
     /// A reference that cannot be told from another.
     #[error("a reference is 1 to 255 characters; this one has {length}")]
@@ -92,6 +100,9 @@ pub enum CreditError {
 
 const REFERENCE_CHARS_MAX: usize = 255;
 
+/// A billion credits. Beyond it a slip of the hand is likelier than a sale, and a thousand of them still fit an account.
+const AMOUNT_MAX: i64 = 1_000_000_000 * MICROS_PER_CREDIT;
+
 impl Credit {
     /// The part that books this movement together with other parts of a unit of work: the account it goes to, the payment it comes
     /// from. Only for movements inward; what is taken away has to be decided by the ledger first.
@@ -117,6 +128,9 @@ impl Credit {
         if let Some(remedy) = remedy {
             return Err(self.amount_error(kind, remedy));
         }
+        if self.amount.get().unsigned_abs() > AMOUNT_MAX as u64 {
+            return Err(self.amount_error(kind, "book at most a billion credits at once"));
+        }
         let length = self.reference.chars().count();
         if length == 0 || length > REFERENCE_CHARS_MAX {
             return Err(CreditError::Reference { length });
@@ -129,6 +143,14 @@ impl Credit {
             reference: self.reference.clone(),
             at: self.at,
         }))
+    }
+
+    /// The account would have more than an account can.
+    pub(crate) fn too_much(&self) -> CreditError {
+        CreditError::TooMuch {
+            account: self.account,
+            amount: self.amount,
+        }
     }
 
     fn amount_error(&self, kind: EntryKind, remedy: &'static str) -> CreditError {
@@ -176,6 +198,21 @@ mod tests {
         for (amount, allowed) in [1, 0, -1].into_iter().zip(allowed) {
             let credit = credit(amount, "r");
             assert_eq!(credit.check(kind).is_ok(), allowed, "{kind:?} of {amount}");
+        }
+    }
+
+    #[test]
+    fn an_amount_ends_at_a_billion_credits() {
+        for (amount, allowed) in [
+            (AMOUNT_MAX, true),
+            (-AMOUNT_MAX, true),
+            (AMOUNT_MAX + 1, false),
+            (i64::MAX, false),
+            (i64::MIN, false),
+        ] {
+            let credit = credit(amount, "r");
+            let checked = credit.check(EntryKind::Correction);
+            assert_eq!(checked.is_ok(), allowed, "{amount} micros");
         }
     }
 

@@ -76,6 +76,16 @@ pub enum StartError {
     /// The accounts could not be read.
     #[error("could not load the accounts")]
     Read(#[source] ReadError),
+    /// The file says two things about one account.
+    #[error("`{account}` has {held} held, and an open hold of {amount}; run `tollgate audit`")]
+    Books {
+        /// The account.
+        account: AccountId,
+        /// What is stored as held.
+        held: Micros,
+        /// What the hold promises.
+        amount: Micros,
+    },
     /// The holds of an earlier run could not be given back.
     #[error("could not give back the holds of an earlier run")]
     Store(#[source] Failure),
@@ -195,6 +205,9 @@ impl Ledger {
 
 const SHARDS: usize = 64;
 
+/// More than any account has. What is refused here would be found by the writer, who can only stop.
+const BALANCE_MAX: Micros = Micros::new(i64::MAX / 2);
+
 /// The accounts whose ids fall together, with their open holds.
 #[derive(Debug, Default)]
 struct Shard {
@@ -263,8 +276,15 @@ impl Inner {
             started.orphans += 1;
             started.orphans_amount += hold.amount;
             let mut shard = self.shard(hold.account);
-            if let Some(balance) = shard.accounts.get_mut(&hold.account) {
-                balance.release(hold.amount);
+            match shard.accounts.get_mut(&hold.account) {
+                Some(balance) if balance.held >= hold.amount => balance.release(hold.amount),
+                other => {
+                    return Err(StartError::Books {
+                        account: hold.account,
+                        held: other.map_or(Micros::ZERO, |balance| balance.held),
+                        amount: hold.amount,
+                    });
+                }
             }
             let release = LedgerPart::Release {
                 operation: hold.operation,
@@ -526,6 +546,9 @@ impl Inner {
         let Some(balance) = shard.accounts.get_mut(&account) else {
             return Err(CreditError::NoAccount { account });
         };
+        if balance.total().saturating_add(credit.amount) > BALANCE_MAX {
+            return Err(credit.too_much());
+        }
         let outward = (-credit.amount).max(Micros::ZERO);
         if outward > balance.room() {
             return Err(CreditError::InsufficientCredit {

@@ -466,6 +466,59 @@ fn an_account_and_its_first_credit_are_made_in_one_unit() {
     assert_books_balance(&books.store);
 }
 
+/// Found by the writer, an overflow would stop the store: one slip of an operator's hand would end the gateway.
+#[test]
+fn credit_beyond_what_can_be_counted_is_refused_before_it_is_queued() {
+    let books = books(options());
+    let payer = account_with(&books.store, &books.ledger, 1, 0, 0);
+    let billion = 1_000_000_000_000_000;
+    let mut booked = 0;
+    let refused = loop {
+        let reference = booked.to_string();
+        match wait(
+            books
+                .ledger
+                .top_up(credit_of(payer, billion, &reference, booked)),
+        ) {
+            Ok(_) => booked += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        matches!(refused, CreditError::TooMuch { .. }),
+        "{refused:?}"
+    );
+    assert!(booked > 1000, "{booked} billions fit");
+    let hold = books.ledger.hold(request(payer, 9_000_000, 1));
+    assert!(hold.is_ok(), "the store goes on");
+}
+
+/// Books that contradict themselves must not be served from, nor end the start in a panic.
+#[test]
+fn a_start_on_contradicting_books_says_which_account() {
+    let folder = {
+        let books = books(options());
+        let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
+        std::mem::forget(books.ledger.hold(request(payer, 1, 60)).expect("credit"));
+        wait(flush(&*books.store)).expect("everything is durable");
+        books.store.close();
+        books.folder
+    };
+    let connection =
+        rusqlite::Connection::open(folder.path().join("t.db")).expect("the file opens");
+    connection
+        .execute_batch("UPDATE accounts SET held = 59")
+        .expect("the edit");
+    drop(connection);
+    let error =
+        Ledger::start(open(folder.path()), NOW).expect_err("the books contradict themselves");
+    let message = error.to_string();
+    assert!(
+        message.contains(&account(1).to_string()) && message.contains("tollgate audit"),
+        "{message}"
+    );
+}
+
 #[test]
 fn an_unknown_account_holds_and_gets_nothing() {
     let books = books(options());

@@ -531,6 +531,30 @@ fn usage_adds_up_by_day_and_model_and_lines_tell_what_moved_a_balance() {
         1
     );
 
+    // An upstream may claim anything; what it claimed must not stand in the way of the rest.
+    for number in [30, 31] {
+        let absurd = LedgerPart::Charge {
+            operation: operation(number),
+            account: account(2),
+            charged: Micros::ZERO,
+            written_off: Micros::MAX,
+            price_version: None,
+            usage: UsageRecord {
+                prompt_tokens: u64::MAX,
+                ..usage()
+            },
+            at: 9 * DAY,
+        };
+        write(&store, [Part::Ledger(absurd)]).expect("it is written");
+    }
+    let totals = store
+        .usage_totals(account(2), 9 * DAY, 10 * DAY)
+        .expect("a read");
+    assert_eq!(
+        (totals[0].requests, totals[0].written_off),
+        (2, Micros::MAX)
+    );
+
     let lines = store.lines(account(1), i64::MAX, 10).expect("a read");
     let seen: Vec<_> = lines
         .iter()

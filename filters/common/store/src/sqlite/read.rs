@@ -1,5 +1,7 @@
 //! Reads, each on a connection of its own.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +11,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use super::failure::RowError;
 use super::file;
 use super::snapshot::SqliteSnapshot;
-use crate::books::Entry;
+use crate::books;
 use crate::codes::{
     AccountStatus, CacheScope, Contra, CredentialKind, Endpoint, EntryKind, LoginKind,
 };
@@ -196,16 +198,22 @@ impl Read for Reader {
         to: i64,
     ) -> Result<Vec<UsageTotal>, ReadError> {
         self.with("usage", |connection| {
-            let mut found = Vec::new();
+            // Added up here and not by the engine, whose sum fails where an upstream's absurd counts leave its range.
+            let mut days: BTreeMap<(i64, Arc<str>), UsageTotal> = BTreeMap::new();
             each_row(
                 connection,
-                "SELECT at / ?4 * ?4 AS day, model, count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost), sum(writeoff)
-                 FROM usage WHERE account_id = ?1 AND at >= ?2 AND at < ?3 GROUP BY day, model ORDER BY day, model",
+                "SELECT at / ?4 * ?4, model, 1, prompt_tokens, completion_tokens, cost, writeoff
+                 FROM usage WHERE account_id = ?1 AND at >= ?2 AND at < ?3",
                 params![account.as_bytes(), from, to, DAY_US],
                 usage_total,
-                &mut |row| found.push(row),
+                &mut |row| match days.entry((row.day_at, Arc::clone(&row.model))) {
+                    Entry::Vacant(day) => {
+                        day.insert(row);
+                    }
+                    Entry::Occupied(mut day) => add(day.get_mut(), &row),
+                },
             )?;
-            Ok(found)
+            Ok(days.into_values().collect())
         })
     }
 
@@ -463,13 +471,13 @@ pub(crate) fn hold(row: &Row<'_>) -> Result<OpenHold, RowError> {
     })
 }
 
-pub(crate) fn entry(row: &Row<'_>) -> Result<Entry, RowError> {
+pub(crate) fn entry(row: &Row<'_>) -> Result<books::Entry, RowError> {
     let kind = word(row, 1, "an entry's kind", EntryKind::from_code)?;
     // The key says in which order the entries of an operation stand; a kind in the other place is none that was ever written.
     word(row, 12, "an entry's phase", |phase| {
         (phase == kind.phase()).then_some(())
     })?;
-    Ok(Entry {
+    Ok(books::Entry {
         operation: OperationId::from_bytes(row.get(0)?),
         kind,
         account: AccountId::from_bytes(row.get(2)?),
@@ -524,6 +532,16 @@ fn usage_total(row: &Row<'_>) -> Result<UsageTotal, RowError> {
         cost: Micros::new(row.get(5)?),
         written_off: Micros::new(row.get(6)?),
     })
+}
+
+fn add(total: &mut UsageTotal, more: &UsageTotal) {
+    total.requests += more.requests;
+    total.prompt_tokens = total.prompt_tokens.saturating_add(more.prompt_tokens);
+    total.completion_tokens = total
+        .completion_tokens
+        .saturating_add(more.completion_tokens);
+    total.cost = total.cost.saturating_add(more.cost);
+    total.written_off = total.written_off.saturating_add(more.written_off);
 }
 
 fn word<T>(
