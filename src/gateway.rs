@@ -319,7 +319,7 @@ async fn keep_house(proxy: Arc<Proxy>, ledger: Ledger, clock: Clock) {
     let mut most_open = 0;
     loop {
         tokio::time::sleep(SWEEP).await;
-        let expired = ledger.sweep(clock.unix_micros());
+        let expired = ledger.sweep(clock.steady_micros());
         if expired > 0 {
             tracing::warn!(
                 holds = expired,

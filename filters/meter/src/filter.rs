@@ -136,7 +136,11 @@ impl Meter {
             amount: quote.amount,
             price_version: Some(quote.model.price_version),
             at: now,
-            expires_at: now.saturating_add(micros(self.settings.hold)),
+            // By the clock that nobody sets: a jump of the other must not take the credit of answers under way.
+            expires_at: self
+                .clock
+                .steady_micros()
+                .saturating_add(micros(self.settings.hold)),
         }))
     }
 

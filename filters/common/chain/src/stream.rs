@@ -79,6 +79,9 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
                 if let Err(error) = relay.flush().await {
                     return relay.refuse(route.errors, &error).await;
                 }
+                if relay.gone && !relay.started {
+                    return Ending::GoneBefore;
+                }
             }
             () = relay.downstream.gone(), if !relay.gone => {
                 if !relay.started {
@@ -285,7 +288,10 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             self.started = true;
             self.run.exchange.record.first_byte = Some(self.clock.elapsed());
             let head = stream_head(self.run);
-            self.downstream.start(head, &mut self.out).await
+            let begun = self.downstream.start(head, &mut self.out).await;
+            // Who left before the head could be written has had nothing.
+            self.started = begun.is_ok();
+            begun
         };
         if written.is_err() {
             self.lose_client();

@@ -14,12 +14,13 @@ pub struct Clock {
 
 #[derive(Clone, Debug)]
 enum Source {
-    System { start: Instant },
+    System { start: Instant, unix_micros: i64 },
     Manual(Arc<Manual>),
 }
 
 #[derive(Debug)]
 struct Manual {
+    start: i64,
     unix_micros: AtomicU64,
     elapsed_nanos: AtomicU64,
 }
@@ -34,6 +35,7 @@ impl Clock {
         Clock {
             source: Source::System {
                 start: Instant::now(),
+                unix_micros: wall(),
             },
         }
     }
@@ -41,6 +43,7 @@ impl Clock {
     /// A clock that stands still until the handle moves it, starting at `unix_micros`.
     pub fn manual(unix_micros: u64) -> (Clock, ManualClock) {
         let manual = Arc::new(Manual {
+            start: unix_micros as i64,
             unix_micros: AtomicU64::new(unix_micros),
             // Not zero: a reading of zero would hide an uninitialised one.
             elapsed_nanos: AtomicU64::new(1_000_000_000),
@@ -54,20 +57,21 @@ impl Clock {
     }
 
     /// Microseconds since 1970-01-01T00:00:00Z. May jump; never used to measure.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the type that the ban points to"
-    )]
     pub fn unix_micros(&self) -> i64 {
         match &self.source {
-            // A clock before 1970 is a broken clock; reading it as 1970 keeps ids and rows writable.
-            Source::System { .. } => SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| {
-                    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-                }),
+            Source::System { .. } => wall(),
             Source::Manual(manual) => manual.unix_micros.load(Ordering::Relaxed) as i64,
         }
+    }
+
+    /// Microseconds since 1970 as the wall clock would say if it had not been set since this clock was made: for deadlines that must
+    /// not move when an operator or a time service moves it. Means nothing in another process.
+    pub fn steady_micros(&self) -> i64 {
+        let start = match &self.source {
+            Source::System { unix_micros, .. } => *unix_micros,
+            Source::Manual(manual) => manual.start,
+        };
+        start.saturating_add(i64::try_from(self.elapsed().as_micros()).unwrap_or(i64::MAX))
     }
 
     /// Time since this clock was made. Never goes back.
@@ -79,6 +83,18 @@ impl Clock {
             }
         }
     }
+}
+
+/// A clock before 1970 is a broken clock; reading it as 1970 keeps ids and rows writable.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the type that the ban points to"
+)]
+fn wall() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+    })
 }
 
 /// The hand that moves a manual [`Clock`].
@@ -114,9 +130,11 @@ mod tests {
     fn a_jump_of_the_wall_clock_leaves_measured_time_alone() {
         let (clock, hand) = Clock::manual(5_000_000);
         let before = clock.elapsed();
+        let steady = clock.steady_micros();
         hand.jump_to(1);
         assert_eq!(clock.unix_micros(), 1);
         assert_eq!(clock.elapsed(), before);
+        assert_eq!(clock.steady_micros(), steady);
         hand.advance(Duration::from_secs(2));
         assert_eq!(clock.unix_micros(), 2_000_001);
         assert_eq!(clock.elapsed() - before, Duration::from_secs(2));

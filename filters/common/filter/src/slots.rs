@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 /// A request carries fewer than ten of them, so a scan over a short array beats hashing.
 #[derive(Default)]
 pub(crate) struct Slots {
-    values: SmallVec<[(TypeId, Box<dyn Any + Send + Sync>); 6]>,
+    values: SmallVec<[(TypeId, Box<dyn Any + Send + Sync>); 10]>,
 }
 
 impl Slots {
