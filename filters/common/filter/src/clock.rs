@@ -77,7 +77,7 @@ impl Clock {
     /// Time since this clock was made. Never goes back.
     pub fn elapsed(&self) -> Duration {
         match &self.source {
-            Source::System { start } => start.elapsed(),
+            Source::System { start, .. } => start.elapsed(),
             Source::Manual(manual) => {
                 Duration::from_nanos(manual.elapsed_nanos.load(Ordering::Relaxed))
             }
