@@ -167,7 +167,7 @@ impl Metrics {
             admitted: rate_limit.with_label_values(&[name, "admitted"]),
             refused: rate_limit.with_label_values(&[name, "refused"]),
         };
-        make.counters_of(names::BUILD)
+        make.gauges(names::BUILD)
             .with_label_values(&[env!("CARGO_PKG_VERSION")])
             .set(1);
         Metrics {
@@ -395,7 +395,7 @@ impl Make<'_> {
         self.register(IntCounterVec::new(Make::opts(metric), metric.labels))
     }
 
-    fn counters_of(&self, metric: Metric) -> prometheus::IntGaugeVec {
+    fn gauges(&self, metric: Metric) -> prometheus::IntGaugeVec {
         self.register(prometheus::IntGaugeVec::new(
             Make::opts(metric),
             metric.labels,

@@ -131,3 +131,6 @@ impl Telemetry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

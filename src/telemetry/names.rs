@@ -134,4 +134,46 @@ mod tests {
             assert!(metric.help.ends_with('.'), "{name}: help is a sentence");
         }
     }
+
+    #[test]
+    fn the_reference_and_the_alerts_name_metrics_that_exist() {
+        let conf = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
+        let page = std::fs::read_to_string(conf.join("README.md")).expect("the reference");
+        let rows: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with("| `tollgate_"))
+            .collect();
+        let wanted: Vec<String> = METRICS
+            .iter()
+            .map(|metric| {
+                let labels: Vec<String> = metric
+                    .labels
+                    .iter()
+                    .map(|label| format!("`{label}`"))
+                    .collect();
+                format!(
+                    "| `{}` | {} | {} | {} |",
+                    metric.name,
+                    metric.kind.word(),
+                    labels.join(", "),
+                    metric.help
+                )
+            })
+            .collect();
+        assert_eq!(rows, wanted, "conf/README.md has one row for each metric");
+
+        let alerts =
+            std::fs::read_to_string(conf.join("prometheus/alerts.yml")).expect("the alerts");
+        let letters = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        for word in alerts.split(|letter| !letters(letter)) {
+            if !word.starts_with("tollgate_") {
+                continue;
+            }
+            let name = word.strip_suffix("_bucket").unwrap_or(word);
+            assert!(
+                METRICS.iter().any(|metric| metric.name == name),
+                "conf/prometheus/alerts.yml names `{word}`, which is no metric"
+            );
+        }
+    }
 }

@@ -1,0 +1,291 @@
+//! What one exchange leaves in the log and in the metrics.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Method};
+use tollgate_filter::{
+    Clock, CredentialId, CredentialKind, Ending, ErrorCode, Exchange, ModelAccess, Principal,
+    Protocol, Request, Scopes, UpstreamFault,
+};
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use super::*;
+use crate::config::{self, Environment};
+
+/// A file that a test can look into.
+#[derive(Clone, Default)]
+struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nobody panics here").extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+const SETTINGS: &str = "
+    [[provider]]
+    name = 'local'
+    base_url = 'http://127.0.0.1:9/v1'
+    [[model]]
+    id = 'small'
+    providers = [{ provider = 'local' }]
+    price = { input = '1', output = '2' }
+";
+
+struct Setting {
+    telemetry: Telemetry,
+    paper: Paper,
+}
+
+impl Setting {
+    /// At half past one in the morning, with a clock that stands still.
+    fn new() -> Setting {
+        let filters = [
+            "address-limit",
+            "auth",
+            "rate-limit",
+            "completions",
+            "meter",
+            "models",
+        ];
+        let settings = config::load_text(
+            Path::new("t.toml"),
+            SETTINGS,
+            &Environment::default(),
+            &filters,
+        )
+        .expect("good settings");
+        let (clock, hand) = Clock::manual(1_767_230_999_000_000);
+        hand.advance(Duration::from_secs(1));
+        let paper = Paper::default();
+        Setting {
+            telemetry: Telemetry::with_log(&settings, clock, Some(Box::new(paper.clone()))),
+            paper,
+        }
+    }
+
+    fn log(&self) -> String {
+        self.telemetry.flush();
+        let bytes = self.paper.0.lock().expect("nobody panics here").clone();
+        String::from_utf8(bytes).expect("the log is ASCII")
+    }
+}
+
+fn exchange(headers: &[(&'static str, &'static str)]) -> Exchange {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(*name, HeaderValue::from_static(value));
+    }
+    Exchange::new(Request {
+        id: OperationId::from_bytes([7; 16]),
+        method: Method::POST,
+        path: "/v1/chat/completions?not=logged".into(),
+        query: Some("key=sk-secret".into()),
+        headers: map,
+        body: bytes::Bytes::new(),
+        client: [192, 0, 2, 1].into(),
+        tls: true,
+        protocol: Protocol::Http2,
+    })
+}
+
+/// A stream that was answered, counted and charged.
+fn completion() -> Exchange {
+    let mut exchange = exchange(&[
+        ("x-request-id", "mine-1"),
+        ("authorization", "Bearer sk-secret"),
+    ]);
+    exchange.put(Principal {
+        account: AccountId::from_bytes([1; 16]),
+        credential: CredentialId([2; 16]),
+        kind: CredentialKind::ApiKey,
+        scopes: Scopes::API,
+        class: "free".into(),
+        models: ModelAccess::All,
+    });
+    let at = |ms| Some(Duration::from_millis(ms));
+    let record = &mut exchange.record;
+    record.model = Some("small".into());
+    record.provider = Some("local".into());
+    record.class = Some("free".into());
+    record.stream = true;
+    record.prompt_tokens = 13;
+    record.completion_tokens = 42;
+    record.charged = Micros::new(97);
+    record.status = 200;
+    record.upstream_calls = 1;
+    record.bytes_sent = 1234;
+    record.started = Duration::from_millis(1000);
+    record.upstream_started = at(1001);
+    record.upstream_first_byte = at(1250);
+    record.first_byte = at(1251);
+    record.upstream_ended = at(1900);
+    exchange
+}
+
+#[test]
+fn a_line_tells_all_of_a_completion_and_no_secret() {
+    let setting = Setting::new();
+    setting
+        .telemetry
+        .record(&completion(), Some(0), Ending::Complete);
+    assert_eq!(
+        setting.log(),
+        concat!(
+            r#"{"time":"2026-01-01T01:30:00.000000Z","request_id":"req_07070707070707070707070707070707","#,
+            r#""client_request_id":"mine-1","method":"POST","route":"/v1/chat/completions","protocol":"2","tls":true,"#,
+            r#""status":200,"ending":"complete","owner":"acct_01010101010101010101010101010101","#,
+            r#""key":"key_02020202020202020202020202020202","class":"free","model":"small","stream":true,"#,
+            r#""prompt_tokens":13,"completion_tokens":42,"usage_estimated":false,"credits":0.000097,"#,
+            r#""provider":"local","upstream_calls":1,"bytes":1234,"took_us":1000000,"first_byte_us":251000,"#,
+            r#""upstream_first_byte_us":249000,"upstream_us":899000}"#,
+            "\n"
+        )
+    );
+}
+
+#[test]
+fn a_line_of_a_refusal_says_why() {
+    let setting = Setting::new();
+    let mut refused = exchange(&[]);
+    refused.request.method = Method::from_bytes(b"SK-SECRET").expect("a token");
+    refused.record.status = 501;
+    refused.record.error = Some(ErrorCode::NotImplemented);
+    refused.record.started = Duration::from_secs(2);
+    setting.telemetry.record(&refused, None, Ending::Refused);
+    let mut cut = exchange(&[]);
+    cut.record.started = Duration::from_secs(2);
+    setting
+        .telemetry
+        .record(&cut, Some(1), Ending::UpstreamCut(UpstreamFault::Timeout));
+    let log = setting.log();
+    let lines: Vec<&str> = log.lines().collect();
+    assert!(
+        lines[0].contains(
+            r#""method":"other","route":"none","protocol":"2","tls":true,"status":501,"ending":"refused","error":"not_implemented","#
+        ),
+        "{log}"
+    );
+    assert!(
+        lines[1].contains(r#""ending":"upstream_cut","fault":"timeout""#),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_client_id_is_logged_only_when_it_is_short_and_visible() {
+    let long = "x".repeat(129);
+    let cases: [(&[&str], bool); 6] = [
+        (&["abc-123"], true),
+        (&[&long], false),
+        (&["two words"], false),
+        (&[""], false),
+        (&["one", "two"], false),
+        (&[], false),
+    ];
+    for (values, logged) in cases {
+        let setting = Setting::new();
+        let mut exchange = exchange(&[]);
+        for value in values {
+            let value = HeaderValue::from_str(value).expect("a value");
+            exchange.request.headers.append("x-request-id", value);
+        }
+        setting
+            .telemetry
+            .record(&exchange, Some(0), Ending::Refused);
+        assert_eq!(
+            setting.log().contains("client_request_id"),
+            logged,
+            "{values:?}"
+        );
+    }
+}
+
+#[test]
+fn the_metrics_count_a_completion() {
+    let setting = Setting::new();
+    setting
+        .telemetry
+        .record(&completion(), Some(0), Ending::Complete);
+    let mut limited = completion();
+    limited.record.error = Some(ErrorCode::RateLimitExceeded);
+    limited.record.status = 429;
+    limited.record.model = None;
+    setting.telemetry.record(&limited, Some(0), Ending::Refused);
+    setting.telemetry.upstream_call("local", Ok(()));
+    setting
+        .telemetry
+        .upstream_call("local", Err(UpstreamFault::Cut));
+    setting.telemetry.upstream_call("stranger", Ok(()));
+    let open = setting.telemetry.connection();
+    drop(setting.telemetry.connection());
+    let page = setting.telemetry.metrics().render();
+    for line in [
+        r#"tollgate_requests_total{ending="complete",route="/v1/chat/completions",status="200"} 1"#,
+        r#"tollgate_requests_total{ending="refused",route="/v1/chat/completions",status="429"} 1"#,
+        r#"tollgate_tokens_total{direction="prompt",model="small"} 13"#,
+        r#"tollgate_tokens_total{direction="completion",model="small"} 42"#,
+        r#"tollgate_charged_microcredits_total{model="small"} 97"#,
+        r#"tollgate_rate_limit_total{class="free",decision="admitted"} 1"#,
+        r#"tollgate_rate_limit_total{class="free",decision="refused"} 1"#,
+        r#"tollgate_upstream_calls_total{provider="local",result="ok"} 1"#,
+        r#"tollgate_upstream_calls_total{provider="local",result="cut"} 1"#,
+        r#"tollgate_overhead_seconds_count{route="/v1/chat/completions"} 2"#,
+        r#"tollgate_overhead_seconds_bucket{route="/v1/chat/completions",le="0.002"} 2"#,
+        "tollgate_connections 1",
+        "tollgate_connections_total 2",
+    ] {
+        assert!(
+            page.lines().any(|have| have == line),
+            "no `{line}` in:\n{page}"
+        );
+    }
+    assert!(!page.contains("acct_"), "no owner in the metrics");
+    assert!(
+        !page.contains("stranger"),
+        "labels are those of the settings"
+    );
+    drop(open);
+}
+
+#[test]
+fn every_status_and_ending_has_a_counter() {
+    let setting = Setting::new();
+    let fault = UpstreamFault::Cut;
+    let endings = [
+        Ending::Complete,
+        Ending::Answered,
+        Ending::Refused,
+        Ending::UpstreamFailed(fault),
+        Ending::UpstreamCut(fault),
+        Ending::GoneBefore,
+        Ending::GoneDuring,
+        Ending::Unsettled,
+        Ending::Aborted,
+    ];
+    assert_eq!(endings.len(), Ending::WORDS.len());
+    for ending in endings {
+        for status in [0, 200, 418] {
+            let mut exchange = exchange(&[]);
+            exchange.record.status = status;
+            setting.telemetry.record(&exchange, Some(2), ending);
+        }
+    }
+    let page = setting.telemetry.metrics().render();
+    for word in Ending::WORDS {
+        for status in ["none", "200", "other"] {
+            let line = format!(
+                r#"tollgate_requests_total{{ending="{word}",route="/v1/models",status="{status}"}} 1"#
+            );
+            assert!(page.contains(&line), "no `{line}` in:\n{page}");
+        }
+    }
+}
