@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 
 use support::*;
-use tollgate_ledger::{Credit, CreditError, HoldError, Ledger, SettleError};
+use tollgate_ledger::{Charge, Credit, CreditError, HoldError, Ledger, SettleError};
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::sqlite::{self, Options};
 use tollgate_store::{
@@ -249,13 +249,54 @@ fn an_operation_is_never_booked_twice() {
         assert_eq!(books.balance(account), balance);
     }
 
+    // A free operation leaves a usage record and no entry. Charged later, alone or by a hold and settlement that meet in one
+    // commit, it is refused by the second of the rows it would have, and the first one goes too.
+    let charge = |amount| {
+        let charge = Charge {
+            operation: operation(2),
+            account: payer,
+            amount: Micros::new(amount),
+            price_version: None,
+            usage: usage(),
+            at: NOW,
+        };
+        wait(books.ledger.charge(charge).expect("there is room"))
+    };
+    charge(0).expect("it is free");
+    let refused = charge(5);
+    assert!(
+        matches!(refused, Err(SettleError::Refused { .. })),
+        "{refused:?}"
+    );
+    let go_on = books.stop_writer();
+    let beside = books.ledger.hold(request(payer, 3, 20)).expect("credit");
+    let mut met = [2, 4].map(|number| {
+        let hold = books.ledger.hold(request(payer, number, 20));
+        hold.expect("memory does not know it").settle(settle(5))
+    });
+    drop(go_on);
+    assert!(matches!(
+        wait(&mut met[0]),
+        Err(SettleError::Refused { .. })
+    ));
+    assert!(wait(&mut met[1]).is_ok(), "its neighbour is not to blame");
+    beside.release(NOW);
+    assert_eq!(
+        books.balance(payer),
+        (75, 0),
+        "only the neighbour was charged"
+    );
+    assert_eq!(books.kinds(2), []);
+    wait(flush(&*books.store)).expect("everything is durable");
+    assert_books_balance(&books.store);
+
     // Also when the settlement is queued before the refusal is known.
     let go_on = books.stop_writer();
     let again = books.ledger.hold(request(payer, 1, 20)).expect("in memory");
     let settlement = again.settle(settle(20));
     drop(go_on);
     assert!(matches!(wait(settlement), Err(SettleError::Refused { .. })));
-    assert_eq!(books.balance(payer), (80, 0));
+    assert_eq!(books.balance(payer), (75, 0));
     assert_books_balance(&books.store);
 }
 
@@ -456,6 +497,15 @@ fn an_account_and_its_first_credit_are_made_in_one_unit() {
     assert_eq!(books.balance(id), (40, 0), "seen as soon as it is durable");
     assert!(books.ledger.hold(request(id, 2, 40)).is_ok());
 
+    wait(commit(&*books.store, unit.clone())).expect_err("the account is there");
+    // Refused after its credit was written: that leaves neither the credit nor its trace in the seal.
+    let late = credit_of(id, 40, "again", 3)
+        .part(EntryKind::Grant)
+        .expect("a good credit");
+    let unit = UnitOfWork::of_all(
+        [late].into_iter().chain(unit.parts().iter().cloned()),
+        Admission::Begins,
+    );
     wait(commit(&*books.store, unit)).expect_err("the account is there");
     wait(flush(&*books.store)).expect("everything is durable");
     assert_eq!(
