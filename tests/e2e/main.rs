@@ -6,5 +6,8 @@
 mod bodies;
 mod forward;
 mod heads;
+mod leaving;
+mod money;
+mod providers;
 mod rig;
 mod routes;

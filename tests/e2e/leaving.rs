@@ -1,0 +1,268 @@
+//! Clients that leave, at each point where one can, and clients that stop reading.
+
+use bytes::Bytes;
+use tollgate_testing::provider::UsageReport;
+use tollgate_testing::{Ended, RawClient, Script};
+
+use crate::rig::{CHAT, IN, OUT, PRICE_OF_A_CHAT, Rig, chat};
+
+/// How a client leaves.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    /// It closes its connection in order.
+    Closing,
+    /// Its connection is reset.
+    Reset,
+    /// It resets its HTTP/2 stream and keeps the connection.
+    ResetOfTheStream,
+    /// It closes its sending side and would go on reading.
+    ClosingOneSide,
+}
+
+const WAYS: [By; 4] = [
+    By::Closing,
+    By::Reset,
+    By::ResetOfTheStream,
+    By::ClosingOneSide,
+];
+
+/// A client that has sent a request and has the head of a stream, if there is one yet.
+enum Visitor {
+    Raw(Box<RawClient>, By),
+    H2(
+        tokio::task::JoinHandle<()>,
+        tokio::sync::mpsc::UnboundedReceiver<()>,
+    ),
+}
+
+impl Visitor {
+    /// Sends a chat and reads events as they come.
+    async fn comes(rig: &Rig, by: By, stream: bool) -> Visitor {
+        let body = chat(stream);
+        if !matches!(by, By::ResetOfTheStream) {
+            let mut raw = rig.raw().await;
+            raw.post(CHAT, &rig.key, &body.to_string()).await;
+            return Visitor::Raw(Box::new(raw), by);
+        }
+        let client = rig.client().with_http2();
+        let (saw, seen) = tokio::sync::mpsc::unbounded_channel();
+        let task = tokio::spawn(async move {
+            let mut answer = client.stream(CHAT, &body).await;
+            while answer.next_event().await.is_ok() {
+                let _ = saw.send(());
+            }
+        });
+        Visitor::H2(task, seen)
+    }
+
+    /// Reads so many events.
+    async fn reads(&mut self, events: usize) {
+        match self {
+            Visitor::Raw(raw, _) => {
+                let head = raw.read_head().await;
+                for _ in 0..events {
+                    raw.next_event(&head).await.expect("an event");
+                }
+            }
+            Visitor::H2(_, seen) => {
+                for _ in 0..events {
+                    tollgate_testing::within("an event", seen.recv())
+                        .await
+                        .expect("an event");
+                }
+            }
+        }
+    }
+
+    /// Leaves; what is given back keeps the connection open where that is the point.
+    async fn leaves(self) -> Option<Box<RawClient>> {
+        match self {
+            Visitor::Raw(raw, By::Reset) => raw.reset(),
+            Visitor::Raw(mut raw, By::ClosingOneSide) => {
+                raw.half_close().await;
+                return Some(raw);
+            }
+            Visitor::Raw(..) => {}
+            // Dropping the answer resets its stream.
+            Visitor::H2(task, _) => task.abort(),
+        }
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_anything_was_said_pays_nothing_and_the_provider_is_let_go() {
+    //   where the provider stands                    stream
+    for (what, script, stream) in [
+        ("before its head", Script::hold_head("gate"), false),
+        ("before its head", Script::hold_head("gate"), true),
+        ("before the body", Script::hold(0, "gate"), false),
+        ("before the first event", Script::hold(0, "gate"), true),
+    ] {
+        let rig = Rig::start().await;
+        for by in WAYS {
+            rig.provider.script(script.clone().once());
+            let gate = rig.provider.gate("gate");
+            let before = gate.arrived();
+            let visitor = Visitor::comes(&rig, by, stream).await;
+            gate.reached_by(before + 1).await;
+            let left = visitor.leaves().await;
+            let calls = rig.provider.calls_when_ended().await;
+            let call = calls.last().expect("a call");
+            assert_eq!(call.ended, Some(Ended::PeerGone), "{what}, {by:?}");
+            if let Some(mut raw) = left {
+                let rest = raw.read_to_end().await.unwrap_or_default();
+                assert!(rest.is_empty(), "{what}, {by:?}: {rest:?}");
+            }
+        }
+        assert_eq!(rig.finish().await.endings(), ["gone_before"; 4], "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_during_output_pays_what_the_provider_reports_within_the_time() {
+    let rig = Rig::start().await;
+    for by in WAYS {
+        rig.provider.script(Script::hold(5, "gate").once());
+        let gate = rig.provider.gate("gate");
+        let before = gate.arrived();
+        let mut visitor = Visitor::comes(&rig, by, true).await;
+        gate.reached_by(before + 1).await;
+        visitor.reads(5).await;
+        let _left = visitor.leaves().await;
+        // It has left when the gateway sees it; whatever is released then is heard for its usage.
+        gate.release(1);
+        let calls = rig.provider.calls_when_ended().await;
+        let call = calls.last().expect("a call");
+        assert_eq!(call.ended, Some(Ended::Whole), "{by:?}: the rest is heard");
+        rig.quiet().await;
+        rig.charged(PRICE_OF_A_CHAT);
+    }
+    let after = rig.finish().await;
+    assert_eq!(after.report.usage, 4);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_a_provider_that_goes_on_for_ever_pays_what_was_relayed() {
+    let rig = Rig::with("[meter]\ndrain_secs = 1").await;
+    for by in WAYS {
+        rig.provider.script(Script::hold(5, "never").once());
+        let mut visitor = Visitor::comes(&rig, by, true).await;
+        visitor.reads(5).await;
+        let _left = visitor.leaves().await;
+        let calls = rig.provider.calls_when_ended().await;
+        let call = calls.last().expect("a call");
+        assert_eq!(call.ended, Some(Ended::PeerGone), "{by:?}");
+        rig.quiet().await;
+        // Counted here: the prompt, and four words of one token each.
+        rig.charged(9 * IN + 4 * OUT);
+    }
+    let after = rig.finish().await;
+    assert_eq!(after.endings(), ["gone_during"; 4]);
+    assert!(after.log.iter().all(|line| line["usage_estimated"] == true));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_after_the_role_alone_pays_nothing() {
+    let rig = Rig::with("[meter]\ndrain_secs = 0").await;
+    for by in WAYS {
+        rig.provider.script(Script::hold(1, "never").once());
+        let mut visitor = Visitor::comes(&rig, by, true).await;
+        visitor.reads(1).await;
+        let _left = visitor.leaves().await;
+        rig.provider.calls_when_ended().await;
+    }
+    assert_eq!(rig.finish().await.endings(), ["gone_during"; 4]);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_it_sends_its_body_calls_nobody() {
+    let rig = Rig::start().await;
+    let key = &rig.key;
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
+    );
+    for framing in [
+        "Content-Length: 1000\r\n\r\n{\"model\":",
+        "Transfer-Encoding: chunked\r\n\r\n9\r\n{\"model\":\r\n4",
+    ] {
+        for reset in [false, true] {
+            let mut raw = rig.raw().await;
+            raw.send(format!("{head}{framing}")).await;
+            match reset {
+                true => raw.reset(),
+                false => drop(raw),
+            }
+        }
+        // Half a head is nobody's request.
+        let mut raw = rig.raw().await;
+        raw.send("POST /v1/chat/comp").await;
+    }
+    // A request behind them all says that they have been seen.
+    let answer = rig.client().get("/v1/models").await;
+    assert_eq!(answer.status, 200);
+    crate::rig::poll(|| log_lines(&rig) >= 5).await;
+    assert_eq!(rig.provider.call_count(), 0);
+    let after = rig.finish().await;
+    let gone = after
+        .endings()
+        .iter()
+        .filter(|ending| **ending == "gone_before")
+        .count();
+    assert_eq!(gone, 4, "{:?}", after.log);
+}
+
+fn log_lines(rig: &Rig) -> usize {
+    let log = std::fs::read_to_string(rig.folder.path().join("access.log"));
+    log.map_or(0, |log| log.lines().count())
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_is_given_up_and_pays_for_what_it_was_sent() {
+    let rig = Rig::with("[server]\nwrite_secs = 1\n[meter]\ndrain_secs = 0").await;
+    let endless = Script {
+        endless: true,
+        event_bytes: Some(64 * 1024),
+        usage: UsageReport::EveryChunk,
+        ..Script::default()
+    };
+    rig.provider.script(endless.clone().once());
+    let mut raw = rig.raw().await;
+    raw.post(CHAT, &rig.key, &chat(true).to_string()).await;
+    raw.read_head().await;
+    rig.provider.calls_when_ended().await;
+    rig.quiet().await;
+    rig.charged(PRICE_OF_A_CHAT);
+
+    rig.provider.script(endless.once());
+    let client = rig.client().with_http2();
+    let stream = client.stream(CHAT, &chat(true)).await;
+    rig.provider.calls_when_ended().await;
+    rig.quiet().await;
+    rig.charged(PRICE_OF_A_CHAT);
+    drop((raw, stream));
+    let calls = rig.provider.calls();
+    assert!(calls.iter().all(|call| call.ended == Some(Ended::PeerGone)));
+    assert_eq!(rig.finish().await.endings(), ["gone_during"; 2]);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_one_stream_keeps_its_others() {
+    let rig = Rig::start().await;
+    rig.provider.script(Script::hold(5, "gate").times(2));
+    let client = rig.client().with_http2();
+    let mut kept = client.stream(CHAT, &chat(true)).await;
+    let left = client.stream(CHAT, &chat(true)).await;
+    rig.provider.gate("gate").reached_by(2).await;
+    drop(left);
+    rig.provider.gate("gate").open();
+    let (events, _) = kept.rest().await;
+    assert!(events.last().expect("events").is_done());
+    let answer = client
+        .send(client.request("GET", "/v1/models", Bytes::new()))
+        .await;
+    assert_eq!(answer.status, 200);
+    rig.quiet().await;
+    rig.charged(2 * PRICE_OF_A_CHAT);
+    rig.finish().await;
+}

@@ -1,0 +1,487 @@
+//! Who may ask, how often, and for how much.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tollgate_filter::{Clock, Scope, Scopes};
+use tollgate_identity::{revoke_key, set_status};
+use tollgate_store::AccountStatus;
+use tollgate_testing::{Answer, Client, Script};
+
+use crate::rig::{CHAT, IN, OUT, PRICE_OF_A_CHAT, Rig, Setup, TEXT, chat, micros};
+
+fn error(answer: &Answer) -> Value {
+    answer.json()["error"].clone()
+}
+
+#[tokio::test]
+async fn an_account_without_credit_is_told_what_it_needs_and_what_it_has() {
+    let rig = Setup::default().credits(0).start().await;
+    for (what, client) in rig.clients() {
+        for stream in [false, true] {
+            let answer = client.stream(CHAT, &chat(stream)).await.whole().await;
+            assert_eq!(answer.status, 402, "{what}");
+            let error = error(&answer);
+            assert_eq!(error["type"], "insufficient_credits_error", "{what}");
+            assert_eq!(error["code"], "insufficient_credits", "{what}");
+            assert_eq!(error["available"], 0, "{what}");
+            assert!(micros(&error["required"]) > 0, "{what}: {error}");
+            assert!(
+                answer.header("ratelimit").is_some(),
+                "{what}: it was counted"
+            );
+        }
+    }
+    assert_eq!(rig.provider.call_count(), 0);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_refusal_says_is_needed_is_enough() {
+    let rig = Setup::default().credits(1).start().await;
+    let mut body = chat(false);
+    body["max_tokens"] = 100.into();
+    let answer = rig.client().post(CHAT, &body).await;
+    assert_eq!(answer.status, 402);
+    let (required, available) = (
+        micros(&error(&answer)["required"]),
+        micros(&error(&answer)["available"]),
+    );
+    assert_eq!(available, 1);
+    rig.grant(rig.account, required - available - 1).await;
+    assert_eq!(
+        rig.client().post(CHAT, &body).await.status,
+        402,
+        "one micro-credit less is not"
+    );
+    rig.grant(rig.account, 1).await;
+    let answer = rig.client().post(CHAT, &body).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(rig.told(&answer.json()), PRICE_OF_A_CHAT);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_request_without_a_cap_gets_the_one_that_its_account_can_pay() {
+    // Enough for the prompt and some fifty tokens of the 4,096 that the model may write.
+    let rig = Setup::default().credits(45_000).start().await;
+    for stream in [false, true] {
+        let answer = rig.client().stream(CHAT, &chat(stream)).await.whole().await;
+        assert_eq!(answer.status, 200);
+        rig.charged(PRICE_OF_A_CHAT);
+        rig.quiet().await;
+        let cap = rig.provider.last_call().json()["max_tokens"]
+            .as_i64()
+            .expect("a cap");
+        assert!((16..4096).contains(&cap), "{cap}");
+    }
+    // What remains does not buy sixteen tokens.
+    let mut body = chat(false);
+    while rig.available(rig.account) > 20_000 {
+        body["max_tokens"] = 16.into();
+        let answer = rig.client().post(CHAT, &body).await;
+        assert_eq!(answer.status, 200);
+        rig.told(&answer.json());
+    }
+    let answer = rig.client().post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 402);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn exactly_as_many_of_a_crowd_are_let_in_as_the_balance_pays() {
+    const PAID_FOR: usize = 20;
+    let rig = Setup::with("[server]\nworkers = 2")
+        .credits(0)
+        .start()
+        .await;
+    let mut body = chat(false);
+    body["max_tokens"] = 16.into();
+    // What one of them needs, by the gateway's own word.
+    let needed = micros(&error(&rig.client().post(CHAT, &body).await)["required"]);
+    rig.grant(rig.account, needed * PAID_FOR as i64).await;
+    // None is over before all have been decided.
+    rig.provider.script(Script::hold_head("all"));
+    let crowd: Vec<_> = (0..5 * PAID_FOR)
+        .map(|number| {
+            let client = match number % 2 {
+                0 => rig.client(),
+                _ => rig.client().with_http2(),
+            };
+            let body = body.clone();
+            tokio::spawn(async move { client.post(CHAT, &body).await.status })
+        })
+        .collect();
+    let gate = rig.provider.gate("all");
+    gate.reached_by(PAID_FOR).await;
+    crate::rig::poll(|| crowd.iter().filter(|one| one.is_finished()).count() == 4 * PAID_FOR).await;
+    assert_eq!(rig.available(rig.account), 0);
+    gate.open();
+    let mut statuses = Vec::new();
+    for one in crowd {
+        statuses.push(one.await.expect("no panic"));
+    }
+    let accepted = statuses.iter().filter(|status| **status == 200).count();
+    let refused = statuses.iter().filter(|status| **status == 402).count();
+    assert_eq!((accepted, refused), (PAID_FOR, 4 * PAID_FOR));
+    rig.charged(PAID_FOR as i64 * PRICE_OF_A_CHAT);
+    assert_eq!(rig.provider.call_count(), PAID_FOR as u64);
+    let after = rig.finish().await;
+    assert_eq!(after.report.usage, PAID_FOR as u64);
+}
+
+#[tokio::test]
+async fn what_a_hold_does_not_use_is_free_for_the_next_request() {
+    let rig = Setup::default().credits(0).start().await;
+    let mut body = chat(false);
+    body["max_tokens"] = 1000.into();
+    let needed = micros(&error(&rig.client().post(CHAT, &body).await)["required"]);
+    rig.grant(rig.account, needed + 2 * PRICE_OF_A_CHAT).await;
+    for _ in 0..3 {
+        let answer = rig.client().post(CHAT, &body).await;
+        assert_eq!(answer.status, 200);
+        rig.told(&answer.json());
+    }
+    assert_eq!(rig.client().post(CHAT, &body).await.status, 402);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn usage_beyond_the_hold_takes_what_is_free_and_never_more() {
+    let rig = Setup::default().credits(30_000).start().await;
+    let mut body = chat(false);
+    body["max_tokens"] = 16.into();
+    rig.provider.script(
+        Script::usage(tollgate_testing::provider::UsageReport::Exactly {
+            prompt_tokens: 100,
+            completion_tokens: 16,
+        })
+        .once(),
+    );
+    let answer = rig.client().post(CHAT, &body).await;
+    // More than the hold was sized for, less than the account has.
+    assert_eq!(rig.told(&answer.json()), 100 * IN + 16 * OUT);
+    assert_eq!(rig.available(rig.account), 30_000 - 100 * IN - 16 * OUT);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_revoked_key_is_refused_on_the_next_request_of_the_same_connection() {
+    let rig = Rig::start().await;
+    let (id, key) = rig.new_key(rig.account, |_| {}).await;
+    let mut raw = rig.raw().await;
+    let h2 = Client::new(&rig.url()).with_key(&key).with_http2();
+    for (round, status) in [(1, 200), (2, 401)] {
+        raw.post(CHAT, &key, &chat(false).to_string()).await;
+        let (head, body) = raw.read_answer().await;
+        assert_eq!(head.status(), status, "round {round}: {body:?}");
+        assert_eq!(
+            h2.post(CHAT, &chat(false)).await.status,
+            status,
+            "round {round}"
+        );
+        if round == 1 {
+            rig.charged(2 * PRICE_OF_A_CHAT);
+            let now = Clock::system().unix_micros();
+            revoke_key(&*rig.books.store, id, now)
+                .await
+                .expect("revoked");
+        } else {
+            let error: Value = serde_json::from_slice(&body).expect("JSON");
+            assert_eq!(error["error"]["code"], "invalid_credential");
+            let challenge = head.header("www-authenticate").expect("a challenge");
+            assert!(
+                challenge.starts_with("Bearer ") && challenge.contains("invalid_token"),
+                "{challenge}"
+            );
+        }
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_suspended_account_is_refused_until_it_is_let_in_again() {
+    let rig = Rig::start().await;
+    for (status, expected) in [
+        (AccountStatus::Suspended, 403),
+        (AccountStatus::Active, 200),
+    ] {
+        let now = Clock::system().unix_micros();
+        set_status(&*rig.books.store, rig.account, status, now)
+            .await
+            .expect("changed");
+        for (what, client) in rig.both() {
+            let answer = client.post(CHAT, &chat(false)).await;
+            assert_eq!(answer.status, expected, "{what}");
+            match expected {
+                200 => drop(rig.told(&answer.json())),
+                _ => assert_eq!(error(&answer)["code"], "account_suspended", "{what}"),
+            }
+        }
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_credential_that_is_none_or_may_not_do_this_is_refused() {
+    let rig = Rig::start().await;
+    let (_, expired) = rig
+        .new_key(rig.account, |key| key.expires_at = Some(key.created_at + 1))
+        .await;
+    let (_, models_only) = rig
+        .new_key(rig.account, |key| {
+            key.scopes = Scopes::NONE.with(Scope::ApiModels).bits()
+        })
+        .await;
+    let (_, dear_only) = rig
+        .new_key(rig.account, |key| {
+            key.models = Some(Arc::from([Arc::from("dear")]))
+        })
+        .await;
+    let damaged = {
+        let mut key = rig.key.clone();
+        let last = if key.ends_with('0') { '1' } else { '0' };
+        key.pop();
+        key.push(last);
+        key
+    };
+    let bearer = |key: &str| Some(format!("Bearer {key}"));
+    for (what, credential, path, status, code) in [
+        ("none", None, CHAT, 401, "missing_credential"),
+        (
+            "another scheme",
+            Some(String::from("Basic eDp5")),
+            CHAT,
+            401,
+            "missing_credential",
+        ),
+        (
+            "an empty one",
+            Some(String::from("Bearer ")),
+            CHAT,
+            401,
+            "missing_credential",
+        ),
+        (
+            "not ours",
+            bearer("sk-other-1234567890"),
+            CHAT,
+            401,
+            "invalid_credential",
+        ),
+        ("damaged", bearer(&damaged), CHAT, 401, "invalid_credential"),
+        ("expired", bearer(&expired), CHAT, 401, "invalid_credential"),
+        (
+            "without the scope",
+            bearer(&models_only),
+            CHAT,
+            403,
+            "key_not_permitted",
+        ),
+        (
+            "without the scope",
+            bearer(&models_only),
+            TEXT,
+            403,
+            "key_not_permitted",
+        ),
+        (
+            "without the model",
+            bearer(&dear_only),
+            CHAT,
+            400,
+            "model_not_supported",
+        ),
+    ] {
+        for (protocol, client) in rig.both() {
+            let mut request = client.request("POST", path, chat(false).to_string().into());
+            request.headers_mut().remove("authorization");
+            if let Some(credential) = &credential {
+                let value = credential.parse().expect("a value");
+                request.headers_mut().insert("authorization", value);
+            }
+            let answer = client.send(request).await;
+            let case = format!("{what}, {protocol}");
+            assert_eq!(answer.status, status, "{case}: {}", answer.text());
+            assert_eq!(error(&answer)["code"], code, "{case}");
+            assert_eq!(
+                answer.header("www-authenticate").is_some(),
+                status == 401,
+                "{case}"
+            );
+            if status == 401 {
+                assert!(
+                    answer.header("ratelimit").is_none(),
+                    "{case}: nobody's quota"
+                );
+            }
+        }
+    }
+    let list = Client::new(&rig.url())
+        .with_key(&models_only)
+        .get("/v1/models")
+        .await;
+    assert_eq!(list.status, 200);
+    let list = Client::new(&rig.url())
+        .with_key(&dear_only)
+        .get("/v1/models")
+        .await
+        .json();
+    assert_eq!(list["data"].as_array().map(Vec::len), Some(1));
+    assert_eq!(list["data"][0]["id"], "dear");
+    assert_eq!(rig.provider.call_count(), 0);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_key_in_the_address_is_refused_and_stands_in_no_log() {
+    let rig = Rig::start().await;
+    let path = format!("/v1/models?api_key={}", rig.key);
+    let with = rig.client().get(&path).await;
+    assert_eq!(
+        (with.status, &error(&with)["code"]),
+        (400, &json!("invalid_request"))
+    );
+    let without = Client::new(&rig.url()).get(&path).await;
+    assert_eq!(
+        (without.status, &error(&without)["code"]),
+        (401, &json!("missing_credential"))
+    );
+    // `finish` searches the log for every key.
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_quota_that_is_used_up_is_429_and_told_in_every_field() {
+    let rig = Rig::with("[limits.classes.free]\nquota = 3\nwindow_secs = 3600").await;
+    let account = rig.new_account("free", 1_000_000).await;
+    let (_, key) = rig.new_key(account, |_| {}).await;
+    let (_, other_key) = rig.new_key(account, |_| {}).await;
+    let client = Client::new(&rig.url()).with_key(&key);
+    let other = Client::new(&rig.url()).with_key(&other_key).with_http2();
+    for left in [2, 1, 0] {
+        let client = if left == 1 { &other } else { &client };
+        let answer = client.get("/v1/models").await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(
+            answer.header("ratelimit-policy"),
+            Some("\"requests\";q=3;w=3600")
+        );
+        assert_eq!(answer.header("ratelimit-limit"), Some("3"));
+        assert_eq!(
+            answer.header("ratelimit-remaining"),
+            Some(left.to_string().as_str())
+        );
+        let reset = answer.header("ratelimit-reset").expect("a wait");
+        assert_eq!(
+            answer.header("ratelimit"),
+            Some(format!("\"requests\";r={left};t={reset}").as_str())
+        );
+    }
+    // The quota is the owner's: another key of the same account has no other.
+    for client in [&client, &other] {
+        let answer = client.post(CHAT, &chat(true)).await;
+        assert_eq!(answer.status, 429);
+        assert_eq!(error(&answer)["code"], "rate_limit_exceeded");
+        assert_eq!(error(&answer)["type"], "rate_limit_error");
+        assert_eq!(answer.header("ratelimit-remaining"), Some("0"));
+        let reset: u64 = answer
+            .header("ratelimit-reset")
+            .and_then(|text| text.parse().ok())
+            .expect("seconds");
+        let wait: u64 = answer
+            .header("retry-after")
+            .and_then(|text| text.parse().ok())
+            .expect("seconds");
+        // One request in 1200 s, and up to a tenth more so that a crowd does not come back at once.
+        assert!((1190..=1320).contains(&reset), "{reset}");
+        assert!(wait >= reset, "{wait} is before {reset}");
+        assert_eq!(
+            answer.header("x-should-retry"),
+            Some("false"),
+            "a long wait"
+        );
+    }
+    // Another account has its own.
+    assert_eq!(rig.client().get("/v1/models").await.status, 200);
+    assert_eq!(rig.provider.call_count(), 0);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_request_sent_after_the_wait_it_was_told_is_admitted() {
+    let rig = Rig::with("[limits.classes.free]\nquota = 1\nwindow_secs = 1").await;
+    let account = rig.new_account("free", 1_000_000).await;
+    let (_, key) = rig.new_key(account, |_| {}).await;
+    let client = Client::new(&rig.url()).with_key(&key);
+    assert_eq!(client.get("/v1/models").await.status, 200);
+    // Refusals cost nothing, so asking again and again comes to an end, and never before the wait is over by more than a second.
+    let mut refused = 0;
+    loop {
+        let answer = client.get("/v1/models").await;
+        match answer.status {
+            200 => break,
+            429 => assert_eq!(answer.header("retry-after"), Some("1")),
+            other => panic!("{other}"),
+        }
+        refused += 1;
+    }
+    assert!(refused > 0, "the second request at once was admitted");
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn guesses_at_credentials_are_limited_by_address_and_cost_their_victim_nothing() {
+    let rig = Rig::with("[limits.failed_credentials]\nquota = 5\nwindow_secs = 3600").await;
+    let guess = Client::new(&rig.url()).with_key("sk-svc-0123456789");
+    let mut statuses = Vec::new();
+    for _ in 0..7 {
+        statuses.push(guess.get("/v1/models").await.status);
+    }
+    assert_eq!(statuses, [401, 401, 401, 401, 401, 429, 429]);
+    let answer = rig.client().get("/v1/models").await;
+    assert_eq!(
+        answer.status, 429,
+        "the address is shut out, good credentials included"
+    );
+    assert_eq!(
+        answer.header("ratelimit-policy"),
+        Some("\"failed-credentials\";q=5;w=3600")
+    );
+    assert!(answer.header("retry-after").is_some());
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn two_accounts_at_once_pay_each_for_its_own() {
+    let rig = Rig::with("[server]\nworkers = 2").await;
+    let other = rig.new_account("pro", 1_000_000).await;
+    let (_, key) = rig.new_key(other, |_| {}).await;
+    let crowd: Vec<_> = (0..30)
+        .map(|number| {
+            let key = if number % 3 == 0 { &key } else { &rig.key };
+            let client = Client::new(&rig.url()).with_key(key);
+            let mut body = chat(false);
+            body["max_tokens"] = 16.into();
+            tokio::spawn(async move { client.post(CHAT, &body).await.json() })
+        })
+        .collect();
+    let mut owners = Vec::new();
+    for one in crowd {
+        let body = one.await.expect("no panic");
+        rig.told(&body);
+        owners.push(
+            body["x_svc"]["owner"]
+                .as_str()
+                .expect("an owner")
+                .to_owned(),
+        );
+    }
+    let others = owners
+        .iter()
+        .filter(|owner| **owner == other.to_string())
+        .count();
+    assert_eq!(others, 10);
+    assert_eq!(rig.available(other), 1_000_000 - 10 * PRICE_OF_A_CHAT);
+    rig.finish().await;
+}
