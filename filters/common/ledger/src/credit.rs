@@ -172,7 +172,7 @@ impl Credit {
             },
             _ => CreditError::Store {
                 reference: self.reference.clone(),
-                source: crate::ledger::closed(),
+                source: crate::accounts::closed(),
             },
         }
     }

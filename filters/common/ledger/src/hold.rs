@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{CommitError, Failure, Receipt, Refusal, UsageRecord};
 
-use crate::ledger::{Inner, closed};
+use crate::accounts::{Inner, closed};
 use crate::settlement::Settlement;
 
 /// What is asked for before the upstream is.

@@ -15,6 +15,7 @@
 //! No HTTP, no clock: times are Unix microseconds, handed in.
 
 mod account;
+mod accounts;
 pub mod audit;
 mod credit;
 mod hold;

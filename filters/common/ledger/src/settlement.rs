@@ -81,7 +81,7 @@ impl Future for Settlement {
             Ok(Err(error)) => Err(SettleError::from_commit(operation, error)),
             Err(_) => Err(SettleError::Store {
                 operation,
-                source: crate::ledger::closed(),
+                source: crate::accounts::closed(),
             }),
         })
     }
@@ -94,7 +94,7 @@ impl SettleError {
             CommitError::Stopped(source) => SettleError::Store { operation, source },
             _ => SettleError::Store {
                 operation,
-                source: crate::ledger::closed(),
+                source: crate::accounts::closed(),
             },
         }
     }

@@ -166,14 +166,14 @@ pub fn fix_derived(store: &dyn Store, now: i64) -> Result<Vec<DerivedDifference>
     store.submit(unit, Box::new(done)).map_err(|error| {
         FixError::Store(match error {
             SubmitError::Stopped(failure) => CommitError::Stopped(failure),
-            _ => CommitError::Stopped(crate::ledger::closed()),
+            _ => CommitError::Stopped(crate::accounts::closed()),
         })
     })?;
     match wait.recv() {
         Ok(Ok(_)) => Ok(differences),
         Ok(Err(error)) => Err(FixError::Store(error)),
         Err(_) => Err(FixError::Store(CommitError::Stopped(
-            crate::ledger::closed(),
+            crate::accounts::closed(),
         ))),
     }
 }

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_money::{AccountId, Micros, OperationId};
 
+use super::entry::Stamp;
+use super::fold::{Step, plan};
 use super::parts;
 use super::statements::Statements;
 use crate::books::{Entry, LedgerPart, Sealer};
@@ -32,21 +34,6 @@ impl From<rusqlite::Error> for Trouble {
 
 /// The answer to each unit of a batch, in its order.
 pub(crate) type Answers = Vec<Result<Receipt, Refusal>>;
-
-/// What is to be done with a unit, seen together with the others of its batch.
-#[derive(Clone, Debug, PartialEq)]
-enum Step {
-    /// Its parts are written one after the other.
-    Apply,
-    /// A hold whose settlement is unit `by` of the same batch: the two are one charge, written there.
-    FoldedInto { by: usize },
-    /// A settlement whose hold is unit `hold` of the same batch.
-    Folding { hold: usize },
-    /// A hold whose release is in the same batch: its row in `holds` would be deleted before anybody could see it.
-    Brief,
-    /// The release of a [`Step::Brief`] hold, unit `hold` of the same batch.
-    EndOfBrief { hold: usize },
-}
 
 /// A run of the writer: what it needs beside the statements, and buffers that are kept from batch to batch.
 pub(crate) struct Batch {
@@ -240,7 +227,7 @@ impl Batch {
     ) -> Result<Receipt, Trouble> {
         match *part {
             LedgerPart::Hold { expires_at, .. } => {
-                let entry = self.entry(part);
+                let entry = self.stamp().of(part);
                 self.insert(statements, &entry)?;
                 statements.insert_hold(&entry, expires_at)?;
             }
@@ -257,7 +244,7 @@ impl Batch {
                 if !statements.delete_hold(operation, account, held)? {
                     return Err(Trouble::Refused(Refusal::NoHold(operation)));
                 }
-                let entry = self.entry(part);
+                let entry = self.stamp().of(part);
                 self.insert(statements, &entry)?;
                 self.usage(
                     statements,
@@ -277,7 +264,7 @@ impl Batch {
                 if !statements.delete_hold(operation, account, held)? {
                     return Err(Trouble::Refused(Refusal::NoHold(operation)));
                 }
-                let entry = self.entry(part);
+                let entry = self.stamp().of(part);
                 self.insert(statements, &entry)?;
             }
             LedgerPart::Charge {
@@ -290,7 +277,7 @@ impl Batch {
                 ..
             } => {
                 if charged > Micros::ZERO {
-                    let entry = self.entry(part);
+                    let entry = self.stamp().of(part);
                     self.insert(statements, &entry)?;
                 }
                 self.usage(
@@ -324,7 +311,7 @@ impl Batch {
                 if !parts::account_exists(connection, account)? {
                     return Err(Trouble::Refused(Refusal::NoAccount(account)));
                 }
-                let entry = self.entry(part);
+                let entry = self.stamp().of(part);
                 self.insert(statements, &entry)?;
             }
             LedgerPart::Restate {
@@ -340,7 +327,7 @@ impl Batch {
     /// A hold or a release that meet in this batch: two entries, and no row in `holds`.
     fn brief(&mut self, statements: &mut Statements<'_>, item: &Item) -> Result<Receipt, Trouble> {
         if let [Part::Ledger(part)] = &item.unit.parts[..] {
-            let entry = self.entry(part);
+            let entry = self.stamp().of(part);
             self.insert(statements, &entry)?;
         }
         Ok(Receipt::default())
@@ -365,7 +352,9 @@ impl Batch {
             if *charged > Micros::ZERO {
                 let entry = Entry {
                     price_version: *price_version,
-                    ..self.row(identity, EntryKind::Charge, -*charged, Micros::ZERO, *at)
+                    ..self
+                        .stamp()
+                        .row(identity, EntryKind::Charge, -*charged, Micros::ZERO, *at)
                 };
                 self.insert(statements, &entry)?;
             }
@@ -375,97 +364,11 @@ impl Batch {
         Ok(Receipt::default())
     }
 
-    /// The entry that a part makes.
-    fn entry(&self, part: &LedgerPart) -> Entry {
-        match *part {
-            LedgerPart::Hold {
-                operation,
-                account,
-                amount,
-                price_version,
-                at,
-                ..
-            } => Entry {
-                price_version,
-                ..self.row((operation, account), EntryKind::Hold, -amount, amount, at)
-            },
-            LedgerPart::Settle {
-                operation,
-                account,
-                held,
-                charged,
-                price_version,
-                at,
-                ..
-            } => Entry {
-                price_version,
-                ..self.row(
-                    (operation, account),
-                    EntryKind::Settle,
-                    held - charged,
-                    -held,
-                    at,
-                )
-            },
-            LedgerPart::Release {
-                operation,
-                account,
-                held,
-                at,
-            } => self.row((operation, account), EntryKind::Release, held, -held, at),
-            LedgerPart::Charge {
-                operation,
-                account,
-                charged,
-                price_version,
-                at,
-                ..
-            } => Entry {
-                price_version,
-                ..self.row(
-                    (operation, account),
-                    EntryKind::Charge,
-                    -charged,
-                    Micros::ZERO,
-                    at,
-                )
-            },
-            LedgerPart::Credit {
-                operation,
-                account,
-                kind,
-                amount,
-                ref reference,
-                at,
-            } => Entry {
-                reference: Some(reference.clone()),
-                ..self.row((operation, account), kind, amount, Micros::ZERO, at)
-            },
-            LedgerPart::Restate { .. } => unreachable!("a restatement makes no entry"),
-        }
-    }
-
-    fn row(
-        &self,
-        (operation, account): (OperationId, AccountId),
-        kind: EntryKind,
-        d_available: Micros,
-        d_held: Micros,
-        at: i64,
-    ) -> Entry {
-        Entry {
-            operation,
-            kind,
-            account,
-            d_available,
-            d_held,
-            contra: kind.contra(),
-            reference: None,
-            price_version: None,
+    fn stamp(&self) -> Stamp {
+        Stamp {
             node: self.node,
             epoch: self.epoch,
             batch: self.number + 1,
-            at,
         }
     }
 
@@ -554,75 +457,6 @@ impl Batch {
             .execute(params![id, at, kind.code(), subject])?;
         Ok(())
     }
-}
-
-/// Looks for holds that end in the batch they begin in.
-fn plan(items: &[Item]) -> Vec<Step> {
-    let mut steps = vec![Step::Apply; items.len()];
-    if items.len() < 2 {
-        return steps;
-    }
-    let mut holds = Holds::with_capacity(items.len());
-    for (index, item) in items.iter().enumerate() {
-        let [Part::Ledger(part)] = &item.unit.parts[..] else {
-            continue;
-        };
-        match *part {
-            LedgerPart::Hold {
-                operation,
-                account,
-                amount,
-                ..
-            } => {
-                // A second hold of one operation will be refused, and the first is then written as itself.
-                holds
-                    .entry(operation)
-                    .and_modify(|first| *first = None)
-                    .or_insert(Some((index, account, amount)));
-            }
-            LedgerPart::Settle {
-                operation,
-                account,
-                held,
-                ..
-            } => {
-                if let Some(hold) = meets(&mut holds, operation, account, held) {
-                    steps[hold] = Step::FoldedInto { by: index };
-                    steps[index] = Step::Folding { hold };
-                }
-            }
-            LedgerPart::Release {
-                operation,
-                account,
-                held,
-                ..
-            } => {
-                if let Some(hold) = meets(&mut holds, operation, account, held) {
-                    steps[hold] = Step::Brief;
-                    steps[index] = Step::EndOfBrief { hold };
-                }
-            }
-            _ => {}
-        }
-    }
-    steps
-}
-
-/// The holds of a batch that have not met their end: which unit, whose credit and how much.
-type Holds = HashMap<OperationId, Option<(usize, AccountId, Micros)>>;
-
-/// Takes the hold that this end belongs to out of the map, so that a second end finds none.
-fn meets(
-    holds: &mut Holds,
-    operation: OperationId,
-    account: AccountId,
-    held: Micros,
-) -> Option<usize> {
-    let (hold, owner, amount) = (*holds.get(&operation)?)?;
-    ((owner, amount) == (account, held)).then(|| {
-        holds.remove(&operation);
-        hold
-    })
 }
 
 /// A refusal when the error says that the key is taken.

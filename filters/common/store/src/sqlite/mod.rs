@@ -7,8 +7,11 @@
 mod backup;
 mod batch;
 mod checkpoint;
+mod columns;
+mod entry;
 mod failure;
 mod file;
+mod fold;
 mod lock;
 mod parts;
 mod read;

@@ -3,8 +3,9 @@
 use rusqlite::{Connection, Rows, Statement};
 use tollgate_money::Micros;
 
+use super::columns::{self, all_accounts, entry, hold, usage};
 use super::failure::RowError;
-use super::read::{self, Reader, all_accounts, entry, hold, usage};
+use super::read::Reader;
 use crate::books::{Entry, Seal};
 use crate::error::ReadError;
 use crate::rows::AccountRow;
@@ -66,8 +67,8 @@ impl Snapshot for SqliteSnapshot<'_> {
 
 /// Walks seals and entries side by side: both come in the order of the commits.
 fn merge_batches(connection: &Connection, each: &mut dyn FnMut(BatchRows)) -> Result<(), RowError> {
-    let mut seals = connection.prepare(read::SEALS)?;
-    let mut entries = connection.prepare(read::ENTRIES_BY_BATCH)?;
+    let mut seals = connection.prepare(columns::SEALS)?;
+    let mut entries = connection.prepare(columns::ENTRIES_BY_BATCH)?;
     let mut seals = Side::begin(&mut seals, seal)?;
     let mut entries = Side::begin(&mut entries, entry)?;
     let seal_key = |seal: &Seal| (seal.node, seal.epoch, seal.number);
@@ -108,9 +109,9 @@ fn seal(row: &rusqlite::Row<'_>) -> Result<Seal, RowError> {
 
 /// Walks entries, holds and usage side by side: all three come in the order of the operations.
 fn merge(connection: &Connection, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
-    let mut entries = connection.prepare(read::ENTRIES)?;
-    let mut holds = connection.prepare(read::HOLDS)?;
-    let mut usages = connection.prepare(read::USAGE)?;
+    let mut entries = connection.prepare(columns::ENTRIES)?;
+    let mut holds = connection.prepare(columns::HOLDS)?;
+    let mut usages = connection.prepare(columns::USAGE)?;
     let mut entries = Side::begin(&mut entries, entry)?;
     let mut holds = Side::begin(&mut holds, hold)?;
     let mut usages = Side::begin(&mut usages, |row| usage(row, 0))?;

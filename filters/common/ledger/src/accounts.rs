@@ -1,0 +1,541 @@
+//! Every account of the node in memory, in shards, and the decisions on them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+
+use tokio::sync::oneshot;
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_store::books::LedgerPart;
+use tollgate_store::{
+    Admission, CommitError, Done, Effect, Failure, FailureKind, NewAccount, Observer, Part,
+    ReadError, Store, SubmitError, UnitOfWork,
+};
+
+use crate::account::{Balance, Taken};
+use crate::credit::{Credit, CreditError};
+use crate::hold::{Durability, Hold, HoldError, HoldRequest, Settle};
+use crate::ledger::{Charge, ChargeError, StartError, Started, Totals};
+use crate::settlement::{SettleError, Settled, Settlement};
+
+const SHARDS: usize = 64;
+
+/// More than any account has. What is refused here would be found by the writer, who can only stop.
+const BALANCE_MAX: Micros = Micros::new(i64::MAX / 2);
+
+/// The accounts whose ids fall together, with their open holds.
+#[derive(Debug, Default)]
+struct Shard {
+    accounts: HashMap<AccountId, Balance, BuildHasherDefault<IdHasher>>,
+    /// Whoever takes a hold out of here resolves it; that it can be taken out once makes every end of a hold the only one.
+    open: HashMap<OperationId, HoldRequest, BuildHasherDefault<IdHasher>>,
+}
+
+/// What the handle, its holds and the store's callbacks share.
+///
+/// Everything that moves credit is queued under the lock that decided it. So the queue has the order of the decisions, and a balance
+/// rebuilt from any beginning of the queue was true at some moment: what a crash leaves behind never promises credit twice.
+pub(crate) struct Inner {
+    store: Arc<dyn Store>,
+    shards: Box<[Mutex<Shard>]>,
+    open_holds: AtomicI64,
+    held: AtomicI64,
+    /// The latest time anybody has handed in, for holds that are dropped and cannot say when.
+    latest: AtomicI64,
+}
+
+/// The wait for what became of a unit.
+pub(crate) type Told = oneshot::Receiver<Result<tollgate_store::Receipt, CommitError>>;
+
+impl Inner {
+    /// Loads the accounts, gives back what an earlier run left open, and follows the store from there.
+    pub(crate) fn start(
+        store: Arc<dyn Store>,
+        now: i64,
+    ) -> Result<(Arc<Inner>, Started), StartError> {
+        let inner = Arc::new(Inner {
+            store,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            open_holds: AtomicI64::new(0),
+            held: AtomicI64::new(0),
+            latest: AtomicI64::new(now),
+        });
+        let mut started = inner.load().map_err(StartError::Read)?;
+        inner.recover(now, &mut started)?;
+        inner
+            .store
+            .observe(Arc::new(Follower(Arc::downgrade(&inner))));
+        Ok((inner, started))
+    }
+
+    pub(crate) fn balance(&self, account: AccountId) -> Option<Balance> {
+        self.shard(account).accounts.get(&account).copied()
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            open_holds: u64::try_from(self.open_holds.load(Relaxed)).unwrap_or(0),
+            held: Micros::new(self.held.load(Relaxed)),
+        }
+    }
+
+    pub(crate) fn latest(&self) -> i64 {
+        self.latest.load(Relaxed)
+    }
+
+    fn shard(&self, account: AccountId) -> MutexGuard<'_, Shard> {
+        let shard = usize::from(account.as_bytes()[15]) % SHARDS;
+        // A panic under the lock is a broken invariant of one account; the others must go on.
+        self.shards[shard]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn load(&self) -> Result<Started, ReadError> {
+        let mut started = Started::default();
+        self.store.accounts(&mut |row| {
+            started.accounts += 1;
+            let balance = Balance {
+                available: row.available,
+                held: row.held,
+                credit_limit: row.credit_limit,
+            };
+            self.shard(row.id).accounts.insert(row.id, balance);
+        })?;
+        Ok(started)
+    }
+
+    /// Gives back the holds of earlier runs of this node. Those of other nodes are theirs.
+    fn recover(&self, now: i64, started: &mut Started) -> Result<(), StartError> {
+        let mut orphans = Vec::new();
+        self.store
+            .open_holds(&mut |hold| {
+                if hold.node == self.store.node() && hold.epoch < self.store.epoch() {
+                    orphans.push(hold);
+                }
+            })
+            .map_err(StartError::Read)?;
+        let stopped = |error| match error {
+            SubmitError::Stopped(failure) => StartError::Store(failure),
+            _ => StartError::Store(closed()),
+        };
+        for hold in orphans {
+            started.orphans += 1;
+            started.orphans_amount += hold.amount;
+            let mut shard = self.shard(hold.account);
+            match shard.accounts.get_mut(&hold.account) {
+                Some(balance) if balance.held >= hold.amount => balance.release(hold.amount),
+                other => {
+                    return Err(StartError::Books {
+                        account: hold.account,
+                        held: other.map_or(Micros::ZERO, |balance| balance.held),
+                        amount: hold.amount,
+                    });
+                }
+            }
+            let release = LedgerPart::Release {
+                operation: hold.operation,
+                account: hold.account,
+                held: hold.amount,
+                at: now,
+            };
+            self.store
+                .submit(unit(release, Admission::Ends), Box::new(log_refusal))
+                .map_err(stopped)?;
+        }
+        let (told, wait) = mpsc::sync_channel(1);
+        let done: Done = Box::new(move |result| {
+            let _ = told.send(result);
+        });
+        self.store
+            .submit(UnitOfWork::of_all([], Admission::Ends), done)
+            .map_err(stopped)?;
+        match wait.recv() {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(CommitError::Stopped(failure))) => Err(StartError::Store(failure)),
+            _ => Err(StartError::Store(closed())),
+        }
+    }
+
+    pub(crate) fn hold(self: &Arc<Self>, request: HoldRequest) -> Result<Hold, HoldError> {
+        let HoldRequest {
+            operation,
+            account,
+            amount,
+            ..
+        } = request;
+        assert!(
+            amount >= Micros::ZERO,
+            "a hold of {amount} would give credit away"
+        );
+        self.latest.fetch_max(request.at, Relaxed);
+        let mut shard = self.shard(account);
+        let Shard { accounts, open } = &mut *shard;
+        let Some(balance) = accounts.get_mut(&account) else {
+            return Err(HoldError::NoAccount { account });
+        };
+        if open.contains_key(&operation) {
+            return Err(HoldError::Repeated { operation });
+        }
+        if !balance.hold(amount) {
+            return Err(HoldError::InsufficientCredit {
+                account,
+                available: balance.room(),
+                requested: amount,
+            });
+        }
+        let (told, wait) = oneshot::channel();
+        let this = Arc::clone(self);
+        let done: Done = Box::new(move |result| {
+            if result.is_err() {
+                this.forget(&request);
+            }
+            let _ = told.send(result);
+        });
+        let part = LedgerPart::Hold {
+            operation,
+            account,
+            amount,
+            price_version: request.price_version,
+            at: request.at,
+            expires_at: request.expires_at,
+        };
+        if let Err(error) = self.store.submit(unit(part, Admission::Begins), done) {
+            balance.release(amount);
+            return Err(match error {
+                SubmitError::Overloaded { waiting } => HoldError::Overloaded { waiting },
+                SubmitError::Stopped(source) => HoldError::Store { operation, source },
+                _ => HoldError::Store {
+                    operation,
+                    source: closed(),
+                },
+            });
+        }
+        open.insert(operation, request);
+        self.count(1, amount);
+        Ok(Hold {
+            ledger: Arc::clone(self),
+            request,
+            durability: Durability::Waiting(wait),
+            resolved: false,
+        })
+    }
+
+    /// Undoes a hold that the books refused, unless it was resolved meanwhile.
+    fn forget(&self, request: &HoldRequest) {
+        let mut shard = self.shard(request.account);
+        if shard.open.remove(&request.operation).is_some() {
+            self.count(-1, -request.amount);
+            if let Some(balance) = shard.accounts.get_mut(&request.account) {
+                balance.release(request.amount);
+            }
+        }
+    }
+
+    pub(crate) fn settle(self: &Arc<Self>, request: &HoldRequest, settle: Settle) -> Settlement {
+        let HoldRequest {
+            operation,
+            account,
+            amount,
+            ..
+        } = *request;
+        assert!(
+            settle.actual >= Micros::ZERO,
+            "usage of {} would give credit away",
+            settle.actual
+        );
+        self.latest.fetch_max(settle.at, Relaxed);
+        let mut shard = self.shard(account);
+        let Shard { accounts, open } = &mut *shard;
+        let balance = accounts
+            .get_mut(&account)
+            .expect("an account that has a hold is never removed");
+        if open.remove(&operation).is_none() {
+            return Settlement {
+                operation,
+                settled: Settled {
+                    charged: Micros::ZERO,
+                    written_off: Micros::ZERO,
+                    available: balance.available,
+                },
+                wait: Err(SettleError::Expired { operation }),
+            };
+        }
+        self.count(-1, -amount);
+        let taken = balance.settle(amount, settle.actual);
+        let settled = settled(taken, balance);
+        let part = LedgerPart::Settle {
+            operation,
+            account,
+            held: amount,
+            charged: taken.charged,
+            written_off: taken.written_off,
+            price_version: request.price_version,
+            usage: settle.usage,
+            at: settle.at,
+        };
+        let (done, wait) = self.told_of_taking(account, taken.charged);
+        let wait = match self.store.submit(unit(part, Admission::Ends), done) {
+            Ok(()) => Ok(wait),
+            Err(SubmitError::Stopped(source)) => Err(SettleError::Store { operation, source }),
+            Err(_) => Err(SettleError::Store {
+                operation,
+                source: closed(),
+            }),
+        };
+        Settlement {
+            operation,
+            settled,
+            wait,
+        }
+    }
+
+    pub(crate) fn release(&self, request: &HoldRequest, at: i64) {
+        self.latest.fetch_max(at, Relaxed);
+        let mut shard = self.shard(request.account);
+        self.release_open(&mut shard, request.operation, at);
+    }
+
+    /// Releases a hold under its shard's lock; `false` when it was resolved before.
+    fn release_open(&self, shard: &mut Shard, operation: OperationId, at: i64) -> bool {
+        let Some(request) = shard.open.remove(&operation) else {
+            return false;
+        };
+        self.count(-1, -request.amount);
+        if let Some(balance) = shard.accounts.get_mut(&request.account) {
+            balance.release(request.amount);
+        }
+        let part = LedgerPart::Release {
+            operation,
+            account: request.account,
+            held: request.amount,
+            at,
+        };
+        // A store that has stopped keeps the hold's row, and the next start gives it back.
+        let _ = self
+            .store
+            .submit(unit(part, Admission::Ends), Box::new(log_refusal));
+        true
+    }
+
+    pub(crate) fn sweep(&self, now: i64) -> usize {
+        self.latest.fetch_max(now, Relaxed);
+        let mut released = 0;
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let expired: Vec<OperationId> = shard
+                .open
+                .values()
+                .filter(|hold| hold.expires_at <= now)
+                .map(|hold| hold.operation)
+                .collect();
+            for operation in expired {
+                released += usize::from(self.release_open(&mut shard, operation, now));
+            }
+        }
+        released
+    }
+
+    pub(crate) fn charge(self: &Arc<Self>, charge: Charge) -> Result<Settlement, ChargeError> {
+        let Charge {
+            operation,
+            account,
+            amount,
+            ..
+        } = charge;
+        assert!(
+            amount >= Micros::ZERO,
+            "a charge of {amount} would give credit away"
+        );
+        self.latest.fetch_max(charge.at, Relaxed);
+        let mut shard = self.shard(account);
+        let Some(balance) = shard.accounts.get_mut(&account) else {
+            return Err(ChargeError::NoAccount { account });
+        };
+        let taken = balance.charge(amount);
+        let part = LedgerPart::Charge {
+            operation,
+            account,
+            charged: taken.charged,
+            written_off: taken.written_off,
+            price_version: charge.price_version,
+            usage: charge.usage,
+            at: charge.at,
+        };
+        let settled = settled(taken, balance);
+        let (done, wait) = self.told_of_taking(account, taken.charged);
+        match self.store.submit(unit(part, Admission::Begins), done) {
+            Ok(()) => Ok(Settlement {
+                operation,
+                settled,
+                wait: Ok(wait),
+            }),
+            Err(error) => {
+                balance.available += taken.charged;
+                Err(match error {
+                    SubmitError::Overloaded { waiting } => ChargeError::Overloaded { waiting },
+                    SubmitError::Stopped(source) => ChargeError::Store { operation, source },
+                    _ => ChargeError::Store {
+                        operation,
+                        source: closed(),
+                    },
+                })
+            }
+        }
+    }
+
+    /// Queues a movement of credit. What comes in counts once it is durable ([`Follower`]); what goes out counts at once and comes
+    /// back when the books refuse it or know its reference.
+    pub(crate) fn book(self: &Arc<Self>, credit: &Credit, part: Part) -> Result<Told, CreditError> {
+        let account = credit.account;
+        self.latest.fetch_max(credit.at, Relaxed);
+        let mut shard = self.shard(account);
+        let Some(balance) = shard.accounts.get_mut(&account) else {
+            return Err(CreditError::NoAccount { account });
+        };
+        if balance.total().saturating_add(credit.amount) > BALANCE_MAX {
+            return Err(credit.too_much());
+        }
+        let outward = (-credit.amount).max(Micros::ZERO);
+        if outward > balance.room() {
+            return Err(CreditError::InsufficientCredit {
+                account,
+                available: balance.room(),
+                requested: outward,
+            });
+        }
+        balance.available -= outward;
+        let (told, wait) = oneshot::channel();
+        let this = Arc::clone(self);
+        let done: Done = Box::new(move |result| {
+            if !matches!(result, Ok(receipt) if receipt.repeated.is_none()) {
+                this.give_back(account, outward);
+            }
+            let _ = told.send(result);
+        });
+        match self
+            .store
+            .submit(UnitOfWork::of(part, Admission::Begins), done)
+        {
+            Ok(()) => Ok(wait),
+            Err(error) => {
+                balance.available += outward;
+                Err(match error {
+                    SubmitError::Overloaded { waiting } => CreditError::Overloaded { waiting },
+                    SubmitError::Stopped(failure) => credit.error(CommitError::Stopped(failure)),
+                    _ => credit.error(CommitError::Stopped(closed())),
+                })
+            }
+        }
+    }
+
+    /// A callback that returns what was taken if the books refuse the taking, and the wait for its result.
+    fn told_of_taking(self: &Arc<Self>, account: AccountId, taken: Micros) -> (Done, Told) {
+        let (told, wait) = oneshot::channel();
+        let this = Arc::clone(self);
+        let done: Done = Box::new(move |result| {
+            if result.is_err() {
+                log_refusal(result.clone());
+                this.give_back(account, taken);
+            }
+            let _ = told.send(result);
+        });
+        (done, wait)
+    }
+
+    fn give_back(&self, account: AccountId, amount: Micros) {
+        if let Some(balance) = self.shard(account).accounts.get_mut(&account) {
+            balance.available += amount;
+        }
+    }
+
+    fn count(&self, holds: i64, amount: Micros) {
+        self.open_holds.fetch_add(holds, Relaxed);
+        self.held.fetch_add(amount.get(), Relaxed);
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").finish_non_exhaustive()
+    }
+}
+
+/// Brings into memory what was committed in units that others made: new accounts, and credit that came in.
+struct Follower(Weak<Inner>);
+
+impl Observer for Follower {
+    fn committed(&self, part: &Part, effect: Effect) {
+        let (Some(inner), Effect::Applied) = (self.0.upgrade(), effect) else {
+            return;
+        };
+        match part {
+            Part::CreateAccount(account) => inner.adopt(account),
+            Part::Ledger(LedgerPart::Credit {
+                account, amount, ..
+            }) if amount.is_positive() => inner.give_back(*account, *amount),
+            _ => {}
+        }
+    }
+}
+
+impl Inner {
+    fn adopt(&self, account: &NewAccount) {
+        let balance = Balance {
+            credit_limit: account.credit_limit,
+            ..Balance::default()
+        };
+        self.shard(account.id)
+            .accounts
+            .entry(account.id)
+            .or_insert(balance);
+    }
+}
+
+fn settled(taken: Taken, balance: &Balance) -> Settled {
+    Settled {
+        charged: taken.charged,
+        written_off: taken.written_off,
+        available: balance.available,
+    }
+}
+
+fn unit(part: LedgerPart, admission: Admission) -> UnitOfWork {
+    UnitOfWork::of(Part::Ledger(part), admission)
+}
+
+fn log_refusal(result: Result<tollgate_store::Receipt, CommitError>) {
+    if let Err(CommitError::Refused(refusal)) = result {
+        tracing::error!(%refusal, "the books refused an entry that was decided here; run the audit");
+    }
+}
+
+pub(crate) fn closed() -> Failure {
+    Failure {
+        kind: FailureKind::Closed,
+        message: Arc::from("the store was closed before it answered"),
+    }
+}
+
+/// Mixes the two halves of an id. Ids are made here and are random in their lower half, so nobody can choose them to collide.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for half in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..half.len()].copy_from_slice(half);
+            self.0 = (self.0.rotate_left(29) ^ u64::from_le_bytes(word))
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+}
