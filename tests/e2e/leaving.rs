@@ -247,6 +247,30 @@ async fn a_client_that_stops_reading_is_given_up_and_pays_for_what_it_was_sent()
 }
 
 #[tokio::test]
+async fn a_provider_that_never_stops_talking_is_heard_for_the_time_and_no_longer() {
+    let rig = Rig::with("[meter]\ndrain_secs = 1").await;
+    for by in WAYS {
+        rig.provider.script(
+            Script {
+                endless: true,
+                usage: UsageReport::EveryChunk,
+                ..Script::default()
+            }
+            .once(),
+        );
+        let mut visitor = Visitor::comes(&rig, by, true).await;
+        visitor.reads(5).await;
+        let _left = visitor.leaves().await;
+        let calls = rig.provider.calls_when_ended().await;
+        let call = calls.last().expect("a call");
+        assert_eq!(call.ended, Some(Ended::PeerGone), "{by:?}");
+        rig.quiet().await;
+        rig.charged(PRICE_OF_A_CHAT);
+    }
+    assert_eq!(rig.finish().await.endings(), ["gone_during"; 4]);
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_one_stream_keeps_its_others() {
     let rig = Rig::start().await;
     rig.provider.script(Script::hold(5, "gate").times(2));

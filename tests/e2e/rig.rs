@@ -18,8 +18,8 @@ use tollgate_money::{AccountId, Micros};
 use tollgate_store::Failure;
 use tollgate_testing::{Client, Provider, RawClient, Secrets, TempDir, within};
 
-pub(crate) use after::{After, audited};
-pub(crate) use setup::{Setup, table};
+pub(crate) use after::audited;
+pub(crate) use setup::{PROVIDER_KEY, Setup};
 
 /// Every secret of the suite.
 pub(crate) static SECRETS: Secrets = Secrets::new();
@@ -233,6 +233,11 @@ pub(crate) fn database(folder: &Path) -> PathBuf {
 
 /// Comes back when `is_so`: for what has no event that could be waited for.
 pub(crate) async fn poll(is_so: impl Fn() -> bool) {
+    poll_mut(is_so).await;
+}
+
+/// The same for a look that changes something.
+pub(crate) async fn poll_mut(mut is_so: impl FnMut() -> bool) {
     let mut often = tokio::time::interval(std::time::Duration::from_millis(2));
     while !is_so() {
         often.tick().await;

@@ -64,9 +64,9 @@ pub(crate) fn lines_with(code: &str, word: &str) -> Vec<usize> {
     let found = code.match_indices(word).filter(|(at, _)| {
         let before = code[..*at].chars().next_back();
         let after = code[at + word.len()..].chars().next();
-        let starts_name = word.starts_with(in_name);
-        let ends_name = word.ends_with(in_name);
-        !(starts_name && before.is_some_and(in_name)) && !(ends_name && after.is_some_and(in_name))
+        let begun = word.starts_with(in_name) && before.is_some_and(in_name);
+        let goes_on = word.ends_with(in_name) && after.is_some_and(in_name);
+        !begun && !goes_on
     });
     found.map(|(at, _)| line_of(code, at)).collect()
 }

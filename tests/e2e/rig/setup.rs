@@ -10,7 +10,7 @@ use toml::{Table, Value};
 use super::{CREDITS, Rig, SECRETS};
 
 /// The key by which the provider knows the gateway.
-const PROVIDER_KEY: &str = "sk-provider-5d0f7ac1e2";
+pub(crate) const PROVIDER_KEY: &str = "sk-provider-5d0f7ac1e2";
 
 /// What a test wants to be otherwise than usual.
 pub(crate) struct Setup {
@@ -53,7 +53,7 @@ impl Setup {
         Rig::of(self).await
     }
 
-    pub(super) async fn provider(&self, folder: &Path) -> Provider {
+    pub(crate) async fn provider(&self, folder: &Path) -> Provider {
         let tls = self.provider_tls.then(Certificate::for_localhost);
         if let Some(certificate) = &tls {
             let file = folder.join("provider-ca.pem");
@@ -69,7 +69,7 @@ impl Setup {
     }
 
     /// Writes the settings and what they name into `folder`.
-    pub(super) fn write(&self, folder: &Path, provider: &Provider) -> (PathBuf, Certificate) {
+    pub(crate) fn write(&self, folder: &Path, provider: &Provider) -> (PathBuf, Certificate) {
         let certificate = Certificate::for_localhost();
         for (name, text) in [
             ("certificate.pem", &certificate.cert_pem),
@@ -87,7 +87,7 @@ impl Setup {
 }
 
 /// The usual settings. One worker, so that there is one pool of connections to the provider.
-pub(crate) fn table(provider_url: &str) -> Table {
+fn table(provider_url: &str) -> Table {
     let text = format!(
         r#"
         [service]
