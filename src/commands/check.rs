@@ -31,7 +31,7 @@ pub(super) fn check(
             if !as_json {
                 writeln!(
                     out,
-                    "{}: good: {} listeners, {} routes, {} providers, {} models",
+                    "{}: good (listeners: {}, routes: {}, providers: {}, models: {})",
                     file.display(),
                     settings.listeners.len(),
                     settings.routes.len(),

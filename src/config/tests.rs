@@ -339,11 +339,7 @@ fn the_reference_names_every_setting_and_no_other() {
         .lines()
         .filter(|line| line.starts_with("| `") && !line.starts_with("| `tollgate_"))
     {
-        assert_eq!(
-            line.matches('|').count(),
-            7,
-            "a row has six cells: {line}"
-        );
+        assert_eq!(line.matches('|').count(), 7, "a row has six cells: {line}");
     }
 }
 

@@ -214,6 +214,8 @@ mod tests {
         let (got, lines) = mpsc::channel();
         let dropped = counter();
         let writer = LineWriter::start(Box::new(Disk { go: orders, got }), dropped.clone());
+        // Should this test fail, the disk goes before the writer waits for it.
+        let go = go;
         let line = vec![b'x'; WAITING_BYTES_MAX / 4];
         for _ in 0..20 {
             writer.push(&line);
