@@ -1,4 +1,4 @@
-//! tollgate: an edge gateway for OpenAI-compatible model backends that sells what it forwards.
+#![doc = include_str!("ARCHITECTURE.md")]
 
 pub mod admin;
 mod args;
