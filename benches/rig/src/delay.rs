@@ -13,6 +13,13 @@ use crate::stats::{median, quantile};
 use crate::target::Target;
 use crate::wire::{Connection, body};
 
+/// The stamped events of a stream.
+const EVENTS: [&str; 3] = [
+    "first event",
+    "a later event",
+    "the last, its end right behind",
+];
+
 /// What to measure, and how often.
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -30,8 +37,8 @@ pub(crate) struct Options {
 struct Reader {
     name: String,
     connection: Connection,
-    first_us: Vec<f64>,
-    second_us: Vec<f64>,
+    /// For each stamped event of the stream, in microseconds.
+    late_us: [Vec<f64>; EVENTS.len()],
 }
 
 /// Reads stamped streams from all targets in turn and prints the table.
@@ -42,51 +49,48 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
         readers.push(Reader {
             name: target.name,
             connection,
-            first_us: Vec::new(),
-            second_us: Vec::new(),
+            late_us: Default::default(),
         });
     }
     for number in 0..options.streams {
         for reader in &mut readers {
             reader.connection.send(number).await?;
-            let first = late_us(&mut reader.connection).await?;
-            let second = late_us(&mut reader.connection).await?;
+            for late in &mut reader.late_us {
+                late.push(late_us(&mut reader.connection).await?);
+            }
             reader.connection.read_until("\r\n0\r\n\r\n").await?;
-            reader.first_us.push(first);
-            reader.second_us.push(second);
         }
     }
+    print(options, &readers)
+}
+
+fn print(options: &Options, readers: &[Reader]) -> Result<()> {
     let base = readers.iter().find(|reader| reader.name == options.base);
     let base = base.with_context(|| format!("no target `{}`", options.base))?;
-    let (base_first, base_second) = (median(&base.first_us), median(&base.second_us));
+    let base: Vec<f64> = base.late_us.iter().map(|late| median(late)).collect();
     println!(
         "\n### Time an event stays in the gateway: {} streams, one at a time\n",
         options.streams
     );
     println!(
-        "Microseconds from the provider's sending to the reader, less the median of the direct way ({base_first:.0} and {base_second:.0}).\n"
+        "Microseconds from the provider's sending to the reader, less the median of the direct way ({:.0}, {:.0}, {:.0}).\n",
+        base[0], base[1], base[2]
     );
-    println!("| Target | first event, median | 99 % | a later event, median | 99 % |");
-    println!("|---|---:|---:|---:|---:|");
-    for Reader {
-        name,
-        first_us,
-        second_us,
-        ..
-    } in &readers
-    {
-        let first = (
-            median(first_us) - base_first,
-            quantile(first_us, 0.99) - base_first,
-        );
-        let second = (
-            median(second_us) - base_second,
-            quantile(second_us, 0.99) - base_second,
-        );
-        println!(
-            "| {name} | {:.0} | {:.0} | {:.0} | {:.0} |",
-            first.0, first.1, second.0, second.1
-        );
+    let heads: Vec<String> = EVENTS
+        .iter()
+        .map(|event| format!(" {event}, median | 99 % |"))
+        .collect();
+    println!("| Target |{}", heads.concat());
+    println!("|---|{}", "---:|---:|".repeat(EVENTS.len()));
+    for Reader { name, late_us, .. } in readers {
+        let cells = late_us.iter().zip(&base).map(|(late, base)| {
+            format!(
+                " {:.0} | {:.0} |",
+                median(late) - base,
+                quantile(late, 0.99) - base
+            )
+        });
+        println!("| {name} |{}", cells.collect::<String>());
     }
     Ok(())
 }

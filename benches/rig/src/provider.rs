@@ -16,7 +16,7 @@ use tollgate_testing::{Gate, Provider};
 /// Between two events of a paced stream.
 const PACE: Duration = Duration::from_millis(1);
 
-/// Between the first and the second event of a stamped stream: long enough for everything about the first to be over.
+/// Between the stamped events of a stream: long enough for everything about one to be over before the next.
 const APART: Duration = Duration::from_millis(20);
 
 /// Runs the provider at `port` for ever.
@@ -71,11 +71,13 @@ fn silent() -> Plan {
     plan
 }
 
-/// Two stamped events, far apart, and the usual end.
+/// Three stamped events, far apart, and the usual end right behind the last of them.
 fn stamped() -> Plan {
     let make: Step = Step::MadePiece(Arc::new(stamp));
     let mut plan = Plan::events([]);
-    plan.steps.extend([make.clone(), Step::Pause(APART), make]);
+    plan.steps.push(make.clone());
+    plan.steps.extend([Step::Pause(APART), make.clone()]);
+    plan.steps.extend([Step::Pause(APART), make]);
     plan.steps.extend(
         standard::stream()
             .into_iter()

@@ -8,8 +8,11 @@ use anyhow::{Context, Result};
 use crate::target::Target;
 use crate::wire::{Connection, Workload, body, workload_body};
 
-/// Time for a gateway to see that its clients left and to give memory back.
-const AFTERWARDS: Duration = Duration::from_secs(3);
+/// Time for a gateway to see that its clients left and to give memory back, which it does at its leisure.
+const AFTERWARDS: Duration = Duration::from_secs(25);
+
+/// Time for what was done before to be over.
+const BEFORE: Duration = Duration::from_secs(3);
 
 /// Requests before the first look, so that what is allocated once is allocated.
 const WARM_UP: usize = 2000;
@@ -50,7 +53,7 @@ async fn measure(target: &Target, streams: usize) -> Result<()> {
         connection.ask(number).await?;
     }
     drop(connection);
-    tokio::time::sleep(AFTERWARDS).await;
+    tokio::time::sleep(BEFORE).await;
     let before = target.resident_kb()?;
 
     let silent = body("silent", true);
