@@ -109,6 +109,9 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
         }
         if relay.gone && !was_gone {
             timer.as_mut().reset(Instant::now() + limits.drain);
+        } else if relay.gone && timer.deadline() <= Instant::now() {
+            // The timer is not asked while there is always something to read.
+            break None;
         }
     };
     relay.run.exchange.record.upstream_ended = Some(clock.elapsed());
