@@ -58,6 +58,10 @@ impl UpstreamCall for Call {
 
     async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         let left = self.deadline.saturating_sub(self.clock.elapsed());
+        if left.is_zero() {
+            // What is there already would be taken without a look at the time.
+            return Err(fault::timeout("the end of the answer", left));
+        }
         let limit = self.provider.settings.timeouts.between_bytes.min(left);
         match within(limit, self.link.read_body()).await {
             Ok(Ok(piece)) => Ok(piece),
