@@ -37,6 +37,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How often holds that outlived their operation and counters nobody uses are looked for, and freed memory is given back.
 const SWEEP: Duration = Duration::from_secs(10);
 
+/// How long the last bytes of answers may take to leave, once nothing is under way any more or nothing can go on.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Fewer exchanges than this at once leave nothing behind that is worth giving back.
 const CROWD: usize = 100;
 
@@ -447,6 +450,11 @@ impl Gateway {
                 tracing::warn!(open, "the grace period is over; cutting the rest");
             }
         }
+        // After a failed store nobody waits for anything but to be told; that much time there is.
+        self.runtime.block_on(async {
+            // Whoever does not take it in time is cut.
+            let _ = tokio::time::timeout(LAST_WORDS, self.proxy.closed()).await;
+        });
         self.proxy.stop();
         for worker in self.workers {
             if worker.join().is_err() {

@@ -10,7 +10,7 @@ use rustls::ServerConfig;
 use tokio::sync::Semaphore;
 
 use super::connection;
-use super::{Proxy, Worker};
+use super::{OpenConnection, Proxy, Worker};
 use crate::config::Listener;
 use crate::socket::Tcp;
 use crate::wait::within;
@@ -91,10 +91,6 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
         .map(|config| Arc::new(Acceptor::from_server_config(config)));
     let mut draining = worker.draining();
     loop {
-        // Without a free place the connection waits in the system's queue, where it costs nothing.
-        let Ok(place) = connections.clone().acquire_owned().await else {
-            return;
-        };
         let accepted = tokio::select! {
             biased;
             _ = draining.wait_for(|draining| *draining) => return,
@@ -110,11 +106,22 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
                 continue;
             }
         };
+        // Without a free place this one waits unread, and those behind it in the system's queue, where they cost nothing. A place is
+        // not taken before: a listener that nobody calls would keep it from the others.
+        let place = tokio::select! {
+            biased;
+            _ = draining.wait_for(|draining| *draining) => return,
+            place = connections.clone().acquire_owned() => place,
+        };
+        let Ok(place) = place else {
+            return;
+        };
         // Small pieces must leave at once; what should leave together is joined before it is written.
         let _ = socket.set_nodelay(true);
         let (worker, acceptor, http2) = (worker.clone(), acceptor.clone(), bound.http2);
         tokio::spawn(async move {
             let _place = place;
+            let _connection = OpenConnection::enter(worker.proxy().clone());
             let _open = worker.proxy().telemetry.connection();
             let tcp = Tcp::new(socket);
             let Some(acceptor) = acceptor else {

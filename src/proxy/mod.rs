@@ -66,6 +66,8 @@ struct State {
     stopped: watch::Sender<bool>,
     exchanges: AtomicUsize,
     idle: Notify,
+    connections: AtomicUsize,
+    closed: Notify,
 }
 
 /// What the proxy is made of.
@@ -93,6 +95,8 @@ impl Proxy {
             stopped: watch::Sender::new(false),
             exchanges: AtomicUsize::new(0),
             idle: Notify::new(),
+            connections: AtomicUsize::new(0),
+            closed: Notify::new(),
         };
         let Parts {
             routes,
@@ -147,6 +151,17 @@ impl Proxy {
         }
     }
 
+    /// Waits until no connection is open. What an exchange wrote last may still be on its way through its connection.
+    pub(crate) async fn closed(&self) {
+        loop {
+            let closed = self.state.closed.notified();
+            if self.state.connections.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            closed.await;
+        }
+    }
+
     /// Ends the workers, whatever they are doing.
     pub(crate) fn stop(&self) {
         self.drain();
@@ -183,6 +198,25 @@ impl Drop for OpenExchange<'_> {
     fn drop(&mut self) {
         if self.0.exchanges.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.idle.notify_waiters();
+        }
+    }
+}
+
+/// Counts a connection from its first byte to its close.
+struct OpenConnection(Arc<Proxy>);
+
+impl OpenConnection {
+    fn enter(proxy: Arc<Proxy>) -> OpenConnection {
+        proxy.state.connections.fetch_add(1, Ordering::AcqRel);
+        OpenConnection(proxy)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        let state = &self.0.state;
+        if state.connections.fetch_sub(1, Ordering::AcqRel) == 1 {
+            state.closed.notify_waiters();
         }
     }
 }
