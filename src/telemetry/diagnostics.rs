@@ -25,15 +25,12 @@ pub fn diagnostics(settings: &Telemetry) -> Result<(), DiagnosticsError> {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    // The server library reports every client that hangs up as an error of its own; that is ours to count, not an operator's to read.
-    let others = match settings.log_level {
-        LogLevel::Debug | LogLevel::Trace => level,
-        _ => LevelFilter::OFF,
-    };
+    // The server libraries report every client that hangs up as an error of their own, which is ours to count and not an operator's to
+    // read; and at the lower levels they print whole heads, credentials and all.
     let filter = Targets::new()
         .with_default(level)
-        .with_target("pingora_core", others)
-        .with_target("h2", others);
+        .with_target("pingora", LevelFilter::OFF)
+        .with_target("h2", LevelFilter::OFF);
     let layer = fmt::layer().with_writer(std::io::stderr);
     let started = match settings.log_format {
         LogFormat::Json => Registry::default()
