@@ -137,7 +137,7 @@ fn table(provider_url: &str) -> Table {
 
         [telemetry]
         log_format = "text"
-        log_level = "warn"
+        log_level = "info"
         access_log = "access.log"
         "#
     );

@@ -1,0 +1,6 @@
+//! The real program: signals, kills, and what keeps it from starting.
+
+mod house;
+mod kills;
+mod starts;
+mod stops;

@@ -1,0 +1,178 @@
+//! A folder with settings and a database, on which the real program runs again and again.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+
+use serde_json::Value;
+use tollgate_testing::{Client, Process, Provider, TempDir, within};
+
+use crate::rig::{PROVIDER_KEY, SECRETS, Setup, database};
+
+/// The folder, a provider, and an account with a key.
+pub(super) struct House {
+    pub(super) folder: TempDir,
+    pub(super) config: PathBuf,
+    pub(super) provider: Provider,
+    pub(super) account: String,
+    pub(super) key: String,
+    pub(super) ca_pem: String,
+}
+
+/// The program while it serves.
+pub(super) struct Serving {
+    pub(super) process: Process,
+    /// The plain listener.
+    pub(super) url: String,
+    /// The one with TLS.
+    pub(super) tls_url: String,
+}
+
+impl House {
+    /// Settings as usual with `settings` over them, and an account made by the program's own commands.
+    pub(super) async fn new(settings: &str) -> House {
+        let setup = Setup::with(settings);
+        let folder = tollgate_testing::tempdir().expect("a folder");
+        let provider = setup.provider(folder.path()).await;
+        let (config, certificate) = setup.write(folder.path(), &provider);
+        let mut house = House {
+            folder,
+            config,
+            provider,
+            account: String::new(),
+            key: String::new(),
+            ca_pem: certificate.ca_pem,
+        };
+        let account = house.ask(&["account", "create", "--class", "pro"]).await;
+        house.account = text(&account["id"]);
+        let account = house.account.clone();
+        let grant = [
+            "credits",
+            "grant",
+            "--account",
+            &account,
+            "--amount",
+            "1000",
+            "--reference",
+            "test",
+        ];
+        house.ask(&grant).await;
+        let key = house
+            .ask(&["key", "create", "--account", &account, "--name", "test"])
+            .await;
+        house.key = text(&key["secret"]);
+        SECRETS.used("an API key", &house.key);
+        house
+    }
+
+    /// The program with these words, not started yet.
+    pub(super) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        self.complete(&mut command, words);
+        command
+    }
+
+    /// The program with these words, started by a shell that says `first` before.
+    pub(super) fn command_after(&self, first: &str, words: &[&str]) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{first}; exec \"$0\" \"$@\"")]);
+        command.arg(env!("CARGO_BIN_EXE_tollgate"));
+        self.complete(&mut command, words);
+        command
+    }
+
+    fn complete(&self, command: &mut Command, words: &[&str]) {
+        command.args(words).arg("--config").arg(&self.config);
+        command
+            .env("PROVIDER_KEY", PROVIDER_KEY)
+            .env("RUST_BACKTRACE", "0");
+    }
+
+    /// Runs a command that works; gives what it printed.
+    pub(super) async fn run(&self, words: &[&str]) -> String {
+        let mut process = self.spawn(self.command(words));
+        let status = ended(&mut process).await;
+        let output = process.output();
+        assert!(status.success(), "`{}` failed:\n{output}", words.join(" "));
+        output
+    }
+
+    /// Runs a command that prints JSON.
+    pub(super) async fn ask(&self, words: &[&str]) -> Value {
+        let output = self.run(&[words, &["--json"]].concat()).await;
+        let line = output.lines().find(|line| line.starts_with('{'));
+        let line =
+            line.unwrap_or_else(|| panic!("`{}` printed no JSON:\n{output}", words.join(" ")));
+        serde_json::from_str(line).expect("JSON")
+    }
+
+    fn spawn(&self, mut command: Command) -> Process {
+        Process::spawn(&mut command).expect("the program starts")
+    }
+
+    /// Starts `tollgate serve` and waits until it listens.
+    pub(super) async fn serve(&self) -> Serving {
+        self.serve_as(self.command(&["serve"])).await
+    }
+
+    /// The same by a command of one's own.
+    pub(super) async fn serve_as(&self, command: Command) -> Serving {
+        let process = self.spawn(command);
+        // The stand-in has to run meanwhile, so this thread must not wait.
+        let waiting = tokio::task::spawn_blocking(move || {
+            let line = |tls: bool| {
+                let mark = format!("tls={tls}");
+                let is_it = |line: &str| line.contains("listening") && line.contains(&mark);
+                let line = process.line_where("where it listens", is_it);
+                let address = line.split("address=").nth(1).expect("an address");
+                address.split(' ').next().expect("a word").to_owned()
+            };
+            let (plain, tls) = (line(false), line(true));
+            (process, plain, tls)
+        });
+        let (process, plain, tls) = waiting.await.expect("the program listens");
+        let port = tls.rsplit(':').next().expect("a port");
+        Serving {
+            process,
+            url: format!("http://{plain}"),
+            tls_url: format!("https://localhost:{port}"),
+        }
+    }
+
+    /// Runs `tollgate serve` that will not start: how it ended and what it said.
+    pub(super) async fn fail(&self) -> (ExitStatus, String) {
+        let mut process = self.spawn(self.command(&["serve"]));
+        let status = ended(&mut process).await;
+        (status, process.output())
+    }
+
+    /// What the program's own audit says; fails unless everything adds up.
+    pub(super) async fn audit(&self) -> Value {
+        self.ask(&["audit"]).await
+    }
+
+    pub(super) fn database(&self) -> PathBuf {
+        database(self.folder.path())
+    }
+}
+
+impl Serving {
+    pub(super) fn client(&self, house: &House) -> Client {
+        Client::new(&self.url).with_key(&house.key)
+    }
+}
+
+/// Waits for the end of a process without keeping others from their work.
+pub(super) async fn ended(process: &mut Process) -> ExitStatus {
+    let mut status = None;
+    let wait = crate::rig::poll_mut(|| {
+        status = process.has_ended();
+        status.is_some()
+    });
+    within("the end of the program", wait).await;
+    // It has ended: this reads the rest of what it said.
+    process.wait()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}

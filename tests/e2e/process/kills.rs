@@ -1,0 +1,143 @@
+//! The program killed under load, again and again, on one database.
+//!
+//! After each kill: the books balance, every charge that a client was told of is there, the next start gives back what was held, and
+//! nobody was charged for more than was asked. `TOLLGATE_KILLS` says how many rounds.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use tollgate_ledger::audit::audit;
+use tollgate_store::sqlite;
+use tollgate_testing::Client;
+
+use super::house::{House, Serving, ended};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, chat, micros};
+
+const ROUNDS: &str = "TOLLGATE_KILLS";
+const ROUNDS_DEFAULT: u64 = 50;
+const CLIENTS: usize = 8;
+
+#[expect(clippy::disallowed_methods, reason = "a test's own settings")]
+fn rounds() -> u64 {
+    std::env::var(ROUNDS).map_or(ROUNDS_DEFAULT, |text| {
+        text.parse().expect("TOLLGATE_KILLS is a number")
+    })
+}
+
+/// What clients were told: the charge by the id of the request.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<HashMap<String, i64>>>);
+
+impl Told {
+    fn note(&self, id: &str, charge: i64) {
+        let mut told = self.0.lock().expect("nobody panics while holding it");
+        told.insert(id.to_owned(), charge);
+    }
+
+    fn count(&self) -> usize {
+        self.0.lock().expect("nobody panics while holding it").len()
+    }
+}
+
+#[tokio::test]
+async fn a_killed_program_loses_nothing_that_clients_were_told_and_keeps_nothing_held() {
+    let house = House::new("[telemetry]\naccess_log = \"none\"").await;
+    let told = Told::default();
+    let mut orphans = 0;
+    for round in 1..=rounds() {
+        let mut serving = house.serve().await;
+        // What the round before had left open was given back before anybody was let in.
+        let before = audited(&house.database()).sums.spent.get();
+        let known = told.count();
+        let crowd: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                tokio::spawn(ask_for_ever(client(&house, &serving, number), told.clone()))
+            })
+            .collect();
+        // From the first answers to deep in the work.
+        let answers = (round * 7 % 41) as usize;
+        let deep = || told.count() >= known + answers;
+        tollgate_testing::within("answers", crate::rig::poll(deep)).await;
+        serving.process.kill();
+        for one in crowd {
+            one.await.expect("clients do not panic");
+        }
+        orphans += look(&house, &told, round);
+        let after = spent(&house);
+        let answered = (told.count() - known) as i64;
+        let (least, most) = (answered, answered + CLIENTS as i64);
+        let charged = (after - before) / PRICE_OF_A_CHAT;
+        assert!(
+            (least..=most).contains(&charged),
+            "round {round}: {charged} charges for {answered} answers"
+        );
+    }
+    assert!(orphans > 0, "no kill hit a request under way");
+    // The last round's holds go back at the next start, and then everything is as clients know it.
+    let mut serving = house.serve().await;
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    audited(&house.database());
+}
+
+fn client(house: &House, serving: &Serving, number: usize) -> Client {
+    let client = serving.client(house);
+    match number % 2 {
+        0 => client,
+        _ => client.with_http2(),
+    }
+}
+
+/// Asks until the program is gone; notes what each whole answer said.
+async fn ask_for_ever(client: Client, told: Told) {
+    for round in 0.. {
+        let stream = round % 2 == 0;
+        let request = client.request("POST", CHAT, chat(stream).to_string().into());
+        let Ok(answer) = client.try_send(request).await else {
+            return;
+        };
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let id = answer.header("x-request-id").expect("an id").to_owned();
+        let body = match stream {
+            false => answer.json(),
+            true => {
+                let text = answer.text().to_owned();
+                let Some(events) = text.strip_suffix("data: [DONE]\n\n") else {
+                    // An end without it is no whole answer.
+                    return;
+                };
+                let last = events.trim_end().rsplit("data: ").next().expect("an event");
+                serde_json::from_str(last).expect("JSON")
+            }
+        };
+        told.note(&id, micros(&body["x_svc"]["credits_used"]));
+    }
+}
+
+/// Looks at what a kill has left; says how many holds are open.
+fn look(house: &House, told: &Told, round: u64) -> u64 {
+    let store = sqlite::open_read(&house.database()).expect("the store opens after a kill");
+    let report = audit(&*store).expect("the store can be read");
+    assert!(report.clean(), "round {round}: {:?}", report.violations);
+    for (id, charge) in told.0.lock().expect("nobody panics").iter() {
+        let operation = id.strip_prefix("req_").unwrap_or(id);
+        let operation = operation.parse().or_else(|_| id.parse()).expect("an id");
+        let rows = store.operation(operation).expect("an operation is read");
+        let cost = rows.usage.map(|usage| usage.cost.get());
+        assert_eq!(
+            cost,
+            Some(*charge),
+            "round {round}: a client was told of {id}"
+        );
+    }
+    report.open_holds
+}
+
+fn spent(house: &House) -> i64 {
+    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    audit(&*store)
+        .expect("the store can be read")
+        .sums
+        .spent
+        .get()
+}

@@ -1,0 +1,165 @@
+//! What keeps the program from starting, or from going on: each with a clear word and exit code 1.
+
+use tollgate_testing::Script;
+
+use super::house::{House, ended};
+use crate::rig::{CHAT, audited, chat, micros};
+
+/// Fails unless the program ends with 1 and says each of the words.
+async fn says(house: &House, what: &str, words: &[&str]) {
+    let (status, output) = house.fail().await;
+    assert_eq!(status.code(), Some(1), "{what}:\n{output}");
+    for word in words {
+        assert!(output.contains(word), "{what}: no `{word}` in:\n{output}");
+    }
+    assert!(!output.contains("panicked"), "{what}:\n{output}");
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_used_is_named_with_what_to_do() {
+    let house = House::new("").await;
+    let path = house.database();
+    let copy = house.folder.path().join("copy.db");
+    house.run(&["backup", &copy.to_string_lossy()]).await;
+    let good = std::fs::read(&copy).expect("the copy");
+    let put = |bytes: &[u8]| {
+        for beside in ["-wal", "-shm"] {
+            let mut name = path.clone().into_os_string();
+            name.push(beside);
+            // Where there is none, none has to go.
+            let _ = std::fs::remove_file(name);
+        }
+        std::fs::write(&path, bytes).expect("written");
+    };
+    let name = path.to_string_lossy().into_owned();
+    let backup = "put a backup in its place";
+    // The number of the schema stands behind its name, and a version may come that counts further.
+    let is_it = |seven: &[u8]| seven.starts_with(b"schema") && seven[6].is_ascii_digit();
+    let place = good.windows(7).position(is_it).expect("a number") + 6;
+    let mut later = good.clone();
+    later[place] = b'9';
+    let other = b"Dear diary, today I became a database.".to_vec();
+    for (what, bytes, words) in [
+        ("half of it", good[..good.len() / 2].to_vec(), backup),
+        ("its first bytes", good[..100].to_vec(), backup),
+        ("another file", other, backup),
+        ("a later version", later, "run the version that wrote it"),
+    ] {
+        put(&bytes);
+        says(&house, what, &[&name, words]).await;
+    }
+    put(&good);
+    let mut serving = house.serve().await;
+    let answer = serving.client(&house).get("/v1/models").await;
+    assert_eq!(answer.status, 200, "the copy is as good");
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_second_gateway_on_the_same_database_is_refused_and_the_first_goes_on() {
+    let house = House::new("").await;
+    let mut serving = house.serve().await;
+    let holder = format!("process {}", serving.process.id());
+    says(
+        &house,
+        "a second gateway",
+        &["is in use by", &holder, "stop that gateway first"],
+    )
+    .await;
+    let answer = serving.client(&house).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200);
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    audited(&house.database());
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let house = House::new(&format!("[[listener]]\naddress = \"{address}\"")).await;
+    says(
+        &house,
+        "a port that is taken",
+        &[&address.to_string(), "is another program there"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn settings_that_are_wrong_are_all_named_at_once() {
+    let house = House::new("").await;
+    let text = std::fs::read_to_string(&house.config).expect("the settings");
+    let broken = text
+        .replace("workers = 1", "workers = 0")
+        .replace("\"sqlite:", "\"mysql:");
+    std::fs::write(&house.config, broken).expect("written");
+    says(&house, "two mistakes", &["server.workers", "store.url"]).await;
+}
+
+/// The shell limits the size of the program's files, so that a real write fails as one on a full disk does.
+#[tokio::test]
+async fn a_disk_that_is_full_ends_the_program_and_nobody_was_told_of_what_is_not_in_the_books() {
+    let house = House::new("[telemetry]\naccess_log = \"none\"").await;
+    // In units of 512 bytes; the signal that would end the process is turned into the error that a write returns.
+    let full = house.command_after("trap '' XFSZ; ulimit -f 2048", &["serve"]);
+    let mut serving = house.serve_as(full).await;
+    let client = serving.client(&house);
+    let (mut told, mut refused) = (0, 0);
+    while serving.process.has_ended().is_none() {
+        let request = client.request("POST", CHAT, chat(false).to_string().into());
+        let Ok(answer) = client.try_send(request).await else {
+            continue;
+        };
+        match answer.status {
+            200 => told += micros(&answer.json()["x_svc"]["credits_used"]),
+            503 => {
+                assert_eq!(answer.json()["error"]["code"], "store_unavailable");
+                refused += 1;
+            }
+            other => panic!("{other}: {}", answer.text()),
+        }
+    }
+    let status = ended(&mut serving.process).await;
+    let output = serving.process.output();
+    assert_eq!(status.code(), Some(1), "{output}");
+    assert!(output.contains("the store has stopped"), "{output}");
+    assert!(
+        told > 0,
+        "the disk was full before the first request:\n{output}"
+    );
+    assert!(refused > 0, "somebody was there when it happened");
+    // With room again it recovers by itself, and what clients were told is all there is.
+    let mut serving = house.serve().await;
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    let report = audited(&house.database());
+    assert_eq!(report.sums.spent.get(), told);
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_cuts_streams_before_their_end() {
+    let house = House::new("[telemetry]\naccess_log = \"none\"").await;
+    let full = house.command_after("trap '' XFSZ; ulimit -f 2048", &["serve"]);
+    let mut serving = house.serve_as(full).await;
+    house.provider.script(Script::hold(9, "middle").once());
+    let mut stream = serving.client(&house).stream(CHAT, &chat(true)).await;
+    stream.next_event().await.expect("the role");
+    house.provider.gate("middle").reached_by(1).await;
+    let client = serving.client(&house);
+    loop {
+        let request = client.request("POST", CHAT, chat(false).to_string().into());
+        match client.try_send(request).await {
+            Ok(answer) if answer.status == 200 => {}
+            _ => break,
+        }
+    }
+    house.provider.gate("middle").open();
+    let (events, _) = stream.rest().await;
+    assert!(
+        events.iter().all(|event| !event.is_done()),
+        "a stream whose charge is nowhere looks whole"
+    );
+    assert_eq!(ended(&mut serving.process).await.code(), Some(1));
+}

@@ -1,0 +1,148 @@
+//! How the program ends when it is asked to.
+
+use serde_json::Value;
+use tollgate_testing::{Client, RawClient, Script};
+
+use super::house::{House, ended};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, SECRETS, audited, chat};
+
+#[tokio::test]
+async fn a_program_asked_to_end_finishes_what_is_under_way_and_ends_with_0() {
+    for signal in ["TERM", "INT"] {
+        let house = House::new("").await;
+        let mut serving = house.serve().await;
+        house.provider.script(Script::hold(9, "middle"));
+        let client = serving.client(&house);
+        let clients = [
+            Client::new(&serving.url).with_key(&house.key),
+            Client::new(&serving.url).with_key(&house.key).with_http2(),
+            Client::new(&serving.tls_url)
+                .with_key(&house.key)
+                .with_tls(&house.ca_pem),
+            Client::new(&serving.tls_url)
+                .with_key(&house.key)
+                .with_http2()
+                .with_tls(&house.ca_pem),
+        ];
+        // Connections that rest must keep nobody.
+        let plain = serving
+            .url
+            .strip_prefix("http://")
+            .and_then(|text| text.parse().ok());
+        let plain = plain.expect("an address");
+        let _silent = RawClient::connect(plain).await;
+        let mut rested = RawClient::connect(plain).await;
+        rested.post("/nowhere", &house.key, "{}").await;
+        assert_eq!(rested.read_answer().await.0.status(), 404);
+
+        let mut streams = Vec::new();
+        for client in &clients {
+            for _ in 0..5 {
+                let mut stream = client.stream(CHAT, &chat(true)).await;
+                assert_eq!(stream.status, 200);
+                stream.next_event().await.expect("the role");
+                streams.push(stream);
+            }
+        }
+        let gate = house.provider.gate("middle");
+        gate.reached_by(20).await;
+        serving.process.signal(signal);
+        // It has heard when it takes no new connection.
+        let refused = || std::net::TcpStream::connect(plain).is_err();
+        tollgate_testing::within("the end of listening", crate::rig::poll(refused)).await;
+        assert!(
+            serving.process.has_ended().is_none(),
+            "streams are under way"
+        );
+        gate.open();
+        for mut stream in streams {
+            let (events, end) = stream.rest().await;
+            let last = events.last().expect("events");
+            assert!(last.is_done(), "{signal}: a stream ended with {end:?}");
+        }
+        let status = ended(&mut serving.process).await;
+        assert_eq!(status.code(), Some(0), "{}", serving.process.output());
+        let report = audited(&house.database());
+        assert_eq!(report.sums.spent.get(), 20 * PRICE_OF_A_CHAT);
+        drop(client);
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_end_within_the_grace_is_cut_and_costs_nothing() {
+    let house = House::new("[server]\ngrace_secs = 1").await;
+    let mut serving = house.serve().await;
+    house.provider.script(Script::hold(9, "never"));
+    let mut streams = Vec::new();
+    for client in [serving.client(&house), serving.client(&house).with_http2()] {
+        let mut stream = client.stream(CHAT, &chat(true)).await;
+        stream.next_event().await.expect("the role");
+        streams.push(stream);
+    }
+    serving.process.signal("TERM");
+    for mut stream in streams {
+        let (events, _) = stream.rest().await;
+        assert!(
+            events.iter().all(|event| !event.is_done()),
+            "it must not look whole"
+        );
+    }
+    let status = ended(&mut serving.process).await;
+    assert_eq!(status.code(), Some(0), "{}", serving.process.output());
+    assert_eq!(audited(&house.database()).sums.spent.get(), 0);
+}
+
+#[tokio::test]
+async fn a_program_that_is_idle_ends_at_once_and_leaves_books_that_balance() {
+    let house = House::new("").await;
+    let mut serving = house.serve().await;
+    let answer = serving.client(&house).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200);
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    let report: Value = house.audit().await;
+    assert_eq!(report["clean"], true, "{report}");
+    assert_eq!(audited(&house.database()).sums.spent.get(), PRICE_OF_A_CHAT);
+}
+
+#[tokio::test]
+async fn nothing_the_program_prints_shows_a_secret_even_when_it_prints_everything() {
+    let house = House::new("[telemetry]\nlog_level = \"trace\"\naccess_log = \"stdout\"").await;
+    let mut serving = house.serve().await;
+    let client = serving.client(&house);
+    for stream in [false, true] {
+        assert_eq!(
+            client
+                .stream(CHAT, &chat(stream))
+                .await
+                .whole()
+                .await
+                .status,
+            200
+        );
+    }
+    assert_eq!(
+        client
+            .get(&format!("/v1/models?api_key={}", house.key))
+            .await
+            .status,
+        400
+    );
+    house.provider.script(Script::status(401).once());
+    assert_eq!(client.post(CHAT, &chat(false)).await.status, 502);
+    let mut raw = RawClient::connect(serving.url[7..].parse().expect("an address")).await;
+    raw.send(format!(
+        "GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\0\r\n\r\n",
+        house.key
+    ))
+    .await;
+    assert_eq!(raw.read_answer().await.0.status(), 400);
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    let output = serving.process.output();
+    assert!(
+        output.contains("\"ending\":\"complete\""),
+        "the log is there:\n{output}"
+    );
+    SECRETS.assert_absent("what the program prints", &output);
+}

@@ -1,0 +1,141 @@
+//! Clients that take their time. All limits here are one second; nothing is measured.
+
+use tollgate_testing::RawClient;
+
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
+
+/// More sockets than a process usually may have open: both ends of each connection are in this one.
+fn allow_many_files() {
+    let pid = std::process::id().to_string();
+    let asked = std::process::Command::new("prlimit")
+        .args(["--pid", &pid, "--nofile=8192:"])
+        .status();
+    // Where it is not allowed, or is allowed already, connecting tells.
+    drop(asked);
+}
+
+#[tokio::test]
+async fn a_thousand_clients_that_send_one_byte_are_closed_and_keep_nobody_waiting() {
+    allow_many_files();
+    let rig = Rig::with("[server]\nhead_secs = 1\nidle_secs = 1").await;
+    let mut waiting = Vec::new();
+    for number in 0..1000 {
+        // A head of HTTP/1.1, one that could become HTTP/2, a TLS handshake, and nothing at all.
+        let (address, first) = match number % 4 {
+            0 | 1 => (rig.plain, "G"),
+            2 => (rig.plain, "P"),
+            _ => (rig.tls, "\u{16}"),
+        };
+        let mut raw = RawClient::connect(address).await;
+        raw.send(first).await;
+        waiting.push((first, raw));
+    }
+    let answer = rig.client().post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "others are served meanwhile");
+    rig.told(&answer.json());
+    for (first, mut raw) in waiting {
+        let end = raw.read_to_end().await.unwrap_or_default();
+        if first == "G" {
+            assert!(
+                end.starts_with(b"HTTP/1.1 408 "),
+                "a head that has begun is answered"
+            );
+        }
+    }
+    let after = rig.finish().await;
+    let late = after
+        .each("error")
+        .iter()
+        .filter(|code| **code == "request_timeout")
+        .count();
+    assert_eq!(late, 500);
+}
+
+#[tokio::test]
+async fn a_client_that_sends_a_byte_now_and_then_is_closed_all_the_same() {
+    let rig = Rig::with("[server]\nhead_secs = 1").await;
+    let mut raw = rig.raw().await;
+    raw.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-a: ")
+        .await;
+    // As long as bytes are taken, another follows a moment later.
+    let mut now_and_then = tokio::time::interval(std::time::Duration::from_millis(50));
+    while raw.try_send("x").await.is_ok() {
+        now_and_then.tick().await;
+    }
+    assert_eq!(rig.finish().await.each("error"), ["request_timeout"]);
+}
+
+#[tokio::test]
+async fn a_connection_that_rests_is_closed_between_requests_and_not_within_one() {
+    let rig = Rig::with("[server]\nidle_secs = 1\nhead_secs = 30").await;
+    let mut silent = rig.raw().await;
+    let mut used = rig.raw().await;
+    used.post(CHAT, &rig.key, &chat(false).to_string()).await;
+    let (head, _) = used.read_answer().await;
+    assert_eq!(head.status(), 200);
+    rig.charged(PRICE_OF_A_CHAT);
+    for raw in [&mut silent, &mut used] {
+        let end = raw.read_to_end().await.expect("closed in order");
+        assert!(end.is_empty(), "{end:?}");
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn an_http2_connection_without_a_stream_is_closed_after_its_rest() {
+    let rig = Rig::with("[server]\nh2_idle_secs = 1\nhead_secs = 1").await;
+    for preface in [
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u{4}\0\0\0\0\0",
+        "PRI * HTTP/2.0\r\n\r\nSM",
+    ] {
+        let mut raw = rig.raw().await;
+        raw.send(preface).await;
+        raw.read_to_end().await.unwrap_or_default();
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn no_more_connections_than_allowed_are_served_at_once() {
+    let rig = Rig::with("[server]\nconnections_max = 2").await;
+    let mut first = rig.raw().await;
+    let mut second = rig.raw().await;
+    for raw in [&mut first, &mut second] {
+        raw.post(CHAT, &rig.key, &chat(false).to_string()).await;
+        assert_eq!(raw.read_answer().await.0.status(), 200);
+        rig.charged(PRICE_OF_A_CHAT);
+    }
+    // The third waits in the system's queue until one of the others has gone.
+    let mut third = rig.raw().await;
+    third.post(CHAT, &rig.key, &chat(false).to_string()).await;
+    assert_eq!(rig.provider.call_count(), 2);
+    drop(first);
+    assert_eq!(third.read_answer().await.0.status(), 200);
+    rig.charged(PRICE_OF_A_CHAT);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn more_streams_than_allowed_on_one_connection_wait_for_their_turn() {
+    let rig = Rig::with("[server]\nh2_streams_max = 3").await;
+    rig.provider
+        .script(tollgate_testing::Script::hold_head("all"));
+    let client = std::sync::Arc::new(rig.client().with_http2());
+    // A client knows how many it may have once it has heard from the server.
+    assert_eq!(client.get("/v1/models").await.status, 200);
+    let crowd: Vec<_> = (0..9)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.post(CHAT, &chat(false)).await.status })
+        })
+        .collect();
+    let gate = rig.provider.gate("all");
+    gate.reached_by(3).await;
+    assert_eq!(rig.provider.call_count(), 3);
+    gate.open();
+    for one in crowd {
+        assert_eq!(one.await.expect("no panic"), 200);
+        rig.charged(PRICE_OF_A_CHAT);
+    }
+    rig.finish().await;
+}

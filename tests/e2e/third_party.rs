@@ -1,0 +1,187 @@
+//! A filter of an operator's own, as `filters/README.md` describes one: built here, named in a chain, and run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::HeaderValue;
+use tollgate_filter::{
+    ApiError, Body, Contract, Ending, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase,
+    Principal, Step,
+};
+
+use tollgate_testing::{Script, StreamEnd};
+
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, Setup, chat};
+
+/// Lets in who says the word, and counts how their requests ended.
+struct Password {
+    word: String,
+    complete: Arc<AtomicUsize>,
+    others: Arc<AtomicUsize>,
+}
+
+impl Filter for Password {
+    fn name(&self) -> &'static str {
+        "password"
+    }
+
+    fn contract(&self) -> Contract {
+        Contract {
+            phases: Phase::Request | Phase::End,
+            body: Body::Unread,
+            on_failure: FailureMode::Deny,
+        }
+    }
+
+    fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        let said = exchange.request.headers.get("x-password");
+        if said.is_none_or(|said| said != self.word.as_str()) {
+            let error = ApiError::new(ErrorCode::KeyNotPermitted, "Say the word in `X-Password`.");
+            return Step::now(Outcome::refuse(error));
+        }
+        // It stands after `auth`, so it knows who asks.
+        let owner = exchange
+            .get::<Principal>()
+            .map(|principal| principal.account.to_string());
+        let owner = owner.and_then(|owner| HeaderValue::try_from(owner).ok());
+        if let Some(owner) = owner {
+            exchange.reply_headers.insert("x-owner", owner);
+        }
+        Step::now(Outcome::Continue)
+    }
+
+    fn on_end(&self, _exchange: &mut Exchange, ending: Ending) {
+        let counter = match ending {
+            Ending::Complete => &self.complete,
+            _ => &self.others,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn a_filter_of_an_operators_own_sees_refuses_and_marks_requests() {
+    let (complete, others) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let counters = (complete.clone(), others.clone());
+    let mut setup = Setup::with(&format!(
+        "[[route]]\npath = \"{CHAT}\"\nmethods = [\"POST\"]\nscope = \"api:chat\"\n\
+         chain = [\"auth\", \"password\", \"completions\", \"meter\"]"
+    ));
+    setup.customise = Box::new(|builder| {
+        builder.filter("password", move |context| {
+            Ok(Arc::new(Password {
+                // A filter is built from the settings, here from the service's own word.
+                word: format!("{}-friend", context.settings.service.name),
+                complete: counters.0.clone(),
+                others: counters.1.clone(),
+            }))
+        })
+    });
+    let rig = setup.start().await;
+    for (what, client) in rig.clients() {
+        for stream in [false, true] {
+            let body = chat(stream).to_string();
+            let refused = client
+                .send(client.request("POST", CHAT, body.clone().into()))
+                .await;
+            assert_eq!(refused.status, 403, "{what}");
+            assert_eq!(
+                refused.json()["error"]["message"],
+                "Say the word in `X-Password`.",
+                "{what}"
+            );
+            let mut request = client.request("POST", CHAT, body.into());
+            request
+                .headers_mut()
+                .insert("x-password", HeaderValue::from_static("svc-friend"));
+            let answer = client.send(request).await;
+            assert_eq!(answer.status, 200, "{what}: {}", answer.text());
+            assert_eq!(
+                answer.header("x-owner"),
+                Some(rig.account.to_string().as_str()),
+                "{what}"
+            );
+            rig.charged(PRICE_OF_A_CHAT);
+        }
+    }
+    rig.finish().await;
+    let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+    assert_eq!(
+        (count(&complete), count(&others)),
+        (8, 8),
+        "each exchange ends once"
+    );
+}
+
+/// Panics where it is told to.
+struct Clumsy;
+
+impl Filter for Clumsy {
+    fn name(&self) -> &'static str {
+        "clumsy"
+    }
+
+    fn contract(&self) -> Contract {
+        Contract {
+            phases: Phase::Request | Phase::Event,
+            body: Body::Unread,
+            on_failure: FailureMode::Deny,
+        }
+    }
+
+    fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        let early = exchange.request.headers.contains_key("x-early");
+        assert!(!early, "told to");
+        Step::now(Outcome::Continue)
+    }
+
+    fn on_event(&self, exchange: &mut Exchange, event: &mut tollgate_filter::Event<'_>) {
+        let late = exchange.request.body.windows(4).any(|four| four == b"late");
+        let here = late && String::from_utf8_lossy(event.data()).contains("gate");
+        assert!(!here, "told to");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_that_panics_loses_one_request_and_nothing_else() {
+    let mut setup = Setup::with(&format!(
+        "[[route]]\npath = \"{CHAT}\"\nmethods = [\"POST\"]\nscope = \"api:chat\"\n\
+         chain = [\"auth\", \"completions\", \"meter\", \"clumsy\"]"
+    ));
+    setup.customise = Box::new(|builder| builder.filter("clumsy", |_| Ok(Arc::new(Clumsy))));
+    let rig = setup.start().await;
+    for (what, client) in rig.both() {
+        let mut request = client.request("POST", CHAT, chat(false).to_string().into());
+        request
+            .headers_mut()
+            .insert("x-early", HeaderValue::from_static("yes"));
+        let answer = client.send(request).await;
+        assert_eq!(answer.status, 500, "{what}");
+        assert_eq!(answer.json()["error"]["code"], "internal_error", "{what}");
+        assert!(answer.header("x-request-id").is_some(), "{what}");
+
+        // In the middle of a stream the client sees no end that looks proper.
+        rig.provider.script(Script::hold(4, "gate").once());
+        let mut body = chat(true);
+        body["late"] = true.into();
+        let mut stream = client.stream(CHAT, &body).await;
+        for _ in 0..4 {
+            stream.next_event().await.expect("an event");
+        }
+        rig.provider.gate("gate").release(1);
+        let (events, end) = stream.rest().await;
+        assert!(matches!(end, StreamEnd::Cut(_)), "{what}: {end:?}");
+        assert!(events.iter().all(|event| !event.is_done()), "{what}");
+
+        let answer = client.post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{what}: the next one is served");
+        rig.told(&answer.json());
+    }
+    let after = rig.finish().await;
+    let aborted = after
+        .endings()
+        .iter()
+        .filter(|ending| **ending == "aborted")
+        .count();
+    assert_eq!(aborted, 4, "{:?}", after.log);
+}
