@@ -3,6 +3,18 @@
 /// Appends a string with its quotes. Bytes outside visible ASCII are escaped, so that a line is a line whatever is in it.
 pub(super) fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
+    // Nearly every text is plain, and then one copy does.
+    let plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\';
+    if text.bytes().all(plain) {
+        out.extend_from_slice(text.as_bytes());
+    } else {
+        escaped(out, text);
+    }
+    out.push(b'"');
+}
+
+#[cold]
+fn escaped(out: &mut Vec<u8>, text: &str) {
     for letter in text.chars() {
         match letter {
             '"' => out.extend_from_slice(b"\\\""),
@@ -19,17 +31,18 @@ pub(super) fn string(out: &mut Vec<u8>, text: &str) {
             }
         }
     }
-    out.push(b'"');
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Appends bytes as lower-case hex digits.
-pub(super) fn hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    for byte in bytes {
-        out.push(HEX[usize::from(byte >> 4)]);
-        out.push(HEX[usize::from(byte & 0xf)]);
+/// Appends the 16 bytes of an id as lower-case hex digits.
+pub(super) fn hex(out: &mut Vec<u8>, bytes: &[u8; 16]) {
+    let mut digits = [0; 32];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = HEX[usize::from(byte >> 4)];
+        pair[1] = HEX[usize::from(byte & 0xf)];
     }
+    out.extend_from_slice(&digits);
 }
 
 /// Appends a whole number.

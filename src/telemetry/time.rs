@@ -8,25 +8,23 @@ pub(super) fn stamp(out: &mut Vec<u8>, unix_micros: i64) {
     );
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = date(days);
-    digits(out, year, 4);
-    out.push(b'-');
-    digits(out, month, 2);
-    out.push(b'-');
-    digits(out, day, 2);
-    out.push(b'T');
-    digits(out, second / 3600, 2);
-    out.push(b':');
-    digits(out, second / 60 % 60, 2);
-    out.push(b':');
-    digits(out, second % 60, 2);
-    out.push(b'.');
-    digits(out, micros, 6);
-    out.push(b'Z');
+    let mut text = *b"0000-00-00T00:00:00.000000Z";
+    digits(&mut text[0..4], year);
+    digits(&mut text[5..7], month);
+    digits(&mut text[8..10], day);
+    digits(&mut text[11..13], second / 3600);
+    digits(&mut text[14..16], second / 60 % 60);
+    digits(&mut text[17..19], second % 60);
+    digits(&mut text[20..26], micros);
+    out.extend_from_slice(&text);
 }
 
-fn digits(out: &mut Vec<u8>, number: i64, width: u32) {
-    for place in (0..width).rev() {
-        out.push(b'0' + (number / 10i64.pow(place) % 10) as u8);
+/// Writes a number into all of a field, with zeros before it.
+fn digits(field: &mut [u8], number: i64) {
+    let mut rest = number.unsigned_abs() as u32;
+    for place in field.iter_mut().rev() {
+        *place = b'0' + (rest % 10) as u8;
+        rest /= 10;
     }
 }
 
