@@ -130,7 +130,7 @@ impl Meter {
         quote: &Quote,
     ) -> Result<Result<Hold, HoldError>, FilterError> {
         let now = self.clock.unix_micros();
-        Ok(self.ledger.hold(HoldRequest {
+        let request = HoldRequest {
             operation: exchange.request.id,
             account: principal(exchange)?.account,
             amount: quote.amount,
@@ -141,7 +141,13 @@ impl Meter {
                 .clock
                 .steady_micros()
                 .saturating_add(micros(self.settings.hold)),
-        }))
+        };
+        // A whole answer shows nothing before it is settled: until then a promise in memory is enough, and its end is one row.
+        Ok(if exchange.record.stream {
+            self.ledger.hold(request)
+        } else {
+            self.ledger.reserve(request)
+        })
     }
 
     /// The quote for the longest answer that `available` pays for, where the request leaves its length to us.

@@ -1,6 +1,7 @@
 //! Every account of the node in memory, in shards, and the decisions on them.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -30,7 +31,15 @@ const BALANCE_MAX: Micros = Micros::new(i64::MAX / 2);
 struct Shard {
     accounts: HashMap<AccountId, Balance, BuildHasherDefault<IdHasher>>,
     /// Whoever takes a hold out of here resolves it; that it can be taken out once makes every end of a hold the only one.
-    open: HashMap<OperationId, HoldRequest, BuildHasherDefault<IdHasher>>,
+    open: HashMap<OperationId, Open, BuildHasherDefault<IdHasher>>,
+}
+
+/// An open hold.
+#[derive(Debug)]
+struct Open {
+    request: HoldRequest,
+    /// Whether it has been queued for the disk. One that has not ends without a trace there: as a charge in one row, or as nothing.
+    written: bool,
 }
 
 /// What the handle, its holds and the store's callbacks share.
@@ -159,7 +168,28 @@ impl Inner {
         }
     }
 
+    /// Promises credit and queues that for the disk.
     pub(crate) fn hold(self: &Arc<Self>, request: HoldRequest) -> Result<Hold, HoldError> {
+        self.promise(request, |shard| {
+            self.write(shard, &request).map(Durability::Waiting)
+        })
+    }
+
+    /// Promises credit in memory alone.
+    pub(crate) fn reserve(self: &Arc<Self>, request: HoldRequest) -> Result<Hold, HoldError> {
+        self.promise(request, |_| {
+            let operation = request.operation;
+            let admitted = self.store.admit();
+            admitted.map_err(|error| not_queued(operation, error))?;
+            Ok(Durability::Unwritten)
+        })
+    }
+
+    fn promise(
+        self: &Arc<Self>,
+        request: HoldRequest,
+        durability: impl FnOnce(&mut Shard) -> Result<Durability, HoldError>,
+    ) -> Result<Hold, HoldError> {
         let HoldRequest {
             operation,
             account,
@@ -172,13 +202,10 @@ impl Inner {
         );
         self.latest.fetch_max(request.at, Relaxed);
         let mut shard = self.shard(account);
-        let Shard { accounts, open } = &mut *shard;
-        let Some(balance) = accounts.get_mut(&account) else {
+        let Some(balance) = shard.accounts.get_mut(&account) else {
             return Err(HoldError::NoAccount { account });
         };
-        if open.contains_key(&operation) {
-            return Err(HoldError::Repeated { operation });
-        }
+        let before = *balance;
         if !balance.hold(amount) {
             return Err(HoldError::InsufficientCredit {
                 account,
@@ -186,6 +213,44 @@ impl Inner {
                 requested: amount,
             });
         }
+        let written = false;
+        let undo = match shard.open.entry(operation) {
+            Entry::Occupied(_) => Some(HoldError::Repeated { operation }),
+            Entry::Vacant(place) => {
+                place.insert(Open { request, written });
+                None
+            }
+        };
+        let durability = match undo {
+            Some(error) => Err(error),
+            None => durability(&mut shard).inspect_err(|_| {
+                shard.open.remove(&operation);
+            }),
+        };
+        let durability = match durability {
+            Ok(durability) => durability,
+            Err(error) => {
+                shard.accounts.insert(account, before);
+                return Err(error);
+            }
+        };
+        self.count(1, amount);
+        Ok(Hold {
+            ledger: Arc::clone(self),
+            request,
+            durability,
+            resolved: false,
+        })
+    }
+
+    /// Queues an open hold for the disk, under its shard's lock.
+    fn write(
+        self: &Arc<Self>,
+        shard: &mut Shard,
+        request: &HoldRequest,
+    ) -> Result<Told, HoldError> {
+        let request = *request;
+        let operation = request.operation;
         let (told, wait) = oneshot::channel();
         let this = Arc::clone(self);
         let done: Done = Box::new(move |result| {
@@ -196,31 +261,32 @@ impl Inner {
         });
         let part = LedgerPart::Hold {
             operation,
-            account,
-            amount,
+            account: request.account,
+            amount: request.amount,
             price_version: request.price_version,
             at: request.at,
             expires_at: request.expires_at,
         };
-        if let Err(error) = self.store.submit(unit(part, Admission::Begins), done) {
-            balance.release(amount);
-            return Err(match error {
-                SubmitError::Overloaded { waiting } => HoldError::Overloaded { waiting },
-                SubmitError::Stopped(source) => HoldError::Store { operation, source },
-                _ => HoldError::Store {
-                    operation,
-                    source: closed(),
-                },
-            });
+        self.store
+            .submit(unit(part, Admission::Begins), done)
+            .map_err(|error| not_queued(operation, error))?;
+        if let Some(open) = shard.open.get_mut(&operation) {
+            open.written = true;
         }
-        open.insert(operation, request);
-        self.count(1, amount);
-        Ok(Hold {
-            ledger: Arc::clone(self),
-            request,
-            durability: Durability::Waiting(wait),
-            resolved: false,
-        })
+        Ok(wait)
+    }
+
+    /// Queues a hold that was only promised in memory, if it is still open.
+    pub(crate) fn write_reserved(
+        self: &Arc<Self>,
+        request: &HoldRequest,
+    ) -> Result<Option<Told>, HoldError> {
+        let mut shard = self.shard(request.account);
+        match shard.open.get(&request.operation) {
+            Some(open) if !open.written => self.write(&mut shard, request).map(Some),
+            // It has expired, which its end will tell.
+            _ => Ok(None),
+        }
     }
 
     /// Undoes a hold that the books refused, unless it was resolved meanwhile.
@@ -252,7 +318,7 @@ impl Inner {
         let balance = accounts
             .get_mut(&account)
             .expect("an account that has a hold is never removed");
-        if open.remove(&operation).is_none() {
+        let Some(Open { written, .. }) = open.remove(&operation) else {
             return Settlement {
                 operation,
                 settled: Settled {
@@ -262,19 +328,32 @@ impl Inner {
                 },
                 wait: Err(SettleError::Expired { operation }),
             };
-        }
+        };
         self.count(-1, -amount);
         let taken = balance.settle(amount, settle.actual);
         let settled = settled(taken, balance);
-        let part = LedgerPart::Settle {
-            operation,
-            account,
-            held: amount,
-            charged: taken.charged,
-            written_off: taken.written_off,
-            price_version: request.price_version,
-            usage: settle.usage,
-            at: settle.at,
+        let part = if written {
+            LedgerPart::Settle {
+                operation,
+                account,
+                held: amount,
+                charged: taken.charged,
+                written_off: taken.written_off,
+                price_version: request.price_version,
+                usage: settle.usage,
+                at: settle.at,
+            }
+        } else {
+            // The disk has not heard of the hold, so there is none to resolve.
+            LedgerPart::Charge {
+                operation,
+                account,
+                charged: taken.charged,
+                written_off: taken.written_off,
+                price_version: request.price_version,
+                usage: settle.usage,
+                at: settle.at,
+            }
         };
         let (done, wait) = self.told_of_taking(account, taken.charged);
         let wait = match self.store.submit(unit(part, Admission::Ends), done) {
@@ -300,12 +379,15 @@ impl Inner {
 
     /// Releases a hold under its shard's lock; `false` when it was resolved before.
     fn release_open(&self, shard: &mut Shard, operation: OperationId, at: i64) -> bool {
-        let Some(request) = shard.open.remove(&operation) else {
+        let Some(Open { request, written }) = shard.open.remove(&operation) else {
             return false;
         };
         self.count(-1, -request.amount);
         if let Some(balance) = shard.accounts.get_mut(&request.account) {
             balance.release(request.amount);
+        }
+        if !written {
+            return true;
         }
         let part = LedgerPart::Release {
             operation,
@@ -328,8 +410,8 @@ impl Inner {
             let expired: Vec<OperationId> = shard
                 .open
                 .values()
-                .filter(|hold| hold.expires_at <= now)
-                .map(|hold| hold.operation)
+                .filter(|open| open.request.expires_at <= now)
+                .map(|open| open.request.operation)
                 .collect();
             for operation in expired {
                 released += usize::from(self.release_open(&mut shard, operation, now));
@@ -491,6 +573,17 @@ impl Inner {
             .accounts
             .entry(account.id)
             .or_insert(balance);
+    }
+}
+
+fn not_queued(operation: OperationId, error: SubmitError) -> HoldError {
+    match error {
+        SubmitError::Overloaded { waiting } => HoldError::Overloaded { waiting },
+        SubmitError::Stopped(source) => HoldError::Store { operation, source },
+        _ => HoldError::Store {
+            operation,
+            source: closed(),
+        },
     }
 }
 

@@ -112,6 +112,8 @@ pub struct Hold {
 /// How far the durable half of a hold is.
 #[derive(Debug)]
 pub(crate) enum Durability {
+    /// Promised in memory alone.
+    Unwritten,
     Waiting(oneshot::Receiver<Result<Receipt, CommitError>>),
     Known(Result<(), HoldError>),
 }
@@ -140,6 +142,12 @@ impl Hold {
     /// Waits until the hold is on the disk. No byte of the answer may leave before. May be asked again, and cancelled.
     pub async fn durable(&mut self) -> Result<(), HoldError> {
         let operation = self.request.operation;
+        if matches!(self.durability, Durability::Unwritten) {
+            self.durability = match self.ledger.write_reserved(&self.request)? {
+                Some(wait) => Durability::Waiting(wait),
+                None => Durability::Known(Ok(())),
+            };
+        }
         if let Durability::Waiting(wait) = &mut self.durability {
             let known = match wait.await {
                 Ok(Ok(_)) => Ok(()),
@@ -153,7 +161,9 @@ impl Hold {
         }
         match &self.durability {
             Durability::Known(known) => known.clone(),
-            Durability::Waiting(_) => unreachable!("the wait has just ended"),
+            Durability::Unwritten | Durability::Waiting(_) => {
+                unreachable!("the wait has just ended")
+            }
         }
     }
 

@@ -126,6 +126,12 @@ impl Ledger {
         self.inner.hold(request)
     }
 
+    /// Promises credit in memory alone, for an operation that shows nothing before it is settled: its end is one charge on the disk, or
+    /// nothing. A crash forgets it. Asked for [`Hold::durable`], it is written like any other.
+    pub fn reserve(&self, request: HoldRequest) -> Result<Hold, HoldError> {
+        self.inner.reserve(request)
+    }
+
     /// Takes a cost that had no hold, at most what the account has. Decided in memory and queued for the disk; returns at once.
     pub fn charge(&self, charge: Charge) -> Result<Settlement, ChargeError> {
         self.inner.charge(charge)

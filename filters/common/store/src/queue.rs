@@ -45,19 +45,34 @@ impl Queue {
 
     pub(crate) fn push(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
         let mut state = self.lock();
+        match (&state.stopped, unit.admission) {
+            (_, Admission::Begins) => self.admits(&state)?,
+            (Some(failure), _) => return Err(SubmitError::Stopped(failure.clone())),
+            (None, _) => {}
+        }
+        state.items.push_back(Item { unit, done });
+        let waiting = state.items.len() as u64;
+        self.gauges.queue_depth.store(waiting, Relaxed);
+        if std::mem::take(&mut state.writer_sleeps) {
+            drop(state);
+            self.waiting.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Whether a beginning would be taken now.
+    pub(crate) fn admit(&self) -> Result<(), SubmitError> {
+        self.admits(&self.lock())
+    }
+
+    fn admits(&self, state: &State) -> Result<(), SubmitError> {
         if let Some(failure) = &state.stopped {
             return Err(SubmitError::Stopped(failure.clone()));
         }
         let waiting = state.items.len();
-        if unit.admission == Admission::Begins && waiting >= self.admit_max {
+        if waiting >= self.admit_max {
             self.gauges.overloads.fetch_add(1, Relaxed);
             return Err(SubmitError::Overloaded { waiting });
-        }
-        state.items.push_back(Item { unit, done });
-        self.gauges.queue_depth.store(waiting as u64 + 1, Relaxed);
-        if std::mem::take(&mut state.writer_sleeps) {
-            drop(state);
-            self.waiting.notify_one();
         }
         Ok(())
     }

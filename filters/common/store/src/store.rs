@@ -119,6 +119,9 @@ pub trait Store: Read {
     /// Units become durable in the order they were queued in: none is without all those before it.
     fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError>;
 
+    /// Whether a unit that begins something would be taken now.
+    fn admit(&self) -> Result<(), SubmitError>;
+
     /// Has `observer` told of every part that is committed from now on, except entries of single operations (holds,
     /// settlements, releases and charges), whose makers know.
     fn observe(&self, observer: Arc<dyn Observer>);

@@ -169,6 +169,10 @@ impl Store for SqliteStore {
         self.shared.queue.push(unit, done)
     }
 
+    fn admit(&self) -> Result<(), SubmitError> {
+        self.shared.queue.admit()
+    }
+
     fn observe(&self, observer: Arc<dyn Observer>) {
         self.shared
             .observers
