@@ -25,6 +25,11 @@ pub(super) enum Link {
 }
 
 impl Link {
+    /// Whether the call is one of several on its connection.
+    pub(super) fn is_http2(&self) -> bool {
+        matches!(self, Link::Pooled(session, _) if matches!(**session, HttpSession::H2(_)))
+    }
+
     pub(super) async fn read_body(&mut self) -> pingora_core::Result<Option<Bytes>> {
         match self {
             Link::Plain(session, _) => session.read_body_bytes().await,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, StatusCode, Version, header};
+use pingora_core::RetryType;
 use pingora_core::connectors::ConnectorOptions;
 use pingora_core::connectors::http::Connector;
 use pingora_core::protocols::Stream;
@@ -167,13 +168,26 @@ impl Caller {
             self.link_plain(provider, &peer, timeouts.connect, fresh)
                 .await?
         };
+        let one_stream = link.is_http2();
         let talk = async {
-            send(&mut link, head, body).await?;
-            read_head(&mut link).await
+            let sent = send(&mut link, head, body).await;
+            sent.map_err(|error| broke(&error, reused))?;
+            let answer = read_head(&mut link).await;
+            answer.map_err(|error| {
+                // A stream that the provider resets says nothing about its connection, and the provider has seen the request.
+                broke(
+                    &error,
+                    if one_stream {
+                        unseen(&error, reused)
+                    } else {
+                        reused
+                    },
+                )
+            })
         };
         let answer = match within(first_byte, talk).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Err(broke(&error, reused)),
+            Ok(Err(failed)) => return Err(failed),
             Err(_) => return Err(fault::timeout("the first byte", first_byte).into()),
         };
         if answer.status != StatusCode::OK {
@@ -370,14 +384,23 @@ async fn read_head(link: &mut Link) -> pingora_core::Result<Answer> {
     }
 }
 
-fn broke(error: &pingora_core::Error, reused: bool) -> Failed {
+/// Whether an error on an HTTP/2 connection means that the provider has not worked on the request: it refused the stream, said that it
+/// was leaving, or was gone already (RFC 9113 section 8.7).
+fn unseen(error: &pingora_core::Error, reused: bool) -> bool {
+    match error.retry {
+        RetryType::Decided(unseen) => unseen,
+        RetryType::ReusedOnly => reused,
+    }
+}
+
+fn broke(error: &pingora_core::Error, stale: bool) -> Failed {
     use pingora_core::ErrorType::InvalidHTTPHeader;
     if *error.etype() == InvalidHTTPHeader {
         return fault::invalid(format!("the answer is not HTTP: {error}")).into();
     }
     Failed {
         error: fault::cut(error),
-        stale: reused,
+        stale,
     }
 }
 
