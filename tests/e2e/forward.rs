@@ -227,7 +227,7 @@ async fn an_answer_has_our_fields_and_none_of_the_providers() {
                 false => answer.json(),
                 true => {
                     let data = body.lines().filter_map(|line| line.strip_prefix("data: {"));
-                    let last = data.last().expect("an event");
+                    let last = data.collect::<Vec<_>>().pop().expect("an event");
                     serde_json::from_str(&format!("{{{last}")).expect("JSON")
                 }
             };

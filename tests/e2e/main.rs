@@ -5,6 +5,7 @@
 
 mod bodies;
 mod forward;
+mod frames;
 mod heads;
 mod leaving;
 mod money;

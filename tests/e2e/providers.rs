@@ -783,6 +783,59 @@ async fn an_answer_that_takes_too_long_in_all_is_ended() {
 }
 
 #[tokio::test]
+async fn a_provider_that_speaks_http2_may_fail_in_the_same_ways() {
+    let http2 = "[[provider]]\nhttp2 = true\ntimeouts = { first_byte_secs = 1, first_byte_whole_secs = 1, between_bytes_secs = 1 }";
+    let rig = Rig::with(http2).await;
+    let cut = Script::cut_after;
+    let broken = |words| Broken {
+        words,
+        code: "upstream_error",
+    };
+    check(
+        &rig,
+        true,
+        vec![
+            (
+                "no head",
+                Script::no_head(Leave::Reset),
+                Error(502, "upstream_error"),
+                0,
+            ),
+            (
+                "a status",
+                Script::status(503),
+                Error(502, "upstream_error"),
+                0,
+            ),
+            (
+                "silence",
+                Script::hold_head("never"),
+                Error(504, "upstream_timeout"),
+                0,
+            ),
+            ("cut after the role", cut(1, Leave::Reset), broken(0), 0),
+            (
+                "cut after four words",
+                cut(5, Leave::Reset),
+                broken(4),
+                counted(4),
+            ),
+            (
+                "nothing wrong",
+                Script::default(),
+                Answer { words: 16 },
+                PRICE_OF_A_CHAT,
+            ),
+        ],
+    )
+    .await;
+    let calls = rig.provider.calls_when_ended().await;
+    assert!(calls.iter().all(|call| call.protocol == "HTTP/2.0"));
+    let after = rig.finish().await;
+    assert_eq!(after.report.usage, 4);
+}
+
+#[tokio::test]
 async fn a_provider_that_refuses_connections_is_502_until_it_comes_back() {
     let rig = Rig::start().await;
     rig.provider.stop_listening().await;

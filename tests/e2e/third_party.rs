@@ -11,7 +11,7 @@ use tollgate_filter::{
 
 use tollgate_testing::{Script, StreamEnd};
 
-use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, Setup, chat};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, Setup, chat};
 
 /// Lets in who says the word, and counts how their requests ended.
 struct Password {

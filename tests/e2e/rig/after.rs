@@ -33,26 +33,12 @@ impl After {
 
 impl Rig {
     /// Waits until every hold is resolved, stops the gateway, and fails unless the books balance and say what clients were told.
-    pub(crate) async fn finish(self) -> After {
+    pub(crate) async fn finish(mut self) -> After {
         self.quiet().await;
-        let (after, ended) = self.stop().await;
-        ended.expect("the store did not fail");
-        after
-    }
-
-    /// The same for a gateway whose store has failed.
-    pub(crate) async fn finish_failed(mut self) -> (After, Failure) {
-        // It ends by itself.
-        let ended = self.ended().await;
-        let after = self.look().await;
-        (after, ended.expect_err("the store failed"))
-    }
-
-    async fn stop(mut self) -> (After, Result<(), Failure>) {
         let stop = self.stop.take().expect("stopped once");
         let _ = stop.send(());
-        let ended = self.ended().await;
-        (self.look().await, ended)
+        self.ended().await.expect("the store did not fail");
+        self.look()
     }
 
     async fn ended(&mut self) -> Result<(), Failure> {
@@ -64,7 +50,7 @@ impl Rig {
             .expect("the gateway does not panic")
     }
 
-    async fn look(&mut self) -> After {
+    fn look(&mut self) -> After {
         self.finished = true;
         let malformed = self.provider.malformed();
         assert!(

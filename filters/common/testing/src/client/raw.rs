@@ -190,6 +190,18 @@ impl RawClient {
         }
     }
 
+    /// Reads whatever comes next; nothing when the peer has closed.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is reset.
+    pub async fn try_read_some(&mut self) -> io::Result<Bytes> {
+        if self.wire.inbox.is_empty() {
+            within("more bytes", self.wire.fill()).await?;
+        }
+        Ok(self.wire.inbox.split().freeze())
+    }
+
     /// Reads everything until the peer closes.
     ///
     /// # Errors
