@@ -10,7 +10,7 @@ use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v2::server as h2;
 use pingora_core::protocols::{ALPN, Digest, IO, Stream};
 use tokio::io::AsyncReadExt;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::head::Origin;
 use super::{HeadFault, Worker};
@@ -65,9 +65,10 @@ pub(super) async fn tls<S: IO + 'static>(worker: Arc<Worker>, stream: S, client:
 async fn serve_h1<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origin) {
     let corked = Corked::new(stream);
     let cork = corked.handle();
+    let mut draining = worker.draining();
     let mut next: Option<(Stream, Option<BytesMut>)> = Some((Box::new(corked), None));
     while let Some((stream, read_ahead)) = next.take() {
-        next = one_h1(&worker, stream, read_ahead, &cork, origin).await;
+        next = one_h1(&worker, stream, read_ahead, &cork, origin, &mut draining).await;
     }
 }
 
@@ -78,13 +79,13 @@ async fn one_h1(
     read_ahead: Option<BytesMut>,
     cork: &CorkHandle,
     origin: Origin,
+    draining: &mut watch::Receiver<bool>,
 ) -> Option<(Stream, Option<BytesMut>)> {
     let limits = *worker.limits();
     let mut stream = stream;
     let mut read_ahead = read_ahead.unwrap_or_default();
     if read_ahead.is_empty() {
         // A connection may rest between requests; a head that has begun has to arrive.
-        let mut draining = worker.draining();
         read_ahead.reserve(HEAD_BYTES);
         let first = tokio::select! {
             biased;

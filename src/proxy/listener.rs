@@ -108,6 +108,9 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
         };
         // Without a free place this one waits unread, and those behind it in the system's queue, where they cost nothing. A place is
         // not taken before: a listener that nobody calls would keep it from the others.
+        if connections.available_permits() == 0 {
+            worker.proxy().telemetry.connection_waited();
+        }
         let place = tokio::select! {
             biased;
             _ = draining.wait_for(|draining| *draining) => return,

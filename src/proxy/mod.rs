@@ -440,6 +440,10 @@ impl Observer for RouteObserver<'_> {
     fn ended(&self, exchange: &Exchange, ending: Ending) {
         self.proxy.telemetry.record(exchange, self.route, ending);
     }
+
+    fn filter_failed(&self, filter: &'static str) {
+        self.proxy.telemetry.filter_failed(filter);
+    }
 }
 
 /// The payload of a panic is printed by the panic hook; only the fact matters here.

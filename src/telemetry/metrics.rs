@@ -58,7 +58,7 @@ pub struct Metrics {
     classes: HashMap<Box<str>, Class>,
     connections: IntGauge,
     connections_total: IntCounter,
-    connections_refused: IntCounter,
+    connections_waited: IntCounter,
     filter_failures: IntCounterVec,
     lines_dropped: IntCounter,
     sources: Mutex<Vec<Source>>,
@@ -197,7 +197,7 @@ impl Metrics {
                 .collect(),
             connections: make.gauge(names::CONNECTIONS),
             connections_total: make.counter(names::CONNECTIONS_TOTAL),
-            connections_refused: make.counter(names::CONNECTIONS_REFUSED),
+            connections_waited: make.counter(names::CONNECTIONS_WAITED),
             filter_failures: make.counters(names::FILTER_FAILURES),
             lines_dropped: make.counter(names::LINES_DROPPED),
             sources: Mutex::new(vec![Box::new(process::show)]),
@@ -320,8 +320,8 @@ impl Metrics {
         }
     }
 
-    pub(super) fn connection_refused(&self) {
-        self.connections_refused.inc();
+    pub(super) fn connection_waited(&self) {
+        self.connections_waited.inc();
     }
 
     pub(super) fn filter_failed(&self, filter: &str) {

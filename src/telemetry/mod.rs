@@ -109,9 +109,9 @@ impl Telemetry {
         self.inner.metrics.connection()
     }
 
-    /// Counts a connection that was refused because there were too many.
-    pub fn connection_refused(&self) {
-        self.inner.metrics.connection_refused();
+    /// Counts a connection that had to wait because there were too many.
+    pub fn connection_waited(&self) {
+        self.inner.metrics.connection_waited();
     }
 
     /// Counts a failure of a filter: it could not decide.

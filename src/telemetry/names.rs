@@ -77,8 +77,8 @@ metrics! {
         "Client connections that are open.";
     CONNECTIONS_TOTAL = "tollgate_connections_total", Counter, [],
         "Client connections accepted.";
-    CONNECTIONS_REFUSED = "tollgate_connections_refused_total", Counter, [],
-        "Client connections closed at once because there were too many.";
+    CONNECTIONS_WAITED = "tollgate_connections_waited_total", Counter, [],
+        "Client connections that had to wait because there were too many.";
     FILTER_FAILURES = "tollgate_filter_failures_total", Counter, ["filter"],
         "Times a filter could not decide.";
     OPEN_HOLDS = "tollgate_open_holds", Gauge, [],

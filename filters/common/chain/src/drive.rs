@@ -13,7 +13,7 @@ use tollgate_filter::{
 use crate::answer::{fail, send_error, send_reply, send_whole};
 use crate::chain::Route;
 use crate::downstream::{BodyError, Downstream, Gone, Head};
-use crate::run::{Run, decided};
+use crate::run::Run;
 use crate::stream;
 use crate::upstream::{Upstream, UpstreamCall, UpstreamError};
 
@@ -129,7 +129,7 @@ async fn request<D: Downstream>(
             continue;
         }
         let result = link.filter.on_request(&mut run.exchange).finish().await;
-        match decided(link, result) {
+        match run.decided(link, result) {
             Outcome::Continue => {}
             outcome => return Ok(outcome),
         }

@@ -11,6 +11,11 @@ use crate::chain::{Chain, Link};
 pub trait Observer: Send + Sync {
     /// The exchange is over. Must not block and must not panic.
     fn ended(&self, exchange: &Exchange, ending: Ending);
+
+    /// A filter could not decide.
+    fn filter_failed(&self, filter: &'static str) {
+        let _ = filter;
+    }
 }
 
 /// An exchange and how far it has come through its chain.
@@ -55,6 +60,27 @@ impl<'c> Run<'c> {
         self.chain.links.get(self.seen)
     }
 
+    /// Applies a filter's failure mode to what it decided or could not decide.
+    pub(crate) fn decided(&self, link: &Link, result: Result<Outcome, FilterError>) -> Outcome {
+        let error = match result {
+            Ok(outcome) => return outcome,
+            Err(error) => error,
+        };
+        let causes = chain_of_causes(&error);
+        let filter = link.filter.name();
+        self.observer.filter_failed(filter);
+        match link.on_failure {
+            FailureMode::Deny => {
+                tracing::error!(filter, cause = %causes, "filter could not decide; request refused");
+                Outcome::Refuse(error.answer)
+            }
+            FailureMode::Allow => {
+                tracing::warn!(filter, cause = %causes, "filter could not decide; request goes on");
+                Outcome::Continue
+            }
+        }
+    }
+
     fn seen(&self) -> &'c [Link] {
         &self.chain.links[..self.seen]
     }
@@ -65,7 +91,7 @@ impl<'c> Run<'c> {
                 continue;
             }
             let result = link.filter.on_forward(&mut self.exchange).finish().await;
-            match decided(link, result) {
+            match self.decided(link, result) {
                 Outcome::Continue => {}
                 reply => return reply,
             }
@@ -83,7 +109,7 @@ impl<'c> Run<'c> {
                 .before_first_byte(&mut self.exchange)
                 .finish()
                 .await;
-            only_refusal(link, decided(link, result))?;
+            only_refusal(link, self.decided(link, result))?;
         }
         Ok(())
     }
@@ -106,7 +132,7 @@ impl<'c> Run<'c> {
                 .before_tail(&mut self.exchange, tail)
                 .finish()
                 .await;
-            only_refusal(link, decided(link, result))?;
+            only_refusal(link, self.decided(link, result))?;
         }
         Ok(())
     }
@@ -120,26 +146,6 @@ impl Drop for Run<'_> {
             }
         }
         self.observer.ended(&self.exchange, self.ending);
-    }
-}
-
-/// Applies a filter's failure mode to what it decided or could not decide.
-pub(crate) fn decided(link: &Link, result: Result<Outcome, FilterError>) -> Outcome {
-    let error = match result {
-        Ok(outcome) => return outcome,
-        Err(error) => error,
-    };
-    let causes = chain_of_causes(&error);
-    let filter = link.filter.name();
-    match link.on_failure {
-        FailureMode::Deny => {
-            tracing::error!(filter, cause = %causes, "filter could not decide; request refused");
-            Outcome::Refuse(error.answer)
-        }
-        FailureMode::Allow => {
-            tracing::warn!(filter, cause = %causes, "filter could not decide; request goes on");
-            Outcome::Continue
-        }
     }
 }
 

@@ -43,7 +43,8 @@ impl Clock {
     /// A clock that stands still until the handle moves it, starting at `unix_micros`.
     pub fn manual(unix_micros: u64) -> (Clock, ManualClock) {
         let manual = Arc::new(Manual {
-            start: unix_micros as i64,
+            // Less what `elapsed` begins with.
+            start: unix_micros as i64 - 1_000_000,
             unix_micros: AtomicU64::new(unix_micros),
             // Not zero: a reading of zero would hide an uninitialised one.
             elapsed_nanos: AtomicU64::new(1_000_000_000),

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::error::{CommitError, Failure, SubmitError};
 use crate::gauges::Gauges;
@@ -77,9 +78,10 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for units and moves at most `max` of them into `batch`. `false` when the queue has stopped: after a failure at once,
+    /// Waits for units and moves at most `max` of them into `batch`. With a `linger`, units of which nobody waits for the first byte of
+    /// an answer (ends, that is) are given that long to be joined by more. `false` when the queue has stopped: after a failure at once,
     /// after [`Queue::stop`] once it is empty.
-    pub(crate) fn take(&self, max: usize, batch: &mut Vec<Item>) -> bool {
+    pub(crate) fn take(&self, max: usize, linger: Duration, batch: &mut Vec<Item>) -> bool {
         let mut state = self.lock();
         while state.items.is_empty() {
             if state.stopped.is_some() {
@@ -90,6 +92,19 @@ impl Queue {
                 .waiting
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
+        }
+        let begins = |item: &Item| item.unit.admission == Admission::Begins;
+        if !linger.is_zero()
+            && state.stopped.is_none()
+            && state.items.len() < max
+            && !state.items.iter().any(begins)
+        {
+            // Nobody notifies a writer that does not say it sleeps, so this is a plain wait, cut short when the queue stops.
+            let waited = self.waiting.wait_timeout(state, linger);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.items.is_empty() {
+                return false;
+            }
         }
         let count = state.items.len().min(max);
         batch.extend(state.items.drain(..count));
@@ -163,7 +178,7 @@ mod tests {
             );
         }
         let mut batch = Vec::new();
-        assert!(queue.take(11, &mut batch));
+        assert!(queue.take(11, Duration::ZERO, &mut batch));
         assert_eq!(batch.len(), 11, "a batch has its most");
         assert!(
             push(&queue, Admission::Begins).is_ok(),
@@ -181,8 +196,14 @@ mod tests {
             Err(SubmitError::Stopped(_))
         ));
         let mut batch = Vec::new();
-        assert!(queue.take(8, &mut batch), "what was taken in is handed out");
-        assert!(!queue.take(8, &mut batch), "then there is nothing more");
+        assert!(
+            queue.take(8, Duration::ZERO, &mut batch),
+            "what was taken in is handed out"
+        );
+        assert!(
+            !queue.take(8, Duration::ZERO, &mut batch),
+            "then there is nothing more"
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode};
 
@@ -18,6 +19,12 @@ use crate::gauges::Gauges;
 use crate::queue::{Item, Queue};
 use crate::store::Observer;
 use crate::unit::{Effect, Part};
+
+/// A batch of this size means that requests come faster than commits.
+const LINGER_FROM: usize = 8;
+
+/// How long the next batch is then left open.
+const LINGER: Duration = Duration::from_millis(1);
 
 /// What the writer shares with everybody else.
 pub(crate) struct Shared {
@@ -112,7 +119,14 @@ fn serve(
     let stopped = |error| failure(&shared.path, &error);
     let mut statements = Statements::prepare(connection).map_err(stopped)?;
     let mut items = Vec::with_capacity(batch_max);
-    while shared.queue.take(batch_max, &mut items) {
+    let mut linger = Duration::ZERO;
+    while shared.queue.take(batch_max, linger, &mut items) {
+        // Under load every commit waited for costs more than the wait for company; a unit that comes alone is written at once.
+        linger = if items.len() >= LINGER_FROM {
+            LINGER
+        } else {
+            Duration::ZERO
+        };
         let began = monotonic_us();
         let committed = commit(shared, connection, batch, &mut statements, &items);
         match committed {

@@ -105,7 +105,7 @@ impl Gateway {
                 body_bytes_max: 1 << 20,
                 errors: ErrorShape::Envelope,
             },
-            drain: Duration::ZERO,
+            drain: Duration::from_secs(3),
             counters,
             next: std::sync::atomic::AtomicU64::new(1),
         }
