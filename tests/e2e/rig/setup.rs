@@ -20,6 +20,8 @@ pub(crate) struct Setup {
     pub(crate) credits: i64,
     /// The provider speaks TLS.
     pub(crate) provider_tls: bool,
+    /// Answers of the test's own, instead of the provider's.
+    pub(crate) custom: Option<provider::Custom>,
     /// Filters of the test's own.
     pub(crate) customise: Box<dyn FnOnce(GatewayBuilder) -> GatewayBuilder + Send>,
     pub(crate) environment: Environment,
@@ -31,6 +33,7 @@ impl Default for Setup {
             settings: String::new(),
             credits: CREDITS,
             provider_tls: false,
+            custom: None,
             customise: Box::new(|builder| builder),
             environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY)]),
         }
@@ -63,6 +66,7 @@ impl Setup {
         let settings = provider::Settings {
             key: Some(key),
             tls,
+            custom: self.custom.clone(),
             ..provider::Settings::default()
         };
         Provider::start_with(settings).await.expect("a free port")

@@ -1,0 +1,94 @@
+//! The demo, as somebody meets it who has just built the program.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tollgate_testing::{Client, Process};
+
+use super::house::ended;
+use crate::rig::{CHAT, SECRETS, micros};
+
+/// Starts the demo with these words and gives its first line that `is_it`.
+async fn demo(words: &[&str], is_it: fn(&str) -> bool) -> (Process, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(["demo", "--port", "0"]).args(words);
+    let process = Process::spawn(&mut command).expect("the program starts");
+    let waiting = tokio::task::spawn_blocking(move || {
+        let line = process.line_where("what the demo announces", is_it);
+        (process, line)
+    });
+    waiting.await.expect("the demo starts")
+}
+
+#[tokio::test]
+async fn the_demo_says_where_it_is_serves_and_leaves_nothing_behind() {
+    let (mut process, line) = demo(&["--json"], |line| line.starts_with('{')).await;
+    let said: Value = serde_json::from_str(&line).expect("JSON");
+    let text = |name: &str| {
+        said[name]
+            .as_str()
+            .unwrap_or_else(|| panic!("no `{name}` in {said}"))
+    };
+    SECRETS.used("an API key", text("api_key"));
+    let ca_pem = std::fs::read_to_string(text("ca_file")).expect("the authority's certificate");
+    let body = serde_json::json!({"model": text("model"), "messages": [{"role": "user", "content": "Halt!"}]});
+    for (what, client) in [
+        ("HTTP", Client::new(text("base_url"))),
+        ("HTTPS", Client::new(text("tls_url")).with_tls(&ca_pem)),
+    ] {
+        let answer = client.with_key(text("api_key")).post(CHAT, &body).await;
+        assert_eq!(answer.status, 200, "{what}: {}", answer.text());
+        let body = answer.json();
+        assert!(micros(&body["x_svc"]["credits_used"]) > 0, "{what}");
+        assert_eq!(body["x_svc"]["owner"], said["account"], "{what}");
+    }
+    let live = Client::new(text("admin_url")).get("/live").await;
+    assert_eq!(live.status, 200);
+    let folder = Path::new(text("config_file")).parent().expect("a folder");
+    assert!(folder.exists());
+    process.signal("INT");
+    assert_eq!(
+        ended(&mut process).await.code(),
+        Some(0),
+        "{}",
+        process.output()
+    );
+    assert!(!folder.exists(), "the folder is left");
+}
+
+#[tokio::test]
+async fn each_command_that_the_demo_prints_works_as_printed() {
+    let (mut process, _) = demo(&[], |line| line.contains("Ctrl-C")).await;
+    let output = process.output();
+    // A command goes on in the next line where it ends with a backslash.
+    let joined = output.replace("\\\n", " ");
+    let commands: Vec<&str> = joined
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("curl "))
+        .collect();
+    assert_eq!(commands.len(), 3, "{output}");
+    let key = joined
+        .split("Bearer ")
+        .nth(1)
+        .and_then(|rest| rest.split('\'').next());
+    SECRETS.used("an API key", key.expect("a key"));
+    for command in commands {
+        let ran = tokio::process::Command::new("sh")
+            .args(["-c", command])
+            .output();
+        let ran = tollgate_testing::within(command, ran)
+            .await
+            .expect("a shell");
+        let said = String::from_utf8_lossy(&ran.stdout);
+        assert!(
+            ran.status.success(),
+            "`{command}`: {}",
+            String::from_utf8_lossy(&ran.stderr)
+        );
+        assert!(said.contains("\"x_svc\""), "`{command}` says: {said}");
+    }
+    process.signal("TERM");
+    assert_eq!(ended(&mut process).await.code(), Some(0));
+}

@@ -1,0 +1,326 @@
+//! Connections to providers: refused, silent, stale, shared.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use tollgate_testing::provider::{Plan, Step};
+
+use super::*;
+use crate::rig::Setup;
+
+#[tokio::test]
+async fn a_provider_that_is_silent_is_504_or_an_error_event() {
+    let limits = "[[provider]]\ntimeouts = { first_byte_secs = 1, first_byte_whole_secs = 1, between_bytes_secs = 1 }";
+    let rig = Rig::with(limits).await;
+    let timeout = || Error(504, "upstream_timeout");
+    check(
+        &rig,
+        false,
+        vec![
+            ("no head", Script::hold_head("never"), timeout(), 0),
+            ("no body", Script::hold(0, "never"), timeout(), 0),
+        ],
+    )
+    .await;
+    // The clock of the books goes on where the first table stopped.
+    rig.finish().await;
+
+    let rig = Rig::with(limits).await;
+    check(
+        &rig,
+        true,
+        vec![
+            ("no head", Script::hold_head("never"), timeout(), 0),
+            ("no event", Script::hold(0, "never"), timeout(), 0),
+            (
+                "no event after the role",
+                Script::hold(1, "never"),
+                Broken {
+                    words: 0,
+                    code: "upstream_timeout",
+                },
+                0,
+            ),
+            (
+                "no event after four words",
+                Script::hold(5, "never"),
+                Broken {
+                    words: 4,
+                    code: "upstream_timeout",
+                },
+                counted(4),
+            ),
+        ],
+    )
+    .await;
+    let calls = rig.provider.calls();
+    assert!(
+        calls.iter().all(|call| call.ended == Some(Ended::PeerGone)),
+        "the gateway hangs up on a provider that is silent"
+    );
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_takes_too_long_in_all_is_ended() {
+    let rig = Rig::with("[[provider]]\ntimeouts = { total_secs = 1 }").await;
+    // Something comes all the time: now and then, or so fast that there is always something to read.
+    for pace in [Some("pace".to_owned()), None] {
+        rig.provider.script(
+            Script {
+                endless: true,
+                usage: UsageReport::EveryChunk,
+                pace,
+                ..Script::default()
+            }
+            .once(),
+        );
+        let gate = rig.provider.gate("pace");
+        gate.release(3);
+        let mut stream = rig.client().stream(CHAT, &chat(true)).await;
+        let end = loop {
+            match stream.next_event().await {
+                Ok(event) if !event.raw.contains("\"error\"") => gate.release(1),
+                Ok(event) => break event.json(),
+                Err(end) => panic!("{end:?} without an error event"),
+            }
+        };
+        assert_eq!(end["error"]["code"], "upstream_timeout");
+        rig.quiet().await;
+        rig.charged(PRICE_OF_A_CHAT);
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_provider_that_speaks_http2_may_fail_in_the_same_ways() {
+    let http2 = "[[provider]]\nhttp2 = true\ntimeouts = { first_byte_secs = 1, first_byte_whole_secs = 1, between_bytes_secs = 1 }";
+    let rig = Rig::with(http2).await;
+    let cut = Script::cut_after;
+    let broken = |words| Broken {
+        words,
+        code: "upstream_error",
+    };
+    check(
+        &rig,
+        true,
+        vec![
+            (
+                "no head",
+                Script::no_head(Leave::Reset),
+                Error(502, "upstream_error"),
+                0,
+            ),
+            (
+                "a status",
+                Script::status(503),
+                Error(502, "upstream_error"),
+                0,
+            ),
+            (
+                "silence",
+                Script::hold_head("never"),
+                Error(504, "upstream_timeout"),
+                0,
+            ),
+            ("cut after the role", cut(1, Leave::Reset), broken(0), 0),
+            (
+                "cut after four words",
+                cut(5, Leave::Reset),
+                broken(4),
+                counted(4),
+            ),
+            (
+                "nothing wrong",
+                Script::default(),
+                Answer { words: 16 },
+                PRICE_OF_A_CHAT,
+            ),
+        ],
+    )
+    .await;
+    let calls = rig.provider.calls_when_ended().await;
+    assert!(calls.iter().all(|call| call.protocol == "HTTP/2.0"));
+    let after = rig.finish().await;
+    assert_eq!(after.report.usage, 4);
+}
+
+#[tokio::test]
+async fn a_provider_that_refuses_connections_is_502_until_it_comes_back() {
+    let rig = Rig::start().await;
+    rig.provider.stop_listening().await;
+    for (protocol, client) in rig.both() {
+        for stream in [false, true] {
+            let seen = look(&client, stream).await;
+            assert_eq!(seen, Ok(Error(502, "upstream_unreachable")), "{protocol}");
+        }
+    }
+    let list = rig.client().get("/v1/models").await.json();
+    assert_eq!(
+        list["data"],
+        json!([]),
+        "a model that cannot be had is not listed"
+    );
+    rig.provider.listen_again().await;
+    let seen = look(&rig.client(), false).await;
+    assert_eq!(seen, Ok(Answer { words: 16 }), "it is tried all the same");
+    rig.charged(PRICE_OF_A_CHAT);
+    let list = rig.client().get("/v1/models").await.json();
+    assert_eq!(
+        list["data"].as_array().map(Vec::len),
+        Some(2),
+        "it works again"
+    );
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_new_connection_that_breaks_before_the_head_is_not_tried_again() {
+    let rig = Rig::start().await;
+    for leave in [Leave::Close, Leave::Reset] {
+        for stream in [false, true] {
+            rig.provider.forget_calls();
+            rig.provider.script(Script::no_head(leave).once());
+            let seen = look(&rig.client(), stream).await;
+            assert_eq!(seen, Ok(Error(502, "upstream_error")), "{leave:?}");
+            assert_eq!(rig.provider.call_count(), 1, "{leave:?}");
+        }
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_pooled_connection_that_went_stale_costs_one_retry_and_nothing_else() {
+    // Over plain HTTP/1.1 the pool is ours, over TLS and HTTP/2 it is the connector's.
+    for (tls, http2) in [(false, false), (true, false)] {
+        let mut setup = crate::rig::Setup::with(&format!(
+            "[[provider]]\nhttp2 = {http2}\n{}",
+            if tls {
+                "ca_file = \"provider-ca.pem\""
+            } else {
+                ""
+            }
+        ));
+        setup.provider_tls = tls;
+        let rig = setup.start().await;
+        for leave in [Leave::Close, Leave::Reset] {
+            for stream in [false, true] {
+                // Two connections lie in the pool, both of which will break when they are used again.
+                rig.provider.clear_scripts();
+                fill_pool(&rig, 2).await;
+                rig.provider.forget_calls();
+                rig.provider.script(Script {
+                    on_reused_connection: true,
+                    ..Script::no_head(leave)
+                });
+                let seen = look(&rig.client(), stream).await;
+                let what = format!("TLS {tls}, {leave:?}, stream {stream}");
+                assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
+                rig.charged(PRICE_OF_A_CHAT);
+                let calls = rig.provider.calls_when_ended().await;
+                assert_eq!(calls.len(), 2, "{what}: one retry, exactly");
+                assert_eq!(calls[0].body, calls[1].body, "{what}");
+                assert_eq!(calls[1].ended, Some(Ended::Whole), "{what}");
+            }
+        }
+        let after = rig.finish().await;
+        let calls: u64 = after
+            .log
+            .iter()
+            .filter_map(|line| line["upstream_calls"].as_u64())
+            .sum();
+        assert_eq!(
+            calls,
+            4 * (2 + 2),
+            "two to fill the pool, two for the retried one"
+        );
+    }
+}
+
+/// Has so many calls at once, so that their connections are idle together afterwards.
+async fn fill_pool(rig: &Rig, count: usize) {
+    rig.provider
+        .script(Script::hold_head("together").times(u32::try_from(count).expect("a few")));
+    let gate = rig.provider.gate("together");
+    let before = gate.arrived();
+    let clients: Vec<_> = (0..count)
+        .map(|_| {
+            let client = rig.client();
+            tokio::spawn(async move { client.post(CHAT, &chat(false)).await.status })
+        })
+        .collect();
+    gate.reached_by(before + count).await;
+    gate.release(count);
+    for client in clients {
+        assert_eq!(client.await.expect("no panic"), 200);
+        rig.charged(PRICE_OF_A_CHAT);
+    }
+    rig.provider.calls_when_ended().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_the_provider_closed_while_it_was_idle_is_not_used() {
+    let rig = Rig::start().await;
+    for round in 0..3 {
+        let seen = look(&rig.client(), round % 2 == 0).await;
+        assert_eq!(seen, Ok(Answer { words: 16 }));
+        rig.charged(PRICE_OF_A_CHAT);
+        rig.provider.calls_when_ended().await;
+        rig.provider.hang_up_idle();
+    }
+    assert_eq!(rig.provider.call_count(), 3);
+    rig.finish().await;
+}
+
+/// A provider, or somebody on the way to it, that sends more than it said makes a second answer of the rest. Were it believed, the
+/// next client on that connection would get what another has paid for, or what an attacker has written.
+#[tokio::test]
+async fn bytes_behind_an_answer_are_never_the_answer_to_another_request() {
+    let evil = r#"{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"EVIL"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
+    let good = evil.replace("EVIL", "good");
+    let evil = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{evil}",
+        evil.len()
+    );
+    for in_one_write in [true, false] {
+        let (good, evil) = (good.clone(), evil.clone());
+        let calls = AtomicU32::new(0);
+        let setup = Setup {
+            custom: Some(Arc::new(move |_| {
+                if calls.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+                    return None;
+                }
+                let head = Step::Head {
+                    status: 200,
+                    headers: vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))],
+                    framing: Framing::Length,
+                    length: good.len(),
+                };
+                let pieces = match in_one_write {
+                    true => vec![good.clone() + &evil],
+                    false => vec![good.clone(), evil.clone()],
+                };
+                let pieces = pieces.into_iter().map(|piece| Step::Piece(piece.into()));
+                Some(Plan {
+                    steps: std::iter::once(head).chain(pieces).collect(),
+                    write_bytes: None,
+                })
+            })),
+            ..Setup::default()
+        };
+        let rig = setup.start().await;
+        for round in 0..10 {
+            let answer = rig.client().post(CHAT, &chat(false)).await;
+            assert_eq!(answer.status, 200, "round {round}: {}", answer.text());
+            assert!(
+                !answer.text().contains("EVIL"),
+                "round {round}: {}",
+                answer.text()
+            );
+            rig.told(&answer.json());
+        }
+        rig.finish().await;
+    }
+}

@@ -1,0 +1,334 @@
+//! Streams of events.
+
+use super::*;
+
+#[tokio::test]
+async fn a_stream_that_fails_is_told_by_status_or_by_an_event_and_costs_what_was_delivered() {
+    let rig = Rig::start().await;
+    let mut cases = before_the_first_byte();
+    let events = |text: &str| {
+        headers(
+            Script::failure(Failure::Text(text.to_owned())),
+            "content-type",
+            "text/event-stream",
+        )
+    };
+    let cut = Script::cut_after;
+    let error_at = |at| Script {
+        error_event_at: Some(at),
+        ..Script::default()
+    };
+    let named = |at| Script {
+        event_names: true,
+        ..error_at(at)
+    };
+    let invalid = || Error(502, "upstream_invalid");
+    let chunk = |content: &str| {
+        let choice = json!({"index": 0, "delta": {"content": content}, "finish_reason": null});
+        format!(
+            "data: {}\n\n",
+            json!({"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]})
+        )
+    };
+    let broken = |words, code| Broken { words, code };
+    cases.extend([
+        (
+            "JSON where events were asked for",
+            Script::failure(Failure::OtherJson),
+            invalid(),
+            0,
+        ),
+        (
+            "events that are no JSON",
+            events("data: hello\n\ndata: [DONE]\n\n"),
+            invalid(),
+            0,
+        ),
+        (
+            "an event of garbage",
+            headers(
+                Script::failure(Failure::Garbage),
+                "content-type",
+                "text/event-stream",
+            ),
+            Error(502, "upstream_error"),
+            0,
+        ),
+        ("no event", events(""), Error(502, "upstream_error"), 0),
+        (
+            "comments alone",
+            events(": one\n\n: two\n\n"),
+            Error(502, "upstream_error"),
+            0,
+        ),
+        (
+            "half an event",
+            events("data: {\"id\":"),
+            Error(502, "upstream_error"),
+            0,
+        ),
+        (
+            "cut before the first event",
+            cut(0, Leave::Close),
+            Error(502, "upstream_error"),
+            0,
+        ),
+        (
+            "cut after the role",
+            cut(1, Leave::Close),
+            broken(0, "upstream_error"),
+            0,
+        ),
+        (
+            "cut after four words",
+            cut(5, Leave::Close),
+            broken(4, "upstream_error"),
+            counted(4),
+        ),
+        (
+            "an error event at once",
+            error_at(0),
+            Error(502, "upstream_error"),
+            0,
+        ),
+        (
+            "an error event after the role",
+            error_at(1),
+            broken(0, "upstream_error"),
+            0,
+        ),
+        (
+            "an error event after four words",
+            error_at(5),
+            broken(4, "upstream_error"),
+            counted(4),
+        ),
+        (
+            "a named error event at once",
+            named(0),
+            Error(502, "upstream_error"),
+            0,
+        ),
+        (
+            "a named error event after four words",
+            named(5),
+            broken(4, "upstream_error"),
+            counted(4),
+        ),
+        (
+            "garbage after a word",
+            events(&(chunk("The") + "data: {{{\n\n")),
+            broken(1, "upstream_invalid"),
+            counted(1),
+        ),
+        (
+            "an end without a finish",
+            events(&chunk("The")),
+            broken(1, "upstream_error"),
+            counted(1),
+        ),
+        (
+            "an end without a last blank line",
+            events(chunk("The").trim_end()),
+            broken(1, "upstream_error"),
+            counted(1),
+        ),
+    ]);
+    check(&rig, true, cases).await;
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_stream_that_is_reset_ends_with_an_error_event_and_costs_at_most_what_was_delivered() {
+    let rig = Rig::start().await;
+    for (protocol, client) in rig.both() {
+        // A reset may overtake what was sent before it, so how many words arrive is open.
+        rig.provider
+            .script(Script::cut_after(5, Leave::Reset).once());
+        let seen = look(&client, true).await.expect("a proper end");
+        rig.quiet().await;
+        let words = match seen {
+            Broken {
+                words,
+                code: "upstream_error",
+            } if words <= 4 => words,
+            Error(502, "upstream_error") => 0,
+            other => panic!("{protocol}: {other:?}"),
+        };
+        rig.charged(match words {
+            0 => 0,
+            words => counted(i64::try_from(words).expect("at most four")),
+        });
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_stream_cut_in_the_middle_of_an_event_shows_no_half_of_it() {
+    let rig = Rig::start().await;
+    for bytes in [700, 701, 777] {
+        let cut = Cut {
+            after_bytes: Some(bytes),
+            ..Cut::default()
+        };
+        rig.provider.script(
+            Script {
+                cut: Some(cut),
+                ..Script::default()
+            }
+            .once(),
+        );
+        let Ok(Broken {
+            words,
+            code: "upstream_error",
+        }) = look(&rig.client(), true).await
+        else {
+            panic!("no error event after a cut at {bytes} bytes");
+        };
+        rig.quiet().await;
+        rig.charged(counted(i64::try_from(words).expect("a few")));
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_stream_that_is_odd_but_good_is_passed_on_and_charged() {
+    let rig = Rig::start().await;
+    let good = |what, script| (what, script, Answer { words: 16 }, PRICE_OF_A_CHAT);
+    let lines = |line_end| Script {
+        line_end,
+        ..Script::default()
+    };
+    let usage = Script::usage;
+    let counted_answer = |what, script| (what, script, Answer { words: 16 }, counted(18));
+    check(
+        &rig,
+        true,
+        vec![
+            good("carriage returns and line feeds", lines(LineEnd::Crlf)),
+            good("carriage returns", lines(LineEnd::Cr)),
+            good(
+                "no space",
+                Script {
+                    no_space: true,
+                    ..Script::default()
+                },
+            ),
+            good(
+                "comments",
+                Script {
+                    comments: true,
+                    ..Script::default()
+                },
+            ),
+            good(
+                "all of it, a byte at a time",
+                Script {
+                    comments: true,
+                    no_space: true,
+                    line_end: LineEnd::Crlf,
+                    write_bytes: Some(1),
+                    ..Script::default()
+                },
+            ),
+            good(
+                "no [DONE]",
+                Script {
+                    no_done: true,
+                    ..Script::default()
+                },
+            ),
+            good(
+                "an event of 3 MB",
+                Script {
+                    event_bytes: Some(3 << 20),
+                    ..Script::default()
+                },
+            ),
+            good(
+                "interim heads",
+                Script {
+                    informational: vec![103, 100],
+                    ..Script::default()
+                },
+            ),
+            good(
+                "a body to the end of the connection",
+                Script {
+                    framing: Some(Framing::UntilClose),
+                    ..Script::default()
+                },
+            ),
+            (
+                "other words for its type",
+                headers(
+                    Script::default(),
+                    "content-type",
+                    "Text/Event-Stream;charset=utf-8",
+                ),
+                Answer { words: 16 },
+                PRICE_OF_A_CHAT,
+            ),
+            good("usage in every chunk", usage(UsageReport::EveryChunk)),
+            good("usage that grows", usage(UsageReport::Cumulative)),
+            counted_answer("no usage", usage(UsageReport::Forgotten)),
+            counted_answer("usage below zero", usage(UsageReport::Negative)),
+            counted_answer("usage in words", usage(UsageReport::Words)),
+        ],
+    )
+    .await;
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn no_event_of_an_odd_stream_carries_a_usage_that_nobody_asked_for() {
+    let rig = Rig::start().await;
+    for usage in [
+        UsageReport::EveryChunk,
+        UsageReport::Cumulative,
+        UsageReport::Unasked,
+    ] {
+        rig.provider.script(Script::usage(usage.clone()).once());
+        let (events, _) = rig.client().stream(CHAT, &chat(true)).await.rest().await;
+        let (_, data) = events.split_last().expect("events");
+        for event in data {
+            assert!(
+                event.json().get("usage").is_none(),
+                "{usage:?}: {}",
+                event.raw
+            );
+            assert_ne!(
+                event.json()["choices"],
+                json!([]),
+                "{usage:?}: {}",
+                event.raw
+            );
+        }
+        rig.told(&data.last().expect("an event").json());
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn an_event_that_is_too_large_ends_the_stream() {
+    let rig = Rig::start().await;
+    let huge = Script {
+        event_bytes: Some(9 << 20),
+        ..Script::default()
+    };
+    check(
+        &rig,
+        true,
+        vec![(
+            "an event of 9 MB",
+            huge,
+            Broken {
+                words: 0,
+                code: "upstream_invalid",
+            },
+            0,
+        )],
+    )
+    .await;
+    rig.finish().await;
+}

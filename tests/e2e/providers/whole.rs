@@ -1,0 +1,250 @@
+//! Whole answers, and what is told before the first byte of either kind.
+
+use super::*;
+
+#[tokio::test]
+async fn a_whole_answer_that_fails_is_an_error_and_costs_nothing() {
+    let rig = Rig::start().await;
+    let mut cases = before_the_first_byte();
+    let framed = |framing, after| Script {
+        framing: Some(framing),
+        cut: Some(Cut {
+            after_bytes: Some(after),
+            ..Cut::default()
+        }),
+        ..Script::default()
+    };
+    let invalid = || Error(502, "upstream_invalid");
+    let broken = || Error(502, "upstream_error");
+    cases.extend([
+        (
+            "bytes that are no text",
+            Script::failure(Failure::Garbage),
+            invalid(),
+            0,
+        ),
+        (
+            "half a JSON object",
+            Script::failure(Failure::InvalidJson),
+            invalid(),
+            0,
+        ),
+        (
+            "another JSON object",
+            Script::failure(Failure::OtherJson),
+            invalid(),
+            0,
+        ),
+        ("nothing", Script::failure(Failure::Empty), invalid(), 0),
+        (
+            "text",
+            Script::failure(Failure::Text("Sorry!".to_owned())),
+            invalid(),
+            0,
+        ),
+        (
+            "an error with status 200",
+            headers(
+                Script::failure(Failure::Text(answer::error_body(500).to_string())),
+                "content-type",
+                "application/json",
+            ),
+            broken(),
+            0,
+        ),
+        (
+            "events where JSON was asked for",
+            headers(Script::default(), "content-type", "text/event-stream"),
+            invalid(),
+            0,
+        ),
+        (
+            "a body cut before its length",
+            framed(Framing::Length, 40),
+            broken(),
+            0,
+        ),
+        (
+            "a body cut before its first byte",
+            framed(Framing::Length, 0),
+            broken(),
+            0,
+        ),
+        ("chunks cut", framed(Framing::Chunked, 40), broken(), 0),
+        // Nobody can tell where it should have ended, but JSON can.
+        (
+            "a body to the end, cut",
+            framed(Framing::UntilClose, 40),
+            invalid(),
+            0,
+        ),
+    ]);
+    check(&rig, false, cases).await;
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_whole_answer_that_is_odd_but_good_is_passed_on_and_charged() {
+    let rig = Rig::start().await;
+    let good = |what, script| (what, script, Answer { words: 16 }, PRICE_OF_A_CHAT);
+    let framed = |framing| Script {
+        framing: Some(framing),
+        ..Script::default()
+    };
+    let usage = Script::usage;
+    let exactly = |prompt_tokens, completion_tokens| {
+        usage(UsageReport::Exactly {
+            prompt_tokens,
+            completion_tokens,
+        })
+    };
+    let counted_answer = |what, script| (what, script, Answer { words: 16 }, counted(18));
+    check(
+        &rig,
+        false,
+        vec![
+            good("chunks", framed(Framing::Chunked)),
+            good(
+                "a body to the end of the connection",
+                framed(Framing::UntilClose),
+            ),
+            good(
+                "interim heads",
+                Script {
+                    informational: vec![103, 102, 103],
+                    ..Script::default()
+                },
+            ),
+            good(
+                "a byte at a time",
+                Script {
+                    write_bytes: Some(1),
+                    ..Script::default()
+                },
+            ),
+            good(
+                "another name for the model",
+                Script {
+                    answer_model: Some("vendor/small-1-2026".to_owned()),
+                    ..Script::default()
+                },
+            ),
+            (
+                "other words for its type",
+                headers(
+                    Script::default(),
+                    "content-type",
+                    "Application/JSON; charset=utf-8",
+                ),
+                Answer { words: 16 },
+                PRICE_OF_A_CHAT,
+            ),
+            (
+                "usage as it says",
+                exactly(100, 200),
+                Answer { words: 16 },
+                100 * IN + 200 * OUT,
+            ),
+            counted_answer("no usage", usage(UsageReport::Forgotten)),
+            counted_answer("usage below zero", usage(UsageReport::Negative)),
+            counted_answer("usage in words", usage(UsageReport::Words)),
+            counted_answer("usage of nothing", exactly(0, 0)),
+        ],
+    )
+    .await;
+    let after = rig.finish().await;
+    let estimated = after
+        .log
+        .iter()
+        .filter(|line| line["usage_estimated"] == true);
+    assert_eq!(
+        estimated.count(),
+        8,
+        "four counted cases over two protocols"
+    );
+}
+
+#[tokio::test]
+async fn a_claim_of_absurd_usage_is_cut_down_to_what_can_have_been_used() {
+    let rig = Rig::start().await;
+    let beyond = UsageReport::Exactly {
+        prompt_tokens: 10_000_000,
+        completion_tokens: 5_000_000,
+    };
+    for (usage, charge, estimated) in [
+        // The context in, the client's own cap out.
+        (beyond, 128_000 * IN + 16 * OUT, false),
+        // What no model can do is no report at all.
+        (UsageReport::Absurd, counted(16), true),
+    ] {
+        for (protocol, client) in rig.both() {
+            rig.provider.script(Script::usage(usage.clone()).once());
+            let mut body = chat(false);
+            body["max_tokens"] = 16.into();
+            let answer = client.post(CHAT, &body).await;
+            assert_eq!(answer.status, 200, "{protocol}");
+            assert_eq!(rig.told(&answer.json()), charge, "{protocol}, {usage:?}");
+            assert_eq!(
+                answer.json()["x_svc"]["usage_estimated"],
+                estimated,
+                "{protocol}"
+            );
+        }
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_busy_provider_tells_the_client_how_long_to_wait() {
+    let rig = Rig::start().await;
+    //   it says      the client is told
+    for (said, told) in [
+        (Some("2"), "2"),
+        (Some("0"), "1"),
+        (Some("3600"), "60"),
+        (Some("Wed, 21 Oct 2026 07:28:00 GMT"), "5"),
+        (None, "5"),
+    ] {
+        let script = Script {
+            retry_after: said.map(str::to_owned),
+            ..Script::status(429)
+        };
+        rig.provider.script(script.once());
+        let answer = rig.client().post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 429, "{said:?}");
+        assert_eq!(answer.header("retry-after"), Some(told), "{said:?}");
+        for name in [
+            "ratelimit-policy",
+            "ratelimit",
+            "ratelimit-limit",
+            "ratelimit-remaining",
+            "ratelimit-reset",
+        ] {
+            assert!(answer.header(name).is_some(), "{name} is missing on a 429");
+        }
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_provider_reaches_the_client_in_its_own_words_and_nothing_else_does() {
+    let rig = Rig::start().await;
+    rig.provider.script(Script::status(400).once());
+    let answer = rig.client().post(CHAT, &chat(true)).await;
+    let error = answer.json()["error"].clone();
+    assert_eq!(
+        error["message"],
+        "This prompt is longer than the model can read."
+    );
+    // What says something about us does not.
+    for status in [401, 403, 404, 500] {
+        rig.provider.script(Script::status(status).once());
+        let answer = rig.client().post(CHAT, &chat(true)).await;
+        let said = answer::error_body(status)["error"]["message"].clone();
+        let said = said.as_str().expect("a message");
+        assert!(!answer.text().contains(said), "{status}: {}", answer.text());
+        assert!(!answer.text().contains("vendor/"), "{status}");
+        let _: Value = answer.json();
+    }
+    rig.finish().await;
+}
