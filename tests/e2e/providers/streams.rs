@@ -239,9 +239,9 @@ async fn a_stream_that_is_odd_but_good_is_passed_on_and_charged() {
                 },
             ),
             good(
-                "an event of 3 MB",
+                "an event of 1 MB",
                 Script {
-                    event_bytes: Some(3 << 20),
+                    event_bytes: Some(1 << 20),
                     ..Script::default()
                 },
             ),
