@@ -9,9 +9,8 @@ use tollgate_filter::{
 };
 
 use crate::downstream::{Downstream, Gone, Head};
-use crate::drive::answer_for;
 use crate::run::Run;
-use crate::upstream::UpstreamError;
+use crate::upstream::{UpstreamError, answer_for};
 
 /// The head of an answer: its own fields and those every filter asked for.
 pub(crate) fn head(exchange: &mut Exchange, status: StatusCode, own: HeaderMap) -> Head {

@@ -1,9 +1,10 @@
 //! The model provider's side of an exchange, as the driver sees it.
 
+use std::borrow::Cow;
 use std::future::Future;
 
 use bytes::Bytes;
-use tollgate_filter::{ApiError, Exchange, UpstreamFault};
+use tollgate_filter::{ApiError, ErrorCode, Exchange, UpstreamFault};
 
 /// Something that answers a [`tollgate_filter::Forward`].
 pub trait Upstream: Send + Sync {
@@ -43,4 +44,61 @@ pub struct UpstreamError {
     pub answer: Box<ApiError>,
     /// What the log is told.
     pub detail: String,
+}
+
+/// What a client is told of a provider's fault. `message` is used where the provider's own words help the client.
+pub(crate) fn answer_for(fault: UpstreamFault, message: impl Into<Cow<'static, str>>) -> ApiError {
+    let message = message.into();
+    let said = |fallback: &'static str| {
+        if message.is_empty() {
+            Cow::Borrowed(fallback)
+        } else {
+            message.clone()
+        }
+    };
+    match fault {
+        UpstreamFault::Unreachable => ApiError::new(
+            ErrorCode::UpstreamUnreachable,
+            "The model provider cannot be reached. Try again.",
+        ),
+        UpstreamFault::Timeout => ApiError::new(
+            ErrorCode::UpstreamTimeout,
+            "The model provider took too long. Try again, or ask for less output.",
+        ),
+        UpstreamFault::Cut => ApiError::new(
+            ErrorCode::UpstreamError,
+            "The model provider stopped answering. Try again.",
+        ),
+        UpstreamFault::Invalid => ApiError::new(
+            ErrorCode::UpstreamInvalid,
+            "The model provider's answer could not be understood. Try again.",
+        ),
+        UpstreamFault::Error => ApiError::new(
+            ErrorCode::UpstreamError,
+            said("The model provider failed. Try again."),
+        ),
+        UpstreamFault::BadRequest => ApiError::new(
+            ErrorCode::UpstreamRejected,
+            said("The model provider refused this request."),
+        ),
+        UpstreamFault::RateLimited => ApiError::new(
+            ErrorCode::RateLimitExceeded,
+            "The model provider is busy. Wait and try again.",
+        ),
+    }
+}
+
+impl UpstreamError {
+    /// An error with the standard words for the client. `message` is used where the provider's own words help (a refusal, an error).
+    pub fn new(
+        fault: UpstreamFault,
+        message: impl Into<Cow<'static, str>>,
+        detail: impl Into<String>,
+    ) -> UpstreamError {
+        UpstreamError {
+            fault,
+            answer: Box::new(answer_for(fault, message)),
+            detail: detail.into(),
+        }
+    }
 }
