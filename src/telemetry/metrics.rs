@@ -193,7 +193,9 @@ impl Metrics {
                 .limits
                 .classes()
                 .iter()
-                .map(|one| (Box::from(&*one.name), class(&one.name)))
+                .map(|one| &*one.name)
+                .chain([tollgate_rate_limit::FAILED_CREDENTIALS])
+                .map(|name| (Box::from(name), class(name)))
                 .collect(),
             connections: make.gauge(names::CONNECTIONS),
             connections_total: make.counter(names::CONNECTIONS_TOTAL),
@@ -274,7 +276,10 @@ impl Metrics {
             .and_then(|name| self.classes.get(name))
         {
             match record.error {
-                Some(ErrorCode::RateLimitExceeded | ErrorCode::ConcurrencyExceeded) => {
+                // A provider that limits us has the same code, but not this ending.
+                Some(ErrorCode::RateLimitExceeded | ErrorCode::ConcurrencyExceeded)
+                    if ending == Ending::Refused =>
+                {
                     class.refused.inc();
                 }
                 _ => class.admitted.inc(),
