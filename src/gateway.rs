@@ -330,7 +330,7 @@ async fn keep_house(proxy: Arc<Proxy>, ledger: Ledger, clock: Clock) {
             );
         }
         let open = proxy.open_exchanges();
-        most_open = most_open.max(open);
+        most_open = most_open.max(proxy.take_crowd());
         if most_open >= CROWD && open < most_open / 2 {
             most_open = open;
             crate::memory::give_back();

@@ -65,6 +65,8 @@ struct State {
     draining: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
     exchanges: AtomicUsize,
+    /// The most of them at once since somebody asked.
+    crowd: AtomicUsize,
     idle: Notify,
     connections: AtomicUsize,
     closed: Notify,
@@ -94,6 +96,7 @@ impl Proxy {
             draining: watch::Sender::new(false),
             stopped: watch::Sender::new(false),
             exchanges: AtomicUsize::new(0),
+            crowd: AtomicUsize::new(0),
             idle: Notify::new(),
             connections: AtomicUsize::new(0),
             closed: Notify::new(),
@@ -173,6 +176,13 @@ impl Proxy {
         self.state.exchanges.load(Ordering::Acquire)
     }
 
+    /// The most exchanges at once since this was last asked.
+    pub(crate) fn take_crowd(&self) -> usize {
+        self.state
+            .crowd
+            .swap(self.open_exchanges(), Ordering::Relaxed)
+    }
+
     async fn stopped(&self) {
         // The sender lives in `self`, so waiting cannot fail.
         let _ = self
@@ -189,7 +199,11 @@ struct OpenExchange<'p>(&'p State);
 
 impl<'p> OpenExchange<'p> {
     fn enter(state: &'p State) -> OpenExchange<'p> {
-        state.exchanges.fetch_add(1, Ordering::AcqRel);
+        let open = state.exchanges.fetch_add(1, Ordering::AcqRel) + 1;
+        if open > state.crowd.load(Ordering::Relaxed) {
+            // Two threads may overwrite each other by one; nobody counts on it.
+            state.crowd.store(open, Ordering::Relaxed);
+        }
         OpenExchange(state)
     }
 }

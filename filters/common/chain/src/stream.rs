@@ -320,6 +320,11 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
 
     /// Settles and sends the tail.
     async fn end(mut self, shape: ErrorShape, fault: Option<UpstreamError>) -> Ending {
+        // What came just ahead of the end need not wait for the disk. Where nothing has been sent the wait for the hold would come on
+        // top of that for the settlement, which implies it.
+        if self.started && self.flush().await.is_err() {
+            debug_assert!(false, "a stream that has begun is past its last refusal");
+        }
         let untouched = !self.started && self.out.is_empty();
         let ending = match fault {
             // Nothing of the answer has reached the client, so it can still be told by a status.
