@@ -44,7 +44,10 @@ pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, client: IpAddr, htt
             return;
         }
         match within(limits.head, tcp.begins_with(H2_PREFACE)).await {
-            Ok(Ok(true)) => return serve_h2(worker, Box::new(tcp), origin).await,
+            Ok(Ok(true)) => {
+                // Boxed, here and wherever a branch is rare: a task is as large as its largest branch.
+                return Box::pin(serve_h2(worker, Box::new(tcp), origin)).await;
+            }
             Ok(Ok(false)) => {}
             Ok(Err(_)) | Err(Elapsed) => return,
         }
@@ -56,7 +59,7 @@ pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, client: IpAddr, htt
 pub(super) async fn tls<S: IO + 'static>(worker: Arc<Worker>, stream: S, client: IpAddr) {
     let origin = Origin { client, tls: true };
     if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
-        serve_h2(worker, Box::new(stream), origin).await;
+        Box::pin(serve_h2(worker, Box::new(stream), origin)).await;
     } else {
         serve_h1(worker, stream, origin).await;
     }
@@ -115,9 +118,7 @@ async fn one_h1(
         },
     };
     if let Some(fault) = fault {
-        worker
-            .refuse_head(session, cork.clone(), origin, fault)
-            .await;
+        Box::pin(worker.refuse_head(session, cork.clone(), origin, fault)).await;
         return None;
     }
     if worker.is_draining() {

@@ -130,8 +130,9 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
             let Some(acceptor) = acceptor else {
                 return connection::plain(worker, tcp, peer.ip(), http2).await;
             };
-            match within(worker.limits().head, acceptor.tls_handshake(tcp)).await {
-                Ok(Ok(stream)) => connection::tls(worker, stream, peer.ip()).await,
+            let handshake = Box::pin(acceptor.tls_handshake(tcp));
+            match within(worker.limits().head, handshake).await {
+                Ok(Ok(stream)) => Box::pin(connection::tls(worker, stream, peer.ip())).await,
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
             }

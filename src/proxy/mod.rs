@@ -16,7 +16,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
@@ -307,13 +307,11 @@ impl Worker {
                 if let Some(gate) = gate {
                     cors::mark(&mut exchange, gate.cors);
                 }
-                self.answer(gate, exchange, &mut client, Outcome::refuse(error))
-                    .await;
+                Box::pin(self.answer(gate, exchange, &mut client, Outcome::refuse(error))).await;
             }
             Direct::Preflight(gate, reply) => {
                 let outcome = Outcome::reply(reply);
-                self.answer(Some(gate), exchange, &mut client, outcome)
-                    .await;
+                Box::pin(self.answer(Some(gate), exchange, &mut client, outcome)).await;
             }
         }
         client.into_finished()
@@ -382,7 +380,7 @@ impl Worker {
                 &proxy.clock,
                 limits,
             );
-            caught(exchange).await.is_err()
+            caught(pin!(exchange)).await.is_err()
         };
         if panicked {
             tracing::error!(request_id = %id, "a panic ended this request; see the message before");
@@ -463,9 +461,8 @@ impl Observer for RouteObserver<'_> {
 /// The payload of a panic is printed by the panic hook; only the fact matters here.
 struct Panicked;
 
-/// Runs a future and turns a panic in it into an error. The future is dropped then, so its guards have run.
-async fn caught<F: Future>(future: F) -> Result<F::Output, Panicked> {
-    let mut future = pin!(future);
+/// Runs a future and turns a panic in it into an error. It must not be polled again then; its guards run when it is dropped.
+async fn caught<F: Future>(mut future: Pin<&mut F>) -> Result<F::Output, Panicked> {
     poll_fn(
         move |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,

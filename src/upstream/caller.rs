@@ -163,7 +163,7 @@ impl Caller {
         }
         .min(timeouts.total);
         let (mut link, reused) = if provider.needs_connector() {
-            self.link_pooled(&peer, timeouts.connect, fresh).await?
+            Box::pin(self.link_pooled(&peer, timeouts.connect, fresh)).await?
         } else {
             self.link_plain(provider, &peer, timeouts.connect, fresh)
                 .await?
@@ -191,7 +191,7 @@ impl Caller {
             Err(_) => return Err(fault::timeout("the first byte", first_byte).into()),
         };
         if answer.status != StatusCode::OK {
-            let body = read_error(&mut link).await;
+            let body = Box::pin(read_error(&mut link)).await;
             return Err(fault::of_status(answer.status, answer.retry_after, &body).into());
         }
         if answer.is_encoded {
@@ -221,7 +221,7 @@ impl Caller {
         if !fresh && let Some(stream) = self.shared.pool.take(key, self.clock.elapsed()) {
             return Ok((Link::Plain(Box::new(Http1::new(stream)), address), true));
         }
-        let socket = match within(limit, TcpStream::connect(address)).await {
+        let socket = match Box::pin(within(limit, TcpStream::connect(address))).await {
             Ok(Ok(socket)) => socket,
             Ok(Err(error)) => return Err(fault::unreachable(error).into()),
             Err(_) => return Err(fault::timeout("a connection", limit).into()),

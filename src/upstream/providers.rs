@@ -134,7 +134,7 @@ impl Provider {
         if let Some(peer) = self.next_peer() {
             return Ok(peer);
         }
-        self.resolve().await?;
+        Box::pin(self.resolve()).await?;
         self.next_peer()
             .ok_or_else(|| std::io::Error::other("the name has no address"))
     }

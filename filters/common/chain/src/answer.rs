@@ -88,7 +88,7 @@ pub(crate) async fn send_reply<D: Downstream>(
             .await
         }
         ReplyBody::Events(events) => {
-            crate::stream::replay(run, downstream, shape, events, clock).await
+            Box::pin(crate::stream::replay(run, downstream, shape, events, clock)).await
         }
     }
 }
@@ -106,7 +106,7 @@ pub(crate) async fn send_whole<D: Downstream>(
     run.on_event(&mut event);
     let data = event.into_replaced().unwrap_or_else(|| body.clone());
     if let Some(fault) = fault_of(&run.exchange) {
-        return fail(run, downstream, shape, fault).await;
+        return Box::pin(fail(run, downstream, shape, fault)).await;
     }
     let held: SmallVec<[HeldEvent; 2]> = smallvec![HeldEvent {
         kind: EventKind::Whole,
@@ -114,7 +114,7 @@ pub(crate) async fn send_whole<D: Downstream>(
     }];
     let mut tail = Tail::new(held, ending, true);
     if let Err(error) = run.before_tail(&mut tail).await {
-        return match send_error(&mut run.exchange, downstream, shape, &error).await {
+        return match Box::pin(send_error(&mut run.exchange, downstream, shape, &error)).await {
             Ok(()) => Ending::Unsettled,
             Err(Gone) => Ending::GoneBefore,
         };

@@ -59,9 +59,12 @@ async fn exchange<D: Downstream, U: Upstream>(
     match outcome {
         Outcome::Continue => {}
         Outcome::Reply(reply) => {
-            return send_reply(run, downstream, route.errors, *reply, clock).await;
+            // Boxed, as all that is rare: the future is as large as its largest branch.
+            return Box::pin(send_reply(run, downstream, route.errors, *reply, clock)).await;
         }
-        Outcome::Refuse(error) => return refuse_with(run, downstream, route, &error).await,
+        Outcome::Refuse(error) => {
+            return Box::pin(refuse_with(run, downstream, route, &error)).await;
+        }
     }
     let Some(forward) = run.exchange.get::<Forward>() else {
         tracing::error!(
@@ -69,7 +72,7 @@ async fn exchange<D: Downstream, U: Upstream>(
             "no filter of the route answered or forwarded"
         );
         let error = ApiError::new(ErrorCode::InternalError, "This address has nothing to say.");
-        return refuse_with(run, downstream, route, &error).await;
+        return Box::pin(refuse_with(run, downstream, route, &error)).await;
     };
     let wants_stream = forward.stream;
 
@@ -83,7 +86,7 @@ async fn exchange<D: Downstream, U: Upstream>(
     run.exchange.record.upstream_first_byte = Some(clock.elapsed());
     let call = match call {
         Ok(call) => call,
-        Err(error) => return fail(run, downstream, route.errors, error).await,
+        Err(error) => return Box::pin(fail(run, downstream, route.errors, error)).await,
     };
     if call.is_stream() != wants_stream {
         let asked = if wants_stream {
@@ -96,7 +99,7 @@ async fn exchange<D: Downstream, U: Upstream>(
             answer: Box::new(answer_for(UpstreamFault::Invalid, "")),
             detail: format!("the provider did not answer with {asked}; check its address"),
         };
-        return fail(run, downstream, route.errors, error).await;
+        return Box::pin(fail(run, downstream, route.errors, error)).await;
     }
     if wants_stream {
         stream::relay(route, run, downstream, call, clock, limits).await
@@ -261,7 +264,7 @@ async fn whole<D: Downstream, C: UpstreamCall>(
                 }
                 more.extend_from_slice(&piece);
             }
-            Err(error) => return fail(run, downstream, route.errors, error).await,
+            Err(error) => return Box::pin(fail(run, downstream, route.errors, error)).await,
         }
         if first.len().max(more.len()) > limits.answer_bytes_max {
             let error = UpstreamError {
@@ -272,7 +275,7 @@ async fn whole<D: Downstream, C: UpstreamCall>(
                     limits.answer_bytes_max
                 ),
             };
-            return fail(run, downstream, route.errors, error).await;
+            return Box::pin(fail(run, downstream, route.errors, error)).await;
         }
     }
     call.finish().await;

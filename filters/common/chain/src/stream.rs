@@ -77,7 +77,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
                 }
                 last_write = clock.elapsed();
                 if let Err(error) = relay.flush().await {
-                    return relay.refuse(route.errors, &error).await;
+                    return Box::pin(relay.refuse(route.errors, &error)).await;
                 }
                 if relay.gone && !relay.started {
                     return Ending::GoneBefore;
@@ -101,7 +101,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
                     last_write = clock.elapsed();
                     relay.out.extend_from_slice(KEEP_ALIVE);
                     if let Err(error) = relay.flush().await {
-                        return relay.refuse(route.errors, &error).await;
+                        return Box::pin(relay.refuse(route.errors, &error)).await;
                     }
                 }
                 timer.as_mut().reset(Instant::now() + next);
@@ -329,7 +329,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         let ending = match fault {
             // Nothing of the answer has reached the client, so it can still be told by a status.
             Some(error) if untouched => {
-                return fail(self.run, self.downstream, shape, error).await;
+                return Box::pin(fail(self.run, self.downstream, shape, error)).await;
             }
             Some(ref error) => {
                 log_fault(&self.run.exchange, error);
@@ -355,7 +355,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         if let Some(error) = failure {
             self.run.exchange.record.error = Some(error.code);
             if !self.started && ending == Ending::Unsettled {
-                return self.refuse(shape, &error).await;
+                return Box::pin(self.refuse(shape, &error)).await;
             }
             // After an error there is no `[DONE]`: a stream that failed must not look whole.
             if ending != Ending::Unsettled {
