@@ -198,7 +198,19 @@ impl GatewayBuilder {
             telemetry: telemetry.clone(),
             readiness: readiness(&settings, &proxy, &store, &providers),
             books: Arc::new(clerk),
-        })?;
+        });
+        let admin = match admin {
+            Ok(admin) => admin,
+            Err(error) => {
+                proxy.stop();
+                for worker in workers {
+                    // A worker that panicked has ended too, which is what is wanted here.
+                    let _ = worker.join();
+                }
+                store.close();
+                return Err(error.into());
+            }
+        };
         Ok(Gateway {
             settings: Arc::new(settings),
             proxy,
@@ -441,9 +453,18 @@ impl Gateway {
                 "draining: no new connections, open requests may finish"
             );
             let drained = self.runtime.block_on(async {
-                tokio::time::timeout(grace, self.proxy.drained())
-                    .await
-                    .is_ok()
+                tokio::time::timeout(grace, async {
+                    loop {
+                        self.proxy.drained().await;
+                        // A head that is half here, or a stream opened before its client heard of the end, may still become a request.
+                        let _ = tokio::time::timeout(LAST_WORDS, self.proxy.closed()).await;
+                        if self.proxy.open_exchanges() == 0 {
+                            return;
+                        }
+                    }
+                })
+                .await
+                .is_ok()
             });
             if !drained {
                 let open = self.proxy.open_exchanges();

@@ -178,6 +178,8 @@ pub(super) fn spawn_workers(
                     }
                     proxy.stopped().await;
                 });
+                // A name that is being looked up, or tokens that are being counted, are waited for by nobody.
+                runtime.shutdown_background();
             })?;
         threads.push(thread);
     }

@@ -387,7 +387,7 @@ impl Worker {
             if !client.has_begun() {
                 let error = ApiError::new(
                     ErrorCode::InternalError,
-                    "The gateway failed on this request. Nothing was charged. Tell the operator the request id.",
+                    "The gateway failed on this request. Tell the operator the request id.",
                 );
                 let mut headers = http::HeaderMap::new();
                 let value = HeaderValue::try_from(id.to_string()).expect("an id is visible ASCII");

@@ -27,6 +27,9 @@ use crate::wait::within;
 /// Of an error's body no more than this is read.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 
+/// A pooled connection that the provider had closed shows it within this time after a request was written to it.
+const STALE_SHOWS: Duration = Duration::from_secs(1);
+
 /// For no longer than this.
 const ERROR_READ_MAX: Duration = Duration::from_secs(5);
 
@@ -102,14 +105,20 @@ impl Caller {
         };
         let body = forward.body.render(&exchange.request.body, &at.model);
         let (path, stream) = (forward.path, forward.stream);
+        let began = self.clock.elapsed();
         let mut fresh = false;
         let result = loop {
             exchange.record.upstream_calls += 1;
             match self
-                .attempt(provider, path, stream, body.clone(), fresh)
+                .attempt(provider, path, stream, body.clone(), began, fresh)
                 .await
             {
-                Err(Failed { stale: true, .. }) if !fresh => fresh = true,
+                // What breaks later than this is no connection that had been closed before: the provider may be at work on it.
+                Err(Failed { stale: true, .. })
+                    if !fresh && self.clock.elapsed() - began < STALE_SHOWS =>
+                {
+                    fresh = true;
+                }
                 Err(failed) => break Err(failed.error),
                 Ok(call) => break Ok(call),
             }
@@ -146,10 +155,11 @@ impl Caller {
         path: &str,
         stream: bool,
         body: Bytes,
+        began: Duration,
         fresh: bool,
     ) -> Result<Call, Failed> {
         let timeouts = &provider.settings.timeouts;
-        let deadline = self.clock.elapsed() + timeouts.total;
+        let deadline = began + timeouts.total;
         let peer = match within(timeouts.connect, provider.peer()).await {
             Ok(Ok(peer)) => peer,
             Ok(Err(error)) => return Err(fault::unreachable(error).into()),

@@ -88,7 +88,7 @@ impl Meter {
         Ok(Outcome::Continue)
     }
 
-    /// Promises the worst case in memory and queues that for the disk, while the upstream is called.
+    /// Promises the worst case in memory; for a stream also on the disk, which works while the upstream is called.
     fn hold(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
         let quote = exchange
             .take::<Quote>()

@@ -35,10 +35,15 @@ struct Relay<'r, 'c, D> {
     clock: &'r Clock,
     /// Bytes ready to be written.
     out: BytesMut,
+    /// Bytes that have come from the provider.
+    taken: usize,
+    bytes_max: usize,
     /// Events kept back.
     held: SmallVec<[HeldEvent; 2]>,
     /// Whether the head has been sent.
     started: bool,
+    /// Whether any event was ready to be sent.
+    said: bool,
     /// Whether the client has gone.
     gone: bool,
     /// Whether `[DONE]` has come.
@@ -55,7 +60,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
     limits: &Limits,
 ) -> Ending {
     let mut cutter = EventCutter::new(limits.event_bytes_max);
-    let mut relay = Relay::new(run, downstream, clock);
+    let mut relay = Relay::new(run, downstream, clock, limits.answer_bytes_max);
     // One timer for the life of the stream: while the client is there it watches for silence and is looked at when it fires, rather
     // than moved at every event; once the client has gone it bounds the drain.
     let mut timer = std::pin::pin!(tokio::time::sleep(limits.keep_alive));
@@ -78,9 +83,6 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
                 last_write = clock.elapsed();
                 if let Err(error) = relay.flush().await {
                     return Box::pin(relay.refuse(route.errors, &error)).await;
-                }
-                if relay.gone && !relay.started {
-                    return Ending::GoneBefore;
                 }
             }
             () = relay.downstream.gone(), if !relay.gone => {
@@ -106,6 +108,10 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
                 }
                 timer.as_mut().reset(Instant::now() + next);
             }
+        }
+        if relay.gone && !relay.said {
+            // All that was tried to send is a comment.
+            return Ending::GoneBefore;
         }
         if relay.gone && !was_gone {
             timer.as_mut().reset(Instant::now() + limits.drain);
@@ -147,7 +153,7 @@ pub(crate) async fn replay<D: Downstream>(
     events: Vec<Bytes>,
     clock: &Clock,
 ) -> Ending {
-    let mut relay = Relay::new(run, downstream, clock);
+    let mut relay = Relay::new(run, downstream, clock, usize::MAX);
     for data in &events {
         relay.pass(EventKind::Data, data);
     }
@@ -159,14 +165,22 @@ pub(crate) async fn replay<D: Downstream>(
 }
 
 impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
-    fn new(run: &'r mut Run<'c>, downstream: &'r mut D, clock: &'r Clock) -> Self {
+    fn new(
+        run: &'r mut Run<'c>,
+        downstream: &'r mut D,
+        clock: &'r Clock,
+        bytes_max: usize,
+    ) -> Self {
         Relay {
             run,
             downstream,
             clock,
             out: BytesMut::new(),
+            taken: 0,
+            bytes_max,
             held: SmallVec::new(),
             started: false,
+            said: false,
             gone: false,
             done: false,
         }
@@ -198,6 +212,13 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
 
     /// Cuts a piece into events and passes each on.
     fn take(&mut self, cutter: &mut EventCutter, piece: &[u8]) -> Result<(), UpstreamError> {
+        self.taken += piece.len();
+        if self.taken > self.bytes_max {
+            return Err(invalid(format!(
+                "the answer is larger than {} bytes",
+                self.bytes_max
+            )));
+        }
         let mut events = cutter.push(piece);
         loop {
             match events.next() {
@@ -246,6 +267,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             Fate::Drop => {}
             Fate::Send => {
                 self.release();
+                self.said = true;
                 event::write(event.data(), &mut self.out);
             }
             Fate::Hold => {
@@ -269,6 +291,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
     }
 
     fn release(&mut self) {
+        self.said |= !self.held.is_empty();
         for event in self.held.drain(..) {
             event::write(&event.data, &mut self.out);
         }
@@ -291,10 +314,8 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             self.started = true;
             self.run.exchange.record.first_byte = Some(self.clock.elapsed());
             let head = stream_head(self.run);
-            let begun = self.downstream.start(head, &mut self.out).await;
-            // Who left before the head could be written has had nothing.
-            self.started = begun.is_ok();
-            begun
+            // A write that fails may have delivered a part, so from here on the client counts as having had some of it.
+            self.downstream.start(head, &mut self.out).await
         };
         if written.is_err() {
             self.lose_client();
