@@ -9,7 +9,7 @@ use crate::target::Target;
 use crate::wire::{Connection, Workload, body, workload_body};
 
 /// Time for a gateway to see that its clients left and to give memory back, which it does at its leisure.
-const AFTERWARDS: Duration = Duration::from_secs(25);
+const AFTERWARDS: Duration = Duration::from_secs(45);
 
 /// Time for what was done before to be over.
 const BEFORE: Duration = Duration::from_secs(3);
