@@ -11,7 +11,7 @@ use pingora_core::upstreams::peer::HttpPeer;
 use tollgate_chain::{UpstreamCall, UpstreamError};
 use tollgate_filter::Clock;
 
-use super::caller::Shared;
+use super::attempt::Connections;
 use super::fault;
 use super::providers::Provider;
 use crate::wait::within;
@@ -42,7 +42,7 @@ impl Link {
 pub(crate) struct Call {
     pub(super) link: Link,
     pub(super) provider: Arc<Provider>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) connections: Arc<Connections>,
     pub(super) clock: Clock,
     pub(super) is_stream: bool,
     /// Clock reading at which the whole call has taken too long.
@@ -93,7 +93,7 @@ impl UpstreamCall for Call {
         let Call {
             link,
             provider,
-            shared,
+            connections,
             clock,
             ..
         } = self;
@@ -102,13 +102,16 @@ impl UpstreamCall for Call {
                 session.respect_keepalive();
                 if let Some(stream) = session.reuse().await {
                     let idle_max = provider.settings.connections_idle_max;
-                    shared
-                        .pool
-                        .put((provider.index, address), stream, clock.elapsed(), idle_max);
+                    connections.pool.put(
+                        (provider.index, address),
+                        stream,
+                        clock.elapsed(),
+                        idle_max,
+                    );
                 }
             }
             Link::Pooled(session, peer) => {
-                if let Some(connector) = &shared.connector {
+                if let Some(connector) = &connections.connector {
                     let idle = peer.options.idle_timeout;
                     connector.release_http_session(*session, &*peer, idle).await;
                 }

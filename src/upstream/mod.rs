@@ -3,11 +3,13 @@
 //! A call is made here and not through Pingora's proxy phases: those lose a body over 64 KiB that a filter has read, and the usage of an
 //! answer whose client has left. Connections are pooled by each worker for itself.
 
+mod attempt;
 mod call;
 mod caller;
 mod fault;
 mod pool;
 mod providers;
+mod talk;
 
 pub(crate) use self::caller::Caller;
 pub(crate) use self::providers::Providers;

@@ -1,0 +1,259 @@
+//! One attempt at one chosen provider: a connection, the request on it, the head of the answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use pingora_core::RetryType;
+use pingora_core::connectors::ConnectorOptions;
+use pingora_core::connectors::http::Connector;
+use pingora_core::protocols::Stream;
+use pingora_core::protocols::http::v1::client::HttpSession as Http1;
+use pingora_core::upstreams::peer::HttpPeer;
+use tokio::net::TcpStream;
+use tollgate_chain::UpstreamError;
+use tollgate_filter::Clock;
+
+use super::call::{Call, Link};
+use super::fault;
+use super::pool::Pool;
+use super::providers::{Provider, peer_address};
+use super::talk::{head, read_error, read_head, send};
+use crate::socket::{Corked, Tcp};
+use crate::wait::within;
+
+/// A pooled connection that the provider had closed shows it within this time after a request was written to it.
+const STALE_SHOWS: Duration = Duration::from_secs(1);
+
+/// What a provider is asked.
+pub(super) struct Ask {
+    /// The path below its base address.
+    pub(super) path: &'static str,
+    /// Whether events are wanted.
+    pub(super) stream: bool,
+    /// The body as this provider is to see it.
+    pub(super) body: Bytes,
+}
+
+/// The connections of one worker to all providers.
+pub(super) struct Connections {
+    pub(super) pool: Pool,
+    /// Only made when a provider needs it: it loads the system's roots.
+    pub(super) connector: Option<Connector>,
+    clock: Clock,
+}
+
+/// Why an attempt failed, and what the provider knows of it.
+pub(super) struct Failed {
+    pub(super) error: UpstreamError,
+    pub(super) seen: Seen,
+}
+
+/// Whether a provider has seen a request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It may be at work on it.
+    Perhaps,
+    /// It is not: there was no connection.
+    Never,
+    /// It is not: the connection was closed already, or the stream was refused (RFC 9113 section 8.7). A new connection may do better.
+    Refused,
+}
+
+impl From<UpstreamError> for Failed {
+    fn from(error: UpstreamError) -> Failed {
+        Failed {
+            error,
+            seen: Seen::Perhaps,
+        }
+    }
+}
+
+/// A failure to get a connection at all.
+fn unconnected(error: UpstreamError) -> Failed {
+    Failed {
+        error,
+        seen: Seen::Never,
+    }
+}
+
+impl Connections {
+    pub(super) fn new(with_connector: bool, clock: Clock) -> Connections {
+        Connections {
+            pool: Pool::default(),
+            connector: with_connector.then(|| Connector::new(Some(ConnectorOptions::new(1024)))),
+            clock,
+        }
+    }
+
+    /// Asks a provider, a second time on a new connection if a pooled one turns out to be closed. Adds to `calls` what was tried.
+    pub(super) async fn attempt(
+        self: &Arc<Self>,
+        provider: &Arc<Provider>,
+        ask: &Ask,
+        calls: &mut u32,
+    ) -> Result<Call, Failed> {
+        let began = self.clock.elapsed();
+        let mut fresh = false;
+        loop {
+            *calls += 1;
+            let mut failed = match self.ask(provider, ask, began, fresh).await {
+                Ok(call) => return Ok(call),
+                Err(failed) => failed,
+            };
+            if failed.seen == Seen::Refused {
+                if self.clock.elapsed() - began >= STALE_SHOWS {
+                    // What breaks so late is no connection that had been closed before: the provider may be at work on it.
+                    failed.seen = Seen::Perhaps;
+                } else if !fresh {
+                    fresh = true;
+                    continue;
+                }
+            }
+            return Err(failed);
+        }
+    }
+
+    /// Asks once on one connection; a new one if `fresh`.
+    async fn ask(
+        self: &Arc<Self>,
+        provider: &Arc<Provider>,
+        ask: &Ask,
+        began: Duration,
+        fresh: bool,
+    ) -> Result<Call, Failed> {
+        let timeouts = &provider.settings.timeouts;
+        let deadline = began + timeouts.total;
+        let peer = match within(timeouts.connect, provider.peer()).await {
+            Ok(Ok(peer)) => peer,
+            Ok(Err(error)) => return Err(unconnected(fault::unreachable(error))),
+            Err(_) => {
+                return Err(unconnected(fault::timeout(
+                    "the provider's address",
+                    timeouts.connect,
+                )));
+            }
+        };
+        let head = head(provider, ask.path, ask.stream, ask.body.len()).map_err(Failed::from)?;
+        let first_byte = if ask.stream {
+            timeouts.first_byte
+        } else {
+            timeouts.first_byte_whole
+        }
+        .min(timeouts.total);
+        let (mut link, reused) = if provider.needs_connector() {
+            Box::pin(self.link_pooled(&peer, timeouts.connect, fresh)).await?
+        } else {
+            self.link_plain(provider, &peer, timeouts.connect, fresh)
+                .await?
+        };
+        let one_stream = link.is_http2();
+        let talk = async {
+            let sent = send(&mut link, head, ask.body.clone()).await;
+            sent.map_err(|error| broke(&error, reused))?;
+            let answer = read_head(&mut link).await;
+            answer.map_err(|error| {
+                // A stream that the provider resets says nothing about its connection, and the provider has seen the request.
+                broke(
+                    &error,
+                    if one_stream {
+                        is_unseen(&error, reused)
+                    } else {
+                        reused
+                    },
+                )
+            })
+        };
+        let answer = match within(first_byte, talk).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(failed)) => return Err(failed),
+            Err(_) => return Err(fault::timeout("the first byte", first_byte).into()),
+        };
+        if answer.status != StatusCode::OK {
+            let body = Box::pin(read_error(&mut link)).await;
+            return Err(fault::of_status(answer.status, answer.retry_after, &body).into());
+        }
+        if answer.is_encoded {
+            return Err(fault::invalid("the answer is compressed, which was not asked for").into());
+        }
+        Ok(Call {
+            link,
+            provider: provider.clone(),
+            connections: self.clone(),
+            clock: self.clock.clone(),
+            is_stream: answer.is_stream,
+            deadline,
+        })
+    }
+
+    async fn link_plain(
+        &self,
+        provider: &Provider,
+        peer: &HttpPeer,
+        limit: Duration,
+        fresh: bool,
+    ) -> Result<(Link, bool), Failed> {
+        let Some(address) = peer_address(peer) else {
+            return Err(unconnected(fault::unreachable(
+                "the provider has no internet address",
+            )));
+        };
+        let key = (provider.index, address);
+        if !fresh && let Some(stream) = self.pool.take(key, self.clock.elapsed()) {
+            return Ok((Link::Plain(Box::new(Http1::new(stream)), address), true));
+        }
+        let socket = match Box::pin(within(limit, TcpStream::connect(address))).await {
+            Ok(Ok(socket)) => socket,
+            Ok(Err(error)) => return Err(unconnected(fault::unreachable(error))),
+            Err(_) => return Err(unconnected(fault::timeout("a connection", limit))),
+        };
+        // Head and body are joined before they are written; nothing is gained by waiting for more.
+        let _ = socket.set_nodelay(true);
+        let stream: Stream = Box::new(Corked::held(Tcp::new(socket)));
+        Ok((Link::Plain(Box::new(Http1::new(stream)), address), false))
+    }
+
+    async fn link_pooled(
+        &self,
+        peer: &Arc<HttpPeer>,
+        limit: Duration,
+        fresh: bool,
+    ) -> Result<(Link, bool), Failed> {
+        let Some(connector) = &self.connector else {
+            return Err(unconnected(fault::unreachable(
+                "there is no connector for TLS",
+            )));
+        };
+        let mut peer = peer.clone();
+        if fresh {
+            // The connector has no word for it, but it never mixes connections of different groups.
+            Arc::make_mut(&mut peer).group_key = self.clock.elapsed().as_nanos() as u64;
+        }
+        match within(limit, connector.get_http_session(&*peer)).await {
+            Ok(Ok((session, reused))) => Ok((Link::Pooled(Box::new(session), peer), reused)),
+            Ok(Err(error)) => Err(unconnected(fault::unreachable(error))),
+            Err(_) => Err(unconnected(fault::timeout("a connection", limit))),
+        }
+    }
+}
+
+/// Whether an error on an HTTP/2 connection means that the provider has not worked on the request: it refused the stream, said that it
+/// was leaving, or was gone already (RFC 9113 section 8.7).
+fn is_unseen(error: &pingora_core::Error, reused: bool) -> bool {
+    match error.retry {
+        RetryType::Decided(unseen) => unseen,
+        RetryType::ReusedOnly => reused,
+    }
+}
+
+fn broke(error: &pingora_core::Error, unseen: bool) -> Failed {
+    use pingora_core::ErrorType::InvalidHTTPHeader;
+    if *error.etype() == InvalidHTTPHeader {
+        return fault::invalid(format!("the answer is not HTTP: {error}")).into();
+    }
+    Failed {
+        error: fault::cut(error),
+        seen: if unseen { Seen::Refused } else { Seen::Perhaps },
+    }
+}
