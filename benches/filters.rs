@@ -33,9 +33,9 @@ use tollgate_chain::{
 };
 use tollgate_completions::Completions;
 use tollgate_filter::{
-    Body, Catalog, Clock, Contract, Ending, Entropy, ErrorShape, Exchange, FailureMode, Filter,
-    Forward, ForwardBody, Model, ModelLimits, Outcome, Phase, Protocol, Reply, Request, Resources,
-    Scope, Scopes, Step,
+    Api, Body, Catalog, Clock, Contract, Ending, Entropy, ErrorShape, Exchange, FailureMode,
+    Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, Phase, Protocol, Reply, Request,
+    Resources, Scope, Scopes, Step,
 };
 use tollgate_identity::{Credentials, Form, Login, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::{Credit, Ledger};
@@ -420,6 +420,7 @@ fn model() -> Arc<Model> {
         part_ceiling: Micros::ZERO,
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
+        system_as_chat: false,
         working: AtomicBool::new(true),
     })
 }
@@ -454,7 +455,8 @@ impl Filter for Pass {
         }
         exchange.put(Forward {
             model: Arc::clone(&self.model),
-            path: "/chat/completions",
+            api: Api::Chat,
+            asked: Api::Chat,
             stream: self.kind == Kind::Stream,
             body: Box::new(Same),
         });

@@ -207,6 +207,8 @@ pub(crate) struct RawModel {
     pub(crate) part_ceiling: Option<At<String>>,
     /// Its tokens for each token of the o200k vocabulary, as a decimal string.
     pub(crate) token_factor: Option<At<String>>,
+    /// Whether a text request with a `system` goes through chat, although a provider takes text requests.
+    pub(crate) system_as_chat: Option<At<bool>>,
 }
 
 /// A model as one provider sells it.
@@ -217,6 +219,8 @@ pub(crate) struct RawProviderModel {
     pub(crate) provider: Option<At<String>>,
     /// What the provider calls the model; the model's own id when missing.
     pub(crate) model: Option<At<String>>,
+    /// The operations it has there: `chat`, `text`. Both when missing.
+    pub(crate) api: Option<At<Vec<At<String>>>>,
 }
 
 /// What a model costs, as decimal strings.

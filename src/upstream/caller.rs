@@ -45,7 +45,7 @@ impl Caller {
             return Err(fault::invalid("nothing to forward"));
         };
         let ask = Ask {
-            path: forward.path,
+            path: forward.api.path(),
             stream: forward.stream,
             body: forward.body.render(&exchange.request.body, &at.model),
         };
@@ -83,14 +83,14 @@ impl Upstream for Caller {
     type Call = Call;
 
     async fn call(&self, exchange: &mut Exchange) -> Result<Call, UpstreamError> {
-        let Some(model) = exchange
+        let Some((model, api)) = exchange
             .get::<Forward>()
-            .map(|forward| forward.model.clone())
+            .map(|forward| (forward.model.clone(), forward.api))
         else {
             return Err(fault::invalid("nothing to forward"));
         };
         // One provider for now: the first. Failing over to the next one belongs here, since nothing has been sent to the client.
-        let Some(at) = model.providers.first() else {
+        let Some(at) = model.providers.iter().find(|at| at.apis.has(api)) else {
             return Err(fault::unreachable("the model has no provider"));
         };
         self.call_provider(exchange, at).await

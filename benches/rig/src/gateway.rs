@@ -12,8 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tollgate::Gateway;
 use tollgate::config::{self, Environment};
 use tollgate_filter::{
-    Body, Contract, Exchange, FailureMode, Filter, Forward, ForwardBody, Model, Outcome, Phase,
-    Step,
+    Api, Body, Contract, Exchange, FailureMode, Filter, Forward, ForwardBody, Model, Outcome,
+    Phase, Step,
 };
 
 /// What to run.
@@ -75,7 +75,8 @@ impl Filter for Pass {
         let stream = memmem::find(&exchange.request.body, b"\"stream\":true").is_some();
         exchange.put(Forward {
             model: self.model.clone(),
-            path: "/chat/completions",
+            api: Api::Chat,
+            asked: Api::Chat,
             stream,
             body: Box::new(Same),
         });

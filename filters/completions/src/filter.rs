@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use http::{HeaderValue, header};
 use tollgate_filter::{
-    AnswerProgress, AnswerUsage, Body, Catalog, Contract, Event, Exchange, FailureMode, Filter,
-    FilterError, Forward, Model, Outcome, Phase, Principal, Step, Tail,
+    AnswerProgress, AnswerUsage, Api, Body, Catalog, Contract, Event, Exchange, FailureMode,
+    Filter, FilterError, Forward, Model, Outcome, Phase, Principal, Step, Tail,
 };
 use tollgate_openai::{CompletionRequest, Endpoint, Patch};
 
@@ -51,7 +51,7 @@ impl Completions {
     }
 
     fn read(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
-        let (endpoint, path) = operation(&exchange.request.path)?;
+        let (endpoint, api) = operation(&exchange.request.path)?;
         let principal = exchange
             .get::<Principal>()
             .ok_or(CompletionsError::NoPrincipal)?;
@@ -82,7 +82,8 @@ impl Completions {
         let request = Arc::new(request);
         let forward = Forward {
             model: Arc::clone(model),
-            path,
+            api,
+            asked: api,
             stream: request.stream,
             body: Box::new(CompletionBody {
                 request: Arc::clone(&request),
@@ -103,12 +104,12 @@ impl Completions {
     }
 }
 
-/// The operation of a path below any prefix, and the path of the same operation below a provider's base address.
-fn operation(path: &str) -> Result<(Endpoint, &'static str), CompletionsError> {
+/// The operation of a path below any prefix, and the same operation at a provider.
+fn operation(path: &str) -> Result<(Endpoint, Api), CompletionsError> {
     if path.ends_with("/chat/completions") {
-        Ok((Endpoint::Chat, "/chat/completions"))
+        Ok((Endpoint::Chat, Api::Chat))
     } else if path.ends_with("/completions") {
-        Ok((Endpoint::Text, "/completions"))
+        Ok((Endpoint::Text, Api::Text))
     } else {
         Err(CompletionsError::Path { path: path.into() })
     }

@@ -376,6 +376,7 @@ mod tests {
             part_ceiling: Micros::ZERO,
             token_factor_ppm: 1_000_000,
             providers: Vec::new(),
+            system_as_chat: false,
             working: AtomicBool::new(true),
         }
     }

@@ -85,6 +85,7 @@ fn model(id: &str) -> Model {
         part_ceiling: Micros::ZERO,
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
+        system_as_chat: false,
         working: AtomicBool::new(true),
     }
 }

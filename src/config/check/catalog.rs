@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tollgate_filter::settings::{At, Problems};
-use tollgate_filter::{Catalog, Model, ModelLimits, ProviderModel};
+use tollgate_filter::{Apis, Catalog, Model, ModelLimits, ProviderModel};
 use tollgate_money::{Micros, Price, TokenPrice};
 
 use super::{number, required};
 use crate::config::document::words;
 use crate::config::price;
-use crate::config::raw::{RawModel, RawSettings};
+use crate::config::raw::{RawModel, RawProviderModel, RawSettings};
 use crate::config::settings::{Provider, Service};
 
 /// Output tokens of a request that names no cap.
@@ -141,6 +141,7 @@ fn model(
         part_ceiling,
         token_factor_ppm,
         providers: places,
+        system_as_chat: raw.system_as_chat.as_ref().is_some_and(|at| at.value),
         working: AtomicBool::new(true),
     }))
 }
@@ -256,7 +257,38 @@ fn places(
         places.push(ProviderModel {
             provider: at.value.as_str().into(),
             model: model.map_or("", |at| at.value.as_str()).into(),
+            apis: apis(
+                &format!("model.{index}.providers.{number}.api"),
+                place,
+                problems,
+            ),
         });
     }
     places
+}
+
+/// The operations of one place; all of them where the settings say nothing.
+fn apis(key: &str, place: &RawProviderModel, problems: &mut Problems) -> Apis {
+    let Some(list) = &place.api else {
+        return Apis::ALL;
+    };
+    if list.value.is_empty() {
+        problems.note(key, list, "is empty; leave it out for `chat` and `text`");
+    }
+    let mut apis = Apis {
+        chat: false,
+        text: false,
+    };
+    for (at, word) in list.value.iter().enumerate() {
+        match word.value.as_str() {
+            "chat" => apis.chat = true,
+            "text" => apis.text = true,
+            other => problems.note(
+                format!("{key}.{at}"),
+                word,
+                format_args!("is `{other}`; use `chat` or `text`"),
+            ),
+        }
+    }
+    apis
 }

@@ -79,6 +79,8 @@ pub struct Model {
     pub token_factor_ppm: u32,
     /// Where it can be had, best first.
     pub providers: Vec<ProviderModel>,
+    /// Whether a text request that has a `system` goes through chat, although a provider takes text requests.
+    pub system_as_chat: bool,
     /// Whether any of its providers works, as far as is known.
     pub working: AtomicBool,
 }
@@ -87,6 +89,11 @@ impl Model {
     /// Whether any of its providers works, as far as is known.
     pub fn is_working(&self) -> bool {
         self.working.load(Ordering::Relaxed)
+    }
+
+    /// Whether it can be had at any provider through `api`.
+    pub fn speaks(&self, api: Api) -> bool {
+        self.providers.iter().any(|place| place.apis.has(api))
     }
 }
 
@@ -106,4 +113,50 @@ pub struct ProviderModel {
     pub provider: Arc<str>,
     /// What the provider calls the model.
     pub model: Arc<str>,
+    /// The operations that the provider has for this model.
+    pub apis: Apis,
+}
+
+/// An operation of a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Api {
+    /// `POST /chat/completions`
+    Chat,
+    /// `POST /completions`
+    Text,
+}
+
+impl Api {
+    /// The path below a provider's base address.
+    pub fn path(self) -> &'static str {
+        match self {
+            Api::Chat => "/chat/completions",
+            Api::Text => "/completions",
+        }
+    }
+}
+
+/// A set of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Apis {
+    /// Has [`Api::Chat`].
+    pub chat: bool,
+    /// Has [`Api::Text`].
+    pub text: bool,
+}
+
+impl Apis {
+    /// Every operation.
+    pub const ALL: Apis = Apis {
+        chat: true,
+        text: true,
+    };
+
+    /// Whether `api` is among them.
+    pub fn has(self, api: Api) -> bool {
+        match api {
+            Api::Chat => self.chat,
+            Api::Text => self.text,
+        }
+    }
 }

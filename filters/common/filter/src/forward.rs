@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::Model;
+use crate::{Api, Model};
 
 /// A model call, ready but for the choice of a provider. Put on the exchange by the filter that checked the request.
 pub struct Forward {
     /// The model the client asked for.
     pub model: Arc<Model>,
-    /// The path below the provider's base address, such as `/chat/completions`.
-    pub path: &'static str,
+    /// The operation that is called; only providers that have it for this model can serve the request.
+    pub api: Api,
+    /// The operation that the client called. Where it differs from `api`, the answer is turned into the shape of this one.
+    pub asked: Api,
     /// Whether the client wants a stream.
     pub stream: bool,
     /// The body.
@@ -22,7 +24,7 @@ impl std::fmt::Debug for Forward {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Forward")
             .field("model", &self.model.id)
-            .field("path", &self.path)
+            .field("api", &self.api)
             .field("stream", &self.stream)
             .finish_non_exhaustive()
     }

@@ -307,7 +307,7 @@ fn what_goes_upstream_names_the_operation_and_asks_for_usage() {
         let mut exchange = exchange(path, &body, ModelAccess::All);
         assert!(refusal(&mut exchange).is_none(), "{body}");
         let forward = exchange.get::<Forward>().expect("something to send");
-        assert_eq!((forward.path, forward.stream), (to, stream), "{body}");
+        assert_eq!((forward.api.path(), forward.stream), (to, stream), "{body}");
         assert_eq!(exchange.record.stream, stream);
         assert_eq!(exchange.reply_headers["cache-control"], "no-store");
         let expected = format!("{{{required},{sent}}}");

@@ -10,9 +10,10 @@ use http::{HeaderMap, Method};
 use serde_json::Value;
 use tollgate_completions::Completions;
 use tollgate_filter::{
-    AnswerFault, AnswerProgress, AnswerUsage, ApiError, Catalog, Charge, CredentialId,
+    AnswerFault, AnswerProgress, AnswerUsage, ApiError, Apis, Catalog, Charge, CredentialId,
     CredentialKind, Ending, Event, EventKind, Exchange, Fate, Filter, Forward, HeldEvent, Model,
-    ModelAccess, ModelLimits, Outcome, Principal, Protocol, Request, Scopes, Step, Tail, Tokens,
+    ModelAccess, ModelLimits, Outcome, Principal, Protocol, ProviderModel, Request, Scopes, Step,
+    Tail, Tokens,
 };
 use tollgate_money::{AccountId, Micros, OperationId, Price};
 
@@ -37,7 +38,12 @@ pub(crate) fn model(id: &str) -> Arc<Model> {
         output_modalities: vec!["text".into()],
         part_ceiling: Micros::ZERO,
         token_factor_ppm: 1_000_000,
-        providers: Vec::new(),
+        providers: vec![ProviderModel {
+            provider: "stand-in".into(),
+            model: PROVIDER_MODEL.into(),
+            apis: Apis::ALL,
+        }],
+        system_as_chat: false,
         working: AtomicBool::new(false),
     })
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use tollgate_filter::{
-    AnswerFault, AnswerProgress, AnswerUsage, Body, Contract, Event, EventKind, Exchange,
+    AnswerFault, AnswerProgress, AnswerUsage, Api, Body, Contract, Event, EventKind, Exchange,
     FailureMode, Fate, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, Phase, Step,
     Tokens, UpstreamFault,
 };
@@ -56,7 +56,8 @@ impl Filter for Reader {
         let caps = exchange.get::<Caps>().expect("a place for caps").clone();
         let forward = Forward {
             model: exchange.get::<Arc<Model>>().expect("a model").clone(),
-            path: "/chat/completions",
+            api: Api::Chat,
+            asked: Api::Chat,
             stream: request.stream,
             body: Box::new(Recorder(caps)),
         };
@@ -144,6 +145,7 @@ pub(crate) fn model() -> Arc<Model> {
         part_ceiling: Micros::new(10),
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
+        system_as_chat: false,
         working: AtomicBool::new(true),
     })
 }
