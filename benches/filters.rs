@@ -212,7 +212,12 @@ impl House {
                 clock.clone(),
                 entropy.clone(),
             ),
-            meter: Arc::new(Meter::new(settings, ledger.clone(), clock.clone(), None)),
+            meter: Arc::new(Meter::new(
+                settings,
+                ledger.clone(),
+                clock.clone(),
+                "http://localhost",
+            )),
             catalog: Catalog::new(vec![model()], None).expect("one model"),
             store,
             ledger,

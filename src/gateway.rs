@@ -136,7 +136,7 @@ impl GatewayBuilder {
                 settings.meter.clone(),
                 ledger.clone(),
                 clock.clone(),
-                None,
+                settings.credits.topup_url.as_str(),
             )),
         };
         let routes = routes(&registry, &settings, &clock, &entropy, &house)?;

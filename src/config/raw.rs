@@ -241,6 +241,8 @@ pub(crate) struct RawPrice {
 pub(crate) struct RawCredits {
     /// US dollars for one credit, as a decimal string; without it the model list names no prices in dollars.
     pub(crate) usd_per_credit: Option<At<String>>,
+    /// Where credits are added, for clients that have too few; `service.base_url` when missing.
+    pub(crate) topup_url: Option<At<String>>,
 }
 
 /// Logs.

@@ -224,11 +224,13 @@ pub struct ProviderTimeouts {
     pub total: Duration,
 }
 
-/// `[credits]`: what a credit is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// `[credits]`: what a credit is worth, and where there are more.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credits {
     /// US dollars for one credit; without it the model list names no prices in dollars.
     pub usd_per_credit: Option<UsdPerCredit>,
+    /// Where clients are sent that have too few.
+    pub topup_url: PublicUrl,
 }
 
 /// `[telemetry]`: logs.

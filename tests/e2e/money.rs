@@ -15,17 +15,29 @@ fn error(answer: &Answer) -> Value {
 }
 
 #[tokio::test]
-async fn an_account_without_credit_is_told_what_it_needs_and_what_it_has() {
-    let rig = Setup::default().credits(0).start().await;
+async fn an_account_without_credit_is_told_what_it_needs_what_it_has_and_where_to_get_more() {
+    const TOPUP_URL: &str = "https://toll.example/credits";
+    let settings = format!("[credits]\ntopup_url = \"{TOPUP_URL}\"");
+    let rig = Setup::with(&settings).credits(0).start().await;
+    let text = |stream| json!({"model": "small", "prompt": "Halt!", "stream": stream});
     for (what, client) in rig.clients() {
-        for stream in [false, true] {
-            let answer = client.stream(CHAT, &chat(stream)).await.whole().await;
+        for (path, body) in [
+            (CHAT, chat(false)),
+            (CHAT, chat(true)),
+            (TEXT, text(false)),
+            (TEXT, text(true)),
+        ] {
+            let answer = client.stream(path, &body).await.whole().await;
             assert_eq!(answer.status, 402, "{what}");
+            assert_eq!(answer.header("x-should-retry"), Some("false"), "{what}");
             let error = error(&answer);
             assert_eq!(error["type"], "insufficient_credits_error", "{what}");
             assert_eq!(error["code"], "insufficient_credits", "{what}");
             assert_eq!(error["available"], 0, "{what}");
             assert!(micros(&error["required"]) > 0, "{what}: {error}");
+            assert_eq!(error["topup_url"], TOPUP_URL, "{what}");
+            let message = error["message"].as_str().expect("a message");
+            assert!(message.contains(TOPUP_URL), "{what}: {message}");
             assert!(
                 answer.header("ratelimit").is_some(),
                 "{what}: it was counted"

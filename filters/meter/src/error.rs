@@ -1,8 +1,9 @@
 //! What the client is told when a request cannot be paid for, or the books cannot be written.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_filter::{ApiError, ErrorCode, FilterError, Outcome};
+use tollgate_filter::{ApiError, Credits, ErrorCode, FilterError, Outcome};
 use tollgate_ledger::{HoldError, SettleError};
 use tollgate_money::Micros;
 
@@ -21,21 +22,20 @@ impl From<MeterError> for FilterError {
     }
 }
 
-/// A refusal for want of credit. `buy_url` says where to add some.
-pub(crate) fn insufficient(required: Micros, available: Micros, buy_url: Option<&str>) -> ApiError {
-    let mut message = if available.is_positive() {
+/// A refusal for want of credit, which no retry cures. `topup_url` says where to add some.
+pub(crate) fn insufficient(required: Micros, available: Micros, topup_url: &Arc<str>) -> ApiError {
+    let message = if available.is_positive() {
         format!(
-            "The account has {available} credits to spend and this request may need {required}. Lower `max_tokens`, or add credits"
+            "The account has {available} credits to spend and this request may need {required}. Lower `max_tokens`, or add credits at {topup_url}."
         )
     } else {
-        String::from("The account has no credits to spend. Add some")
+        format!("The account has no credits to spend. Add some at {topup_url}.")
     };
-    if let Some(url) = buy_url {
-        message.push_str(" at ");
-        message.push_str(url);
-    }
-    message.push('.');
-    ApiError::new(ErrorCode::InsufficientCredits, message).credits(required, available)
+    ApiError::new(ErrorCode::InsufficientCredits, message).credits(Credits {
+        required,
+        available,
+        topup_url: Arc::clone(topup_url),
+    })
 }
 
 /// A hold that was not placed for another reason than credit.

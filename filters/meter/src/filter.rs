@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_filter::{
-    AnswerUsage, Body, Charge, Clock, Contract, Ending, Exchange, FailureMode, Filter, FilterError,
-    Forward, Model, Outcome, Phase, Principal, Step, Tail, Tokens,
+    AnswerUsage, Body, Charge, Clamped, Clock, Contract, Ending, Exchange, FailureMode, Filter,
+    FilterError, Forward, Model, Outcome, Phase, Principal, Step, Tail, Tokens,
 };
 use tollgate_ledger::{Hold, HoldError, HoldRequest, Ledger, Settle};
 use tollgate_money::Micros;
@@ -24,7 +24,7 @@ pub struct Meter {
     settings: MeterSettings,
     ledger: Ledger,
     clock: Clock,
-    buy_url: Option<Box<str>>,
+    topup_url: Arc<str>,
     counter: Counter,
     counters: Arc<Counters>,
 }
@@ -44,19 +44,14 @@ struct Used {
 }
 
 impl Meter {
-    /// A meter over one ledger. `buy_url` is where an account adds credits, for the message of a refusal.
-    pub fn new(
-        settings: MeterSettings,
-        ledger: Ledger,
-        clock: Clock,
-        buy_url: Option<&str>,
-    ) -> Meter {
+    /// A meter over one ledger. `topup_url` is where an account adds credits, for clients that have too few.
+    pub fn new(settings: MeterSettings, ledger: Ledger, clock: Clock, topup_url: &str) -> Meter {
         Meter {
             counter: Counter::new(settings.count_parallel),
             settings,
             ledger,
             clock,
-            buy_url: buy_url.map(Into::into),
+            topup_url: topup_url.into(),
             counters: Arc::default(),
         }
     }
@@ -90,64 +85,50 @@ impl Meter {
 
     /// Promises the worst case in memory; for a stream also on the disk, which works while the upstream is called.
     fn hold(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
-        let quote = exchange
+        let mut quote = exchange
             .take::<Quote>()
             .ok_or(MeterError::Missing { what: "quote" })?;
-        let (quote, placed) = match self.place(exchange, &quote)? {
-            Err(HoldError::InsufficientCredit { available, .. }) => {
-                match self.clamp(&quote, available) {
-                    Some(clamped) => {
-                        let placed = self.place(exchange, &clamped)?;
-                        (clamped, placed)
-                    }
-                    None => return Ok(self.refuse(&quote, available)),
-                }
-            }
-            placed => (quote, placed),
-        };
-        let hold = match placed {
-            Ok(hold) => hold,
-            // Another request of the account was faster.
-            Err(HoldError::InsufficientCredit { available, .. }) => {
-                return Ok(self.refuse(&quote, available));
-            }
-            Err(error) => return hold_failed(error),
-        };
-        if let Some(tokens) = quote.clamped {
-            let forward = exchange
-                .get_mut::<Forward>()
-                .ok_or(MeterError::Missing { what: "forward" })?;
-            forward.body.cap_output(tokens);
-            self.counters.clamped();
-        }
-        exchange.put(Held { hold, quote });
-        Ok(Outcome::Continue)
-    }
-
-    fn place(
-        &self,
-        exchange: &Exchange,
-        quote: &Quote,
-    ) -> Result<Result<Hold, HoldError>, FilterError> {
-        let now = self.clock.unix_micros();
         let request = HoldRequest {
             operation: exchange.request.id,
             account: principal(exchange)?.account,
             amount: quote.amount,
             price_version: Some(quote.model.price_version),
-            at: now,
+            at: self.clock.unix_micros(),
             // By the clock that nobody sets: a jump of the other must not take the credit of answers under way.
             expires_at: self
                 .clock
                 .steady_micros()
                 .saturating_add(micros(self.settings.hold)),
         };
+        let mut clamped = None;
+        let less = |room| {
+            clamped = self.clamp(&quote, room);
+            clamped.as_ref().map(|quote| quote.amount)
+        };
         // A whole answer shows nothing before it is settled: until then a promise in memory is enough, and its end is one row.
-        Ok(if exchange.record.stream {
-            self.ledger.hold(request)
+        let placed = if exchange.record.stream {
+            self.ledger.hold_within(request, less)
         } else {
-            self.ledger.reserve(request)
-        })
+            self.ledger.reserve_within(request, less)
+        };
+        let hold = match placed {
+            Ok(hold) => hold,
+            Err(HoldError::InsufficientCredit { available, .. }) => {
+                return Ok(self.refuse(&quote, available));
+            }
+            Err(error) => return hold_failed(error),
+        };
+        if let Some(clamped) = clamped {
+            quote = clamped;
+            let forward = exchange
+                .get_mut::<Forward>()
+                .ok_or(MeterError::Missing { what: "forward" })?;
+            forward.body.cap_output(quote.sizes.output_each);
+            exchange.put(Clamped);
+            self.counters.clamped();
+        }
+        exchange.put(Held { hold, quote });
+        Ok(Outcome::Continue)
     }
 
     /// The quote for the longest answer that `available` pays for, where the request leaves its length to us.
@@ -163,7 +144,7 @@ impl Meter {
                 .clamp_tokens_min
                 .map(std::num::NonZeroU64::get),
         );
-        Outcome::refuse(insufficient(required, available, self.buy_url.as_deref()))
+        Outcome::refuse(insufficient(required, available, &self.topup_url))
     }
 
     /// Ends the hold of an answer that is over.

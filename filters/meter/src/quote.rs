@@ -34,8 +34,6 @@ pub(crate) struct Quote {
     pub(crate) sizes: Sizes,
     /// The size of the hold.
     pub(crate) amount: Micros,
-    /// The cap, for each answer, that has to be written into the request.
-    pub(crate) clamped: Option<u64>,
 }
 
 impl Quote {
@@ -50,7 +48,6 @@ impl Quote {
             amount: sizes.amount(&model.price, model.part_ceiling),
             model: Arc::clone(model),
             sizes,
-            clamped: None,
         }
     }
 
@@ -84,7 +81,6 @@ impl Quote {
             amount: sizes.amount(&self.model.price, self.model.part_ceiling),
             model: Arc::clone(&self.model),
             sizes,
-            clamped: Some(tokens),
         }
     }
 }

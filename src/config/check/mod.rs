@@ -19,7 +19,9 @@ use tollgate_money::Micros;
 use super::document::words;
 use super::environment::Environment;
 use super::raw::{RawCredits, RawSettings, RawTelemetry};
-use super::settings::{AccessLog, Credits, LogFormat, LogLevel, Provider, Settings, Telemetry};
+use super::settings::{
+    AccessLog, Credits, LogFormat, LogLevel, Provider, Service, Settings, Telemetry,
+};
 
 /// What settings are checked against besides themselves.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +94,7 @@ pub(super) fn settings(
         admin: server::admin(&raw.admin, problems),
         store: server::store(&raw.store, shop, problems),
         routes: route::routes(&raw.route, shop, limits.as_ref(), problems),
-        credits: credits(&raw.credits, problems),
+        credits: credits(&raw.credits, &service, problems),
         telemetry: telemetry(&raw.telemetry, shop, problems),
         meter,
         limits: limits.unwrap_or_default(),
@@ -103,7 +105,7 @@ pub(super) fn settings(
     })
 }
 
-fn credits(raw: &RawCredits, problems: &mut Problems) -> Credits {
+fn credits(raw: &RawCredits, service: &Service, problems: &mut Problems) -> Credits {
     const KEY: &str = "credits.usd_per_credit";
     let usd_per_credit = raw.usd_per_credit.as_ref().and_then(|at| {
         // Dollars have the six places here that credits have; the reader of credits reads them.
@@ -115,7 +117,14 @@ fn credits(raw: &RawCredits, problems: &mut Problems) -> Credits {
         }
         rate
     });
-    Credits { usd_per_credit }
+    let topup_url = raw
+        .topup_url
+        .as_ref()
+        .and_then(|at| problems.parse("credits.topup_url", at));
+    Credits {
+        usd_per_credit,
+        topup_url: topup_url.unwrap_or_else(|| service.base_url.clone()),
+    }
 }
 
 fn telemetry(raw: &RawTelemetry, shop: &Shop<'_>, problems: &mut Problems) -> Telemetry {

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -180,20 +181,22 @@ pub struct ApiError {
     /// How long to wait before another try.
     pub retry_after: Option<Duration>,
     /// Credits the request needs and credits the account has, on a 402.
-    pub credits: Option<Credits>,
+    pub credits: Option<Box<Credits>>,
     /// Further fields, such as `WWW-Authenticate` and `Allow`.
     pub headers: Option<Box<HeaderMap>>,
     /// Whether the connection is closed after the answer.
     pub close: bool,
 }
 
-/// What a request needs and what is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a request needs, what is there, and where to get more.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credits {
     /// The size of the hold.
     pub required: Micros,
     /// What is free to spend.
     pub available: Micros,
+    /// The address at which credits are added.
+    pub topup_url: Arc<str>,
 }
 
 impl ApiError {
@@ -224,13 +227,10 @@ impl ApiError {
         self
     }
 
-    /// Tells what the request needs and what is there.
+    /// Tells what the request needs, what is there, and where to get more.
     #[must_use]
-    pub fn credits(mut self, required: Micros, available: Micros) -> ApiError {
-        self.credits = Some(Credits {
-            required,
-            available,
-        });
+    pub fn credits(mut self, credits: Credits) -> ApiError {
+        self.credits = Some(Box::new(credits));
         self
     }
 
@@ -269,7 +269,11 @@ impl ApiError {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
         }
         let long = self.retry_after.is_some_and(|wait| wait > RETRY_WAIT_MAX);
-        if long || self.code == ErrorCode::IdempotencyConflict {
+        let hopeless = matches!(
+            self.code,
+            ErrorCode::IdempotencyConflict | ErrorCode::InsufficientCredits
+        );
+        if long || hopeless {
             headers.insert(
                 HeaderName::from_static("x-should-retry"),
                 HeaderValue::from_static("false"),
@@ -290,13 +294,15 @@ impl ApiError {
     }
 
     fn members(&self) -> Members<'_> {
+        let credits = self.credits.as_deref();
         Members {
             message: &self.message,
             kind: self.code.kind().word(),
             param: self.param.as_deref(),
             code: self.code.word(),
-            required: self.credits.map(|credits| number(credits.required)),
-            available: self.credits.map(|credits| number(credits.available)),
+            required: credits.map(|credits| number(credits.required)),
+            available: credits.map(|credits| number(credits.available)),
+            topup_url: credits.map(|credits| &*credits.topup_url),
         }
     }
 }
@@ -317,6 +323,8 @@ struct Members<'a> {
     required: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     available: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topup_url: Option<&'a str>,
 }
 
 /// An amount as a JSON number of credits, exact: the decimal text itself, never a binary float.
@@ -367,13 +375,21 @@ mod tests {
     }
 
     #[test]
-    fn a_402_tells_what_is_needed_and_what_is_there_as_exact_numbers() {
-        let error = ApiError::new(ErrorCode::InsufficientCredits, "add credits")
-            .credits(Micros::new(2_000), Micros::new(-1));
+    fn a_402_tells_what_is_needed_what_is_there_as_exact_numbers_and_where_to_get_more() {
+        let credits = Credits {
+            required: Micros::new(2_000),
+            available: Micros::new(-1),
+            topup_url: "https://toll.example/credits".into(),
+        };
+        let error = ApiError::new(ErrorCode::InsufficientCredits, "add credits").credits(credits);
         let body = String::from_utf8(error.body(ErrorShape::Envelope).to_vec()).expect("JSON");
         assert!(body.contains(r#""required":0.002"#), "{body}");
         assert!(
             body.contains(r#""available":-1e-6"#) || body.contains("-0.000001"),
+            "{body}"
+        );
+        assert!(
+            body.contains(r#""topup_url":"https://toll.example/credits""#),
             "{body}"
         );
     }

@@ -38,3 +38,8 @@ pub trait ForwardBody: Send + Sync {
     /// Caps the output at `tokens`, for a request that named no cap and an account that cannot pay for the default one.
     fn cap_output(&mut self, tokens: u64);
 }
+
+/// The mark of a request whose output was capped at what its account can pay. Put on the exchange in `on_forward`, which comes after
+/// the look into the cache: an answer that is short for want of credit is nobody else's answer and is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clamped;

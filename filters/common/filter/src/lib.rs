@@ -28,11 +28,11 @@ pub use catalog::{Api, Apis, Catalog, Model, ModelLimits, ProviderModel};
 pub use clock::{Clock, ManualClock};
 pub use ending::{Ending, UpstreamFault};
 pub use entropy::Entropy;
-pub use error::{ApiError, CODES, ErrorCode, ErrorShape, ErrorType};
+pub use error::{ApiError, CODES, Credits, ErrorCode, ErrorShape, ErrorType};
 pub use event::{Event, EventKind, Fate, HeldEvent, Tail};
 pub use exchange::{Exchange, Protocol, Request};
 pub use filter::{Body, Contract, FailureMode, Filter, FilterError, Outcome, Phase, Phases, Step};
-pub use forward::{Forward, ForwardBody};
+pub use forward::{Clamped, Forward, ForwardBody};
 pub use principal::{
     CredentialId, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope, Scopes,
 };

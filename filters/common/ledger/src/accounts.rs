@@ -169,15 +169,23 @@ impl Inner {
     }
 
     /// Promises credit and queues that for the disk.
-    pub(crate) fn hold(self: &Arc<Self>, request: HoldRequest) -> Result<Hold, HoldError> {
-        self.promise(request, |shard| {
-            self.write(shard, &request).map(Durability::Waiting)
+    pub(crate) fn hold(
+        self: &Arc<Self>,
+        request: HoldRequest,
+        less: impl FnOnce(Micros) -> Option<Micros>,
+    ) -> Result<Hold, HoldError> {
+        self.promise(request, less, |shard, request| {
+            self.write(shard, request).map(Durability::Waiting)
         })
     }
 
     /// Promises credit in memory alone.
-    pub(crate) fn reserve(self: &Arc<Self>, request: HoldRequest) -> Result<Hold, HoldError> {
-        self.promise(request, |_| {
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        request: HoldRequest,
+        less: impl FnOnce(Micros) -> Option<Micros>,
+    ) -> Result<Hold, HoldError> {
+        self.promise(request, less, |_, request| {
             let operation = request.operation;
             let admitted = self.store.admit();
             admitted.map_err(|error| not_queued(operation, error))?;
@@ -187,8 +195,9 @@ impl Inner {
 
     fn promise(
         self: &Arc<Self>,
-        request: HoldRequest,
-        durability: impl FnOnce(&mut Shard) -> Result<Durability, HoldError>,
+        mut request: HoldRequest,
+        less: impl FnOnce(Micros) -> Option<Micros>,
+        durability: impl FnOnce(&mut Shard, &HoldRequest) -> Result<Durability, HoldError>,
     ) -> Result<Hold, HoldError> {
         let HoldRequest {
             operation,
@@ -207,11 +216,18 @@ impl Inner {
         };
         let before = *balance;
         if !balance.hold(amount) {
-            return Err(HoldError::InsufficientCredit {
-                account,
-                available: balance.room(),
-                requested: amount,
-            });
+            let available = balance.room();
+            // What is asked for in its place is decided on this balance and no other: nobody else gets at it before the promise.
+            match less(available).filter(|amount| balance.hold(*amount)) {
+                Some(amount) => request.amount = amount,
+                None => {
+                    return Err(HoldError::InsufficientCredit {
+                        account,
+                        available,
+                        requested: amount,
+                    });
+                }
+            }
         }
         let written = false;
         let undo = match shard.open.entry(operation) {
@@ -223,7 +239,7 @@ impl Inner {
         };
         let durability = match undo {
             Some(error) => Err(error),
-            None => durability(&mut shard).inspect_err(|_| {
+            None => durability(&mut shard, &request).inspect_err(|_| {
                 shard.open.remove(&operation);
             }),
         };
@@ -234,7 +250,7 @@ impl Inner {
                 return Err(error);
             }
         };
-        self.count(1, amount);
+        self.count(1, request.amount);
         Ok(Hold {
             ledger: Arc::clone(self),
             request,

@@ -123,13 +123,32 @@ impl Ledger {
 
     /// Promises credit to an operation, or says why not. Decided in memory and queued for the disk; returns at once.
     pub fn hold(&self, request: HoldRequest) -> Result<Hold, HoldError> {
-        self.inner.hold(request)
+        self.inner.hold(request, |_| None)
+    }
+
+    /// The same, but where the amount is more than there is room for, `less` is told the room and may ask for an amount within it. The
+    /// two are one decision: no other request comes between. `less` runs under a lock and must not come back here.
+    pub fn hold_within(
+        &self,
+        request: HoldRequest,
+        less: impl FnOnce(Micros) -> Option<Micros>,
+    ) -> Result<Hold, HoldError> {
+        self.inner.hold(request, less)
     }
 
     /// Promises credit in memory alone, for an operation that shows nothing before it is settled: its end is one charge on the disk, or
     /// nothing. A crash forgets it. Asked for [`Hold::durable`], it is written like any other.
     pub fn reserve(&self, request: HoldRequest) -> Result<Hold, HoldError> {
-        self.inner.reserve(request)
+        self.inner.reserve(request, |_| None)
+    }
+
+    /// [`Ledger::reserve`] with a second choice, as [`Ledger::hold_within`] has it.
+    pub fn reserve_within(
+        &self,
+        request: HoldRequest,
+        less: impl FnOnce(Micros) -> Option<Micros>,
+    ) -> Result<Hold, HoldError> {
+        self.inner.reserve(request, less)
     }
 
     /// Takes a cost that had no hold, at most what the account has. Decided in memory and queued for the disk; returns at once.

@@ -602,3 +602,52 @@ fn a_ledger_dropped_with_its_store_ends_the_writer() {
     assert_books_balance(&store);
     drop(keep);
 }
+
+/// A request that would be content with less is decided in one go: what a crowd of them is promised never exceeds the balance, and
+/// nobody is turned away while there is room for the least.
+#[test]
+fn a_crowd_that_is_content_with_less_is_promised_all_of_the_balance_and_no_more() {
+    const BALANCE: i64 = 10_000;
+    const WANTED: i64 = 600;
+    const LEAST: i64 = 7;
+    const THREADS: u64 = 8;
+    let books = books(options());
+    let payer = account_with(&books.store, &books.ledger, 1, BALANCE, 0);
+    let promised = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (ledger, promised) = (&books.ledger, &promised);
+            scope.spawn(move || {
+                for number in 0..40 {
+                    let request = request(payer, thread << 32 | number, WANTED);
+                    // As much as a third of what is left, but not less than the least.
+                    let less = |room: Micros| {
+                        let amount = (room.get() / 3).max(LEAST);
+                        (amount <= room.get()).then_some(Micros::new(amount))
+                    };
+                    let hold = match number % 2 {
+                        0 => ledger.hold_within(request, less),
+                        _ => ledger.reserve_within(request, less),
+                    };
+                    match hold {
+                        Ok(hold) => promised.lock().expect("no panic").push(hold),
+                        Err(HoldError::InsufficientCredit { available, .. }) => {
+                            assert!(available.get() < LEAST, "{available} would have done");
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+    });
+    let promised = promised.into_inner().expect("no panic");
+    let sum: i64 = promised.iter().map(|hold| hold.amount().get()).sum();
+    assert_eq!(books.balance(payer), (BALANCE - sum, sum));
+    assert!(BALANCE - sum < LEAST, "{} are left", BALANCE - sum);
+    for hold in promised {
+        hold.release(NOW);
+    }
+    wait(flush(&*books.store)).expect("an open store");
+    assert_eq!(books.balance(payer), (BALANCE, 0));
+    assert_books_balance(&books.store);
+}

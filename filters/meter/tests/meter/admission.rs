@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use crate::support::{BUY_URL, Client, Gateway, Outcome, Provider, Step};
+use crate::support::{Client, Gateway, Outcome, Provider, Step, TOPUP_URL};
 use tollgate_filter::{Ending, ErrorCode, Model};
 use tollgate_meter::MeterSettings;
 use tollgate_money::Price;
@@ -119,7 +119,7 @@ async fn a_model_that_costs_nothing_still_needs_a_positive_balance() {
         .send_for(CAPPED, Client::staying(), Provider::answering(ANSWER), free)
         .await;
     assert_eq!(outcome.client.status, Some(402));
-    let message = format!("The account has no credits to spend. Add some at {BUY_URL}.");
+    let message = format!("The account has no credits to spend. Add some at {TOPUP_URL}.");
     assert!(outcome.client.received.contains(&message));
 }
 
@@ -152,7 +152,7 @@ async fn a_refusal_says_what_is_needed_what_is_there_and_where_to_get_more() {
     assert_eq!(outcome.ending, Ending::Refused);
     assert_eq!(outcome.record.error, Some(ErrorCode::InsufficientCredits));
     let expected = format!(
-        r#"{{"error":{{"message":"The account has 0.0001 credits to spend and this request may need 0.000274. Lower `max_tokens`, or add credits at {BUY_URL}.","type":"insufficient_credits_error","param":null,"code":"insufficient_credits","required":0.000274,"available":0.0001}}}}"#
+        r#"{{"error":{{"message":"The account has 0.0001 credits to spend and this request may need 0.000274. Lower `max_tokens`, or add credits at {TOPUP_URL}.","type":"insufficient_credits_error","param":null,"code":"insufficient_credits","required":0.000274,"available":0.0001,"topup_url":"{TOPUP_URL}"}}}}"#
     );
     assert_eq!(outcome.client.received, expected);
 }

@@ -28,7 +28,7 @@ pub(crate) use reader::{Panics, model};
 const QUEUE_MAX: usize = 1_024;
 
 /// Where credits are sold.
-pub(crate) const BUY_URL: &str = "https://toll.example/credits";
+pub(crate) const TOPUP_URL: &str = "https://toll.example/credits";
 
 /// A route with the meter on it, and one account.
 pub(crate) struct Gateway {
@@ -93,7 +93,7 @@ impl Gateway {
             settings,
             books.ledger().clone(),
             books.clock.clone(),
-            Some(BUY_URL),
+            TOPUP_URL,
         );
         let counters = meter.counters();
         Gateway {
