@@ -34,8 +34,8 @@ use tollgate_chain::{
 use tollgate_completions::Completions;
 use tollgate_filter::{
     Api, Body, Catalog, Clock, Contract, Ending, Entropy, ErrorShape, Exchange, FailureMode,
-    Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, Phase, Protocol, Reply, Request,
-    Resources, Scope, Scopes, Step,
+    Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings, Phase, Protocol,
+    Reply, Request, Resources, Scope, Scopes, Step,
 };
 use tollgate_identity::{Credentials, Form, Login, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::{Credit, Ledger};
@@ -420,9 +420,10 @@ fn model() -> Arc<Model> {
         limits: ModelLimits {
             context_length: None,
             output_tokens_default: NonZeroU64::new(4096).expect("not zero"),
+            output_tokens_bound: false,
         },
         output_modalities: vec!["text".to_owned()],
-        part_ceiling: Micros::ZERO,
+        part_ceilings: PartCeilings::default(),
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
         system_as_chat: false,

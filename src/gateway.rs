@@ -13,10 +13,10 @@ use tollgate_auth::Auths;
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_filter::{Clock, Entropy, Filter};
 use tollgate_identity::Credentials;
-use tollgate_ledger::Ledger;
+use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::Meter;
 use tollgate_rate_limit::{Counters, RateLimits};
-use tollgate_store::{Failure, OpenError, RootSecret, Store, sqlite};
+use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
 use crate::admin::{self, Admin, AdminError, Clerk, Readiness, Ready};
 use crate::config::{Durability, Settings, StoreUrl};
@@ -105,6 +105,17 @@ impl GatewayBuilder {
                 holds = recovered.orphans,
                 "released the holds of requests that an earlier stop had cut off"
             );
+        }
+        let in_force = settings.catalog.models().iter().map(|model| PriceRow {
+            version: model.price_version,
+            model: model.id.clone(),
+            price: model.price,
+            valid_from: now,
+        });
+        let new_prices =
+            record_prices(&*store, in_force).map_err(|error| StartError::Books(Box::new(error)))?;
+        if new_prices > 0 {
+            tracing::info!(versions = new_prices, "prices that are new to the books");
         }
         let credentials =
             Credentials::open(&*store, now).map_err(|error| StartError::Books(Box::new(error)))?;

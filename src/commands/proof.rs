@@ -77,8 +77,13 @@ fn words(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     writeln!(
         out,
-        "{} accounts, {} operations, {} entries, {} open holds, {} seals: {verdict}",
-        report.accounts, report.operations, report.entries, report.open_holds, report.seals
+        "{} accounts, {} operations, {} entries, {} open holds, {} seals, {} costs worked out again: {verdict}",
+        report.accounts,
+        report.operations,
+        report.entries,
+        report.open_holds,
+        report.seals,
+        report.priced
     )
     .context("cannot print")
 }
@@ -91,6 +96,7 @@ struct Shown<'a> {
     operations: u64,
     entries: u64,
     usage: u64,
+    priced: u64,
     open_holds: u64,
     seals: u64,
     sums: Sums,
@@ -128,6 +134,7 @@ impl Shown<'_> {
             operations: report.operations,
             entries: report.entries,
             usage: report.usage,
+            priced: report.priced,
             open_holds: report.open_holds,
             seals: report.seals,
             sums: Sums {

@@ -203,7 +203,7 @@ pub(crate) struct RawModel {
     pub(crate) max_output_tokens: Option<At<u64>>,
     /// What it can write: `text`, `image`, `audio`.
     pub(crate) modalities: Option<At<Vec<At<String>>>>,
-    /// Credits that each part of a message which is not text costs at most, as a decimal string.
+    /// Credits that a part of a request which is not text costs at most, where its kind has no ceiling of its own; a decimal string.
     pub(crate) part_ceiling: Option<At<String>>,
     /// Its tokens for each token of the o200k vocabulary, as a decimal string.
     pub(crate) token_factor: Option<At<String>>,
@@ -233,6 +233,14 @@ pub(crate) struct RawPrice {
     pub(crate) output: Option<At<String>>,
     /// Credits for each request that succeeds.
     pub(crate) request: Option<At<String>>,
+    /// Credits that a picture in a request costs at most; `part_ceiling` when missing.
+    pub(crate) image: Option<At<String>>,
+    /// Credits that a sound costs at most; `part_ceiling` when missing.
+    pub(crate) audio: Option<At<String>>,
+    /// Credits that a file costs at most; `part_ceiling` when missing.
+    pub(crate) file: Option<At<String>>,
+    /// Credits that all plugins of a request cost at most; `part_ceiling` when missing.
+    pub(crate) plugins: Option<At<String>>,
 }
 
 /// What a credit is worth.

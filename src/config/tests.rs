@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use tollgate_filter::PartCeilings;
+
 use super::*;
 
 const FILTERS: &[&str] = &[
@@ -61,8 +63,8 @@ fn the_shipped_file_loads_and_writes_out_the_built_in_routes() {
     );
     let model = shipped.catalog.default_model().expect("a default model");
     assert_eq!(
-        model.part_ceiling,
-        model.price.quote(4096, 0),
+        model.part_ceilings,
+        PartCeilings::all(model.price.quote(4096, 0)),
         "the comment beside `part_ceiling` is right"
     );
 }

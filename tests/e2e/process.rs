@@ -3,5 +3,6 @@
 mod demo;
 mod house;
 mod kills;
+mod prices;
 mod starts;
 mod stops;

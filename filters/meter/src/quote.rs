@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use tollgate_filter::{Model, Tokens};
+use tollgate_filter::{Model, PartCeilings, Tokens};
 use tollgate_money::{Micros, Price};
 use tollgate_openai::CompletionRequest;
 
@@ -45,7 +45,7 @@ impl Quote {
     ) -> Quote {
         let sizes = Sizes::of(request, model, bytes_per_token.get());
         Quote {
-            amount: sizes.amount(&model.price, model.part_ceiling),
+            amount: sizes.amount(&model.price),
             model: Arc::clone(model),
             sizes,
         }
@@ -60,7 +60,7 @@ impl Quote {
         let model = &self.model;
         let tokens = self
             .sizes
-            .output_each_within(budget, &model.price, model.part_ceiling)
+            .output_each_within(budget, &model.price)
             .filter(|&tokens| tokens >= floor)?;
         Some(self.capped_at(tokens))
     }
@@ -78,7 +78,7 @@ impl Quote {
     fn capped_at(&self, tokens: u64) -> Quote {
         let sizes = self.sizes.capped_at(tokens);
         Quote {
-            amount: sizes.amount(&self.model.price, self.model.part_ceiling),
+            amount: sizes.amount(&self.model.price),
             model: Arc::clone(&self.model),
             sizes,
         }
@@ -94,8 +94,8 @@ pub(crate) struct Sizes {
     pub(crate) output_each: u64,
     /// Answers that the provider makes: `n` or `best_of`, for every prompt.
     pub(crate) answers: u64,
-    /// Parts that are not text, and plugins.
-    pub(crate) parts: u64,
+    /// What its parts that are not text, and its plugins, cost at most.
+    pub(crate) parts: Micros,
     /// The client named a cap, or one was written into the request for it.
     pub(crate) capped: bool,
     /// Tokens the model can have read, whatever the provider says.
@@ -109,7 +109,7 @@ impl Sizes {
     pub(crate) fn of(request: &CompletionRequest, model: &Model, bytes_per_token: u64) -> Sizes {
         let context = model.limits.context_length.map(|tokens| tokens.get());
         let answers = request.answers_max();
-        let parts = parts(request);
+        let Parts { count, amount } = Parts::of(request, &model.part_ceilings);
         let template = request
             .messages
             .saturating_mul(TOKENS_PER_MESSAGE)
@@ -132,7 +132,7 @@ impl Sizes {
             // A token of text has at least one byte.
             None => tokens(1)
                 .saturating_add(HIDDEN_TOKENS_MAX)
-                .saturating_add(parts.saturating_mul(PART_TOKENS_MAX))
+                .saturating_add(count.saturating_mul(PART_TOKENS_MAX))
                 .saturating_mul(answers),
         };
         let within_context = |tokens: u64| context.map_or(tokens, |context| tokens.min(context));
@@ -142,12 +142,14 @@ impl Sizes {
             input,
             output_each: within_context(cap.unwrap_or(default)),
             answers,
-            parts,
+            parts: amount,
             capped: cap.is_some(),
             input_max,
             // Without a cap the default sizes the hold, but nothing stops the model there.
             output_each_max: match (cap, context) {
                 (Some(cap), _) => within_context(cap),
+                // Unless the operator says that it does.
+                (None, _) if model.limits.output_tokens_bound => within_context(default),
                 (None, Some(context)) => context,
                 (None, None) => default.max(OUTPUT_TOKENS_MAX),
             },
@@ -166,20 +168,15 @@ impl Sizes {
     }
 
     /// The most the request is expected to cost, rounded up: the size of its hold.
-    pub(crate) fn amount(&self, price: &Price, part_ceiling: Micros) -> Micros {
+    pub(crate) fn amount(&self, price: &Price) -> Micros {
         price
             .quote(self.input, self.output_each.saturating_mul(self.answers))
-            .saturating_add(times(part_ceiling, self.parts))
+            .saturating_add(self.parts)
     }
 
     /// The largest cap for each answer that `budget` pays for; `None` when not even the input fits.
-    pub(crate) fn output_each_within(
-        &self,
-        budget: Micros,
-        price: &Price,
-        part_ceiling: Micros,
-    ) -> Option<u64> {
-        let budget = budget.checked_sub(times(part_ceiling, self.parts))?;
+    pub(crate) fn output_each_within(&self, budget: Micros, price: &Price) -> Option<u64> {
+        let budget = budget.checked_sub(self.parts)?;
         let output = price.output_tokens_within(budget, self.input)?;
         Some((output / self.answers.max(1)).min(self.output_each))
     }
@@ -194,14 +191,32 @@ impl Sizes {
     }
 }
 
-/// Pictures, sounds, files, parts of an unknown kind, and plugins: each is held for at the model's ceiling.
-fn parts(request: &CompletionRequest) -> u64 {
-    let parts = &request.parts;
-    u64::from(parts.images)
-        + u64::from(parts.audios)
-        + u64::from(parts.files)
-        + u64::from(parts.others)
-        + u64::from(request.plugins)
+/// Pictures, sounds, files, parts of an unknown kind, and plugins: each is held for at its ceiling.
+struct Parts {
+    count: u64,
+    amount: Micros,
+}
+
+impl Parts {
+    fn of(request: &CompletionRequest, ceilings: &PartCeilings) -> Parts {
+        let parts = &request.parts;
+        let kinds = [
+            (parts.images, ceilings.image),
+            (parts.audios, ceilings.audio),
+            (parts.files, ceilings.file),
+            (parts.others, ceilings.other),
+            (u32::from(request.plugins), ceilings.plugins),
+        ];
+        let mut all = Parts {
+            count: 0,
+            amount: Micros::ZERO,
+        };
+        for (count, ceiling) in kinds {
+            all.count += u64::from(count);
+            all.amount = all.amount.saturating_add(times(ceiling, count));
+        }
+        all
+    }
 }
 
 /// o200k tokens as tokens of a model that counts differently, rounded up.
@@ -210,7 +225,7 @@ pub(crate) fn scaled(tokens: u64, factor_ppm: u32) -> u64 {
     u64::try_from(scaled.div_ceil(u128::from(PPM))).unwrap_or(u64::MAX)
 }
 
-fn times(amount: Micros, count: u64) -> Micros {
+fn times(amount: Micros, count: u32) -> Micros {
     let product = i128::from(amount.get()) * i128::from(count);
     Micros::new(i64::try_from(product).unwrap_or(i64::MAX))
 }
@@ -226,6 +241,7 @@ mod tests {
 
     const CONTEXT: u64 = 1_000;
     const DEFAULT: u64 = 200;
+    const PLUGINS: u64 = 10_000;
 
     #[test]
     fn the_hold_covers_every_answer_that_is_asked_for() {
@@ -238,7 +254,7 @@ mod tests {
         );
         chat(r#","max_tokens":5000"#, [82, 1_000, 1, 0]);
         chat(r#","max_tokens":50,"n":3"#, [82, 50, 3, 0]);
-        chat(r#","plugins":[{}]"#, [82, 200, 1, 1]);
+        chat(r#","plugins":[{}]"#, [82, 200, 1, PLUGINS]);
         text(r#""123456789012345678901234567890""#, "", [74, 200, 1, 0]);
         text(
             r#"["123456789012345","123456789012345"]"#,
@@ -264,8 +280,57 @@ mod tests {
 
     fn check(endpoint: Endpoint, body: &str, expected: [u64; 4]) {
         let sizes = Sizes::of(&read(endpoint, body), &model(Some(CONTEXT)), 3);
-        let seen = [sizes.input, sizes.output_each, sizes.answers, sizes.parts];
+        let parts = u64::try_from(sizes.parts.get()).expect("no price is below zero");
+        let seen = [sizes.input, sizes.output_each, sizes.answers, parts];
         assert_eq!(seen, expected, "{body}");
+    }
+
+    #[test]
+    fn each_part_that_is_no_text_is_held_for_at_the_ceiling_of_its_kind() {
+        //    parts, what they are held for
+        parts(r#"{"type":"text","text":"a"}"#, 0);
+        parts(r#"{"type":"image_url","image_url":{"url":"x"}}"#, 1);
+        parts(r#"{"type":"input_audio","input_audio":{}}"#, 10);
+        parts(r#"{"type":"file","file":{}}"#, 100);
+        parts(r#"{"type":"hologram"}"#, 1_000);
+        parts(
+            r#"{"type":"image_url","image_url":{}},{"type":"image_url","image_url":{}},{"type":"file","file":{}}"#,
+            102,
+        );
+    }
+
+    fn parts(parts: &str, expected: i64) {
+        let body = format!(r#"{{"messages":[{{"role":"user","content":[{parts}]}}]}}"#);
+        let sizes = Sizes::of(&read(Endpoint::Chat, &body), &model(Some(CONTEXT)), 3);
+        assert_eq!(sizes.parts, Micros::new(expected), "{body}");
+        let without = Sizes {
+            parts: Micros::ZERO,
+            ..sizes
+        };
+        assert_eq!(
+            sizes.amount(&price()),
+            without.amount(&price()) + sizes.parts,
+            "{body}"
+        );
+    }
+
+    #[test]
+    fn an_answer_without_a_cap_is_charged_for_no_more_than_its_model_is_said_to_write() {
+        let request = read(Endpoint::Text, r#"{"prompt":"1","n":2}"#);
+        let mut model = model(Some(CONTEXT));
+        model.limits.output_tokens_bound = true;
+        let sizes = Sizes::of(&request, &model, 3);
+        let claimed = Tokens {
+            prompt: 1,
+            completion: u64::MAX,
+        };
+        assert_eq!(sizes.bounded(claimed).completion, 2 * DEFAULT);
+        let charge = price().charge(sizes.input, 2 * DEFAULT);
+        assert!(charge <= sizes.amount(&price()), "the hold is the bound");
+        // A cap of the client's own is the client's wish, and is held for.
+        let request = read(Endpoint::Text, r#"{"prompt":"1","max_tokens":300}"#);
+        let sizes = Sizes::of(&request, &model, 3);
+        assert_eq!(sizes.bounded(claimed).completion, 300);
     }
 
     #[test]
@@ -321,18 +386,18 @@ mod tests {
     fn the_affordable_cap_is_the_largest_whose_amount_fits() {
         let request = read(Endpoint::Text, r#"{"prompt":"123456789","n":3}"#);
         let sizes = Sizes {
-            parts: 2,
+            parts: Micros::new(22),
             ..Sizes::of(&request, &model(None), 3)
         };
-        let (price, ceiling) = (price(), Micros::new(11));
+        let price = price();
         for budget in (0..2_000).map(Micros::new) {
-            let Some(each) = sizes.output_each_within(budget, &price, ceiling) else {
-                assert!(sizes.capped_at(0).amount(&price, ceiling) > budget);
+            let Some(each) = sizes.output_each_within(budget, &price) else {
+                assert!(sizes.capped_at(0).amount(&price) > budget);
                 continue;
             };
-            assert!(sizes.capped_at(each).amount(&price, ceiling) <= budget);
+            assert!(sizes.capped_at(each).amount(&price) <= budget);
             if each < sizes.output_each {
-                assert!(sizes.capped_at(each + 1).amount(&price, ceiling) > budget);
+                assert!(sizes.capped_at(each + 1).amount(&price) > budget);
             }
         }
     }
@@ -341,7 +406,7 @@ mod tests {
     fn absurd_sizes_come_to_an_amount_no_account_can_pay() {
         let body = r#"{"prompt":"1","max_tokens":18446744073709551615,"n":18446744073709551615}"#;
         let sizes = Sizes::of(&read(Endpoint::Text, body), &model(None), 3);
-        assert_eq!(sizes.amount(&price(), Micros::ZERO), Micros::MAX);
+        assert_eq!(sizes.amount(&price()), Micros::MAX);
     }
 
     fn read(endpoint: Endpoint, body: &str) -> CompletionRequest {
@@ -367,9 +432,16 @@ mod tests {
             limits: ModelLimits {
                 context_length: context.and_then(NonZeroU64::new),
                 output_tokens_default: NonZeroU64::new(DEFAULT).expect("not zero"),
+                output_tokens_bound: false,
             },
             output_modalities: vec!["text".into()],
-            part_ceiling: Micros::ZERO,
+            part_ceilings: PartCeilings {
+                image: Micros::new(1),
+                audio: Micros::new(10),
+                file: Micros::new(100),
+                other: Micros::new(1_000),
+                plugins: Micros::new(PLUGINS as i64),
+            },
             token_factor_ppm: 1_000_000,
             providers: Vec::new(),
             system_as_chat: false,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tollgate_filter::{
     Catalog, CredentialId, CredentialKind, ErrorCode, Exchange, Filter, Model, ModelAccess,
-    ModelLimits, Outcome, Principal, Protocol, ReplyBody, Request, Scopes, Step,
+    ModelLimits, Outcome, PartCeilings, Principal, Protocol, ReplyBody, Request, Scopes, Step,
 };
 use tollgate_ledger::{Credit, Ledger};
 use tollgate_models::{Models, UsdPerCredit};
@@ -80,9 +80,10 @@ fn model(id: &str) -> Model {
         limits: ModelLimits {
             context_length: None,
             output_tokens_default: NonZeroU64::MIN,
+            output_tokens_bound: false,
         },
         output_modalities: vec!["text".into()],
-        part_ceiling: Micros::ZERO,
+        part_ceilings: PartCeilings::default(),
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
         system_as_chat: false,
@@ -141,6 +142,7 @@ async fn the_list_is_as_the_readme_says() {
         limits: ModelLimits {
             context_length: NonZeroU64::new(8_192),
             output_tokens_default: NonZeroU64::MIN,
+            output_tokens_bound: false,
         },
         ..model("m-small")
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tollgate_filter::settings::{At, Problems};
-use tollgate_filter::{Apis, Catalog, Model, ModelLimits, ProviderModel};
+use tollgate_filter::{Apis, Catalog, Model, ModelLimits, PartCeilings, ProviderModel};
 use tollgate_money::{Micros, Price, TokenPrice};
 
 use super::{number, required};
@@ -115,10 +115,7 @@ fn model(
         .created
         .as_ref()
         .and_then(|at| problems.within(key("created"), at, 0..=CREATED_MAX));
-    let part_ceiling = match &raw.part_ceiling {
-        None => price.quote(PART_TOKENS, 0),
-        Some(at) => amount(key("part_ceiling"), at, problems).unwrap_or_default(),
-    };
+    let part_ceilings = part_ceilings(index, raw, &price, problems);
     let token_factor_ppm = factor(&key("token_factor"), raw.token_factor.as_ref(), problems);
     let output_modalities = modalities(index, raw, problems);
     let places = places(index, raw, all, providers, problems);
@@ -136,9 +133,10 @@ fn model(
         limits: ModelLimits {
             context_length: context_length.and_then(NonZeroU64::new),
             output_tokens_default: NonZeroU64::new(output).unwrap_or(NonZeroU64::MIN),
+            output_tokens_bound: raw.max_output_tokens.is_some(),
         },
         output_modalities,
-        part_ceiling,
+        part_ceilings,
         token_factor_ppm,
         providers: places,
         system_as_chat: raw.system_as_chat.as_ref().is_some_and(|at| at.value),
@@ -170,6 +168,31 @@ fn price(index: usize, raw: &RawModel, problems: &mut Problems) -> Price {
         input,
         output,
         request,
+    }
+}
+
+/// What is held for parts that are not text: each kind's own ceiling, or the one for all.
+fn part_ceilings(
+    index: usize,
+    raw: &RawModel,
+    price: &Price,
+    problems: &mut Problems,
+) -> PartCeilings {
+    let mut ceiling = |name: &str, at: Option<&At<String>>, otherwise: Micros| match at {
+        Some(at) => amount(format!("model.{index}.{name}"), at, problems).unwrap_or_default(),
+        None => otherwise,
+    };
+    let any = ceiling(
+        "part_ceiling",
+        raw.part_ceiling.as_ref(),
+        price.quote(PART_TOKENS, 0),
+    );
+    PartCeilings {
+        image: ceiling("price.image", raw.price.image.as_ref(), any),
+        audio: ceiling("price.audio", raw.price.audio.as_ref(), any),
+        file: ceiling("price.file", raw.price.file.as_ref(), any),
+        plugins: ceiling("price.plugins", raw.price.plugins.as_ref(), any),
+        other: any,
     }
 }
 

@@ -73,8 +73,8 @@ pub struct Model {
     pub limits: ModelLimits,
     /// What it can write: `text`, `image`, `audio`.
     pub output_modalities: Vec<String>,
-    /// Ceiling, in micro-credits, for each part of a message that is not text.
-    pub part_ceiling: Micros,
+    /// What is held for parts of a request that are not text.
+    pub part_ceilings: PartCeilings,
     /// Factor, in millionths, from counted o200k tokens to this model's own.
     pub token_factor_ppm: u32,
     /// Where it can be had, best first.
@@ -97,13 +97,44 @@ impl Model {
     }
 }
 
+/// What a part of a request that is not text costs at most, each by its kind. What it does cost shows in the tokens that the provider
+/// reports for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartCeilings {
+    /// A picture.
+    pub image: Micros,
+    /// A sound.
+    pub audio: Micros,
+    /// A file.
+    pub file: Micros,
+    /// All plugins of a request together.
+    pub plugins: Micros,
+    /// A part of a kind that nobody here knows.
+    pub other: Micros,
+}
+
+impl PartCeilings {
+    /// The same for every kind.
+    pub fn all(ceiling: Micros) -> PartCeilings {
+        PartCeilings {
+            image: ceiling,
+            audio: ceiling,
+            file: ceiling,
+            plugins: ceiling,
+            other: ceiling,
+        }
+    }
+}
+
 /// Sizes of a model, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelLimits {
     /// Input and output together.
     pub context_length: Option<NonZeroU64>,
-    /// Output of a request that names no cap.
+    /// Output of a request that names no cap, for each answer: what is held for.
     pub output_tokens_default: NonZeroU64,
+    /// Whether the operator says that no such answer is longer: then no more is charged for.
+    pub output_tokens_bound: bool,
 }
 
 /// A model as one provider sells it.

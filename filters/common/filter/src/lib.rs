@@ -24,7 +24,7 @@ pub mod settings;
 mod slots;
 
 pub use address::AddressPrefix;
-pub use catalog::{Api, Apis, Catalog, Model, ModelLimits, ProviderModel};
+pub use catalog::{Api, Apis, Catalog, Model, ModelLimits, PartCeilings, ProviderModel};
 pub use clock::{Clock, ManualClock};
 pub use ending::{Ending, UpstreamFault};
 pub use entropy::Entropy;

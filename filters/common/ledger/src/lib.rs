@@ -20,10 +20,12 @@ pub mod audit;
 mod credit;
 mod hold;
 mod ledger;
+mod prices;
 mod settlement;
 
 pub use account::Balance;
 pub use credit::{Credit, CreditError, Credited};
 pub use hold::{Hold, HoldError, HoldRequest, Settle};
 pub use ledger::{Charge, ChargeError, Ledger, StartError, Started, Totals};
+pub use prices::{PricesError, record_prices};
 pub use settlement::{SettleError, Settled, Settlement};

@@ -28,7 +28,8 @@ pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal
 pub use gauges::{Gauges, Histogram};
 pub use rows::{
     AccountRow, CredentialId, CredentialRow, LedgerLine, LoginId, LoginRow, NewAccount,
-    NewCredential, NewLogin, OpenHold, RootSecret, UsageFlags, UsageRecord, UsageRow, UsageTotal,
+    NewCredential, NewLogin, OpenHold, PriceRow, RootSecret, UsageFlags, UsageRecord, UsageRow,
+    UsageTotal,
 };
 pub use store::{BatchRows, Observer, OperationRows, Read, Snapshot, Store, commit, flush};
 pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};

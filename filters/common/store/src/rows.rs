@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, Micros, OperationId, Price};
 
 use crate::books::Entry;
 use crate::codes::{AccountStatus, CacheScope, CredentialKind, Endpoint, LoginKind};
@@ -278,6 +278,19 @@ pub struct LedgerLine {
     pub entry: Entry,
     /// The usage behind a settlement or charge.
     pub usage: Option<UsageRow>,
+}
+
+/// What a model cost at one version of its price. Written once and never changed: charges name the version they were worked out at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriceRow {
+    /// The version.
+    pub version: i64,
+    /// The model as the service names it.
+    pub model: Arc<str>,
+    /// The amounts.
+    pub price: Price,
+    /// Unix microseconds at which it was first in force.
+    pub valid_from: i64,
 }
 
 /// 32 random bytes made at first start, from which other secrets are derived. Not printable.

@@ -10,7 +10,8 @@ use crate::codes::LoginKind;
 use crate::error::{CommitError, Failure, FailureKind, ReadError, SubmitError};
 use crate::gauges::Gauges;
 use crate::rows::{
-    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, RootSecret, UsageRow, UsageTotal,
+    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret, UsageRow,
+    UsageTotal,
 };
 use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
 
@@ -21,6 +22,9 @@ pub trait Read: Send + Sync {
 
     /// Hands over every credential that is neither revoked nor expired at `now` (Unix microseconds).
     fn credentials(&self, now: i64, each: &mut dyn FnMut(CredentialRow)) -> Result<(), ReadError>;
+
+    /// Hands over every version of every price.
+    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError>;
 
     /// Hands over every open hold.
     fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError>;
@@ -77,6 +81,9 @@ pub trait Read: Send + Sync {
 
 /// Committed data at one instant.
 pub trait Snapshot {
+    /// Every version of every price.
+    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError>;
+
     /// Every account.
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
 

@@ -8,7 +8,7 @@ use tollgate_money::{AccountId, OperationId};
 use crate::books::LedgerPart;
 use crate::codes::{AccountStatus, CacheScope};
 use crate::error::CommitError;
-use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin};
+use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
 
 /// One change. Later parts (idempotency records, payments) become variants of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub enum Part {
     },
     /// Stores an address that an account is reached by.
     InsertLogin(Box<NewLogin>),
+    /// Writes down what a version of a price is. Written again with the same amounts it changes nothing.
+    RecordPrice(Box<PriceRow>),
     /// Makes entries of the ledger.
     Ledger(LedgerPart),
 }

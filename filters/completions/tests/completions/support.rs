@@ -12,8 +12,8 @@ use tollgate_completions::Completions;
 use tollgate_filter::{
     AnswerFault, AnswerProgress, AnswerUsage, ApiError, Apis, Catalog, Charge, CredentialId,
     CredentialKind, Ending, Event, EventKind, Exchange, Fate, Filter, Forward, HeldEvent, Model,
-    ModelAccess, ModelLimits, Outcome, Principal, Protocol, ProviderModel, Request, Scopes, Step,
-    Tail, Tokens,
+    ModelAccess, ModelLimits, Outcome, PartCeilings, Principal, Protocol, ProviderModel, Request,
+    Scopes, Step, Tail, Tokens,
 };
 use tollgate_money::{AccountId, Micros, OperationId, Price};
 
@@ -34,9 +34,10 @@ pub(crate) fn model(id: &str) -> Arc<Model> {
         limits: ModelLimits {
             context_length: None,
             output_tokens_default: NonZeroU64::MIN,
+            output_tokens_bound: false,
         },
         output_modalities: vec!["text".into()],
-        part_ceiling: Micros::ZERO,
+        part_ceilings: PartCeilings::default(),
         token_factor_ppm: 1_000_000,
         providers: vec![ProviderModel {
             provider: "stand-in".into(),

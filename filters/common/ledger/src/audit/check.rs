@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::books::{Entry, Sealer};
-use tollgate_store::{AccountRow, BatchRows, Contra, EntryKind, OperationRows};
+use tollgate_store::{AccountRow, BatchRows, Contra, EntryKind, OperationRows, PriceRow};
 
 use super::{DerivedDifference, Report, Sums, Violation};
 
@@ -16,6 +16,8 @@ pub(crate) struct Check {
     report: Report,
     accounts: HashMap<AccountId, Summed>,
     contra: HashMap<Contra, i128>,
+    /// By version.
+    prices: HashMap<i64, Vec<PriceRow>>,
     available: i128,
     held: i128,
     usage_written_off: i128,
@@ -34,6 +36,14 @@ struct Summed {
 }
 
 impl Check {
+    /// A version of a price, before the operations that were charged at it.
+    pub(crate) fn price(&mut self, row: &PriceRow) {
+        self.prices
+            .entry(row.version)
+            .or_default()
+            .push(row.clone());
+    }
+
     /// Rules 3, 4 and 5, for one operation; its rows also count towards its accounts.
     pub(crate) fn operation(&mut self, rows: &OperationRows) {
         self.report.operations += 1;
@@ -50,6 +60,7 @@ impl Check {
         self.ends_its_hold(rows.id, open, end);
         self.open_hold(rows, open, end);
         self.usage(rows, end.or(open));
+        self.cost(rows, end.or(open));
     }
 
     /// A row is a whole double entry of the shape that its kind has.
@@ -151,6 +162,35 @@ impl Check {
         let account = rows.usage.as_ref().map(|usage| usage.account);
         let account = account.or(last.map(|last| last.account));
         self.wrong(Some(rows.id), account, what);
+    }
+
+    /// Nobody pays more than their usage costs at the price it was promised at. Less is no fault: a request that broke off costs no
+    /// request price, and a cached answer a part of it all.
+    fn cost(&mut self, rows: &OperationRows, last: Option<&Entry>) {
+        let (Some(usage), Some(entry)) = (&rows.usage, last) else {
+            return;
+        };
+        let versions = entry.price_version.and_then(|it| self.prices.get(&it));
+        let mut versions = versions.into_iter().flatten();
+        // A version from before versions were written down cannot be told.
+        let Some(row) = versions.find(|row| row.model == usage.usage.model) else {
+            return;
+        };
+        let due = row
+            .price
+            .charge(usage.usage.prompt_tokens, usage.usage.completion_tokens);
+        self.report.priced += 1;
+        let claimed = usage.cost.saturating_add(usage.written_off);
+        if claimed > due {
+            let what = format!(
+                "{claimed} were asked for {} and {} tokens of `{}`, which cost {due} at price version {}",
+                usage.usage.prompt_tokens,
+                usage.usage.completion_tokens,
+                usage.usage.model,
+                row.version
+            );
+            self.wrong(Some(rows.id), Some(usage.account), what);
+        }
     }
 
     /// Rules 1 and 2, for one account, after all operations.

@@ -86,6 +86,8 @@ pub struct Report {
     pub entries: u64,
     /// Usage records looked at.
     pub usage: u64,
+    /// Usage records whose cost was worked out again, at the price version of their entry.
+    pub priced: u64,
     /// Open holds.
     pub open_holds: u64,
     /// Seals looked at.
@@ -127,6 +129,7 @@ impl Report {
 pub fn audit(store: &dyn Read) -> Result<Report, ReadError> {
     let view = store.snapshot()?;
     let mut check = Check::default();
+    view.prices(&mut |row| check.price(&row))?;
     view.operations(&mut |rows| check.operation(&rows))?;
     view.accounts(&mut |account| check.account(&account))?;
     view.batches(&mut |rows| check.batch(&rows))?;

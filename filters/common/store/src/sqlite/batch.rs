@@ -215,6 +215,7 @@ impl Batch {
                 self.changed(connection, ChangeKind::Credential, id.as_bytes(), *at)?;
             }
             Part::InsertLogin(login) => parts::insert_login(connection, login)?,
+            Part::RecordPrice(row) => parts::record_price(connection, row)?,
         }
         Ok(Receipt::default())
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rusqlite::{Connection, Params, Row};
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, Micros, OperationId, Price, TokenPrice};
 
 use super::failure::RowError;
 use crate::books;
@@ -11,7 +11,7 @@ use crate::codes::{
     AccountStatus, CacheScope, Contra, CredentialKind, Endpoint, EntryKind, LoginKind,
 };
 use crate::rows::{
-    AccountRow, CredentialId, CredentialRow, LoginId, LoginRow, NewCredential, OpenHold,
+    AccountRow, CredentialId, CredentialRow, LoginId, LoginRow, NewCredential, OpenHold, PriceRow,
     UsageFlags, UsageRecord, UsageRow, UsageTotal,
 };
 
@@ -116,6 +116,34 @@ pub(crate) fn all_credentials(
                 revoked_at FROM credentials {which}"
     );
     each_row(connection, &sql, params, credential, each)
+}
+
+pub(crate) fn all_prices(
+    connection: &Connection,
+    each: &mut dyn FnMut(PriceRow),
+) -> Result<(), RowError> {
+    let sql = "SELECT ver, model, in_per_mtok, out_per_mtok, per_request, valid_from FROM prices ORDER BY valid_from, model";
+    each_row(connection, sql, [], price, each)
+}
+
+fn price(row: &Row<'_>) -> Result<PriceRow, RowError> {
+    let tokens = |at| -> Result<TokenPrice, RowError> {
+        let amount: i64 = row.get(at)?;
+        TokenPrice::new(Micros::new(amount)).ok_or_else(|| RowError::Unknown {
+            what: "a price",
+            value: amount.to_string(),
+        })
+    };
+    Ok(PriceRow {
+        version: row.get(0)?,
+        model: row.get(1)?,
+        price: Price {
+            input: tokens(2)?,
+            output: tokens(3)?,
+            request: Micros::new(row.get(4)?),
+        },
+        valid_from: row.get(5)?,
+    })
 }
 
 /// The few distinct words that a column of many rows has, each kept once.

@@ -35,7 +35,7 @@ use crate::codes::LoginKind;
 use crate::error::{Failure, FailureKind, OpenError, ReadError, SubmitError};
 use crate::gauges::Gauges;
 use crate::rows::{
-    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, RootSecret, UsageTotal,
+    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret, UsageTotal,
 };
 use crate::store::{Observer, OperationRows, Read, Snapshot, Store};
 use crate::unit::{Done, UnitOfWork};
@@ -232,6 +232,10 @@ impl Read for SqliteStore {
 
     fn credentials(&self, now: i64, each: &mut dyn FnMut(CredentialRow)) -> Result<(), ReadError> {
         self.reader.credentials(now, each)
+    }
+
+    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
+        self.reader.prices(each)
     }
 
     fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError> {

@@ -1,11 +1,11 @@
 //! The parts that are not the hot ledger ones: rare, so prepared where they stand.
 
 use rusqlite::{Connection, OptionalExtension, params};
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, Micros, OperationId, Price};
 
 use super::batch::{Trouble, taken};
 use crate::error::Refusal;
-use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin};
+use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
 use crate::unit::AccountChange;
 
 /// Stands in the place of an end that never comes; the column has no other way to say so.
@@ -136,6 +136,48 @@ pub(crate) fn insert_login(connection: &Connection, login: &NewLogin) -> Result<
             })
         })?;
     Ok(())
+}
+
+pub(crate) fn record_price(connection: &Connection, row: &PriceRow) -> Result<(), Trouble> {
+    let Price {
+        input,
+        output,
+        request,
+    } = row.price;
+    let amounts = params![
+        row.version,
+        &*row.model,
+        input.per_million().get(),
+        output.per_million().get(),
+        request.get(),
+        row.valid_from,
+    ];
+    let written = connection
+        .prepare_cached(
+            "INSERT INTO prices (ver, model, in_per_mtok, out_per_mtok, per_request, valid_from) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT DO NOTHING",
+        )?
+        .execute(amounts)?;
+    if written == 1 {
+        return Ok(());
+    }
+    let same = connection
+        .prepare_cached(
+            "SELECT 1 FROM prices WHERE ver = ?1 AND model = ?2 AND in_per_mtok = ?3 AND out_per_mtok = ?4 AND per_request = ?5",
+        )?
+        .exists(params![
+            row.version,
+            &*row.model,
+            input.per_million().get(),
+            output.per_million().get(),
+            request.get(),
+        ])?;
+    if same {
+        return Ok(());
+    }
+    Err(Trouble::Refused(Refusal::Invalid(
+        "a version of a price stands for other amounts already",
+    )))
 }
 
 pub(crate) fn account_exists(

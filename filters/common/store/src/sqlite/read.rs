@@ -10,15 +10,17 @@ use tollgate_money::{AccountId, OperationId};
 
 use super::columns::{
     CREDIT_LINES, ENTRY_COLUMNS, HOLDS, OPERATION_ENTRIES, OPERATION_HOLD, OPERATION_USAGE,
-    USAGE_LINES, add, all_accounts, all_credentials, each_row, entry, hold, login, rows_max, usage,
-    usage_total,
+    USAGE_LINES, add, all_accounts, all_credentials, all_prices, each_row, entry, hold, login,
+    rows_max, usage, usage_total,
 };
 use super::failure::RowError;
 use super::file;
 use super::snapshot::SqliteSnapshot;
 use crate::codes::LoginKind;
 use crate::error::{OpenError, ReadError};
-use crate::rows::{AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, UsageTotal};
+use crate::rows::{
+    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageTotal,
+};
 use crate::store::{OperationRows, Read, Snapshot};
 
 /// Connections that are kept for the next reader.
@@ -98,6 +100,10 @@ impl Read for Reader {
                 each,
             )
         })
+    }
+
+    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
+        self.with("prices", |connection| all_prices(connection, each))
     }
 
     fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError> {

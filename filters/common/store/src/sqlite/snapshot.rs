@@ -3,12 +3,12 @@
 use rusqlite::{Connection, Rows, Statement};
 use tollgate_money::Micros;
 
-use super::columns::{self, all_accounts, entry, hold, usage};
+use super::columns::{self, all_accounts, all_prices, entry, hold, usage};
 use super::failure::RowError;
 use super::read::Reader;
 use crate::books::{Entry, Seal};
 use crate::error::ReadError;
-use crate::rows::AccountRow;
+use crate::rows::{AccountRow, PriceRow};
 use crate::store::{BatchRows, OperationRows, Snapshot};
 
 /// A read transaction on a connection of its own.
@@ -52,6 +52,10 @@ impl Drop for SqliteSnapshot<'_> {
 }
 
 impl Snapshot for SqliteSnapshot<'_> {
+    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
+        all_prices(self.connection(), each).map_err(|error| error.reading("prices"))
+    }
+
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
         all_accounts(self.connection(), "", [], each).map_err(|error| error.reading("accounts"))
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use tollgate_filter::{
     AnswerFault, AnswerProgress, AnswerUsage, Api, Body, Contract, Event, EventKind, Exchange,
-    FailureMode, Fate, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, Phase, Step,
-    Tokens, UpstreamFault,
+    FailureMode, Fate, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings,
+    Phase, Step, Tokens, UpstreamFault,
 };
 use tollgate_money::{Micros, Price};
 use tollgate_openai::{Answer, ChunkReader, CompletionRequest, Endpoint, Patch, Usage};
@@ -140,9 +140,10 @@ pub(crate) fn model() -> Arc<Model> {
         limits: ModelLimits {
             context_length: NonZeroU64::new(1_000),
             output_tokens_default: NonZeroU64::new(50).expect("not zero"),
+            output_tokens_bound: false,
         },
         output_modalities: vec!["text".into()],
-        part_ceiling: Micros::new(10),
+        part_ceilings: PartCeilings::all(Micros::new(10)),
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
         system_as_chat: false,

@@ -1,0 +1,62 @@
+//! The prices in force, written down once for every version, so that what was charged can be worked out again.
+
+use std::collections::HashSet;
+use std::sync::{Arc, mpsc};
+
+use tollgate_store::{
+    Admission, CommitError, Done, Failure, Part, PriceRow, ReadError, Store, SubmitError,
+    UnitOfWork,
+};
+
+use crate::accounts::closed;
+
+/// Why the prices in force could not be written down. Nothing may be sold then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PricesError {
+    /// Those of before could not be read.
+    #[error("could not read the prices")]
+    Read(#[source] ReadError),
+    /// A version stands for other amounts, or the store has stopped.
+    #[error("could not write down the prices")]
+    Commit(#[source] CommitError),
+}
+
+/// Writes down the versions that are new to the store, and says how many. A row is never changed: a price that comes back has its row
+/// already. Blocks until they are durable.
+pub fn record_prices(
+    store: &dyn Store,
+    in_force: impl IntoIterator<Item = PriceRow>,
+) -> Result<usize, PricesError> {
+    let mut known: HashSet<(i64, Arc<str>)> = HashSet::new();
+    store
+        .prices(&mut |row| {
+            known.insert((row.version, row.model));
+        })
+        .map_err(PricesError::Read)?;
+    let new: Vec<Part> = in_force
+        .into_iter()
+        .filter(|row| !known.contains(&(row.version, Arc::clone(&row.model))))
+        .map(|row| Part::RecordPrice(Box::new(row)))
+        .collect();
+    let count = new.len();
+    if count == 0 {
+        return Ok(0);
+    }
+    let (told, wait) = mpsc::sync_channel(1);
+    let done: Done = Box::new(move |result| {
+        // The receiver waits below.
+        let _ = told.send(result);
+    });
+    let stopped = |failure: Failure| PricesError::Commit(CommitError::Stopped(failure));
+    match store.submit(UnitOfWork::of_all(new, Admission::Ends), done) {
+        Ok(()) => {}
+        Err(SubmitError::Stopped(failure)) => return Err(stopped(failure)),
+        Err(_) => return Err(stopped(closed())),
+    }
+    match wait.recv() {
+        Ok(Ok(_)) => Ok(count),
+        Ok(Err(error)) => Err(PricesError::Commit(error)),
+        Err(_) => Err(stopped(closed())),
+    }
+}

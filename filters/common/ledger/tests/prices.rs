@@ -1,0 +1,92 @@
+//! Prices written down once, and charges that are worked out from them again.
+
+mod support;
+
+use std::sync::Arc;
+
+use support::*;
+use tollgate_ledger::audit::audit;
+use tollgate_ledger::{Charge, PricesError, record_prices};
+use tollgate_money::{Micros, Price};
+use tollgate_store::{PriceRow, Store};
+
+/// A price of so many credits for a million tokens in, and nothing else.
+fn row(version: i64, input: &str, valid_from: i64) -> PriceRow {
+    PriceRow {
+        version,
+        model: Arc::from("small"),
+        price: Price {
+            input: input.parse().expect("a price"),
+            ..Price::default()
+        },
+        valid_from,
+    }
+}
+
+fn stored(store: &Arc<dyn Store>) -> Vec<PriceRow> {
+    let mut rows = Vec::new();
+    store.prices(&mut |row| rows.push(row)).expect("a read");
+    rows
+}
+
+#[test]
+fn a_version_is_written_once_and_a_change_is_a_row_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let (first, second) = (row(1, "0.15", NOW), row(2, "0.2", NOW + 1));
+    assert_eq!(record_prices(&*store, [first.clone()]).expect("new"), 1);
+    // The next start, and the one after a change.
+    let again = row(1, "0.15", NOW + 7);
+    assert_eq!(record_prices(&*store, [again.clone()]).expect("known"), 0);
+    assert_eq!(record_prices(&*store, [second.clone()]).expect("new"), 1);
+    // The old price comes back, and with it the old version.
+    assert_eq!(record_prices(&*store, [again]).expect("known"), 0);
+    assert_eq!(stored(&store), [first, second]);
+}
+
+#[test]
+fn a_version_never_stands_for_other_amounts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    // Both are new to the reader, and the second is in the way of the first.
+    let error = record_prices(&*store, [row(1, "0.15", NOW), row(1, "0.16", NOW)]);
+    assert!(matches!(error, Err(PricesError::Commit(_))), "{error:?}");
+    assert_eq!(stored(&store), [], "nothing of it was written");
+}
+
+/// Three tokens in at a credit for each come to three credits, whatever the price is by now.
+#[test]
+fn the_audit_works_every_cost_out_again_at_the_version_it_was_charged_at() {
+    //    charged at version, charged, clean
+    check(1, 3_000_000, true);
+    check(1, 2_999_999, true);
+    check(1, 3_000_001, false);
+    check(2, 6_000_000, true);
+    check(2, 6_000_001, false);
+}
+
+fn check(version: i64, charged: i64, clean: bool) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let ledger = start(&store);
+    let payer = account_with(&store, &ledger, 1, 100_000_000, 0);
+    let prices = [row(1, "1000000", NOW), row(2, "2000000", NOW + 1)];
+    record_prices(&*store, prices).expect("new prices");
+    let charge = Charge {
+        operation: operation(1),
+        account: payer,
+        amount: Micros::new(charged),
+        price_version: Some(version),
+        usage: usage(),
+        at: NOW,
+    };
+    wait(ledger.charge(charge).expect("there is room")).expect("it is durable");
+    let report = audit(&*store).expect("the audit runs");
+    assert_eq!(report.priced, 1);
+    assert_eq!(
+        report.clean(),
+        clean,
+        "{charged} at version {version}: {:?}",
+        report.violations
+    );
+}
