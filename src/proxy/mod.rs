@@ -40,7 +40,7 @@ pub(crate) use self::tls::server_config;
 use crate::config::ConnectionLimits;
 use crate::socket::CorkHandle;
 use crate::telemetry::Telemetry;
-use crate::upstream::{Caller, Providers};
+use crate::upstream::{Caller, Providers, Turning};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
@@ -247,7 +247,7 @@ enum HeadFault {
 /// One thread's share: its own pool of connections to the providers.
 struct Worker {
     proxy: Arc<Proxy>,
-    caller: Caller,
+    calls: Turning<Caller>,
 }
 
 impl Worker {
@@ -257,7 +257,8 @@ impl Worker {
             proxy.clock.clone(),
             proxy.telemetry.clone(),
         );
-        Worker { proxy, caller }
+        let calls = Turning::new(caller, proxy.answer_limits);
+        Worker { proxy, calls }
     }
 
     fn proxy(&self) -> &Arc<Proxy> {
@@ -376,7 +377,7 @@ impl Worker {
                 &gate.route,
                 &mut run,
                 client,
-                &self.caller,
+                &self.calls,
                 &proxy.clock,
                 limits,
             );

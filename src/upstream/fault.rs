@@ -67,6 +67,12 @@ pub(super) fn cut(detail: impl std::fmt::Display) -> UpstreamError {
     )
 }
 
+/// An event that is called an error.
+pub(super) fn reported_by_name() -> UpstreamError {
+    let detail = "the provider sent an event named `error`";
+    UpstreamError::new(UpstreamFault::Error, "", detail)
+}
+
 /// The answer is no HTTP or no completion.
 pub(super) fn invalid(detail: impl Into<String>) -> UpstreamError {
     UpstreamError::new(UpstreamFault::Invalid, "", detail)

@@ -10,6 +10,8 @@ mod fault;
 mod pool;
 mod providers;
 mod talk;
+mod turned;
 
 pub(crate) use self::caller::Caller;
 pub(crate) use self::providers::Providers;
+pub(crate) use self::turned::Turning;

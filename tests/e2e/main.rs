@@ -14,4 +14,5 @@ mod providers;
 mod rig;
 mod routes;
 mod slow;
+mod text;
 mod third_party;

@@ -54,6 +54,15 @@ pub(crate) fn unsupported_model(name: &str) -> ApiError {
     .param("model")
 }
 
+/// A chat with a model that only completes texts.
+pub(crate) fn no_chat(name: &str) -> ApiError {
+    ApiError::new(
+        ErrorCode::ModelNotSupported,
+        format!("The model `{name}` does not chat. Send its prompt to /v1/completions."),
+    )
+    .param("model")
+}
+
 /// A request without a model where there is no default.
 pub(crate) fn no_model() -> ApiError {
     ApiError::new(

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use http::{HeaderValue, header};
 use tollgate_filter::{
     AnswerProgress, AnswerUsage, Api, Body, Catalog, Contract, Event, Exchange, FailureMode,
-    Filter, FilterError, Forward, Model, Outcome, Phase, Principal, Step, Tail,
+    Filter, FilterError, Forward, ForwardBody, Model, Outcome, Phase, Principal, Step, Tail,
 };
-use tollgate_openai::{CompletionRequest, Endpoint, Patch};
+use tollgate_openai::{CompletionRequest, Endpoint, Patch, RequestError, TextAsChat};
 
 use crate::answer::AnswerState;
-use crate::error::{CompletionsError, bad_request, no_model, unsupported_model};
-use crate::forward::CompletionBody;
+use crate::error::{CompletionsError, bad_request, no_chat, no_model, unsupported_model};
+use crate::forward::{ChatBodies, CompletionBody};
 use crate::stamp::stamp;
 
 /// Checks requests for chat and text completions, and shapes what comes back.
@@ -51,7 +51,7 @@ impl Completions {
     }
 
     fn read(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
-        let (endpoint, api) = operation(&exchange.request.path)?;
+        let (endpoint, asked) = operation(&exchange.request.path)?;
         let principal = exchange
             .get::<Principal>()
             .ok_or(CompletionsError::NoPrincipal)?;
@@ -79,16 +79,25 @@ impl Completions {
         } else {
             AnswerState::whole(patch)
         };
+        let api = api_for(model, asked, &request);
+        if api != asked && api == Api::Text {
+            return Ok(Outcome::refuse(no_chat(&model.id)));
+        }
         let request = Arc::new(request);
+        let body: Box<dyn ForwardBody> = if api == asked {
+            Box::new(CompletionBody::new(Arc::clone(&request)))
+        } else {
+            match as_chat(exchange, &request) {
+                Ok(chats) => Box::new(chats),
+                Err(error) => return Ok(Outcome::refuse(bad_request(error))),
+            }
+        };
         let forward = Forward {
             model: Arc::clone(model),
             api,
-            asked: api,
+            asked,
             stream: request.stream,
-            body: Box::new(CompletionBody {
-                request: Arc::clone(&request),
-                cap: None,
-            }),
+            body,
         };
         exchange.record.model = Some(Arc::clone(&model.id));
         exchange.record.stream = request.stream;
@@ -102,6 +111,32 @@ impl Completions {
         exchange.put(AnswerUsage::default());
         Ok(Outcome::Continue)
     }
+}
+
+/// The operation through which a request is sent: its own, unless no provider of the model has it, or the model's settings want a
+/// text request with a `system` to be a chat.
+fn api_for(model: &Model, asked: Api, request: &CompletionRequest) -> Api {
+    let (other, unless) = match asked {
+        Api::Chat => (Api::Text, false),
+        Api::Text => (Api::Chat, model.system_as_chat && request.system_bytes > 0),
+    };
+    if (unless || !model.speaks(asked)) && model.speaks(other) {
+        other
+    } else {
+        asked
+    }
+}
+
+/// Makes chats of a text request, and leaves on the exchange what turns their answers back.
+#[cold]
+fn as_chat(
+    exchange: &mut Exchange,
+    request: &CompletionRequest,
+) -> Result<ChatBodies, RequestError> {
+    let chats = TextAsChat::read(request, &exchange.request.body)?;
+    let bodies = ChatBodies::read(&chats)?;
+    exchange.put(Arc::new(chats));
+    Ok(bodies)
 }
 
 /// The operation of a path below any prefix, and the same operation at a provider.

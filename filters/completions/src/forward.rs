@@ -1,10 +1,10 @@
-//! The body that goes to a provider.
+//! The bodies that go to a provider.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tollgate_filter::ForwardBody;
-use tollgate_openai::{BodyEdit, CapMember, CompletionRequest};
+use tollgate_openai::{BodyEdit, CapMember, CompletionRequest, Endpoint, RequestError, TextAsChat};
 
 /// The client's body with the members changed that the gateway owns; every other byte is the client's.
 pub(crate) struct CompletionBody {
@@ -13,12 +13,19 @@ pub(crate) struct CompletionBody {
     pub(crate) cap: Option<u64>,
 }
 
+impl CompletionBody {
+    pub(crate) fn new(request: Arc<CompletionRequest>) -> CompletionBody {
+        CompletionBody { request, cap: None }
+    }
+}
+
 impl ForwardBody for CompletionBody {
     fn render(&self, original: &Bytes, provider_model: &str) -> Bytes {
         let mut edit = BodyEdit::new(&self.request)
             .model(provider_model)
             .without_cache()
-            .with_usage();
+            .with_usage()
+            .system_before_prompt();
         if let Some(tokens) = self.cap {
             // The older name: every provider knows it.
             edit = edit.cap_output(tokens, CapMember::MaxTokens);
@@ -31,10 +38,71 @@ impl ForwardBody for CompletionBody {
     }
 }
 
+/// The chats that stand for a text request, one for each prompt.
+pub(crate) struct ChatBodies {
+    chats: Vec<(Arc<CompletionRequest>, Bytes)>,
+    cap: Option<u64>,
+}
+
+/// One of them.
+struct ChatBody {
+    body: CompletionBody,
+    original: Bytes,
+}
+
+impl ChatBodies {
+    /// The chats as requests of their own: what passes in a text request because nobody looks at it may be wrong in a chat.
+    pub(crate) fn read(asked: &TextAsChat) -> Result<ChatBodies, RequestError> {
+        let mut chats = Vec::with_capacity(asked.chats().len());
+        for chat in asked.chats() {
+            let request = CompletionRequest::read(Endpoint::Chat, chat)?;
+            chats.push((Arc::new(request), chat.clone()));
+        }
+        Ok(ChatBodies { chats, cap: None })
+    }
+
+    fn part(&self, (request, original): &(Arc<CompletionRequest>, Bytes)) -> ChatBody {
+        ChatBody {
+            body: CompletionBody {
+                request: Arc::clone(request),
+                cap: self.cap,
+            },
+            original: original.clone(),
+        }
+    }
+}
+
+impl ForwardBody for ChatBodies {
+    fn render(&self, original: &Bytes, provider_model: &str) -> Bytes {
+        // Whoever asks for one body gets the first; there is one for each prompt, and at least one prompt.
+        match self.chats.first() {
+            Some(chat) => self.part(chat).render(original, provider_model),
+            None => original.clone(),
+        }
+    }
+
+    fn parts(&self) -> Vec<Box<dyn ForwardBody>> {
+        let part = |chat| Box::new(self.part(chat)) as Box<dyn ForwardBody>;
+        self.chats.iter().map(part).collect()
+    }
+
+    fn cap_output(&mut self, tokens: u64) {
+        self.cap = Some(tokens);
+    }
+}
+
+impl ForwardBody for ChatBody {
+    fn render(&self, _: &Bytes, provider_model: &str) -> Bytes {
+        self.body.render(&self.original, provider_model)
+    }
+
+    fn cap_output(&mut self, tokens: u64) {
+        self.body.cap_output(tokens);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use tollgate_openai::Endpoint;
-
     use super::*;
 
     #[test]
@@ -64,10 +132,7 @@ mod tests {
         fn check(client: &str, cap: Option<u64>, provider: &str) {
             let original = Bytes::from(format!("{{{MESSAGES},{client}}}"));
             let request = CompletionRequest::read(Endpoint::Chat, &original).expect("a request");
-            let mut body = CompletionBody {
-                request: Arc::new(request),
-                cap: None,
-            };
+            let mut body = CompletionBody::new(Arc::new(request));
             if let Some(tokens) = cap {
                 body.cap_output(tokens);
             }

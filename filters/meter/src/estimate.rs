@@ -86,8 +86,19 @@ impl Prompt {
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
             return prompt;
         };
-        prompt.add(&body["system"]);
-        prompt.add(&body["prompt"]);
+        // The system text is read before every prompt.
+        match &body["prompt"] {
+            Value::Array(prompts) => {
+                for one in prompts {
+                    prompt.add(&body["system"]);
+                    prompt.add(one);
+                }
+            }
+            one => {
+                prompt.add(&body["system"]);
+                prompt.add(one);
+            }
+        }
         for message in body["messages"].as_array().into_iter().flatten() {
             prompt.messages += 1;
             prompt.add(&message["name"]);
@@ -137,7 +148,7 @@ mod tests {
             "a\nn\nb\n[{\"id\":\"1\"}]\n[{\"type\":\"function\"}]\n",
             3,
         );
-        check(r#"{"system":"s","prompt":["a","b"]}"#, "s\na\nb\n", 0);
+        check(r#"{"system":"s","prompt":["a","b"]}"#, "s\na\ns\nb\n", 0);
         check(r#"{"prompt":"a"}"#, "a\n", 0);
     }
 

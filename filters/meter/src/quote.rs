@@ -10,7 +10,7 @@ use tollgate_openai::CompletionRequest;
 /// Tokens that a chat template spends on one message, at most.
 const TOKENS_PER_MESSAGE: u64 = 8;
 
-/// Tokens that a chat template spends on a request, at most.
+/// Tokens that a chat template spends on a prompt, at most; a chat is one prompt.
 const TOKENS_PER_REQUEST: u64 = 64;
 
 /// Tokens that a provider may put before a request by itself, for a model whose context length nobody has told us.
@@ -113,7 +113,7 @@ impl Sizes {
         let template = request
             .messages
             .saturating_mul(TOKENS_PER_MESSAGE)
-            .saturating_add(TOKENS_PER_REQUEST);
+            .saturating_add(request.prompts.saturating_mul(TOKENS_PER_REQUEST));
         let tokens = |bytes_per_token| {
             scaled(
                 request.text_bytes.div_ceil(bytes_per_token),
@@ -259,7 +259,7 @@ mod tests {
         text(
             r#"["123456789012345","123456789012345"]"#,
             r#","best_of":4,"n":2"#,
-            [74, 200, 8, 0],
+            [138, 200, 8, 0],
         );
     }
 

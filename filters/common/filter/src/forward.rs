@@ -35,6 +35,12 @@ pub trait ForwardBody: Send + Sync {
     /// The body for a provider that calls the model `provider_model`. `original` is the body as the client sent it.
     fn render(&self, original: &Bytes, provider_model: &str) -> Bytes;
 
+    /// The bodies of the calls that the request takes, where it is sent through another operation than the client's
+    /// ([`Forward::asked`]): several prompts are several chats. With the cap, if there is one. Empty where this body is the only one.
+    fn parts(&self) -> Vec<Box<dyn ForwardBody>> {
+        Vec::new()
+    }
+
     /// Caps the output at `tokens`, for a request that named no cap and an account that cannot pay for the default one.
     fn cap_output(&mut self, tokens: u64);
 }

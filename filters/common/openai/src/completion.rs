@@ -188,6 +188,7 @@ impl Completion {
             index: 0,
             finish: None,
         };
+        let mut reasoned = false;
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
@@ -202,6 +203,12 @@ impl Completion {
                 }
                 (b"delta" | b"message", Kind::Object) => self.speech(reader)?,
                 (b"text", Kind::String) => self.text(reader)?,
+                // Thoughts stand beside the text where a chat was turned into a text.
+                (b"reasoning_content" | b"reasoning", Kind::String) if !reasoned => {
+                    let before = self.texts.len();
+                    self.text(reader)?;
+                    reasoned = self.texts.len() > before;
+                }
                 _ => {
                     reader.skip()?;
                 }

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::json::Span;
+use crate::json::{Reader, Span};
 use crate::request::{CompletionRequest, Endpoint, Owned};
 use crate::splice::Splice;
 use crate::string;
@@ -28,6 +28,7 @@ pub struct BodyEdit<'a> {
     remove_cache: bool,
     ask_usage: bool,
     cap: Option<(u64, CapMember)>,
+    system_before_prompt: bool,
 }
 
 /// What happens to one member.
@@ -39,6 +40,8 @@ enum Change {
     UsageAlone,
     /// The value of `include_usage` becomes true.
     UsageValue(Span),
+    /// Every prompt gets the system text before it.
+    Prompts(Span),
     /// The member is added to an object that has others, or none.
     UsageMember {
         comma: bool,
@@ -54,6 +57,7 @@ impl<'a> BodyEdit<'a> {
             remove_cache: false,
             ask_usage: false,
             cap: None,
+            system_before_prompt: false,
         }
     }
 
@@ -80,6 +84,13 @@ impl<'a> BodyEdit<'a> {
     /// one as `member` if there is none.
     pub fn cap_output(mut self, tokens: u64, member: CapMember) -> Self {
         self.cap = Some((tokens, member));
+        self
+    }
+
+    /// Puts the `system` of a text request before each of its prompts, with an empty line between, and leaves the member out: the
+    /// operation of providers has none.
+    pub fn system_before_prompt(mut self) -> Self {
+        self.system_before_prompt = true;
         self
     }
 
@@ -118,6 +129,10 @@ impl<'a> BodyEdit<'a> {
                 Some(Change::UsageValue(value)) => {
                     splice.instead_of(value).extend_from_slice(b"true");
                 }
+                Some(Change::Prompts(system)) => {
+                    let out = splice.instead_of(member.value);
+                    prefix_prompts(inner(system, body), member.value.of(body), out);
+                }
                 Some(Change::UsageMember { comma }) => {
                     let out = splice.up_to(member.value.end - 1);
                     out.extend_from_slice(if comma { b"," } else { b"" });
@@ -154,6 +169,12 @@ impl<'a> BodyEdit<'a> {
         let request = self.request;
         match name {
             Owned::Cache => self.remove_cache.then_some(Change::Remove),
+            Owned::System => self.system_before_prompt.then_some(Change::Remove),
+            Owned::Prompt => {
+                let system = request.layout.find(Owned::System)?.value;
+                let prefixes = self.system_before_prompt && request.system_bytes > 0;
+                prefixes.then_some(Change::Prompts(system))
+            }
             Owned::Model => {
                 let differs = self.model.is_some() && self.model != request.model.as_deref();
                 differs.then_some(Change::Model)
@@ -214,4 +235,24 @@ impl<'a> BodyEdit<'a> {
         let tokens = self.cap.map_or(0, |(tokens, _)| tokens);
         out.extend_from_slice(itoa::Buffer::new().format(tokens).as_bytes());
     }
+}
+
+/// What stands between the quotes of a string.
+fn inner(string: Span, text: &[u8]) -> &[u8] {
+    &text[string.start + 1..string.end - 1]
+}
+
+/// Writes a `prompt`, a string or an array of strings that has been checked, with `system` before each string.
+fn prefix_prompts(system: &[u8], prompt: &[u8], out: &mut BytesMut) {
+    let mut done = 0;
+    let mut reader = Reader::new(prompt);
+    // Every string of the value is a prompt: nothing else can stand in it.
+    let walked = reader.walk(|_, span| {
+        out.extend_from_slice(&prompt[done..=span.start]);
+        out.extend_from_slice(system);
+        out.extend_from_slice(br"\n\n");
+        done = span.start + 1;
+    });
+    debug_assert!(walked.is_ok(), "the prompt has been checked");
+    out.extend_from_slice(&prompt[done..]);
 }

@@ -17,6 +17,7 @@ pub mod metadata;
 pub mod progress;
 pub mod provider_error;
 pub mod request;
+pub mod text_as_chat;
 pub mod usage;
 
 pub use answer::{Answer, AnswerError};
@@ -31,4 +32,5 @@ pub use patch::Patch;
 pub use progress::Progress;
 pub use provider_error::ProviderError;
 pub use request::{CompletionRequest, Endpoint, Parts, RequestError, RequestErrorCode};
+pub use text_as_chat::{TextAsChat, TextStream, TurnError};
 pub use usage::Usage;

@@ -70,6 +70,8 @@ pub struct CompletionRequest {
     pub best_of: u64,
     /// Prompts in the body: 1 for a chat, else the items of `prompt`, at least 1.
     pub prompts: u64,
+    /// Bytes of a text request's `system`, as they stand in the body. Every prompt is read behind it.
+    pub system_bytes: u64,
     /// Items of `messages`; 0 for a text request.
     pub messages: u64,
     /// Bytes that may become prompt tokens, as they stand in the body: never fewer than the text has in UTF-8.
@@ -94,6 +96,10 @@ pub(crate) enum Owned {
     StreamOptions,
     MaxTokens,
     MaxCompletionTokens,
+    /// Of a text request.
+    Prompt,
+    /// Of a text request, when it is no null.
+    System,
 }
 
 /// What stands in `stream_options`, if it is an object.
@@ -159,6 +165,7 @@ impl CompletionRequest {
             n: 1,
             best_of: 1,
             prompts: 0,
+            system_bytes: 0,
             messages: 0,
             text_bytes: 0,
             parts: Parts::default(),
@@ -218,6 +225,8 @@ impl CompletionRequest {
         }
         // A chat is one prompt, however many messages it has.
         self.prompts = self.prompts.max(1);
+        let system = self.system_bytes.saturating_mul(self.prompts);
+        self.text_bytes = self.text_bytes.saturating_add(system);
         self.include_usage &= self.stream;
         Ok(())
     }

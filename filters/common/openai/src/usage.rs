@@ -27,6 +27,20 @@ impl Usage {
         }
     }
 
+    /// The usage of several completions together; none when one of them is unknown.
+    pub fn sum(usages: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        usages.into_iter().try_fold(Self::default(), |sum, usage| {
+            let usage = usage?;
+            Some(Self {
+                prompt_tokens: sum.prompt_tokens.saturating_add(usage.prompt_tokens),
+                completion_tokens: sum
+                    .completion_tokens
+                    .saturating_add(usage.completion_tokens),
+                total_tokens: sum.total_tokens.saturating_add(usage.total_tokens),
+            })
+        })
+    }
+
     /// Reads the value of a `usage` member; none when it does not say how many tokens went in and came out.
     ///
     /// A count may be written as `5.0`. One that is negative, a fraction, absurdly large or not a number counts as

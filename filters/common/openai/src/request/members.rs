@@ -25,7 +25,10 @@ pub(super) fn read(
     let mut owned = None;
     match (request.endpoint, name) {
         (Chat, "messages") => message::read_all(request, reader, kind)?,
-        (Text, "prompt") => prompt(request, reader, kind)?,
+        (Text, "prompt") => {
+            owned = Some(Owned::Prompt);
+            prompt(request, reader, kind)?;
+        }
         (_, "model") => {
             owned = Some(Owned::Model);
             request.model = string(reader, path, kind)?.map(Cow::into_owned);
@@ -53,7 +56,8 @@ pub(super) fn read(
         (Text, "system") => {
             let start = reader.at();
             if string(reader, path, kind)?.is_some() {
-                request.text_bytes += (reader.at() - start - 2) as u64;
+                owned = Some(Owned::System);
+                request.system_bytes = (reader.at() - start - 2) as u64;
             }
         }
         (Chat, "tools" | "plugins") if !absent => {

@@ -254,3 +254,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_system_text_is_put_before_every_prompt() {
+    //    before, after
+    text(
+        r#"{"system":"s\t","prompt":"a\u0020"}"#,
+        r#"{"prompt":"s\t\n\na\u0020"}"#,
+    );
+    text(
+        r#"{"prompt":["a" , "", "b"],"x":1, "system" : "s"}"#,
+        r#"{"prompt":["s\n\na" , "s\n\n", "s\n\nb"],"x":1}"#,
+    );
+    text(r#"{"prompt":"a","system":""}"#, r#"{"prompt":"a"}"#);
+    text(
+        r#"{"prompt":"a","system":null}"#,
+        r#"{"prompt":"a","system":null}"#,
+    );
+    text(r#"{"prompt":["a"]}"#, r#"{"prompt":["a"]}"#);
+    text(r#"{"prompt":[],"system":"s"}"#, r#"{"prompt":[]}"#);
+
+    fn text(before: &str, after: &str) {
+        let body = Bytes::copy_from_slice(before.as_bytes());
+        let request = CompletionRequest::read(Endpoint::Text, &body).expect("the request is good");
+        let edited = BodyEdit::new(&request).system_before_prompt().apply(&body);
+        let edited = std::str::from_utf8(&edited).expect("UTF-8");
+        assert_eq!(edited, after, "from {before}");
+    }
+}

@@ -6,4 +6,5 @@ mod edit;
 mod event;
 mod hostile;
 mod request;
+mod text_as_chat;
 mod words;

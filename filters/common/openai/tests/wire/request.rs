@@ -416,7 +416,8 @@ fn text_bytes_hold_everything_that_may_reach_the_prompt() {
     }
     assert_eq!(
         read(Text, r#"{"prompt":["ab","cde"],"system":"xy"}"#).text_bytes,
-        7
+        9,
+        "the system text is read before every prompt"
     );
 }
 

@@ -9,6 +9,8 @@
 //! - **Tool calls**: when `tool_choice` is `required` or names a function, or a script says so, each choice calls the named
 //!   (or first) function with the arguments [`TOOL_ARGUMENTS`], which count by their words.
 //! - **Choices**: `n` of them; on text completions `n` for each prompt.
+//! - **Log probabilities**: with `logprobs` (true in a chat, a number in a text) every word is a token of [`LOGPROB`], beside one
+//!   likeliest token, the word itself, where some are asked for.
 //! - **Streams**: role chunk, one chunk a word, finish chunk, each for every choice in turn; the usage chunk if
 //!   `stream_options.include_usage`; `[DONE]`. An answer of one choice with `w` words has `w + 3` events, or `w + 4` with usage.
 
@@ -21,6 +23,9 @@ pub const WORDS_DEFAULT: u64 = 16;
 
 /// The arguments of every tool call, a JSON text.
 pub const TOOL_ARGUMENTS: &str = r#"{"place": "the north gate", "lanes": 2}"#;
+
+/// The log probability of every token.
+pub const LOGPROB: f64 = -0.25;
 
 /// `created` of every answer: the first second of 2026 (UTC).
 pub const CREATED: u64 = 1_767_225_600;
@@ -112,6 +117,8 @@ pub(super) struct Said {
     finish_reason: &'static str,
     prompt_tokens: u64,
     usage_asked: bool,
+    /// Likeliest tokens wanted at each place, where log probabilities are.
+    logprobs: Option<u64>,
 }
 
 impl Said {
@@ -146,6 +153,12 @@ impl Said {
             tool,
             prompt_tokens: prompt_tokens(body),
             usage_asked: body["stream_options"]["include_usage"] == true,
+            logprobs: match chat {
+                true => {
+                    (body["logprobs"] == true).then(|| body["top_logprobs"].as_u64().unwrap_or(0))
+                }
+                false => body["logprobs"].as_u64(),
+            },
         }
     }
 
@@ -179,7 +192,39 @@ impl Said {
             }
             (None, false) => choice["text"] = text(self.words).into(),
         }
+        if self.tool.is_none() {
+            choice["logprobs"] = self.logprobs(&text(self.words), 0);
+        }
         choice
+    }
+
+    /// The log probabilities of `said`, whose first character is number `offset` of the text.
+    fn logprobs(&self, said: &str, offset: usize) -> Value {
+        let Some(top) = self.logprobs else {
+            return Value::Null;
+        };
+        let words: Vec<&str> = pieces(said).collect();
+        if self.chat {
+            let content = words.iter().map(|word| {
+                let top: Vec<Value> = (0..top.min(1))
+                    .map(|_| json!({"token": word, "logprob": LOGPROB, "bytes": null}))
+                    .collect();
+                json!({"token": word, "logprob": LOGPROB, "bytes": null, "top_logprobs": top})
+            });
+            return json!({"content": content.collect::<Vec<_>>(), "refusal": null});
+        }
+        let mut at = offset;
+        let offsets = words.iter().map(|word| {
+            let start = at;
+            at += word.chars().count();
+            start
+        });
+        let offsets: Vec<usize> = offsets.collect();
+        let top = match top {
+            0 => Value::Null,
+            _ => words.iter().map(|word| json!({*word: LOGPROB})).collect(),
+        };
+        json!({"tokens": words, "token_logprobs": vec![LOGPROB; words.len()], "top_logprobs": top, "text_offset": offsets})
     }
 
     /// The JSON objects of a streamed answer, without `[DONE]`.
@@ -192,10 +237,18 @@ impl Said {
                 self.chunk(index, json!({"role": "assistant", "content": ""}), None)
             }));
         }
+        let mut offset = 0;
         for delta in self.deltas(script) {
+            let said = delta["content"].as_str().or(delta.as_str());
+            let said = said.unwrap_or_default().to_owned();
             chunks.extend(every_choice(&|index| {
-                self.chunk(index, delta.clone(), None)
+                let mut chunk = self.chunk(index, delta.clone(), None);
+                if !said.is_empty() {
+                    chunk["choices"][0]["logprobs"] = self.logprobs(&said, offset);
+                }
+                chunk
             }));
+            offset += said.chars().count();
         }
         let last = if self.chat { json!({}) } else { json!("") };
         chunks.extend(every_choice(&|index| {

@@ -1,0 +1,186 @@
+//! From one text request to chats.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::json::{Kind, Reader, Span};
+use crate::number::{self, Whole};
+use crate::request::{CompletionRequest, RequestError, RequestErrorCode};
+
+use super::{PROMPTS_MAX, TextAsChat};
+
+/// Members of a text request that a chat writes otherwise or does not have. Tools are among them: their calls have no
+/// place in a text.
+const LEFT_OUT: [&str; 14] = [
+    "prompt",
+    "system",
+    "messages",
+    "echo",
+    "suffix",
+    "best_of",
+    "logprobs",
+    "top_logprobs",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "functions",
+    "function_call",
+    "modalities",
+];
+
+/// What stands in a text request.
+#[derive(Default)]
+struct Asked {
+    prompts: Vec<Span>,
+    system: Option<Span>,
+    echo: bool,
+    logprobs: Option<u64>,
+    /// Members that go on as they are.
+    kept: Vec<Span>,
+}
+
+impl TextAsChat {
+    /// The chats that ask what a text request asks. `body` is what `request` was read from.
+    ///
+    /// # Errors
+    ///
+    /// The request wants what a chat cannot do: always a 400.
+    pub fn read(request: &CompletionRequest, body: &[u8]) -> Result<Self, RequestError> {
+        let asked = Asked::read(body)?;
+        if asked.prompts.is_empty() {
+            return Err(refused("prompt", "needs at least one item"));
+        }
+        if asked.prompts.len() > PROMPTS_MAX {
+            let problem = format!(
+                "has {} items; this model is served through chat, send at most {PROMPTS_MAX} in one request",
+                asked.prompts.len()
+            );
+            return Err(refused("prompt", &problem));
+        }
+        if request.best_of > request.n {
+            return Err(refused(
+                "best_of",
+                "is above `n`, and this model is served through chat, which cannot choose; leave it out",
+            ));
+        }
+        if asked.echo && asked.logprobs.is_some() {
+            return Err(refused(
+                "echo",
+                "is true beside `logprobs`, and this model is served through chat, which has none for the prompt; send one of them",
+            ));
+        }
+        let chat = |prompt: &Span| asked.chat(*prompt, body);
+        let echoed = |prompt: &Span| {
+            let inner = &body[prompt.start + 1..prompt.end - 1];
+            asked.echo.then(|| Bytes::copy_from_slice(inner))
+        };
+        Ok(Self {
+            chats: asked.prompts.iter().map(chat).collect(),
+            answers_each: request.n,
+            echoed: asked.prompts.iter().filter_map(echoed).collect(),
+            logprobs: asked.logprobs,
+        })
+    }
+}
+
+impl Asked {
+    fn read(body: &[u8]) -> Result<Self, RequestError> {
+        let mut asked = Self::default();
+        let mut reader = Reader::new(body);
+        let mut first = true;
+        reader.kind()?;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            let kind = reader.kind()?;
+            let left_out = LEFT_OUT.iter().find(|name| key.text.is(name));
+            match left_out.copied() {
+                Some("prompt") if kind == Kind::Array => {
+                    let mut first = true;
+                    reader.enter()?;
+                    while reader.item(&mut first)? {
+                        asked.prompts.push(reader.skip()?);
+                    }
+                    continue;
+                }
+                Some("echo") if kind == Kind::Bool => {
+                    asked.echo = reader.bool()?;
+                    continue;
+                }
+                Some("logprobs") => {
+                    asked.logprobs = logprobs(&mut reader, kind)?;
+                    continue;
+                }
+                _ => {}
+            }
+            let value = reader.skip()?;
+            match left_out.copied() {
+                Some("prompt") => asked.prompts.push(value),
+                Some("system") if kind == Kind::String => asked.system = Some(value),
+                Some("suffix") if kind != Kind::Null && value.of(body) != b"\"\"" => {
+                    return Err(refused(
+                        "suffix",
+                        "is there, and this model is served through chat, which cannot insert; leave it out",
+                    ));
+                }
+                Some(_) => {}
+                None => asked.kept.push(Span {
+                    start: key.at,
+                    end: value.end,
+                }),
+            }
+        }
+        Ok(asked)
+    }
+
+    /// The chat for one prompt. Whatever is kept stands as the client wrote it.
+    fn chat(&self, prompt: Span, body: &[u8]) -> Bytes {
+        let kept: usize = self.kept.iter().map(|member| member.len() + 1).sum();
+        let said = prompt.len() + self.system.map_or(0, Span::len);
+        let mut out = BytesMut::with_capacity(kept + said + 160);
+        out.extend_from_slice(b"{");
+        for member in &self.kept {
+            out.extend_from_slice(member.of(body));
+            out.extend_from_slice(b",");
+        }
+        if let Some(top) = self.logprobs {
+            out.extend_from_slice(br#""logprobs":true,"top_logprobs":"#);
+            out.extend_from_slice(itoa::Buffer::new().format(top).as_bytes());
+            out.extend_from_slice(b",");
+        }
+        out.extend_from_slice(br#""messages":["#);
+        if let Some(system) = self.system {
+            out.extend_from_slice(br#"{"role":"system","content":"#);
+            out.extend_from_slice(system.of(body));
+            out.extend_from_slice(b"},");
+        }
+        out.extend_from_slice(br#"{"role":"user","content":"#);
+        out.extend_from_slice(prompt.of(body));
+        out.extend_from_slice(b"}]}");
+        out.freeze()
+    }
+}
+
+/// `logprobs` of a text request: how many of the likeliest tokens are wanted at each place.
+fn logprobs(reader: &mut Reader<'_>, kind: Kind) -> Result<Option<u64>, RequestError> {
+    const WANTED: &str = "is no number of tokens; send an integer of at least 0";
+    match kind {
+        Kind::Null => {
+            reader.null()?;
+            Ok(None)
+        }
+        // As some clients send it, who think of chats.
+        Kind::Bool => Ok(reader.bool()?.then_some(0)),
+        Kind::Number => match number::whole(reader.number()?) {
+            Whole::Value(count) => Ok(Some(count)),
+            Whole::Negative | Whole::Fraction => Err(refused("logprobs", WANTED)),
+        },
+        _ => Err(refused("logprobs", WANTED)),
+    }
+}
+
+fn refused(member: &str, problem: &str) -> RequestError {
+    RequestError {
+        code: RequestErrorCode::OutOfRange,
+        param: Some(member.to_owned()),
+        message: format!("{member} {problem}."),
+    }
+}

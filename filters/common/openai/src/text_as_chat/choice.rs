@@ -1,0 +1,261 @@
+//! One walk over what a provider says in a chat, and its choices as those of a text.
+
+use bytes::BytesMut;
+use smallvec::SmallVec;
+
+use crate::json::{Kind, Reader, Span};
+use crate::number::{self, Whole};
+use crate::string;
+
+use super::TurnError;
+use super::logprobs;
+
+/// A whole chat answer, or one event of a stream, by the places of its parts.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    pub(super) id: Option<Span>,
+    pub(super) created: Option<Span>,
+    pub(super) usage: Option<Span>,
+    pub(super) error: Option<Span>,
+    /// Top-level members that stay as they are, names and all.
+    pub(super) kept: SmallVec<[Span; 4]>,
+    pub(super) choices: SmallVec<[SaidChoice; 1]>,
+}
+
+/// One choice.
+#[derive(Debug, Default)]
+pub(super) struct SaidChoice {
+    pub(super) index: u64,
+    pub(super) finish: Option<Span>,
+    /// The strings of its content, with their quotes.
+    pub(super) content: SmallVec<[Span; 1]>,
+    /// A refusal, where there is no content.
+    refusal: Option<Span>,
+    /// `logprobs.content`, an array.
+    logprobs: Option<Span>,
+    /// Members that a text choice takes over: thoughts, and what else the provider added.
+    kept: SmallVec<[Span; 2]>,
+    /// Whether any of `kept` says something.
+    thinks: bool,
+}
+
+impl Said {
+    pub(super) fn read(text: &[u8]) -> Result<Self, TurnError> {
+        if std::str::from_utf8(text).is_err() {
+            return Err(TurnError::NotUtf8);
+        }
+        let mut said = Self::default();
+        let mut reader = Reader::new(text);
+        if reader.kind()? != Kind::Object {
+            return reader.fail("an object was expected").map_err(Into::into);
+        }
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            let kind = reader.kind()?;
+            if key.text.is("choices") && kind == Kind::Array {
+                said.choices(&mut reader)?;
+                continue;
+            }
+            let value = reader.skip()?;
+            match key.text.raw {
+                b"object" | b"choices" => {}
+                b"id" => said.id = Some(value),
+                b"created" => said.created = Some(value),
+                b"usage" => said.usage = (kind == Kind::Object).then_some(value),
+                b"error" if !matches!(value.of(text), b"null" | b"false" | b"\"\"") => {
+                    said.error = Some(value);
+                }
+                b"error" => {}
+                _ => said.kept.push(Span {
+                    start: key.at,
+                    end: value.end,
+                }),
+            }
+        }
+        reader.end()?;
+        Ok(said)
+    }
+
+    fn choices(&mut self, reader: &mut Reader<'_>) -> Result<(), TurnError> {
+        let mut first = true;
+        reader.enter()?;
+        while reader.item(&mut first)? {
+            if reader.kind()? == Kind::Object {
+                self.choices.push(SaidChoice::read(reader)?);
+            } else {
+                reader.skip()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the members that come before `choices`: everything but those and the usage.
+    pub(super) fn write_head(&self, text: &[u8], identity: &Identity, out: &mut BytesMut) {
+        out.extend_from_slice(b"{");
+        if !identity.id.is_empty() {
+            out.extend_from_slice(br#""id":"#);
+            out.extend_from_slice(&identity.id);
+            out.extend_from_slice(b",");
+        }
+        out.extend_from_slice(br#""object":"text_completion","#);
+        if !identity.created.is_empty() {
+            out.extend_from_slice(br#""created":"#);
+            out.extend_from_slice(&identity.created);
+            out.extend_from_slice(b",");
+        }
+        for member in &self.kept {
+            out.extend_from_slice(member.of(text));
+            out.extend_from_slice(b",");
+        }
+    }
+}
+
+impl SaidChoice {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, TurnError> {
+        let mut choice = Self::default();
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            match (key.text.raw, reader.kind()?) {
+                (b"index", Kind::Number) => {
+                    if let Whole::Value(index) = number::whole(reader.number()?) {
+                        choice.index = index;
+                    }
+                }
+                (b"finish_reason", kind) => {
+                    let value = reader.skip()?;
+                    choice.finish = (kind == Kind::String).then_some(value);
+                }
+                (b"delta" | b"message", Kind::Object) => choice.speech(reader)?,
+                (b"logprobs", Kind::Object) => choice.logprobs = logprobs::find(reader)?,
+                (b"index" | b"delta" | b"message" | b"logprobs" | b"text", _) => {
+                    reader.skip()?;
+                }
+                _ => {
+                    let end = reader.skip()?.end;
+                    choice.kept.push(Span { start: key.at, end });
+                }
+            }
+        }
+        Ok(choice)
+    }
+
+    /// A `delta` or a `message`. Calls of tools have no place in a text and are passed over.
+    fn speech(&mut self, reader: &mut Reader<'_>) -> Result<(), TurnError> {
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            match (key.text.raw, reader.kind()?) {
+                (b"content", Kind::String) => self.content.push(reader.skip()?),
+                (b"content", Kind::Array) => {
+                    let content = &mut self.content;
+                    reader.walk(|name, span| {
+                        if name == b"text" {
+                            content.push(span);
+                        }
+                    })?;
+                }
+                (b"refusal", Kind::String) => self.refusal = Some(reader.skip()?),
+                (b"reasoning_content" | b"reasoning", Kind::String) => {
+                    let value = reader.skip()?;
+                    self.thinks |= value.len() > 2;
+                    self.kept.push(Span {
+                        start: key.at,
+                        end: value.end,
+                    });
+                }
+                _ => {
+                    reader.skip()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The strings that make its text.
+    fn texts(&self) -> impl Iterator<Item = &Span> {
+        let refusal = self.content.is_empty().then_some(&self.refusal);
+        self.content.iter().chain(refusal.into_iter().flatten())
+    }
+
+    /// Whether it tells a client nothing: the role, or a piece of a tool's call.
+    pub(super) fn is_silent(&self) -> bool {
+        self.finish.is_none()
+            && !self.thinks
+            && self.logprobs.is_none()
+            && self.texts().all(|text| text.len() <= 2)
+    }
+
+    /// Writes it as a choice of a text. `echo` comes before its text; `at` is how many characters of the text have been
+    /// written before, and is moved on.
+    pub(super) fn write(
+        &self,
+        text: &[u8],
+        number: u64,
+        echo: &[u8],
+        logprobs: Option<(u64, &mut u64)>,
+        out: &mut BytesMut,
+    ) -> Result<(), TurnError> {
+        out.extend_from_slice(br#"{"index":"#);
+        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+        out.extend_from_slice(br#","text":""#);
+        out.extend_from_slice(echo);
+        for span in self.texts() {
+            out.extend_from_slice(&text[span.start + 1..span.end - 1]);
+        }
+        out.extend_from_slice(br#"","logprobs":"#);
+        match (self.logprobs, logprobs) {
+            (Some(content), Some((top, at))) => {
+                logprobs::write(content.of(text), top, at, out)?;
+            }
+            _ => out.extend_from_slice(b"null"),
+        }
+        out.extend_from_slice(br#","finish_reason":"#);
+        out.extend_from_slice(match self.finish.map(|finish| finish.of(text)) {
+            // The text is over, and that is all there is to say.
+            Some(br#""tool_calls""# | br#""function_call""#) => br#""stop""#,
+            Some(reason) => reason,
+            None => b"null",
+        });
+        for member in &self.kept {
+            out.extend_from_slice(b",");
+            out.extend_from_slice(member.of(text));
+        }
+        out.extend_from_slice(b"}");
+        Ok(())
+    }
+}
+
+/// What all events of one text answer have in common, as JSON; empty where the provider says nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Identity {
+    pub(super) id: Box<[u8]>,
+    pub(super) created: Box<[u8]>,
+}
+
+impl Identity {
+    /// That of the first chat that answered. An id that says it is a chat's says no more.
+    pub(super) fn of(said: &Said, text: &[u8]) -> Self {
+        let id = said.id.map_or(&b""[..], |span| span.of(text));
+        let id = match id.strip_prefix(b"\"chatcmpl-") {
+            Some(rest) => [b"\"cmpl-", rest].concat(),
+            None => id.to_vec(),
+        };
+        let created = said.created.map_or(&b""[..], |span| span.of(text));
+        Self {
+            id: id.into(),
+            created: created.into(),
+        }
+    }
+}
+
+/// Characters of a string of JSON text, without its quotes.
+pub(super) fn characters(raw: &[u8]) -> u64 {
+    if !raw.contains(&b'\\') && raw.is_ascii() {
+        return raw.len() as u64;
+    }
+    let mut text = String::with_capacity(raw.len());
+    string::unescape(raw, &mut text);
+    text.chars().count() as u64
+}

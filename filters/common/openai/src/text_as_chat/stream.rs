@@ -1,0 +1,147 @@
+//! The events of streamed chats turned into those of one text stream.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+
+use crate::event;
+use crate::usage::Usage;
+
+use super::choice::{Identity, Said};
+use super::{TextAsChat, TurnError};
+
+/// One text stream under way, made of the streams of one or several chats.
+#[derive(Debug)]
+pub struct TextStream {
+    turn: Arc<TextAsChat>,
+    /// Set by the first event: all events of a stream have the same.
+    identity: Option<Identity>,
+    chats: Vec<Chat>,
+    scratch: BytesMut,
+}
+
+/// The standing of one chat.
+#[derive(Debug, Default)]
+struct Chat {
+    choices: Vec<Choice>,
+    usage: Option<Usage>,
+}
+
+/// The standing of one choice.
+#[derive(Debug)]
+struct Choice {
+    index: u64,
+    /// Characters whose tokens have been named.
+    at: u64,
+    over: bool,
+}
+
+impl Chat {
+    fn choice(&mut self, index: u64) -> (&mut Choice, bool) {
+        let known = self.choices.iter().position(|choice| choice.index == index);
+        let at = known.unwrap_or(self.choices.len());
+        if known.is_none() {
+            self.choices.push(Choice {
+                index,
+                at: 0,
+                over: false,
+            });
+        }
+        (&mut self.choices[at], known.is_none())
+    }
+}
+
+impl TextStream {
+    /// A stream for this request.
+    pub fn new(turn: Arc<TextAsChat>) -> Self {
+        let chats = turn.chats().iter().map(|_| Chat::default()).collect();
+        Self {
+            turn,
+            identity: None,
+            chats,
+            scratch: BytesMut::new(),
+        }
+    }
+
+    /// Appends the event of the text stream for the data of an event of the chat about prompt `prompt`, other than `[DONE]`; nothing
+    /// for one that says nothing a text stream has a place for.
+    ///
+    /// # Errors
+    ///
+    /// It is no event of a chat.
+    pub fn turn(
+        &mut self,
+        prompt: usize,
+        data: &[u8],
+        out: &mut BytesMut,
+    ) -> Result<(), TurnError> {
+        let said = Said::read(data)?;
+        let alone = self.chats.len() == 1;
+        if let Some(usage) = said.usage {
+            self.chats[prompt].usage = Usage::read(usage.of(data)).or(self.chats[prompt].usage);
+        }
+        let identity = self
+            .identity
+            .get_or_insert_with(|| Identity::of(&said, data));
+        let text = &mut self.scratch;
+        text.clear();
+        said.write_head(data, identity, text);
+        if let Some(error) = said.error {
+            text.extend_from_slice(br#""error":"#);
+            text.extend_from_slice(error.of(data));
+            text.extend_from_slice(b",");
+        }
+        text.extend_from_slice(br#""choices":["#);
+        let mut some = false;
+        for choice in &said.choices {
+            let (standing, new) = self.chats[prompt].choice(choice.index);
+            standing.over |= choice.finish.is_some();
+            let echo = if new { self.turn.echo(prompt) } else { &[] };
+            if choice.is_silent() && echo.is_empty() {
+                continue;
+            }
+            if some {
+                text.extend_from_slice(b",");
+            }
+            some = true;
+            let number = self.turn.number(prompt, choice.index)?;
+            let logprobs = self.turn.logprobs.map(|top| (top, &mut standing.at));
+            choice.write(data, number, echo, logprobs, text)?;
+        }
+        text.extend_from_slice(b"]");
+        // The usage of one chat is the usage of all; that of several is told at the end.
+        let usage = said.usage.filter(|_| alone);
+        if let Some(usage) = usage {
+            text.extend_from_slice(br#","usage":"#);
+            text.extend_from_slice(usage.of(data));
+        }
+        text.extend_from_slice(b"}");
+        if some || usage.is_some() || said.error.is_some() {
+            event::write(text, out);
+        }
+        Ok(())
+    }
+
+    /// Whether every choice of the chat about prompt `prompt` has ended.
+    pub fn is_over(&self, prompt: usize) -> bool {
+        let choices = &self.chats[prompt].choices;
+        choices.len() as u64 >= self.turn.answers_each && choices.iter().all(|choice| choice.over)
+    }
+
+    /// Appends the end of a stream whose chats are all over: their usage, if every one of several has told its own, and `[DONE]`.
+    pub fn end(&mut self, out: &mut BytesMut) {
+        if self.chats.len() > 1
+            && let Some(usage) = Usage::sum(self.chats.iter().map(|chat| chat.usage))
+        {
+            let text = &mut self.scratch;
+            text.clear();
+            let identity = self.identity.take().unwrap_or_default();
+            Said::default().write_head(b"", &identity, text);
+            text.extend_from_slice(br#""choices":[],"usage":"#);
+            usage.write(text);
+            text.extend_from_slice(b"}");
+            event::write(text, out);
+        }
+        event::write(event::DONE, out);
+    }
+}

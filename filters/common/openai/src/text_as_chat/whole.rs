@@ -1,0 +1,74 @@
+//! Whole chat answers joined into one text answer.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::usage::Usage;
+
+use super::choice::{Identity, Said};
+use super::{TextAsChat, TurnError};
+
+impl TextAsChat {
+    /// The text answer of the chats' whole answers, one for each prompt, in order.
+    ///
+    /// Their choices are numbered through, and their usages are added up; where one of several is missing there is none, since a
+    /// part of the tokens says nothing about all of them. An error that any of them reports becomes the answer's.
+    ///
+    /// # Errors
+    ///
+    /// One of them is no chat answer.
+    pub fn whole(&self, answers: &[Bytes]) -> Result<Bytes, TurnError> {
+        let mut all = Vec::with_capacity(answers.len());
+        for answer in answers {
+            all.push((Said::read(answer)?, answer));
+        }
+        let bytes: usize = answers.iter().map(Bytes::len).sum();
+        let mut out = BytesMut::with_capacity(bytes + 64);
+        if let Some((said, answer)) = all.iter().find(|(said, _)| said.error.is_some()) {
+            out.extend_from_slice(br#"{"error":"#);
+            out.extend_from_slice(said.error.map_or(b"null", |error| error.of(answer)));
+            out.extend_from_slice(b"}");
+            return Ok(out.freeze());
+        }
+        let Some((first, text)) = all.first() else {
+            return Ok(Bytes::from_static(b"{}"));
+        };
+        first.write_head(text, &Identity::of(first, text), &mut out);
+        out.extend_from_slice(br#""choices":["#);
+        let mut some = false;
+        for (prompt, (said, text)) in all.iter().enumerate() {
+            for choice in &said.choices {
+                if some {
+                    out.extend_from_slice(b",");
+                }
+                some = true;
+                let number = self.number(prompt, choice.index)?;
+                let mut at = 0;
+                let logprobs = self.logprobs.map(|top| (top, &mut at));
+                choice.write(text, number, self.echo(prompt), logprobs, &mut out)?;
+            }
+        }
+        out.extend_from_slice(b"]");
+        write_usage(&all, &mut out);
+        out.extend_from_slice(b"}");
+        Ok(out.freeze())
+    }
+}
+
+/// The usage of one answer as it stands; of several, the sum.
+fn write_usage(all: &[(Said, &Bytes)], out: &mut BytesMut) {
+    const NAME: &[u8] = br#","usage":"#;
+    let usages = || {
+        let of =
+            |(said, text): &(Said, &Bytes)| said.usage.map(|usage| Usage::read(usage.of(text)));
+        all.iter().map(move |one| of(one).flatten())
+    };
+    if let [(said, text)] = all {
+        if let Some(usage) = said.usage {
+            out.extend_from_slice(NAME);
+            out.extend_from_slice(usage.of(text));
+        }
+    } else if let Some(usage) = Usage::sum(usages()) {
+        out.extend_from_slice(NAME);
+        usage.write(out);
+    }
+}

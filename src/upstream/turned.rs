@@ -1,0 +1,329 @@
+//! Requests sent through another operation than the client's, and their answers turned back on the way.
+//!
+//! One text request may be several chats. They run at the same time and are one call to everybody else: one head, one stream of
+//! pieces in which the events of all take turns, one end. When one of them fails, the call has failed and the others are cut.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::future::try_join_all;
+use futures_util::stream::FuturesUnordered;
+use http::HeaderMap;
+use tollgate_chain::{Limits, Upstream, UpstreamCall, UpstreamError};
+use tollgate_filter::{Exchange, Forward, ForwardBody, Request};
+use tollgate_openai::event::{EventCutter, Tail};
+use tollgate_openai::{TextAsChat, TextStream, TurnError};
+
+use super::fault;
+
+/// Makes calls, and turns the answers of those that go through another operation.
+pub(crate) struct Turning<U> {
+    calls: U,
+    limits: Limits,
+}
+
+/// The answer to a call.
+pub(crate) enum Answer<C> {
+    /// In the shape the client asked for.
+    AsAsked(C),
+    /// Turned into it.
+    Turned(Box<Turned<C>>),
+}
+
+/// The answers of several chats, read as the one text answer they make.
+pub(crate) struct Turned<C> {
+    shape: Shape,
+    /// A read of each call that is still wanted.
+    reads: FuturesUnordered<Read<C>>,
+    /// Calls that have said everything; their connections have yet to be read to the end.
+    said: Vec<C>,
+    /// Calls read to the end.
+    ended: Vec<C>,
+    /// Bytes that may still come.
+    bytes_left: usize,
+    /// Chats that are not over.
+    open: usize,
+}
+
+type Read<C> = Pin<Box<dyn Future<Output = Piece<C>> + Send>>;
+
+/// What came of reading one call.
+struct Piece<C> {
+    chat: usize,
+    call: C,
+    read: Result<Option<Bytes>, UpstreamError>,
+}
+
+enum Shape {
+    Whole {
+        turn: Arc<TextAsChat>,
+        bodies: Vec<BytesMut>,
+    },
+    Stream {
+        stream: TextStream,
+        cutters: Vec<EventCutter>,
+    },
+}
+
+impl<U: Upstream> Turning<U> {
+    /// Turns the answers of `calls`; they may be as large as `limits` says.
+    pub(crate) fn new(calls: U, limits: Limits) -> Turning<U> {
+        Turning { calls, limits }
+    }
+
+    async fn call_turned(&self, exchange: &mut Exchange) -> Result<Turned<U::Call>, UpstreamError>
+    where
+        U::Call: 'static,
+    {
+        let (Some(turn), Some(forward)) = (
+            exchange.get::<Arc<TextAsChat>>().cloned(),
+            exchange.get::<Forward>(),
+        ) else {
+            return Err(fault::invalid("nothing says how the answer is turned"));
+        };
+        let chats = forward.body.parts().into_iter();
+        let mut chats: Vec<Exchange> = chats.map(|body| part_of(exchange, forward, body)).collect();
+        let calls = try_join_all(chats.iter_mut().map(|chat| self.calls.call(chat))).await;
+        for chat in &chats {
+            exchange.record.upstream_calls += chat.record.upstream_calls;
+            exchange.record.provider = chat.record.provider.clone();
+        }
+        Turned::new(turn, calls?, &self.limits)
+    }
+}
+
+/// An exchange that is one of several calls of `whole`.
+fn part_of(whole: &Exchange, forward: &Forward, body: Box<dyn ForwardBody>) -> Exchange {
+    let request = &whole.request;
+    let mut part = Exchange::new(Request {
+        id: request.id,
+        method: request.method.clone(),
+        path: request.path.clone(),
+        query: None,
+        headers: HeaderMap::new(),
+        body: request.body.clone(),
+        client: request.client,
+        tls: request.tls,
+        protocol: request.protocol,
+    });
+    part.record = whole.record.clone();
+    part.record.upstream_calls = 0;
+    part.put(Forward {
+        model: Arc::clone(&forward.model),
+        api: forward.api,
+        asked: forward.asked,
+        stream: forward.stream,
+        body,
+    });
+    part
+}
+
+impl<U: Upstream> Upstream for Turning<U>
+where
+    U::Call: 'static,
+{
+    type Call = Answer<U::Call>;
+
+    async fn call(&self, exchange: &mut Exchange) -> Result<Answer<U::Call>, UpstreamError> {
+        let turned = exchange
+            .get::<Forward>()
+            .is_some_and(|forward| forward.api != forward.asked);
+        if turned {
+            let turned = Box::pin(self.call_turned(exchange)).await?;
+            return Ok(Answer::Turned(Box::new(turned)));
+        }
+        self.calls.call(exchange).await.map(Answer::AsAsked)
+    }
+}
+
+impl<C: UpstreamCall + 'static> UpstreamCall for Answer<C> {
+    fn is_stream(&self) -> bool {
+        match self {
+            Answer::AsAsked(call) => call.is_stream(),
+            Answer::Turned(turned) => matches!(turned.shape, Shape::Stream { .. }),
+        }
+    }
+
+    async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
+        match self {
+            Answer::AsAsked(call) => call.read().await,
+            Answer::Turned(turned) => Box::pin(turned.read()).await,
+        }
+    }
+
+    fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
+        match self {
+            Answer::AsAsked(call) => call.read_ready(),
+            // What has arrived together is in one piece already.
+            Answer::Turned(_) => None,
+        }
+    }
+
+    async fn finish(self) {
+        match self {
+            Answer::AsAsked(call) => call.finish().await,
+            Answer::Turned(turned) => {
+                for call in turned.ended {
+                    call.finish().await;
+                }
+            }
+        }
+    }
+}
+
+impl<C: UpstreamCall + 'static> Turned<C> {
+    fn new(
+        turn: Arc<TextAsChat>,
+        calls: Vec<C>,
+        limits: &Limits,
+    ) -> Result<Turned<C>, UpstreamError> {
+        let streams = calls.iter().filter(|call| call.is_stream()).count();
+        let shape = if streams == 0 {
+            let bodies = calls.iter().map(|_| BytesMut::new()).collect();
+            Shape::Whole { turn, bodies }
+        } else if streams == calls.len() {
+            let cutter = |_| EventCutter::new(limits.event_bytes_max);
+            Shape::Stream {
+                stream: TextStream::new(turn),
+                cutters: calls.iter().map(cutter).collect(),
+            }
+        } else {
+            return Err(fault::invalid(
+                "some answers are streams and others are not",
+            ));
+        };
+        Ok(Turned {
+            shape,
+            open: calls.len(),
+            reads: calls
+                .into_iter()
+                .enumerate()
+                .map(|(chat, call)| read(chat, call))
+                .collect(),
+            said: Vec::new(),
+            ended: Vec::new(),
+            bytes_left: limits.answer_bytes_max,
+        })
+    }
+
+    /// The next piece of the text answer. May be dropped and called again: the reads of the calls go on where they were.
+    async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
+        loop {
+            let Some(Piece {
+                chat,
+                call,
+                read: piece,
+            }) = self.reads.next().await
+            else {
+                return Ok(None);
+            };
+            let piece = piece?;
+            let mut out = BytesMut::new();
+            let is_over = match &piece {
+                // What follows the end of all is read for the sake of the connection alone.
+                _ if self.open == 0 => false,
+                Some(piece) => self.take(chat, piece, &mut out)?,
+                None => self.take_end(chat, &mut out)?,
+            };
+            match piece {
+                None => self.ended.push(call),
+                Some(_) if is_over => self.said.push(call),
+                Some(_) => self.reads.push(read(chat, call)),
+            }
+            if is_over {
+                self.open -= 1;
+                if self.open == 0 {
+                    self.end(&mut out)?;
+                }
+            }
+            if !out.is_empty() {
+                return Ok(Some(out.freeze()));
+            }
+        }
+    }
+
+    /// Takes a piece of the answer to one chat, and says whether that was the end of it.
+    fn take(
+        &mut self,
+        chat: usize,
+        piece: &[u8],
+        out: &mut BytesMut,
+    ) -> Result<bool, UpstreamError> {
+        self.bytes_left = self
+            .bytes_left
+            .checked_sub(piece.len())
+            .ok_or_else(|| fault::invalid("the answers together are too large"))?;
+        let (stream, cutter) = match &mut self.shape {
+            Shape::Whole { bodies, .. } => {
+                bodies[chat].extend_from_slice(piece);
+                return Ok(false);
+            }
+            Shape::Stream { stream, cutters } => (stream, &mut cutters[chat]),
+        };
+        let mut events = cutter.push(piece);
+        let mut is_over = false;
+        while let Some(event) = events
+            .next()
+            .map_err(|error| fault::invalid(error.to_string()))?
+        {
+            // The events have to be drawn to the last, whatever is in them.
+            if is_over || event.is_done() {
+                is_over = true;
+                continue;
+            }
+            stream.turn(chat, event.data, out).map_err(unreadable)?;
+            if event.named_error {
+                return Err(fault::reported_by_name());
+            }
+        }
+        Ok(is_over)
+    }
+
+    /// Takes the end of the answer to one chat.
+    fn take_end(&mut self, chat: usize, out: &mut BytesMut) -> Result<bool, UpstreamError> {
+        let (stream, cutter) = match &mut self.shape {
+            Shape::Whole { .. } => return Ok(true),
+            Shape::Stream { stream, cutters } => (stream, &mut cutters[chat]),
+        };
+        match cutter.finish() {
+            Tail::Event(event) if event.is_done() => return Ok(true),
+            Tail::Event(event) => stream.turn(chat, event.data, out).map_err(unreadable)?,
+            Tail::Nothing | Tail::Torn => {}
+        }
+        if stream.is_over(chat) {
+            Ok(true)
+        } else {
+            Err(fault::cut(
+                "the stream ended without a finish reason and without [DONE]",
+            ))
+        }
+    }
+
+    /// Every chat is over: the answer, or the end of the stream.
+    fn end(&mut self, out: &mut BytesMut) -> Result<(), UpstreamError> {
+        match &mut self.shape {
+            Shape::Whole { turn, bodies } => {
+                let bodies: Vec<Bytes> = bodies.drain(..).map(|body| body.freeze()).collect();
+                out.extend_from_slice(&turn.whole(&bodies).map_err(unreadable)?);
+            }
+            Shape::Stream { stream, .. } => stream.end(out),
+        }
+        for call in self.said.drain(..) {
+            self.reads.push(read(0, call));
+        }
+        Ok(())
+    }
+}
+
+fn read<C: UpstreamCall + 'static>(chat: usize, mut call: C) -> Read<C> {
+    Box::pin(async move {
+        let read = call.read().await;
+        Piece { chat, call, read }
+    })
+}
+
+fn unreadable(error: TurnError) -> UpstreamError {
+    fault::invalid(error.to_string())
+}
