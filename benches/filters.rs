@@ -35,7 +35,7 @@ use tollgate_completions::Completions;
 use tollgate_filter::{
     Api, Body, Catalog, Clock, Contract, Ending, Entropy, ErrorShape, Exchange, FailureMode,
     Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings, Phase, Protocol,
-    Reply, Request, Resources, Scope, Scopes, Step,
+    Reply, Request, Resources, Routing, Scope, Scopes, Step,
 };
 use tollgate_identity::{Credentials, Form, Login, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::{Credit, Ledger};
@@ -427,6 +427,7 @@ fn model() -> Arc<Model> {
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
         system_as_chat: false,
+        routing: Routing::default(),
         working: AtomicBool::new(true),
     })
 }

@@ -153,7 +153,9 @@ impl GatewayBuilder {
         let routes = routes(&registry, &settings, &clock, &entropy, &house)?;
         let providers = Arc::new(Providers::new(
             &settings.providers,
+            settings.upstream,
             settings.catalog.clone(),
+            clock.clone(),
         ));
         let proxy = Arc::new(Proxy::new(Parts {
             routes,
@@ -191,6 +193,7 @@ impl GatewayBuilder {
             sources::store(store.clone()),
             sources::ledger(ledger.clone()),
             sources::meter(house.meter.counters()),
+            sources::providers(providers.clone()),
         ] {
             telemetry.metrics().add_source(source);
         }
@@ -208,6 +211,10 @@ impl GatewayBuilder {
             socket: admin::control::path(database),
             telemetry: telemetry.clone(),
             readiness: readiness(&settings, &proxy, &store, &providers),
+            providers: Box::new({
+                let providers = providers.clone();
+                move || serde_json::json!(providers.view())
+            }),
             books: Arc::new(clerk),
         });
         let admin = match admin {

@@ -1,4 +1,4 @@
-//! `/live`, `/ready` and `/metrics`.
+//! `/live`, `/ready`, `/metrics` and `/providers`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, watch};
 
-use super::Readiness;
+use super::{Look, Readiness};
 use crate::telemetry::Telemetry;
 
 /// Connections at once; a scraper needs one.
@@ -28,6 +28,7 @@ const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(super) struct Pages {
     pub(super) telemetry: Telemetry,
     pub(super) readiness: Readiness,
+    pub(super) providers: Look,
 }
 
 /// Serves until `stopped` says so.
@@ -77,7 +78,10 @@ pub(super) async fn serve(
 
 impl Pages {
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let known = matches!(request.uri().path(), "/live" | "/ready" | "/metrics");
+        let known = matches!(
+            request.uri().path(),
+            "/live" | "/ready" | "/metrics" | "/providers"
+        );
         if known && !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut answer = page(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "use GET\n");
             answer
@@ -89,10 +93,14 @@ impl Pages {
             "/live" => page(StatusCode::OK, "text/plain", "live\n"),
             "/ready" => self.ready(),
             "/metrics" => page(StatusCode::OK, METRICS, self.telemetry.metrics().render()),
+            "/providers" => {
+                let body = format!("{}\n", (self.providers)());
+                page(StatusCode::OK, "application/json", body)
+            }
             _ => page(
                 StatusCode::NOT_FOUND,
                 "text/plain",
-                "here are /live, /ready and /metrics\n",
+                "here are /live, /ready, /metrics and /providers\n",
             ),
         }
     }

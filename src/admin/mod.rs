@@ -20,6 +20,9 @@ use control::{Changes, SocketError};
 /// Whether clients should be sent here, asked each time somebody wants to know.
 pub type Readiness = Box<dyn Fn() -> Ready + Send + Sync>;
 
+/// Something to be shown as JSON, asked each time somebody wants to see it.
+pub type Look = Box<dyn Fn() -> serde_json::Value + Send + Sync>;
+
 /// The answer to `/ready`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Ready {
@@ -31,7 +34,7 @@ pub struct Ready {
 
 /// What the admin thread needs.
 pub struct Options {
-    /// Where `/live`, `/ready` and `/metrics` are; port 0 takes a free one.
+    /// Where `/live`, `/ready`, `/metrics` and `/providers` are; port 0 takes a free one.
     pub address: SocketAddr,
     /// Where the control socket is: beside the database.
     pub socket: PathBuf,
@@ -39,6 +42,8 @@ pub struct Options {
     pub telemetry: Telemetry,
     /// Whether clients should be sent here.
     pub readiness: Readiness,
+    /// How the model providers are.
+    pub providers: Look,
     /// What changes are made to.
     pub books: Arc<dyn Changes>,
 }
@@ -82,6 +87,7 @@ impl Admin {
             socket,
             telemetry,
             readiness,
+            providers,
             books,
         } = options;
         let listen = |source| AdminError::Listen { address, source };
@@ -101,6 +107,7 @@ impl Admin {
                     let pages = http::Pages {
                         telemetry,
                         readiness,
+                        providers,
                     };
                     tokio::join!(
                         http::serve(listener, pages, stopped.clone()),

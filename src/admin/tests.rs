@@ -80,6 +80,7 @@ fn start(socket: &Path, ready: Arc<AtomicBool>) -> Result<Admin, AdminError> {
             },
             warnings: vec!["mind the gap".to_owned()],
         }),
+        providers: Box::new(|| serde_json::json!([{"name": "local", "state": "working"}])),
         books: Arc::new(Echo),
     })
 }
@@ -98,6 +99,8 @@ fn health_and_metrics_answer_on_loopback() {
         metrics.contains("tollgate_resident_memory_bytes "),
         "{metrics}"
     );
+    let providers = setting.get("GET /providers");
+    assert!(providers.contains(r#""name":"local""#), "{providers}");
     assert!(setting.get("GET /").starts_with("HTTP/1.1 404 "));
     let refused = setting.get("POST /ready");
     assert!(refused.starts_with("HTTP/1.1 405 "), "{refused}");

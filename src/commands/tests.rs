@@ -92,6 +92,7 @@ impl House {
             socket: control::path(office.database()),
             telemetry: Telemetry::with_log(&settings, clock, None),
             readiness: Box::new(Ready::default),
+            providers: Box::new(|| serde_json::json!([])),
             books: Arc::new(clerk),
         })
         .expect("the admin thread starts");

@@ -31,8 +31,9 @@ pub use report::{Finding, Place, Report};
 pub use schema::schema;
 pub use secret::Secret;
 pub use settings::{
-    AccessLog, Admin, ConnectionLimits, Cors, Credits, Durability, Listener, LogFormat, LogLevel,
-    Provider, ProviderTimeouts, Route, Server, Service, Settings, Store, StoreUrl, Telemetry,
+    AccessLog, Admin, ConnectionLimits, Cors, Credits, Crowd, Durability, Listener, LogFormat,
+    LogLevel, Probe, Provider, ProviderHealth, ProviderTimeouts, RetryBudget, Route, Server,
+    Service, Settings, Store, StoreUrl, Telemetry, Upstream,
 };
 pub use url::{BaseUrl, PublicUrl, UrlError};
 

@@ -25,6 +25,8 @@ pub(crate) struct RawSettings {
     pub(crate) store: RawStore,
     /// Which chain of filters answers which address; the built-in table when there is none.
     pub(crate) route: Vec<RawRoute>,
+    /// Further attempts at calls that failed.
+    pub(crate) upstream: RawUpstream,
     /// Who runs models for us.
     pub(crate) provider: Vec<RawProvider>,
     /// The models on sale.
@@ -143,6 +145,30 @@ pub(crate) struct RawRoute {
     pub(crate) cors: Option<At<String>>,
 }
 
+/// Further attempts at calls that failed before the first byte of an answer.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawUpstream {
+    /// Attempts for one request, the first among them.
+    pub(crate) attempts_max: Option<At<u64>>,
+    /// What further attempts may come to.
+    pub(crate) budget: RawBudget,
+    /// Milliseconds without an answer after which another provider is asked too; nobody else is asked where it is missing.
+    pub(crate) hedge_after_ms: Option<At<u64>>,
+}
+
+/// What further attempts may come to, for each model.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawBudget {
+    /// Further attempts for each hundred requests.
+    pub(crate) percent: Option<At<u64>>,
+    /// Further attempts in a second that are allowed whatever the number of requests.
+    pub(crate) per_sec: Option<At<u64>>,
+    /// Further attempts at once.
+    pub(crate) burst: Option<At<u64>>,
+}
+
 /// Who runs models for us.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -163,6 +189,36 @@ pub(crate) struct RawProvider {
     pub(crate) timeouts: RawTimeouts,
     /// Connections kept open between calls.
     pub(crate) connections_idle_max: Option<At<u64>>,
+    /// Its share of a model's calls, beside the weights of the others.
+    pub(crate) weight: Option<At<u64>>,
+    /// Calls under way at once.
+    pub(crate) concurrency_max: Option<At<u64>>,
+    /// Requests that may wait for one of them to end.
+    pub(crate) queue_max: Option<At<u64>>,
+    /// Seconds they may wait.
+    pub(crate) queue_wait_secs: Option<At<u64>>,
+    /// Times that it is asked again within one request when nobody else is left to ask.
+    pub(crate) retries: Option<At<u64>>,
+    /// When it counts as not working.
+    pub(crate) health: RawHealth,
+}
+
+/// When a provider counts as not working, and what brings it back.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawHealth {
+    /// Failures in a row.
+    pub(crate) failures: Option<At<u64>>,
+    /// Seconds from the first to the last of them.
+    pub(crate) window_secs: Option<At<u64>>,
+    /// Seconds without calls before one request tries it.
+    pub(crate) cooldown_secs: Option<At<u64>>,
+    /// The longest `Retry-After` that is kept to, in seconds.
+    pub(crate) retry_after_secs_max: Option<At<u64>>,
+    /// A path below its address that is asked for now and then.
+    pub(crate) probe_path: Option<At<String>>,
+    /// Seconds between two such probes.
+    pub(crate) probe_secs: Option<At<u64>>,
 }
 
 /// How long a provider may take.
@@ -193,8 +249,12 @@ pub(crate) struct RawModel {
     pub(crate) owned_by: Option<At<String>>,
     /// Seconds since 1970 when it came into the catalog.
     pub(crate) created: Option<At<u64>>,
-    /// Where it can be had, best first.
+    /// Where it can be had.
     pub(crate) providers: Vec<RawProviderModel>,
+    /// How one of them is chosen: `weighted` or `least-busy`.
+    pub(crate) choice: Option<At<String>>,
+    /// Ids of the models that serve when none of its providers can.
+    pub(crate) fallback: Option<At<Vec<At<String>>>>,
     /// What it costs.
     pub(crate) price: RawPrice,
     /// Tokens of input and output together.
@@ -221,6 +281,8 @@ pub(crate) struct RawProviderModel {
     pub(crate) model: Option<At<String>>,
     /// The operations it has there: `chat`, `text`. Both when missing.
     pub(crate) api: Option<At<Vec<At<String>>>>,
+    /// Its share of the model's calls; the provider's weight when missing.
+    pub(crate) weight: Option<At<u64>>,
 }
 
 /// What a model costs, as decimal strings.

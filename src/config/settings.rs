@@ -35,6 +35,8 @@ pub struct Settings {
     pub store: Store,
     /// Which chain answers which address, in the order they are tried.
     pub routes: Vec<Route>,
+    /// Further attempts at calls that failed.
+    pub upstream: Upstream,
     /// The model providers.
     pub providers: Vec<Arc<Provider>>,
     /// The models on sale.
@@ -176,6 +178,28 @@ pub enum Cors {
     Api,
 }
 
+/// `[upstream]`: further attempts at calls that failed before the first byte of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Attempts for one request, the first among them.
+    pub attempts_max: u32,
+    /// What further attempts may come to, for each model.
+    pub budget: RetryBudget,
+    /// After so long without an answer another provider is asked too.
+    pub hedge_after: Option<Duration>,
+}
+
+/// What further attempts may come to, for each model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryBudget {
+    /// For each hundred requests.
+    pub percent: u32,
+    /// In a second, whatever the number of requests.
+    pub per_sec: u32,
+    /// At once.
+    pub burst: u32,
+}
+
 /// One `[[provider]]`: who runs models for us.
 pub struct Provider {
     /// Its name in these settings, in logs and metrics.
@@ -192,6 +216,49 @@ pub struct Provider {
     pub timeouts: ProviderTimeouts,
     /// Connections kept open between calls.
     pub connections_idle_max: usize,
+    /// Its share of a model's calls where the model does not say another; 0 for one that is asked only when no other can serve.
+    pub weight: u32,
+    /// A bound on calls under way at once.
+    pub crowd: Option<Crowd>,
+    /// Times that it is asked again within one request when nobody else is left to ask.
+    pub retries: u32,
+    /// When it counts as not working.
+    pub health: ProviderHealth,
+}
+
+/// A bound on the calls to one provider, and the queue before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crowd {
+    /// Calls under way at once, from all workers.
+    pub calls_max: usize,
+    /// Requests that may wait for one of them to end.
+    pub queue_max: usize,
+    /// How long they may wait.
+    pub wait: Duration,
+}
+
+/// When a provider counts as not working, and what brings it back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderHealth {
+    /// Failures in a row.
+    pub failures: u32,
+    /// From the first to the last of them.
+    pub window: Duration,
+    /// Time without calls before one request tries it.
+    pub cooldown: Duration,
+    /// The longest `Retry-After` that is kept to.
+    pub retry_after_max: Duration,
+    /// What is asked for now and then.
+    pub probe: Option<Probe>,
+}
+
+/// What a provider is asked for now and then to see whether it works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The path below its base address.
+    pub path: String,
+    /// From one probe to the next.
+    pub every: Duration,
 }
 
 impl std::fmt::Debug for Provider {
@@ -205,6 +272,10 @@ impl std::fmt::Debug for Provider {
             .field("roots", &self.roots.as_ref().map(Vec::len))
             .field("timeouts", &self.timeouts)
             .field("connections_idle_max", &self.connections_idle_max)
+            .field("weight", &self.weight)
+            .field("crowd", &self.crowd)
+            .field("retries", &self.retries)
+            .field("health", &self.health)
             .finish()
     }
 }

@@ -255,6 +255,7 @@ impl Worker {
         let caller = Caller::new(
             proxy.providers.clone(),
             proxy.clock.clone(),
+            proxy.entropy.clone(),
             proxy.telemetry.clone(),
         );
         let calls = Turning::new(caller, proxy.answer_limits);

@@ -87,6 +87,9 @@ impl Entry<'_> {
         if let Some(provider) = &record.provider {
             text(out, b"provider", provider);
         }
+        if let Some(model) = &record.served_by {
+            text(out, b"served_by", model);
+        }
         if record.upstream_calls > 0 {
             count(out, b"upstream_calls", record.upstream_calls);
         }

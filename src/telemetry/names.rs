@@ -73,6 +73,26 @@ metrics! {
         "Calls to providers, by how they ended.";
     UPSTREAM_SECONDS = "tollgate_upstream_first_byte_seconds", Histogram, ["provider"],
         "Time from the start of a call until the provider's first byte.";
+    PROVIDER_STATE = "tollgate_provider_state", Gauge, ["provider"],
+        "0 while a provider works, 1 when one request may try it, 2 while it rests.";
+    PROVIDER_CALLS = "tollgate_provider_calls", Gauge, ["provider"],
+        "Calls to a provider that are under way.";
+    PROVIDER_QUEUE = "tollgate_provider_queue", Gauge, ["provider"],
+        "Requests that wait for a call to a provider to end.";
+    PROVIDER_WAITED = "tollgate_provider_waited_total", Counter, ["provider"],
+        "Requests that waited for a call to a provider to end and got their turn.";
+    PROVIDER_WAIT = "tollgate_provider_wait_microseconds_total", Counter, ["provider"],
+        "Microseconds that those requests waited in all.";
+    PROVIDER_FULL = "tollgate_provider_turned_away_total", Counter, ["provider"],
+        "Requests for which a provider had no room, not even to wait, or the wait was too long.";
+    FAILOVERS = "tollgate_upstream_failovers_total", Counter, ["provider"],
+        "Failures of a provider that another attempt followed.";
+    RETRIES_REFUSED = "tollgate_upstream_retries_refused_total", Counter, ["provider"],
+        "Failures of a provider that no other attempt followed because the budget for such attempts was spent.";
+    HEDGES_WON = "tollgate_hedges_won_total", Counter, ["provider"],
+        "Second attempts beside a slow one that this provider answered first.";
+    HEDGES_LOST = "tollgate_hedges_lost_total", Counter, ["provider"],
+        "Second attempts beside a slow one that this provider did not answer first.";
     CONNECTIONS = "tollgate_connections", Gauge, [],
         "Client connections that are open.";
     CONNECTIONS_TOTAL = "tollgate_connections_total", Counter, [],

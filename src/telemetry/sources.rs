@@ -9,6 +9,7 @@ use tollgate_store::{Histogram, Store};
 
 use super::metrics::{Page, Source};
 use super::names;
+use crate::upstream::{ProviderView, Providers};
 
 const MICROS_PER_SECOND: f64 = 1e6;
 
@@ -56,6 +57,35 @@ pub fn meter(counters: Arc<Counters>) -> Source {
             ],
         );
         page.number(names::WRITTEN_OFF, counted.written_off_micros.into());
+    })
+}
+
+/// The providers: their health, their queues, and what followed their failures.
+pub(crate) fn providers(providers: Arc<Providers>) -> Source {
+    type Number = (names::Metric, fn(&ProviderView) -> i128);
+    const NUMBERS: &[Number] = &[
+        (names::PROVIDER_STATE, |one| match one.state.as_str() {
+            "working" => 0,
+            "half_open" => 1,
+            _ => 2,
+        }),
+        (names::PROVIDER_CALLS, |one| one.calls.into()),
+        (names::PROVIDER_QUEUE, |one| one.waiting.into()),
+        (names::PROVIDER_WAITED, |one| one.waited.into()),
+        (names::PROVIDER_WAIT, |one| one.waited_us.into()),
+        (names::PROVIDER_FULL, |one| one.turned_away.into()),
+        (names::FAILOVERS, |one| one.followed.into()),
+        (names::RETRIES_REFUSED, |one| one.not_followed.into()),
+        (names::HEDGES_WON, |one| one.hedges_won.into()),
+        (names::HEDGES_LOST, |one| one.hedges_lost.into()),
+    ];
+    Box::new(move |page| {
+        let view = providers.view();
+        for (metric, number) in NUMBERS {
+            let values: Vec<(&str, i128)> =
+                view.iter().map(|one| (&*one.name, number(one))).collect();
+            page.numbers(*metric, &values);
+        }
     })
 }
 

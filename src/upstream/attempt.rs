@@ -34,6 +34,10 @@ pub(super) struct Ask {
     pub(super) stream: bool,
     /// The body as this provider is to see it.
     pub(super) body: Bytes,
+    /// Clock reading when it is asked.
+    pub(super) began: Duration,
+    /// Clock reading at which the whole call has taken too long.
+    pub(super) deadline: Duration,
 }
 
 /// The connections of one worker to all providers.
@@ -48,6 +52,10 @@ pub(super) struct Connections {
 pub(super) struct Failed {
     pub(super) error: UpstreamError,
     pub(super) seen: Seen,
+    /// The status of its answer, if it gave one.
+    pub(super) status: Option<u16>,
+    /// How long it asked not to be called.
+    pub(super) wait: Option<Duration>,
 }
 
 /// Whether a provider has seen a request that failed.
@@ -66,6 +74,8 @@ impl From<UpstreamError> for Failed {
         Failed {
             error,
             seen: Seen::Perhaps,
+            status: None,
+            wait: None,
         }
     }
 }
@@ -73,8 +83,8 @@ impl From<UpstreamError> for Failed {
 /// A failure to get a connection at all.
 fn unconnected(error: UpstreamError) -> Failed {
     Failed {
-        error,
         seen: Seen::Never,
+        ..error.into()
     }
 }
 
@@ -94,16 +104,15 @@ impl Connections {
         ask: &Ask,
         calls: &mut u32,
     ) -> Result<Call, Failed> {
-        let began = self.clock.elapsed();
         let mut fresh = false;
         loop {
             *calls += 1;
-            let mut failed = match self.ask(provider, ask, began, fresh).await {
+            let mut failed = match self.ask(provider, ask, fresh).await {
                 Ok(call) => return Ok(call),
                 Err(failed) => failed,
             };
             if failed.seen == Seen::Refused {
-                if self.clock.elapsed() - began >= STALE_SHOWS {
+                if self.clock.elapsed().saturating_sub(ask.began) >= STALE_SHOWS {
                     // What breaks so late is no connection that had been closed before: the provider may be at work on it.
                     failed.seen = Seen::Perhaps;
                 } else if !fresh {
@@ -120,11 +129,9 @@ impl Connections {
         self: &Arc<Self>,
         provider: &Arc<Provider>,
         ask: &Ask,
-        began: Duration,
         fresh: bool,
     ) -> Result<Call, Failed> {
         let timeouts = &provider.settings.timeouts;
-        let deadline = began + timeouts.total;
         let peer = match within(timeouts.connect, provider.peer()).await {
             Ok(Ok(peer)) => peer,
             Ok(Err(error)) => return Err(unconnected(fault::unreachable(error))),
@@ -172,7 +179,16 @@ impl Connections {
         };
         if answer.status != StatusCode::OK {
             let body = Box::pin(read_error(&mut link)).await;
-            return Err(fault::of_status(answer.status, answer.retry_after, &body).into());
+            let wait = answer
+                .retry_after
+                .map(|wait| wait.wait_from(self.clock.unix_micros()));
+            let wait = wait.map(|wait| wait.min(provider.settings.health.retry_after_max));
+            let key = provider.settings.api_key.as_ref();
+            return Err(Failed {
+                status: Some(answer.status.as_u16()),
+                wait,
+                ..fault::of_status(answer.status, wait, &body, key).into()
+            });
         }
         if answer.is_encoded {
             return Err(fault::invalid("the answer is compressed, which was not asked for").into());
@@ -183,7 +199,7 @@ impl Connections {
             connections: self.clone(),
             clock: self.clock.clone(),
             is_stream: answer.is_stream,
-            deadline,
+            deadline: ask.deadline,
         })
     }
 
@@ -252,8 +268,9 @@ fn broke(error: &pingora_core::Error, unseen: bool) -> Failed {
     if *error.etype() == InvalidHTTPHeader {
         return fault::invalid(format!("the answer is not HTTP: {error}")).into();
     }
+    let seen = if unseen { Seen::Refused } else { Seen::Perhaps };
     Failed {
-        error: fault::cut(error),
-        seen: if unseen { Seen::Refused } else { Seen::Perhaps },
+        seen,
+        ..fault::cut(error).into()
     }
 }

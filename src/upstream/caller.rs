@@ -1,98 +1,310 @@
-//! Choosing a provider for a call, and what becomes of its health.
+//! Choosing a provider for a call, and another one when the first fails before the first byte of an answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_chain::{Upstream, UpstreamError};
-use tollgate_filter::{Clock, Exchange, Forward, ProviderModel, UpstreamFault};
+use tollgate_filter::{Clock, Entropy, Exchange, Forward, UpstreamFault};
 
-use super::attempt::{Ask, Connections};
+use super::attempt::{Ask, Connections, Failed};
 use super::call::Call;
+use super::choice::Places;
 use super::fault;
-use super::providers::{Provider, Providers};
+use super::ground::{Verdict, verdict};
+use super::hedge::Ended;
+use super::offer::{Next, Offers, Ticket, Why};
+use super::providers::Providers;
+use super::served::Served;
 use crate::telemetry::Telemetry;
+
+/// The pause before one provider is asked again is at least this, twice as long each time, and half of it by chance.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes the calls of one worker.
 pub(crate) struct Caller {
-    providers: Arc<Providers>,
+    pub(super) providers: Arc<Providers>,
+    pub(super) clock: Clock,
+    entropy: Entropy,
     telemetry: Telemetry,
     connections: Arc<Connections>,
 }
 
+/// How far a request has come.
+pub(super) struct Trip {
+    /// Clock reading when it began.
+    pub(super) began: Duration,
+    /// Clock reading now, or a moment ago.
+    pub(super) now: Duration,
+    pub(super) tried: Places,
+    pub(super) attempts: u32,
+    /// The last one that may be asked again, and how often it has been.
+    again: Option<(usize, u32)>,
+    /// What the client will be told if nobody answers.
+    error: Option<UpstreamError>,
+}
+
 impl Caller {
-    pub(crate) fn new(providers: Arc<Providers>, clock: Clock, telemetry: Telemetry) -> Caller {
-        let connections = Connections::new(providers.any_needs_connector(), clock);
+    pub(crate) fn new(
+        providers: Arc<Providers>,
+        clock: Clock,
+        entropy: Entropy,
+        telemetry: Telemetry,
+    ) -> Caller {
+        let connections = Connections::new(providers.any_needs_connector(), clock.clone());
         Caller {
             providers,
+            clock,
+            entropy,
             telemetry,
             connections: Arc::new(connections),
         }
     }
 
-    /// Calls one provider.
-    async fn call_provider(
+    /// What one of the providers is asked for an exchange.
+    pub(super) fn ask(
         &self,
-        exchange: &mut Exchange,
-        at: &ProviderModel,
-    ) -> Result<Call, UpstreamError> {
-        let Some(provider) = self.providers.named(&at.provider) else {
-            return Err(fault::unreachable(format!(
-                "no provider is named `{}`",
-                at.provider
-            )));
-        };
-        exchange.record.provider = Some(provider.settings.name.clone());
+        exchange: &Exchange,
+        ticket: &Ticket,
+        trip: &Trip,
+    ) -> Result<Ask, UpstreamError> {
         let Some(forward) = exchange.get::<Forward>() else {
             return Err(fault::invalid("nothing to forward"));
         };
-        let ask = Ask {
+        let offer = &*ticket.offer;
+        Ok(Ask {
             path: forward.api.path(),
             stream: forward.stream,
-            body: forward.body.render(&exchange.request.body, &at.model),
-        };
-        let calls = &mut exchange.record.upstream_calls;
-        let result = self.connections.attempt(provider, &ask, calls).await;
-        let result = result.map_err(|failed| failed.error);
-        let fault = result.as_ref().map(|_| ()).map_err(|error| error.fault);
-        self.telemetry.upstream_call(&provider.settings.name, fault);
-        self.note(provider, &result);
+            body: forward.body.render(&exchange.request.body, &offer.at.model),
+            began: trip.now,
+            deadline: trip.began + offer.provider.settings.timeouts.total,
+        })
+    }
+
+    /// Asks one provider once.
+    pub(super) async fn attempt(
+        &self,
+        ticket: &Ticket,
+        ask: &Ask,
+        calls: &mut u32,
+    ) -> Result<Call, Failed> {
+        let provider = &ticket.offer.provider;
+        let result = self.connections.attempt(provider, ask, calls).await;
+        let fault = result.as_ref().map(|_| ());
+        self.telemetry.upstream_call(
+            &provider.settings.name,
+            fault.map_err(|failed| failed.error.fault),
+        );
         result
     }
 
-    /// Keeps the provider's health. Only what says something about the provider counts: not the client's own mistakes.
-    fn note(&self, provider: &Provider, result: &Result<Call, UpstreamError>) {
-        let news = match result {
-            Ok(_) => provider.succeeded(),
-            Err(error) => match error.fault {
-                UpstreamFault::BadRequest | UpstreamFault::RateLimited => false,
-                _ => provider.failed(),
-            },
-        };
-        if news {
-            let working = result.is_ok();
+    pub(super) fn next(&self, offers: &Offers, trip: &Trip) -> Next {
+        let now = trip.now.as_micros() as u64;
+        offers.next(trip.tried, now, || u64::from_le_bytes(self.entropy.bytes()))
+    }
+
+    /// A call that was answered.
+    pub(super) fn answered(&self, call: Call, mut ticket: Ticket) -> Served {
+        let news = ticket.answered();
+        self.providers.tell(&ticket.offer, news);
+        Served { call, ticket }
+    }
+
+    /// Takes note of a failure: who is to blame, and what the client will be told if nobody answers.
+    #[cold]
+    pub(super) fn note(
+        &self,
+        offers: &Offers,
+        trip: &mut Trip,
+        at: usize,
+        mut ticket: Ticket,
+        failed: Failed,
+    ) -> Verdict {
+        let offer = &offers.list[at];
+        let verdict = verdict(&failed);
+        trip.now = self.clock.elapsed();
+        trip.tried |= 1 << at;
+        let now = trip.now.as_micros() as u64;
+        let news = ticket.failed(verdict.blame, now);
+        drop(ticket);
+        let limited = failed.error.fault == UpstreamFault::RateLimited;
+        offer.close(now, failed.wait, limited);
+        self.providers.tell(offer, news);
+
+        let asked = trip.again.filter(|(last, _)| *last == at);
+        let asked = asked.map_or(0, |(_, asked)| asked);
+        let again =
+            verdict.again && failed.wait.is_none() && asked < offer.provider.settings.retries;
+        trip.again = again.then_some((at, asked));
+        // A limit says when to come back, which nothing else does; what is wrong with the request is always told.
+        let was_limited = |error: &UpstreamError| error.fault == UpstreamFault::RateLimited;
+        let keep = trip.error.as_ref().is_some_and(was_limited) && !limited && verdict.elsewhere;
+        if !keep {
+            trip.error = Some(failed.error);
+        }
+        verdict
+    }
+
+    /// Whether another attempt may be made after a failure.
+    #[cold]
+    fn goes_on(&self, offers: &Offers, trip: &Trip, at: usize, verdict: Verdict) -> bool {
+        let offer = &offers.list[at];
+        let in_time = trip.now - trip.began < offer.provider.settings.timeouts.total;
+        let more = trip.again.is_some() || trip.tried.count_ones() < offers.list.len() as u32;
+        let now = trip.now.as_micros() as u64;
+        let goes_on = verdict.elsewhere
+            && more
+            && in_time
+            && trip.attempts < self.providers.terms.attempts_max
+            && offer.provider.counts.further(offers.budget.take(now));
+        if goes_on && let Some(error) = &trip.error {
             tracing::warn!(
-                provider = &*provider.settings.name,
-                working,
-                "provider changed state"
+                provider = &*offer.provider.settings.name,
+                model = &*offer.model,
+                fault = error.fault.word(),
+                detail = %error.detail,
+                "model provider failed; another attempt follows"
             );
-            self.providers.mark_models();
+        }
+        goes_on
+    }
+
+    /// Waits for a place at a provider. `None` when it was not to be had.
+    async fn wait(&self, offers: &Offers, trip: &mut Trip, at: usize) -> Option<Ticket> {
+        let offer = &offers.list[at];
+        let room = &offer.provider.room;
+        let left = (trip.began + offer.provider.settings.timeouts.total).saturating_sub(trip.now);
+        let place = room.wait(room.wait_max().min(left)).await;
+        let waited = self.clock.elapsed().saturating_sub(trip.now);
+        trip.now += waited;
+        let Some(place) = place else {
+            trip.tried |= 1 << at;
+            let detail = format!(
+                "no call to `{}` ended in time",
+                offer.provider.settings.name
+            );
+            let error = fault::overloaded(detail, room.wait_max());
+            trip.error.get_or_insert(error);
+            return None;
+        };
+        room.waited(waited);
+        // It may have failed others meanwhile.
+        if !offer.is_ready(trip.now.as_micros() as u64) {
+            return None;
+        }
+        Ticket::begin(offer, place)
+    }
+
+    /// What the client is told when nobody is left to ask.
+    #[cold]
+    fn give_up(&self, trip: Trip, why: Why) -> UpstreamError {
+        let now = trip.now.as_micros() as u64;
+        let left = |until: u64| Duration::from_micros(until.saturating_sub(now));
+        if let Some(error) = trip.error {
+            return error;
+        }
+        match why {
+            Why::Tried => fault::unreachable("the model has no provider"),
+            Why::Full(wait) => fault::overloaded("no provider has room for another call", wait),
+            Why::Resting(until) => {
+                fault::overloaded("no provider works, and all rest for now", left(until))
+            }
+            Why::Limited(until) => {
+                fault::limited("the providers asked not to be called yet", left(until))
+            }
+        }
+    }
+
+    /// A pause, if one of those that were asked may be asked again; it counts as one that was not, then.
+    async fn pause(&self, trip: &mut Trip) -> bool {
+        let Some((at, asked)) = trip.again else {
+            return false;
+        };
+        trip.again = Some((at, asked + 1));
+        trip.tried &= !(1 << at);
+        let pause = PAUSE * (1 << asked.min(6));
+        let chance = u32::from(u16::from_le_bytes(self.entropy.bytes()));
+        tokio::time::sleep(pause + pause * chance / u32::from(u16::MAX)).await;
+        trip.now = self.clock.elapsed();
+        true
+    }
+
+    /// Somebody to ask, with or without a wait.
+    pub(super) async fn somebody(
+        &self,
+        offers: &Offers,
+        trip: &mut Trip,
+    ) -> Result<(usize, Ticket), Why> {
+        loop {
+            match self.next(offers, trip) {
+                Next::Go(at, ticket) => return Ok((at, ticket)),
+                Next::Wait(at) => {
+                    if let Some(ticket) = Box::pin(self.wait(offers, trip, at)).await {
+                        return Ok((at, ticket));
+                    }
+                }
+                Next::Nobody(why) => {
+                    if !Box::pin(self.pause(trip)).await {
+                        return Err(why);
+                    }
+                }
+            }
         }
     }
 }
 
 impl Upstream for Caller {
-    type Call = Call;
+    type Call = Served;
 
-    async fn call(&self, exchange: &mut Exchange) -> Result<Call, UpstreamError> {
-        let Some((model, api)) = exchange
-            .get::<Forward>()
-            .map(|forward| (forward.model.clone(), forward.api))
-        else {
+    async fn call(&self, exchange: &mut Exchange) -> Result<Served, UpstreamError> {
+        let Some(forward) = exchange.get::<Forward>() else {
             return Err(fault::invalid("nothing to forward"));
         };
-        // One provider for now: the first. Failing over to the next one belongs here, since nothing has been sent to the client.
-        let Some(at) = model.providers.iter().find(|at| at.apis.has(api)) else {
+        let Some(offers) = self.providers.offers(&forward.model.id) else {
             return Err(fault::unreachable("the model has no provider"));
         };
-        self.call_provider(exchange, at).await
+        let began = self.clock.elapsed();
+        let mut trip = Trip {
+            began,
+            now: began,
+            tried: offers.without(forward.api),
+            attempts: 0,
+            again: None,
+            error: None,
+        };
+        offers.budget.request();
+        loop {
+            let (at, ticket) = match self.somebody(offers, &mut trip).await {
+                Ok(next) => next,
+                Err(why) => return Err(self.give_up(trip, why)),
+            };
+            trip.attempts += 1;
+            let offer = &ticket.offer;
+            exchange.record.provider = Some(offer.provider.settings.name.clone());
+            if offers.is_fallback(at) {
+                exchange.record.served_by = Some(offer.model.clone());
+            }
+            let hedge = self.providers.terms.hedge_after;
+            let ended = match hedge.filter(|_| offers.has_others()) {
+                None => {
+                    let ask = self.ask(exchange, &ticket, &trip)?;
+                    let calls = &mut exchange.record.upstream_calls;
+                    let result = self.attempt(&ticket, &ask, calls).await;
+                    Ended { at, ticket, result }
+                }
+                Some(after) => {
+                    let asked = (at, ticket);
+                    Box::pin(self.hedged(exchange, offers, &mut trip, asked, after)).await?
+                }
+            };
+            let Ended { at, ticket, result } = ended;
+            let failed = match result {
+                Ok(call) => return Ok(self.answered(call, ticket)),
+                Err(failed) => failed,
+            };
+            let verdict = self.note(offers, &mut trip, at, ticket, failed);
+            if !self.goes_on(offers, &trip, at, verdict) {
+                return Err(self.give_up(trip, Why::Tried));
+            }
+        }
     }
 }

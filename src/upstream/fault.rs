@@ -7,40 +7,71 @@ use tollgate_chain::UpstreamError;
 use tollgate_filter::UpstreamFault;
 use tollgate_openai::provider_error::ProviderError;
 
-/// The wait told to a client when a provider that limits us names none, and the longest one passed on.
-const BUSY_WAIT: Duration = Duration::from_secs(5);
-const BUSY_WAIT_MAX: Duration = Duration::from_secs(60);
+use crate::config::Secret;
 
-/// An answer other than 200.
+/// What stands in the place of a secret.
+const REDACTED: &str = "[redacted]";
+
+/// The wait told to a client when a provider that limits us names none.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+
+/// An answer other than 200. `retry_after` is what it asks for, within what is kept to.
 pub(super) fn of_status(
     status: StatusCode,
     retry_after: Option<Duration>,
     body: &[u8],
+    key: Option<&Secret>,
 ) -> UpstreamError {
-    let said = ProviderError::read(body).message.unwrap_or_default();
+    let said = said(body, key);
     let detail = format!("answered {status}: {said}");
     let (fault, message) = match status.as_u16() {
         // About the request itself: the provider's words help the client.
         400 | 413 | 422 => (UpstreamFault::BadRequest, said),
-        // Our key or our name of the model is wrong, which the client can do nothing about.
-        401 | 403 | 404 => {
+        // Our key, our account or our name of the model is wrong, which the client can do nothing about.
+        401..=404 => {
             return UpstreamError::new(
                 UpstreamFault::Error,
                 "",
-                format!("{detail}; check the provider's key, address and model name"),
+                format!(
+                    "{detail}; check the provider's key, its account with money, its address and the model's name"
+                ),
             );
         }
         408 | 504 => (UpstreamFault::Timeout, String::new()),
         429 => {
-            let mut error = UpstreamError::new(UpstreamFault::RateLimited, "", detail);
-            let wait = retry_after.unwrap_or(BUSY_WAIT).min(BUSY_WAIT_MAX);
-            error.answer.retry_after = Some(wait.max(Duration::from_secs(1)));
-            return error;
+            return limited(detail, retry_after.unwrap_or(BUSY_WAIT));
         }
         500..=599 => (UpstreamFault::Error, String::new()),
         _ => (UpstreamFault::Invalid, String::new()),
     };
     UpstreamError::new(fault, message, detail)
+}
+
+/// A limit of the provider's on us, for so long.
+pub(super) fn limited(detail: impl Into<String>, wait: Duration) -> UpstreamError {
+    later(UpstreamFault::RateLimited, detail, wait)
+}
+
+/// Nobody was asked: there is no room, or nobody works, for so long.
+pub(super) fn overloaded(detail: impl Into<String>, wait: Duration) -> UpstreamError {
+    later(UpstreamFault::Overloaded, detail, wait)
+}
+
+fn later(fault: UpstreamFault, detail: impl Into<String>, wait: Duration) -> UpstreamError {
+    let mut error = UpstreamError::new(fault, "", detail);
+    error.answer.retry_after = Some(wait.max(Duration::from_secs(1)));
+    error
+}
+
+/// What a provider says in the body of an error, without the key it knows us by.
+fn said(body: &[u8], key: Option<&Secret>) -> String {
+    let Some(key) = key else {
+        return ProviderError::read(body).message.unwrap_or_default();
+    };
+    // Before the message is cut to its length, so that no part of the key is left; and after, since JSON may have hidden it.
+    let text = String::from_utf8_lossy(body).replace(key.expose(), REDACTED);
+    let said = ProviderError::read(text.as_bytes()).message;
+    said.unwrap_or_default().replace(key.expose(), REDACTED)
 }
 
 /// No connection.
@@ -76,4 +107,32 @@ pub(super) fn reported_by_name() -> UpstreamError {
 /// The answer is no HTTP or no completion.
 pub(super) fn invalid(detail: impl Into<String>) -> UpstreamError {
     UpstreamError::new(UpstreamFault::Invalid, "", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_provider_says_never_holds_its_key() {
+        let key = Secret::new("sk-secret/1234567890".to_owned());
+        let long = "x".repeat(390);
+        for body in [
+            r#"{"error":{"message":"bad key sk-secret/1234567890!"}}"#.to_owned(),
+            r#"{"error":{"message":"bad key \u0073k-secret\/1234567890!"}}"#.to_owned(),
+            "bad key sk-secret/1234567890!".to_owned(),
+            format!("{long} sk-secret/1234567890"),
+        ] {
+            for status in [400, 401, 429, 500] {
+                let status = StatusCode::from_u16(status).expect("a status");
+                let error = of_status(status, None, body.as_bytes(), Some(&key));
+                let told = format!("{} {}", error.detail, error.answer.message);
+                assert!(!told.contains("secret/12"), "{told}");
+                assert!(
+                    told.contains("bad key [redacted]!") || body.starts_with('x'),
+                    "{told}"
+                );
+            }
+        }
+    }
 }

@@ -4,14 +4,26 @@
 //! answer whose client has left. Connections are pooled by each worker for itself.
 
 mod attempt;
+mod budget;
 mod call;
 mod caller;
+mod choice;
 mod fault;
+mod ground;
+mod health;
+mod hedge;
+mod offer;
 mod pool;
+mod probe;
 mod providers;
+mod retry_after;
+mod room;
+mod served;
 mod talk;
 mod turned;
+mod view;
 
 pub(crate) use self::caller::Caller;
 pub(crate) use self::providers::Providers;
 pub(crate) use self::turned::Turning;
+pub(crate) use self::view::ProviderView;

@@ -1,33 +1,44 @@
-//! The model providers: their addresses, kept fresh, and whether they work.
+//! The model providers: their addresses, kept fresh, and what they offer.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use pingora_core::protocols::ALPN;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::utils::tls::{WrappedX509, parse_x509};
-use tollgate_filter::Catalog;
+use tokio::task::JoinSet;
+use tollgate_filter::{Catalog, Clock, Model};
 
+use super::budget::Budget;
+use super::health::{Health, State, Terms};
+use super::offer::{News, Offer, Offers, Rank};
+use super::probe;
+use super::room::Room;
 use crate::config;
 
-/// How often names are looked up again and silent providers are knocked at.
+/// How often names are looked up again.
 const REFRESH: Duration = Duration::from_secs(10);
+
+/// How often the catalog is told which models can be had.
+const MARK: Duration = Duration::from_secs(1);
 
 /// A look-up that takes longer has failed.
 const LOOKUP_MAX: Duration = Duration::from_secs(5);
 
-/// Failed calls in a row after which a provider counts as not working.
-const FAILURES_MAX: u32 = 3;
-
 /// All model providers.
 pub(crate) struct Providers {
-    list: Vec<Arc<Provider>>,
-    by_name: HashMap<Arc<str>, usize>,
+    pub(super) list: Vec<Arc<Provider>>,
+    /// Whom a request may be put to, by the id of its model.
+    offers: HashMap<Arc<str>, Offers>,
+    /// Every offer, in the order of the catalog.
+    pub(super) all: Vec<Arc<Offer>>,
     catalog: Arc<Catalog>,
+    pub(super) terms: config::Upstream,
+    pub(super) clock: Clock,
 }
 
 /// One model provider.
@@ -38,29 +49,95 @@ pub(crate) struct Provider {
     pub(super) authorization: Option<http::HeaderValue>,
     peers: ArcSwap<Vec<Arc<HttpPeer>>>,
     next: AtomicU32,
-    failures: AtomicU32,
+    pub(super) health: Health,
+    pub(super) terms: Terms,
+    pub(super) room: Room,
+    pub(super) counts: Counts,
+}
+
+/// What is counted of a provider besides its calls.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Failures that another attempt followed.
+    pub(super) followed: AtomicU64,
+    /// Failures that another attempt would have followed, but for the budget.
+    pub(super) refused: AtomicU64,
+    /// Second attempts beside one that was slow, when this provider answered them first and when it did not.
+    pub(super) hedges_won: AtomicU64,
+    pub(super) hedges_lost: AtomicU64,
+}
+
+impl Counts {
+    /// Counts a failure by whether another attempt follows it.
+    pub(super) fn further(&self, follows: bool) -> bool {
+        let counter = if follows {
+            &self.followed
+        } else {
+            &self.refused
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        follows
+    }
 }
 
 impl Providers {
-    pub(crate) fn new(list: &[Arc<config::Provider>], catalog: Arc<Catalog>) -> Providers {
+    pub(crate) fn new(
+        list: &[Arc<config::Provider>],
+        terms: config::Upstream,
+        catalog: Arc<Catalog>,
+        clock: Clock,
+    ) -> Providers {
         let list: Vec<Arc<Provider>> = list
             .iter()
             .enumerate()
             .map(|(index, settings)| Arc::new(Provider::new(index, settings.clone())))
             .collect();
-        let by_name = list
+        let own = |model: &Model| -> Vec<Arc<Offer>> {
+            let places = model.providers.iter().filter_map(|at| {
+                let provider = list.iter().find(|one| one.settings.name == at.provider)?;
+                let offer = Offer::new(model.id.clone(), at.clone(), provider.clone());
+                Some(Arc::new(offer))
+            });
+            places.collect()
+        };
+        let by_model: HashMap<Arc<str>, Vec<Arc<Offer>>> = catalog
+            .models()
             .iter()
-            .map(|provider| (provider.settings.name.clone(), provider.index))
+            .map(|model| (model.id.clone(), own(model)))
             .collect();
+        let offers = catalog.models().iter().map(|model| {
+            let fallback = model.routing.fallback.iter();
+            let fallback = fallback.filter_map(|id| catalog.get(id));
+            let mut list: Vec<Arc<Offer>> = Vec::new();
+            let mut ranks = Vec::new();
+            for one in std::iter::once(model).chain(fallback) {
+                let first = list.len();
+                list.extend(by_model.get(&one.id).into_iter().flatten().cloned());
+                let places = (first..list.len()).fold(0, |places, at| places | (1 << at));
+                ranks.push(Rank {
+                    places,
+                    choice: one.routing.choice,
+                });
+            }
+            let offers = Offers::new(list, ranks, Budget::new(terms.budget));
+            (model.id.clone(), offers)
+        });
+        let offers = offers.collect();
+        let models = catalog.models().iter();
+        let all = models.filter_map(|model| by_model.get(&model.id));
         Providers {
+            all: all.flatten().cloned().collect(),
             list,
-            by_name,
+            offers,
             catalog,
+            terms,
+            clock,
         }
     }
 
-    pub(super) fn named(&self, name: &str) -> Option<&Arc<Provider>> {
-        self.by_name.get(name).map(|&index| &self.list[index])
+    /// Whom a request for this model may be put to.
+    pub(super) fn offers(&self, model: &str) -> Option<&Offers> {
+        self.offers.get(model)
     }
 
     /// Whether any provider needs Pingora's connector, which loads the system's roots.
@@ -68,41 +145,67 @@ impl Providers {
         self.list.iter().any(|provider| provider.needs_connector())
     }
 
-    /// Looks names up again and tries the providers that do not work, until dropped.
-    pub(crate) async fn keep_fresh(&self) {
-        loop {
-            for provider in &self.list {
-                if let Err(error) = provider.resolve().await {
-                    let provider = &*provider.settings.name;
-                    tracing::warn!(provider, %error, "cannot look up the provider's address");
-                }
-                if !provider.is_working() && provider.answers_knock().await {
-                    provider.succeeded();
-                }
+    /// Looks names up again, asks providers how they are, and tells the catalog which models can be had, until dropped.
+    pub(crate) async fn keep_fresh(self: Arc<Self>) {
+        let mut tasks = JoinSet::new();
+        for provider in &self.list {
+            tasks.spawn(keep_address(provider.clone()));
+            if let Some(probe) = &provider.settings.health.probe {
+                let (all, provider) = (self.clone(), provider.clone());
+                tasks.spawn(probe::keep(all, provider, probe.clone()));
             }
+        }
+        loop {
             self.mark_models();
-            tokio::time::sleep(REFRESH).await;
+            tokio::time::sleep(MARK).await;
         }
     }
 
     /// Tells the catalog which models can be had.
     pub(super) fn mark_models(&self) {
+        let now = self.clock.elapsed().as_micros() as u64;
         for model in self.catalog.models() {
-            let working = model
-                .providers
-                .iter()
-                .filter_map(|one| self.named(&one.provider))
-                .any(|provider| provider.is_working());
-            model.working.store(working, Ordering::Relaxed);
+            let offers = self.offers.get(&model.id);
+            let had = offers.is_some_and(|offers| offers.are_had(now));
+            model.working.store(had, Ordering::Relaxed);
         }
     }
 
-    /// The names of the providers that do not work.
+    /// Passes on that something works again or does not.
+    pub(super) fn tell(&self, offer: &Offer, news: News) {
+        if news != News::None {
+            offer.log(news);
+            self.mark_models();
+        }
+    }
+
+    /// The names of the providers that do not work, or of which no model works.
     pub(crate) fn failing(&self) -> Vec<Arc<str>> {
-        let failing = self.list.iter().filter(|provider| !provider.is_working());
+        let now = self.clock.elapsed().as_micros() as u64;
+        let failing = self.list.iter().filter(|provider| {
+            let mut offers = self
+                .all
+                .iter()
+                .filter(|offer| offer.provider.index == provider.index)
+                .peekable();
+            provider.health.state(now) != State::Working
+                || (offers.peek().is_some()
+                    && offers.all(|offer| offer.health.state(now) != State::Working))
+        });
         failing
             .map(|provider| provider.settings.name.clone())
             .collect()
+    }
+}
+
+/// Looks a provider's name up now and then, until dropped.
+async fn keep_address(provider: Arc<Provider>) {
+    loop {
+        if let Err(error) = provider.resolve().await {
+            let provider = &*provider.settings.name;
+            tracing::warn!(provider, %error, "cannot look up the provider's address");
+        }
+        tokio::time::sleep(REFRESH).await;
     }
 }
 
@@ -114,13 +217,22 @@ impl Provider {
             value.set_sensitive(true);
             value
         });
+        let health = &settings.health;
+        let terms = Terms {
+            failures: health.failures,
+            window: health.window,
+            cooldown: health.cooldown,
+        };
         Provider {
             index,
+            room: Room::new(settings.crowd),
             settings,
             authorization,
             peers: ArcSwap::default(),
             next: AtomicU32::new(0),
-            failures: AtomicU32::new(0),
+            health: Health::default(),
+            terms,
+            counts: Counts::default(),
         }
     }
 
@@ -195,32 +307,6 @@ impl Provider {
             options.ca = Some(roots.collect());
         }
         peer
-    }
-
-    /// Whether a connection can be opened.
-    async fn answers_knock(&self) -> bool {
-        let Some(address) = self.next_peer().as_deref().and_then(peer_address) else {
-            return false;
-        };
-        let connect = tokio::net::TcpStream::connect(address);
-        let limit = self.settings.timeouts.connect;
-        matches!(tokio::time::timeout(limit, connect).await, Ok(Ok(_)))
-    }
-
-    pub(super) fn is_working(&self) -> bool {
-        self.failures.load(Ordering::Relaxed) < FAILURES_MAX
-    }
-
-    /// Notes a call that was answered. `true` when that is news.
-    pub(super) fn succeeded(&self) -> bool {
-        // Reading first keeps the line of the counter shared between the workers.
-        self.failures.load(Ordering::Relaxed) != 0
-            && self.failures.swap(0, Ordering::Relaxed) >= FAILURES_MAX
-    }
-
-    /// Notes a call that was not answered. `true` when the provider counts as not working from now on.
-    pub(super) fn failed(&self) -> bool {
-        self.failures.fetch_add(1, Ordering::Relaxed) + 1 == FAILURES_MAX
     }
 }
 

@@ -10,6 +10,7 @@ use tollgate_chain::UpstreamError;
 use super::call::Link;
 use super::fault;
 use super::providers::Provider;
+use super::retry_after::RetryAfter;
 use crate::socket::{Corked, Tcp};
 use crate::wait::within;
 
@@ -21,7 +22,7 @@ const ERROR_READ_MAX: Duration = Duration::from_secs(5);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
-const AGENT: HeaderValue =
+pub(super) const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
@@ -89,7 +90,7 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) is_stream: bool,
     pub(super) is_encoded: bool,
-    pub(super) retry_after: Option<Duration>,
+    pub(super) retry_after: Option<RetryAfter>,
 }
 
 impl Answer {
@@ -110,9 +111,7 @@ impl Answer {
             status: head.status,
             is_stream,
             is_encoded: encoding.is_some_and(|value| value != IDENTITY),
-            retry_after: wait
-                .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-                .map(Duration::from_secs),
+            retry_after: wait.and_then(|value| RetryAfter::read(value.to_str().ok()?)),
         }
     }
 }

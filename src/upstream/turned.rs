@@ -89,6 +89,7 @@ impl<U: Upstream> Turning<U> {
         for chat in &chats {
             exchange.record.upstream_calls += chat.record.upstream_calls;
             exchange.record.provider = chat.record.provider.clone();
+            exchange.record.served_by = chat.record.served_by.clone();
         }
         Turned::new(turn, calls?, &self.limits)
     }

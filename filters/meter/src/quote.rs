@@ -445,6 +445,7 @@ mod tests {
             token_factor_ppm: 1_000_000,
             providers: Vec::new(),
             system_as_chat: false,
+            routing: tollgate_filter::Routing::default(),
             working: AtomicBool::new(true),
         }
     }

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tollgate_filter::{
     Catalog, CredentialId, CredentialKind, ErrorCode, Exchange, Filter, Model, ModelAccess,
-    ModelLimits, Outcome, PartCeilings, Principal, Protocol, ReplyBody, Request, Scopes, Step,
+    ModelLimits, Outcome, PartCeilings, Principal, Protocol, ReplyBody, Request, Routing, Scopes,
+    Step,
 };
 use tollgate_ledger::{Credit, Ledger};
 use tollgate_models::{Models, UsdPerCredit};
@@ -87,6 +88,7 @@ fn model(id: &str) -> Model {
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
         system_as_chat: false,
+        routing: Routing::default(),
         working: AtomicBool::new(true),
     }
 }

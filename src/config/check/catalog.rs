@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tollgate_filter::settings::{At, Problems};
-use tollgate_filter::{Apis, Catalog, Model, ModelLimits, PartCeilings, ProviderModel};
+use tollgate_filter::{
+    Apis, Catalog, Choice, Model, ModelLimits, PartCeilings, ProviderModel, Routing,
+};
 use tollgate_money::{Micros, Price, TokenPrice};
 
-use super::{number, required};
+use super::provider::WEIGHT_MAX;
+use super::{number, required, word};
 use crate::config::document::words;
 use crate::config::price;
 use crate::config::raw::{RawModel, RawProviderModel, RawSettings};
@@ -19,6 +22,9 @@ use crate::config::settings::{Provider, Service};
 const OUTPUT_TOKENS: u64 = 4096;
 /// Input tokens whose price is the ceiling of a part that is not text, where the settings give none.
 const PART_TOKENS: u64 = 4096;
+/// Providers of one model, and models that may serve in its place.
+const PROVIDERS_MAX: usize = 16;
+const FALLBACKS_MAX: usize = 3;
 const TOKENS_MAX: u64 = 100_000_000;
 const MODALITIES: &[&str] = &["text", "image", "audio", "video"];
 /// One token of ours for one of the model's.
@@ -119,6 +125,7 @@ fn model(
     let token_factor_ppm = factor(&key("token_factor"), raw.token_factor.as_ref(), problems);
     let output_modalities = modalities(index, raw, problems);
     let places = places(index, raw, all, providers, problems);
+    let routing = routing(index, raw, all, problems);
     let id = raw.id.as_ref()?.value.as_str();
     Some(Arc::new(Model {
         id: id.into(),
@@ -140,6 +147,7 @@ fn model(
         token_factor_ppm,
         providers: places,
         system_as_chat: raw.system_as_chat.as_ref().is_some_and(|at| at.value),
+        routing,
         working: AtomicBool::new(true),
     }))
 }
@@ -255,8 +263,9 @@ fn places(
         problems.note_missing(&key, format_args!("is missing; write {EXAMPLE}"));
     }
     let mut places = Vec::new();
-    for (number, place) in raw.providers.iter().enumerate() {
-        let key = format!("{key}.{number}.provider");
+    for (place_at, place) in raw.providers.iter().enumerate() {
+        let list = &key;
+        let key = format!("{list}.{place_at}.provider");
         let Some(at) = required(problems, &key, place.provider.as_ref(), "a provider's name")
         else {
             continue;
@@ -277,15 +286,33 @@ fn places(
             );
         }
         let model = place.model.as_ref().or(raw.id.as_ref());
+        let own = providers.iter().find(|one| *one.name == *at.value);
+        let weight = number(
+            problems,
+            format!("{list}.{place_at}.weight"),
+            place.weight.as_ref(),
+            own.map_or(1, |one| u64::from(one.weight)),
+            0..=WEIGHT_MAX,
+        );
         places.push(ProviderModel {
             provider: at.value.as_str().into(),
             model: model.map_or("", |at| at.value.as_str()).into(),
             apis: apis(
-                &format!("model.{index}.providers.{number}.api"),
+                &format!("model.{index}.providers.{place_at}.api"),
                 place,
                 problems,
             ),
+            weight: weight as u32,
         });
+    }
+    if raw.providers.len() > PROVIDERS_MAX {
+        problems.note_missing(
+            key,
+            format_args!(
+                "has {} elements; use {PROVIDERS_MAX} or fewer",
+                raw.providers.len()
+            ),
+        );
     }
     places
 }
@@ -314,4 +341,67 @@ fn apis(key: &str, place: &RawProviderModel, problems: &mut Problems) -> Apis {
         }
     }
     apis
+}
+
+fn routing(index: usize, raw: &RawModel, all: &RawSettings, problems: &mut Problems) -> Routing {
+    const CHOICES: &[(&str, Choice)] = &[
+        ("weighted", Choice::Weighted),
+        ("least-busy", Choice::LeastBusy),
+    ];
+    let choice = word(
+        problems,
+        format!("model.{index}.choice"),
+        raw.choice.as_ref(),
+        CHOICES,
+    );
+    let key = format!("model.{index}.fallback");
+    let mut fallback: Vec<Arc<str>> = Vec::new();
+    for (number, at) in raw
+        .fallback
+        .iter()
+        .flat_map(|list| list.value.iter().enumerate())
+    {
+        let key = format!("{key}.{number}");
+        let id = at.value.as_str();
+        if raw.id.as_ref().is_some_and(|own| own.value == id) {
+            problems.note(key, at, "is the model itself; name another model");
+        } else if fallback.iter().any(|other| **other == *id) {
+            problems.note(
+                key,
+                at,
+                format_args!("is `{id}` again; name each model once"),
+            );
+        } else if !all
+            .model
+            .iter()
+            .any(|one| one.id.as_ref().is_some_and(|at| at.value == id))
+        {
+            let known = all.model.iter();
+            let known = known.filter_map(|one| Some(one.id.as_ref()?.value.as_str()));
+            let known: Vec<&str> = known.collect::<BTreeSet<_>>().into_iter().collect();
+            problems.note(
+                key,
+                at,
+                format_args!("is `{id}`, which is no model here; use {}", words(&known)),
+            );
+        } else {
+            fallback.push(id.into());
+        }
+    }
+    if let Some(list) = &raw.fallback
+        && list.value.len() > FALLBACKS_MAX
+    {
+        problems.note(
+            key,
+            list,
+            format_args!(
+                "has {} elements; use {FALLBACKS_MAX} or fewer",
+                list.value.len()
+            ),
+        );
+    }
+    Routing {
+        choice: choice.unwrap_or_default(),
+        fallback,
+    }
 }

@@ -93,6 +93,7 @@ pub(super) fn settings(
         server: server::server(&raw.server, problems),
         admin: server::admin(&raw.admin, problems),
         store: server::store(&raw.store, shop, problems),
+        upstream: provider::upstream(&raw.upstream, problems),
         routes: route::routes(&raw.route, shop, limits.as_ref(), problems),
         credits: credits(&raw.credits, &service, problems),
         telemetry: telemetry(&raw.telemetry, shop, problems),

@@ -1,16 +1,44 @@
 //! `[[provider]]`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_filter::settings::{At, Problems};
 
 use super::{Shop, number, required, seconds};
 use crate::config::certificate;
-use crate::config::raw::{RawProvider, RawTimeouts};
+use crate::config::raw::{RawHealth, RawProvider, RawTimeouts, RawUpstream};
 use crate::config::secret::Secret;
-use crate::config::settings::{Provider, ProviderTimeouts};
+use crate::config::settings::{
+    Crowd, Probe, Provider, ProviderHealth, ProviderTimeouts, RetryBudget, Upstream,
+};
 
 const HOUR: u64 = 3600;
+
+/// The highest weight of a provider.
+pub(super) const WEIGHT_MAX: u64 = 1000;
+
+/// `[upstream]`.
+pub(super) fn upstream(raw: &RawUpstream, problems: &mut Problems) -> Upstream {
+    let budget = &raw.budget;
+    let mut count = |name: &str, at: &Option<At<u64>>, default, range| {
+        let key = format!("upstream.{name}");
+        number(problems, key, at.as_ref(), default, range) as u32
+    };
+    Upstream {
+        attempts_max: count("attempts_max", &raw.attempts_max, 3, 1..=10),
+        budget: RetryBudget {
+            percent: count("budget.percent", &budget.percent, 20, 0..=100),
+            per_sec: count("budget.per_sec", &budget.per_sec, 2, 0..=1000),
+            burst: count("budget.burst", &budget.burst, 50, 1..=10_000),
+        },
+        hedge_after: raw
+            .hedge_after_ms
+            .as_ref()
+            .and_then(|at| problems.within("upstream.hedge_after_ms", at, 1..=600_000))
+            .map(Duration::from_millis),
+    }
+}
 
 pub(super) fn providers(
     raw: &[RawProvider],
@@ -60,6 +88,16 @@ pub(super) fn providers(
             128,
             1..=65_536,
         ) as usize;
+        let weight = number(
+            problems,
+            key("weight"),
+            one.weight.as_ref(),
+            1,
+            0..=WEIGHT_MAX,
+        ) as u32;
+        let crowd = crowd(index, one, problems);
+        let retries = number(problems, key("retries"), one.retries.as_ref(), 0, 0..=5) as u32;
+        let health = health(index, &one.health, problems);
         let (Some(name), Some(base_url)) = (name, base_url) else {
             continue;
         };
@@ -71,6 +109,10 @@ pub(super) fn providers(
             roots,
             timeouts,
             connections_idle_max,
+            weight,
+            crowd,
+            retries,
+            health,
         }));
     }
     providers
@@ -185,5 +227,111 @@ fn timeouts(index: usize, raw: &RawTimeouts, problems: &mut Problems) -> Provide
         ),
         between_bytes: secs("between_bytes_secs", &raw.between_bytes_secs, 60, HOUR),
         total: secs("total_secs", &raw.total_secs, 900, 6 * HOUR),
+    }
+}
+
+fn crowd(index: usize, raw: &RawProvider, problems: &mut Problems) -> Option<Crowd> {
+    let key = |name: &str| format!("provider.{index}.{name}");
+    let queue_max = number(
+        problems,
+        key("queue_max"),
+        raw.queue_max.as_ref(),
+        100,
+        0..=100_000,
+    );
+    let wait = seconds(
+        problems,
+        key("queue_wait_secs"),
+        raw.queue_wait_secs.as_ref(),
+        10,
+        1..=HOUR,
+    );
+    let Some(at) = &raw.concurrency_max else {
+        for (name, at) in [
+            ("queue_max", &raw.queue_max),
+            ("queue_wait_secs", &raw.queue_wait_secs),
+        ] {
+            if let Some(at) = at {
+                problems.note(
+                    key(name),
+                    at,
+                    "has no meaning without `concurrency_max`; write how many calls may be under way at once",
+                );
+            }
+        }
+        return None;
+    };
+    let calls_max = problems.within(key("concurrency_max"), at, 1..=100_000)?;
+    Some(Crowd {
+        calls_max: calls_max as usize,
+        queue_max: queue_max as usize,
+        wait,
+    })
+}
+
+fn health(index: usize, raw: &RawHealth, problems: &mut Problems) -> ProviderHealth {
+    let key = |name: &str| format!("provider.{index}.health.{name}");
+    let every = seconds(
+        problems,
+        key("probe_secs"),
+        raw.probe_secs.as_ref(),
+        10,
+        1..=HOUR,
+    );
+    let path = raw.probe_path.as_ref().filter(|at| {
+        let visible = at.value.bytes().all(|byte| byte.is_ascii_graphic());
+        let good = at.value.starts_with('/') && visible && !at.value.contains('#');
+        if !good {
+            problems.note(
+                key("probe_path"),
+                at,
+                format_args!(
+                    "is `{}`; write a path below the provider's address, such as `/models`",
+                    at.value
+                ),
+            );
+        }
+        good
+    });
+    if let (None, Some(at)) = (&raw.probe_path, &raw.probe_secs) {
+        problems.note(
+            key("probe_secs"),
+            at,
+            "has no meaning without `probe_path`; write what to ask for, such as `/models`",
+        );
+    }
+    ProviderHealth {
+        failures: number(
+            problems,
+            key("failures"),
+            raw.failures.as_ref(),
+            3,
+            1..=1000,
+        ) as u32,
+        window: seconds(
+            problems,
+            key("window_secs"),
+            raw.window_secs.as_ref(),
+            30,
+            1..=HOUR,
+        ),
+        cooldown: seconds(
+            problems,
+            key("cooldown_secs"),
+            raw.cooldown_secs.as_ref(),
+            10,
+            1..=HOUR,
+        ),
+        retry_after_max: seconds(
+            problems,
+            key("retry_after_secs_max"),
+            raw.retry_after_secs_max.as_ref(),
+            60,
+            1..=HOUR,
+        ),
+        probe: path.map(|at| Probe {
+            path: at.value.clone(),
+            every,
+        }),
     }
 }

@@ -195,16 +195,18 @@ async fn a_claim_of_absurd_usage_is_cut_down_to_what_can_have_been_used() {
 }
 
 #[tokio::test]
-async fn a_busy_provider_tells_the_client_how_long_to_wait() {
-    let rig = Rig::start().await;
-    //   it says      the client is told
-    for (said, told) in [
-        (Some("2"), "2"),
-        (Some("0"), "1"),
-        (Some("3600"), "60"),
-        (Some("Wed, 21 Oct 2026 07:28:00 GMT"), "5"),
-        (None, "5"),
+async fn a_busy_provider_tells_the_client_how_long_to_wait_and_is_not_called_meanwhile() {
+    //   it says      the client is told      the next request is a call
+    for (said, told, again) in [
+        (Some("2"), "2", false),
+        (Some("0"), "1", true),
+        (Some("3600"), "60", false),
+        (Some("Wed, 21 Oct 2015 07:28:00 GMT"), "1", true),
+        (Some("Wed, 21 Oct 2099 07:28:00 GMT"), "60", false),
+        (Some("soon"), "5", true),
+        (None, "5", true),
     ] {
+        let rig = Rig::start().await;
         let script = Script {
             retry_after: said.map(str::to_owned),
             ..Script::status(429)
@@ -222,8 +224,17 @@ async fn a_busy_provider_tells_the_client_how_long_to_wait() {
         ] {
             assert!(answer.header(name).is_some(), "{name} is missing on a 429");
         }
+        let next = rig.client().post(CHAT, &chat(false)).await;
+        let calls = rig.provider.call_count();
+        if again {
+            assert_eq!((next.status, calls), (200, 2), "{said:?}");
+            rig.told(&next.json());
+        } else {
+            assert_eq!((next.status, calls), (429, 1), "{said:?}");
+            assert!(next.header("retry-after").is_some(), "{said:?}");
+        }
+        rig.finish().await;
     }
-    rig.finish().await;
 }
 
 #[tokio::test]

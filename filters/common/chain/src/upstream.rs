@@ -85,6 +85,10 @@ pub(crate) fn answer_for(fault: UpstreamFault, message: impl Into<Cow<'static, s
             ErrorCode::RateLimitExceeded,
             "The model provider is busy. Wait and try again.",
         ),
+        UpstreamFault::Overloaded => ApiError::new(
+            ErrorCode::Overloaded,
+            "No provider of this model can take the request at the moment. Wait and try again.",
+        ),
     }
 }
 

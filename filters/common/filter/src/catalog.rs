@@ -77,10 +77,12 @@ pub struct Model {
     pub part_ceilings: PartCeilings,
     /// Factor, in millionths, from counted o200k tokens to this model's own.
     pub token_factor_ppm: u32,
-    /// Where it can be had, best first.
+    /// Where it can be had.
     pub providers: Vec<ProviderModel>,
     /// Whether a text request that has a `system` goes through chat, although a provider takes text requests.
     pub system_as_chat: bool,
+    /// Which of them is asked, and what serves when none of them can.
+    pub routing: Routing,
     /// Whether any of its providers works, as far as is known.
     pub working: AtomicBool,
 }
@@ -137,6 +139,26 @@ pub struct ModelLimits {
     pub output_tokens_bound: bool,
 }
 
+/// Which provider of a model is asked, and what serves when none of them can.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Routing {
+    /// How one of those that work is chosen.
+    pub choice: Choice,
+    /// Ids of the models whose providers are asked, in this order, when none of the model's own can serve. The price stays that of the
+    /// model that was asked for.
+    pub fallback: Vec<Arc<str>>,
+}
+
+/// How one of several providers is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// At random, in proportion to their weights.
+    #[default]
+    Weighted,
+    /// The one with the fewest calls under way for its weight.
+    LeastBusy,
+}
+
 /// A model as one provider sells it.
 #[derive(Clone, Debug)]
 pub struct ProviderModel {
@@ -146,6 +168,8 @@ pub struct ProviderModel {
     pub model: Arc<str>,
     /// The operations that the provider has for this model.
     pub apis: Apis,
+    /// Its share of the calls, beside the weights of the others; 0 for one that is asked only when no other can serve.
+    pub weight: u32,
 }
 
 /// An operation of a provider.

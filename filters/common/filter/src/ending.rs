@@ -70,6 +70,8 @@ pub enum UpstreamFault {
     BadRequest,
     /// The upstream's own rate limit.
     RateLimited,
+    /// No call was made: no upstream had room, or all of them had failed and rested.
+    Overloaded,
 }
 
 impl UpstreamFault {
@@ -83,6 +85,7 @@ impl UpstreamFault {
             UpstreamFault::Error => "error",
             UpstreamFault::BadRequest => "bad_request",
             UpstreamFault::RateLimited => "rate_limited",
+            UpstreamFault::Overloaded => "overloaded",
         }
     }
 }

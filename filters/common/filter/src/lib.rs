@@ -24,7 +24,9 @@ pub mod settings;
 mod slots;
 
 pub use address::AddressPrefix;
-pub use catalog::{Api, Apis, Catalog, Model, ModelLimits, PartCeilings, ProviderModel};
+pub use catalog::{
+    Api, Apis, Catalog, Choice, Model, ModelLimits, PartCeilings, ProviderModel, Routing,
+};
 pub use clock::{Clock, ManualClock};
 pub use ending::{Ending, UpstreamFault};
 pub use entropy::Entropy;

@@ -18,6 +18,8 @@ pub struct Record {
     pub stream: bool,
     /// The provider that answered or failed last.
     pub provider: Option<Arc<str>>,
+    /// The model whose provider was asked last, when it is not the one asked for but serves in its place.
+    pub served_by: Option<Arc<str>>,
     /// The rate class that counted the request.
     pub class: Option<Arc<str>>,
     /// Tokens as billed.

@@ -13,7 +13,7 @@ use tollgate_filter::{
     AnswerFault, AnswerProgress, AnswerUsage, ApiError, Apis, Catalog, Charge, CredentialId,
     CredentialKind, Ending, Event, EventKind, Exchange, Fate, Filter, Forward, HeldEvent, Model,
     ModelAccess, ModelLimits, Outcome, PartCeilings, Principal, Protocol, ProviderModel, Request,
-    Scopes, Step, Tail, Tokens,
+    Routing, Scopes, Step, Tail, Tokens,
 };
 use tollgate_money::{AccountId, Micros, OperationId, Price};
 
@@ -43,8 +43,10 @@ pub(crate) fn model(id: &str) -> Arc<Model> {
             provider: "stand-in".into(),
             model: PROVIDER_MODEL.into(),
             apis: Apis::ALL,
+            weight: 1,
         }],
         system_as_chat: false,
+        routing: Routing::default(),
         working: AtomicBool::new(false),
     })
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tollgate_filter::{
     AnswerFault, AnswerProgress, AnswerUsage, Api, Body, Contract, Event, EventKind, Exchange,
     FailureMode, Fate, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings,
-    Phase, Step, Tokens, UpstreamFault,
+    Phase, Routing, Step, Tokens, UpstreamFault,
 };
 use tollgate_money::{Micros, Price};
 use tollgate_openai::{Answer, ChunkReader, CompletionRequest, Endpoint, Patch, Usage};
@@ -147,6 +147,7 @@ pub(crate) fn model() -> Arc<Model> {
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
         system_as_chat: false,
+        routing: Routing::default(),
         working: AtomicBool::new(true),
     })
 }

@@ -1,0 +1,151 @@
+//! How many further attempts there may be, so that a failure does not become a storm.
+//!
+//! A bucket for each model. Every request puts a share of an attempt in, time puts a few in as well, every further attempt takes a whole
+//! one out. While nothing fails the bucket is full and costs a look.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use Ordering::Relaxed;
+
+use crate::config::RetryBudget;
+
+/// Thousandths of an attempt in one attempt.
+const ONE: i64 = 1000;
+const MICROS_PER_SECOND: u64 = 1_000_000;
+
+/// The bucket of one model. Shared by all workers.
+#[derive(Debug)]
+pub(super) struct Budget {
+    /// Thousandths of an attempt.
+    level: AtomicI64,
+    /// When time last put something in, in microseconds of the monotonic clock.
+    filled: AtomicU64,
+    full: i64,
+    per_call: i64,
+    per_sec: u64,
+}
+
+impl Budget {
+    /// A full bucket.
+    pub(super) fn new(terms: RetryBudget) -> Budget {
+        let full = i64::from(terms.burst) * ONE;
+        Budget {
+            level: AtomicI64::new(full),
+            filled: AtomicU64::new(0),
+            full,
+            per_call: i64::from(terms.percent) * ONE / 100,
+            per_sec: u64::from(terms.per_sec),
+        }
+    }
+
+    /// Notes a request.
+    pub(super) fn request(&self) {
+        if self.level.load(Relaxed) < self.full {
+            self.put(self.per_call);
+        }
+    }
+
+    /// Takes a further attempt out, if there is one.
+    pub(super) fn take(&self, now: u64) -> bool {
+        self.fill(now);
+        let taken = self.level.fetch_update(Relaxed, Relaxed, |level| {
+            (level >= ONE).then_some(level - ONE)
+        });
+        taken.is_ok()
+    }
+
+    fn put(&self, amount: i64) {
+        // The closure never gives up.
+        let _ = self.level.fetch_update(Relaxed, Relaxed, |level| {
+            Some(level.saturating_add(amount).min(self.full))
+        });
+    }
+
+    /// What time has put in.
+    fn fill(&self, now: u64) {
+        let filled = self.filled.load(Relaxed);
+        let past = now.saturating_sub(filled);
+        // More than a minute is as good as full.
+        let amount = past.min(60 * MICROS_PER_SECOND) * self.per_sec / (MICROS_PER_SECOND / 1000);
+        if amount == 0 {
+            return;
+        }
+        let mine = self
+            .filled
+            .compare_exchange(filled, now, Relaxed, Relaxed)
+            .is_ok();
+        if mine {
+            self.put(amount as i64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TERMS: RetryBudget = RetryBudget {
+        percent: 20,
+        per_sec: 2,
+        burst: 10,
+    };
+
+    fn taken(budget: &Budget, tries: u32, now: u64) -> usize {
+        (0..tries).filter(|_| budget.take(now)).count()
+    }
+
+    #[test]
+    fn further_attempts_come_from_the_burst_from_requests_and_from_time() {
+        let budget = Budget::new(TERMS);
+        assert_eq!(taken(&budget, 100, 0), 10, "the burst");
+        for _ in 0..25 {
+            budget.request();
+        }
+        assert_eq!(taken(&budget, 100, 0), 5, "a fifth of the requests");
+        assert_eq!(
+            taken(&budget, 100, 2 * MICROS_PER_SECOND),
+            4,
+            "two a second"
+        );
+        assert_eq!(
+            taken(&budget, 100, u64::MAX / 2),
+            10,
+            "no more than the burst"
+        );
+    }
+
+    #[test]
+    fn a_budget_of_nothing_but_a_burst_is_spent_once() {
+        let budget = Budget::new(RetryBudget {
+            percent: 0,
+            per_sec: 0,
+            burst: 1,
+        });
+        budget.request();
+        assert_eq!(taken(&budget, 5, 0), 1);
+        budget.request();
+        assert_eq!(taken(&budget, 5, u64::MAX / 2), 0);
+    }
+
+    proptest! {
+        /// No order of requests, attempts and time gives more than burst + share of the requests + rate by time.
+        #[test]
+        fn never_more_than_the_terms_allow(steps in prop::collection::vec((any::<bool>(), 0u64..500_000), 1..400)) {
+            let budget = Budget::new(TERMS);
+            let (mut now, mut requests, mut taken) = (0u64, 0u64, 0u64);
+            for (request, past) in steps {
+                now += past;
+                if request {
+                    budget.request();
+                    requests += 1;
+                } else if budget.take(now) {
+                    taken += 1;
+                }
+                let allowed = 10 * 1000 + requests * 200 + now * 2 / 1000;
+                prop_assert!(taken * 1000 <= allowed, "{taken} of {allowed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Which of several providers is asked. Sets of them are bits of a word: nothing is allocated, nothing waits.
+
+/// A set of up to 64 places in a list.
+pub(super) type Places = u64;
+
+/// The most places a list may have.
+pub(super) const PLACES_MAX: usize = 64;
+
+/// Those of a set that have a weight; all of them if none has. A weight of zero is for one that waits until no other can serve.
+fn weighty(places: Places, weight: impl Fn(usize) -> u32) -> Places {
+    let heavy = each(places).fold(0, |heavy, at| heavy | (u64::from(weight(at) > 0) << at));
+    if heavy == 0 { places } else { heavy }
+}
+
+/// The places of a set, lowest first.
+pub(super) fn each(mut places: Places) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let at = places.trailing_zeros() as usize;
+        // Of nothing the lowest bit stays nothing.
+        places &= places.wrapping_sub(1);
+        (at < PLACES_MAX).then_some(at)
+    })
+}
+
+/// One of a set at random, in proportion to the weights. `draw` is a random word.
+pub(super) fn weighted(places: Places, weight: impl Fn(usize) -> u32, draw: u64) -> Option<usize> {
+    let places = weighty(places, &weight);
+    // Those without a weight share alike.
+    let share = |at| u64::from(weight(at).max(1));
+    let total: u64 = each(places).map(share).sum();
+    let mut left = draw.checked_rem(total)?;
+    each(places).find(|&at| {
+        let mine = share(at);
+        let found = left < mine;
+        left = left.wrapping_sub(mine);
+        found
+    })
+}
+
+/// The one of a set with the fewest calls under way for its weight; `draw` decides between equals.
+pub(super) fn least_busy(
+    places: Places,
+    weight: impl Fn(usize) -> u32,
+    busy: impl Fn(usize) -> u32,
+    draw: u64,
+) -> Option<usize> {
+    let places = weighty(places, &weight);
+    let load = |at| (u64::from(busy(at)), u64::from(weight(at).max(1)));
+    // a/b < c/d without a division. The calls under way move meanwhile, which is why each is read once.
+    let mut best: Option<(usize, (u64, u64))> = None;
+    let mut equals = 0;
+    for at in each(places) {
+        let mine = load(at);
+        let order = best.map_or(std::cmp::Ordering::Less, |(_, best)| {
+            (mine.0 * best.1).cmp(&(best.0 * mine.1))
+        });
+        match order {
+            std::cmp::Ordering::Less => {
+                best = Some((at, mine));
+                equals = 1;
+            }
+            std::cmp::Ordering::Equal => {
+                equals += 1;
+                // The last of n equals takes the place with a chance of one in n, so that all have the same.
+                if draw
+                    .rotate_left(7 * equals)
+                    .is_multiple_of(u64::from(equals))
+                {
+                    best = Some((at, mine));
+                }
+            }
+            std::cmp::Ordering::Greater => {}
+        }
+    }
+    best.map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tollgate_filter::Entropy;
+
+    use super::*;
+
+    fn draws(count: usize) -> impl Iterator<Item = u64> {
+        let entropy = Entropy::seeded(7);
+        (0..count).map(move |_| u64::from_le_bytes(entropy.bytes()))
+    }
+
+    #[test]
+    fn weights_are_kept_to_over_many_draws() {
+        //     weights            places      expected share of each, in percent
+        check(&[1, 1], 0b11, &[50, 50]);
+        check(&[3, 1], 0b11, &[75, 25]);
+        check(&[7, 2, 1], 0b111, &[70, 20, 10]);
+        check(&[7, 2, 1], 0b110, &[0, 67, 33]);
+        check(&[5, 0, 5], 0b111, &[50, 0, 50]);
+        check(&[5, 0, 0], 0b110, &[0, 50, 50]);
+
+        fn check(weights: &[u32], places: Places, percent: &[i64]) {
+            const DRAWS: usize = 20_000;
+            let mut counts = vec![0i64; weights.len()];
+            for draw in draws(DRAWS) {
+                let at = weighted(places, |at| weights[at], draw).expect("a place");
+                counts[at] += 1;
+            }
+            for (at, expected) in percent.iter().enumerate() {
+                let off = counts[at] - expected * DRAWS as i64 / 100;
+                // More than four standard deviations.
+                assert!(off.abs() < 300, "{weights:?} {places:b}: {counts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_least_busy_for_its_weight_is_taken() {
+        //     weights       calls        taken
+        check(&[1, 1, 1], &[4, 2, 3], &[1]);
+        check(&[1, 1, 1], &[2, 2, 3], &[0, 1]);
+        check(&[4, 1], &[7, 2], &[0]);
+        check(&[4, 1], &[8, 2], &[0, 1]);
+        check(&[0, 1], &[0, 50], &[1]);
+        check(&[0, 0], &[1, 1], &[0, 1]);
+
+        fn check(weights: &[u32], busy: &[u32], taken: &[usize]) {
+            let all = (1 << weights.len()) - 1;
+            let mut seen: Vec<usize> = draws(200)
+                .map(|draw| least_busy(all, |at| weights[at], |at| busy[at], draw))
+                .map(|at| at.expect("a place"))
+                .collect();
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen, taken, "{weights:?} {busy:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_a_place_of_the_set_is_chosen(places: u64, draw: u64, weights in prop::collection::vec(0u32..1000, 64), busy in prop::collection::vec(0u32..1000, 64)) {
+            let chosen = [
+                weighted(places, |at| weights[at], draw),
+                least_busy(places, |at| weights[at], |at| busy[at], draw),
+            ];
+            for at in chosen {
+                prop_assert_eq!(at.is_some(), places != 0);
+                if let Some(at) = at {
+                    prop_assert!(places >> at & 1 == 1);
+                    prop_assert!(weights[at] > 0 || each(places).all(|other| weights[other] == 0));
+                }
+            }
+        }
+    }
+}

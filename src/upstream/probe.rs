@@ -1,0 +1,93 @@
+//! Asking a provider now and then how it is, so that one that is down is known before a client asks it, and one that is back comes back
+//! without a client's request to try it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Version, header};
+use pingora_core::connectors::http::Connector;
+use pingora_http::RequestHeader;
+
+use super::providers::{Provider, Providers};
+use crate::config::Probe;
+
+/// A probe takes no longer than this, and no longer than a connection may.
+const PROBE_MAX: Duration = Duration::from_secs(5);
+
+/// Asks until dropped.
+pub(super) async fn keep(providers: Arc<Providers>, provider: Arc<Provider>, probe: Probe) {
+    // One of its own: connections of those who serve are not taken.
+    let connector = Connector::new(None);
+    loop {
+        let limit = PROBE_MAX.max(provider.settings.timeouts.connect);
+        let asked = tokio::time::timeout(limit, ask(&connector, &provider, &probe.path)).await;
+        let result = asked.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
+        note(&providers, &provider, result);
+        tokio::time::sleep(probe.every).await;
+    }
+}
+
+fn note(providers: &Providers, provider: &Provider, result: Result<(), String>) {
+    let now = providers.clock.elapsed().as_micros() as u64;
+    let name = &*provider.settings.name;
+    match result {
+        Ok(()) => {
+            if provider.health.succeeded() {
+                tracing::warn!(provider = name, "provider works again, says its probe");
+                // What failed of it may have failed for the same reason.
+                for offer in &providers.all {
+                    if offer.provider.index == provider.index {
+                        offer.health.wake(now);
+                    }
+                }
+                providers.mark_models();
+            }
+        }
+        Err(detail) => {
+            // A provider that rests goes on resting: nobody else need try it.
+            if provider.health.failed(now, true, &provider.terms) {
+                tracing::error!(provider = name, %detail, "provider does not work, says its probe");
+                providers.mark_models();
+            }
+        }
+    }
+}
+
+async fn ask(connector: &Connector, provider: &Provider, path: &str) -> Result<(), String> {
+    let peer = provider.peer().await.map_err(|error| error.to_string())?;
+    let said = |error: Box<pingora_core::Error>| error.to_string();
+    let (mut session, _) = connector.get_http_session(&*peer).await.map_err(said)?;
+    let head = head(provider, path).map_err(said)?;
+    session
+        .write_request_header(Box::new(head))
+        .await
+        .map_err(said)?;
+    session.finish_request_body().await.map_err(said)?;
+    session.read_response_header().await.map_err(said)?;
+    let status = session.response_header().map(|head| head.status);
+    match status {
+        Some(status) if status.is_success() => {
+            while session.read_response_body().await.map_err(said)?.is_some() {}
+            connector.release_http_session(session, &*peer, None).await;
+            Ok(())
+        }
+        Some(status) => Err(format!("answered {status}")),
+        None => Err("no answer".to_owned()),
+    }
+}
+
+fn head(provider: &Provider, path: &str) -> pingora_core::Result<RequestHeader> {
+    let url = &provider.settings.base_url;
+    let target = [url.path.as_str(), path].concat();
+    let mut head = RequestHeader::build_no_case(Method::GET, target.as_bytes(), Some(4))?;
+    if provider.settings.http2 {
+        head.set_version(Version::HTTP_2);
+    }
+    head.insert_header(header::HOST, url.authority.as_str())?;
+    head.insert_header(header::ACCEPT, "application/json")?;
+    head.insert_header(header::USER_AGENT, super::talk::AGENT)?;
+    if let Some(authorization) = &provider.authorization {
+        head.insert_header(header::AUTHORIZATION, authorization.clone())?;
+    }
+    Ok(head)
+}

@@ -1,0 +1,62 @@
+//! `Retry-After` in both its forms (RFC 9110 section 10.2.3).
+
+use std::time::Duration;
+
+/// What a provider says about when to come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RetryAfter {
+    /// After so many seconds.
+    Secs(u64),
+    /// At this second since 1970.
+    At(i64),
+}
+
+impl RetryAfter {
+    /// Reads the value of the field; `None` for anything that is neither a number of seconds nor a date.
+    pub(super) fn read(value: &str) -> Option<RetryAfter> {
+        let value = value.trim();
+        if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+            // So many digits mean for ever.
+            return Some(RetryAfter::Secs(value.parse().unwrap_or(u64::MAX)));
+        }
+        let date = jiff::fmt::rfc2822::parse(value).ok()?;
+        Some(RetryAfter::At(date.timestamp().as_second()))
+    }
+
+    /// The wait from the moment that the wall clock shows; none for a date that has passed.
+    pub(super) fn wait_from(self, unix_micros: i64) -> Duration {
+        match self {
+            RetryAfter::Secs(secs) => Duration::from_secs(secs),
+            RetryAfter::At(second) => {
+                let micros = second.saturating_mul(1_000_000).saturating_sub(unix_micros);
+                Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc9110_10_2_3_both_forms_are_understood_and_nothing_else() {
+        /// 2026-10-21 07:28:00.
+        const THEN: i64 = 1_792_567_680;
+        //    value                              wait in seconds, half a minute before
+        check("2", Some(2));
+        check(" 0 ", Some(0));
+        check("99999999999999999999999", Some(u64::MAX));
+        check("Wed, 21 Oct 2026 07:28:00 GMT", Some(30));
+        check("Wed, 21 Oct 2026 07:27:00 GMT", Some(0));
+        check("", None);
+        check("-1", None);
+        check("1.5", None);
+        check("soon", None);
+
+        fn check(value: &str, secs: Option<u64>) {
+            let wait = RetryAfter::read(value).map(|wait| wait.wait_from((THEN - 30) * 1_000_000));
+            assert_eq!(wait, secs.map(Duration::from_secs), "{value}");
+        }
+    }
+}

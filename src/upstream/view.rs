@@ -1,0 +1,109 @@
+//! How the providers are, for operators.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use serde::{Deserialize, Serialize};
+
+use super::health::{Health, State};
+use super::providers::Providers;
+
+/// How one provider is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProviderView {
+    /// Its name in the settings.
+    pub(crate) name: String,
+    /// `working`, `half_open` (one request may try it) or `resting`.
+    pub(crate) state: String,
+    /// Milliseconds to the end of its rest.
+    pub(crate) rests_ms: u64,
+    /// Calls under way.
+    pub(crate) calls: u32,
+    /// Requests that wait for one of them to end.
+    pub(crate) waiting: u32,
+    /// Requests that waited and got their turn.
+    pub(crate) waited: u64,
+    /// Microseconds they waited in all.
+    pub(crate) waited_us: u64,
+    /// Requests for which there was no room, not even to wait, or the wait was too long.
+    pub(crate) turned_away: u64,
+    /// Failures that another attempt followed.
+    pub(crate) followed: u64,
+    /// Failures that another attempt would have followed, but for the budget.
+    pub(crate) not_followed: u64,
+    /// Second attempts beside a slow one that this provider answered first.
+    pub(crate) hedges_won: u64,
+    /// Those it did not.
+    pub(crate) hedges_lost: u64,
+    /// What it offers.
+    pub(crate) models: Vec<OfferView>,
+}
+
+/// How one model is at one provider.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OfferView {
+    /// What clients call it.
+    pub(crate) model: String,
+    /// What the provider calls it.
+    pub(crate) provider_model: String,
+    /// Its share of the calls.
+    pub(crate) weight: u32,
+    /// `working`, `half_open` or `resting`, not regarding the provider as a whole.
+    pub(crate) state: String,
+    /// Milliseconds to the end of its rest.
+    pub(crate) rests_ms: u64,
+    /// Milliseconds for which the provider asked not to be called.
+    pub(crate) closed_ms: u64,
+}
+
+fn state(health: &Health, now: u64) -> (String, u64) {
+    let state = health.state(now);
+    let rests = match state {
+        State::Resting(until) => (until - now).div_ceil(1000),
+        State::Working | State::HalfOpen => 0,
+    };
+    (state.word().to_owned(), rests)
+}
+
+impl Providers {
+    /// How all providers are, in the order of the settings.
+    pub(crate) fn view(&self) -> Vec<ProviderView> {
+        let now = self.clock.elapsed().as_micros() as u64;
+        let models = |index| {
+            let offers = self.all.iter();
+            let offers = offers.filter(|offer| offer.provider.index == index);
+            let view = offers.map(|offer| {
+                let (state, rests_ms) = state(&offer.health, now);
+                let closed = offer.closed_until(now);
+                OfferView {
+                    model: offer.model.to_string(),
+                    provider_model: offer.at.model.to_string(),
+                    weight: offer.at.weight,
+                    state,
+                    rests_ms,
+                    closed_ms: closed.map_or(0, |until| (until - now).div_ceil(1000)),
+                }
+            });
+            view.collect()
+        };
+        let view = self.list.iter().map(|provider| {
+            let (state, rests_ms) = state(&provider.health, now);
+            let (room, counts) = (provider.room.seen(), &provider.counts);
+            ProviderView {
+                name: provider.settings.name.to_string(),
+                state,
+                rests_ms,
+                calls: provider.room.calls(),
+                waiting: room.waiting,
+                waited: room.waited,
+                waited_us: room.waited_micros,
+                turned_away: room.turned_away,
+                followed: counts.followed.load(Relaxed),
+                not_followed: counts.refused.load(Relaxed),
+                hedges_won: counts.hedges_won.load(Relaxed),
+                hedges_lost: counts.hedges_lost.load(Relaxed),
+                models: models(provider.index),
+            }
+        });
+        view.collect()
+    }
+}
