@@ -380,6 +380,7 @@ async fn open_account(
         logins: vec![Login::email("bench@example.net").expect("an address")],
         class: "free".into(),
         credit_limit: Micros::ZERO,
+        cache_scope: tollgate_store::CacheScope::Shared,
         created_at: now,
     };
     let account = create_account(store, account, |out| entropy.fill(out)).await;

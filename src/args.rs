@@ -48,6 +48,9 @@ pub enum Command {
     /// Give and show credits.
     #[command(subcommand)]
     Credits(CreditsCommand),
+    /// Show and empty the cache of the gateway that runs.
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Show what an account spent, by day (UTC) and model.
     Usage {
         /// Whose.
@@ -106,6 +109,9 @@ pub enum AccountCommand {
         /// Its rate class; by default free.
         #[arg(long, value_name = "NAME")]
         class: Option<String>,
+        /// With whom it shares stored answers: shared (the default), account (nobody) or off (nothing is stored).
+        #[arg(long, value_name = "SCOPE")]
+        cache_scope: Option<String>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -139,6 +145,18 @@ pub enum AccountCommand {
         /// Let it in again.
         #[arg(long)]
         lift: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say with whom an account shares stored answers.
+    CacheScope {
+        /// Which.
+        #[command(flatten)]
+        account: Account,
+        /// shared (with all that share), account (with nobody) or off (nothing is stored, nothing stored is given).
+        #[arg(long, value_name = "SCOPE")]
+        cache_scope: String,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -195,6 +213,33 @@ pub enum KeyCommand {
         /// The key's id: key_ and 32 hex digits.
         #[arg(long, value_name = "ID")]
         key: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `tollgate cache`
+#[derive(Clone, Debug, Subcommand)]
+pub enum CacheCommand {
+    /// Show how full it is and what it has done since the start.
+    Show {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove stored answers.
+    #[command(group = clap::ArgGroup::new("what").required(true))]
+    Purge {
+        /// One of them: the cache_entry_id of an answer.
+        #[arg(long, value_name = "ID", group = "what")]
+        id: Option<String>,
+        /// All of a model.
+        #[arg(long, value_name = "NAME", group = "what")]
+        model: Option<String>,
+        /// All.
+        #[arg(long, group = "what")]
+        all: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,

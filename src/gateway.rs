@@ -10,6 +10,7 @@ use http::Method;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tollgate_auth::Auths;
+use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_filter::{Clock, Entropy, Filter};
 use tollgate_identity::Credentials;
@@ -143,12 +144,23 @@ impl GatewayBuilder {
                 clock.clone(),
                 entropy.clone(),
             ),
-            meter: Arc::new(Meter::new(
-                settings.meter.clone(),
-                ledger.clone(),
-                clock.clone(),
-                settings.credits.topup_url.as_str(),
-            )),
+            meter: Arc::new(
+                Meter::new(
+                    settings.meter.clone(),
+                    ledger.clone(),
+                    clock.clone(),
+                    settings.credits.topup_url.as_str(),
+                )
+                .hit_price_ppm(settings.cache.hit_price_ppm),
+            ),
+            cache: Arc::new(Cache::new(tollgate_cache::Parts {
+                settings: settings.cache.clone(),
+                service: &settings.service.name,
+                root: &store.root_secret().0,
+                uncached: settings.uncached.clone(),
+                clock: clock.clone(),
+                entropy: entropy.clone(),
+            })),
         };
         let routes = routes(&registry, &settings, &clock, &entropy, &house)?;
         let providers = Arc::new(Providers::new(
@@ -188,12 +200,19 @@ impl GatewayBuilder {
         let workers = proxy.start(bound).map_err(StartError::Threads)?;
         let refreshed = providers.clone();
         runtime.spawn(async move { refreshed.keep_fresh().await });
-        runtime.spawn(keep_house(proxy.clone(), ledger.clone(), clock.clone()));
+        let house_keeping = keep_house(
+            proxy.clone(),
+            ledger.clone(),
+            house.cache.clone(),
+            clock.clone(),
+        );
+        runtime.spawn(house_keeping);
         for source in [
             sources::store(store.clone()),
             sources::ledger(ledger.clone()),
             sources::meter(house.meter.counters()),
             sources::providers(providers.clone()),
+            sources::cache(house.cache.clone()),
         ] {
             telemetry.metrics().add_source(source);
         }
@@ -204,7 +223,8 @@ impl GatewayBuilder {
             ledger.clone(),
             clock.clone(),
             entropy,
-        );
+        )
+        .with_cache(house.cache.clone());
         // Last, so that whoever finds it answering finds a gateway that serves.
         let admin = Admin::start(admin::Options {
             address: settings.admin.address,
@@ -348,7 +368,7 @@ fn readiness(
 }
 
 /// What has to be done now and then while the gateway serves.
-async fn keep_house(proxy: Arc<Proxy>, ledger: Ledger, clock: Clock) {
+async fn keep_house(proxy: Arc<Proxy>, ledger: Ledger, cache: Arc<Cache>, clock: Clock) {
     let mut most_open = 0;
     loop {
         tokio::time::sleep(SWEEP).await;
@@ -359,6 +379,7 @@ async fn keep_house(proxy: Arc<Proxy>, ledger: Ledger, clock: Clock) {
                 "released holds that outlived their requests"
             );
         }
+        cache.sweep();
         let open = proxy.open_exchanges();
         most_open = most_open.max(proxy.take_crowd());
         if most_open >= CROWD && open < most_open / 2 {

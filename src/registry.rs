@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_auth::{Auths, RequiredAccess};
+use tollgate_cache::Cache;
 use tollgate_completions::Completions;
 use tollgate_filter::{Clock, Entropy, Filter};
 use tollgate_ledger::Ledger;
@@ -51,6 +52,7 @@ pub(crate) struct House {
     pub(crate) auths: Auths,
     pub(crate) rate_limits: RateLimits,
     pub(crate) meter: Arc<Meter>,
+    pub(crate) cache: Arc<Cache>,
 }
 
 /// Filters by the names that chains call them by.
@@ -82,6 +84,7 @@ impl Registry {
             Ok(Arc::new(filter))
         });
         registry.add("meter", |context| Ok(context.house.meter.clone()));
+        registry.add("cache", |context| Ok(context.house.cache.clone()));
         registry.add("models", |context| {
             let settings = context.settings;
             let rate = settings.credits.usd_per_credit;

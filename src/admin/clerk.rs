@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use tollgate_filter::{Clock, Entropy, Resources, Scope, Scopes};
+use tollgate_cache::{Cache, Lookup, Purge, Removal, Storing};
+use tollgate_filter::{Clock, Entropy, NoCacheEntryId, Resources, Scope, Scopes};
 use tollgate_identity::{
-    Form, KeyId, Login, NewAccount, NewKey, create_account, create_key, revoke_key, set_class,
-    set_status,
+    Form, KeyId, Login, NewAccount, NewKey, create_account, create_key, revoke_key,
+    set_cache_scope, set_class, set_status,
 };
 use tollgate_ledger::{Credit, Ledger};
 use tollgate_money::{AccountId, Micros};
-use tollgate_store::{AccountStatus, Store};
+use tollgate_store::{AccountStatus, CacheScope, Store};
 
-use super::control::{Applied, Applying, Change, Changes, SecretText};
+use super::control::{Applied, Applying, CacheState, Change, Changes, SecretText};
 use crate::config::Settings;
 
 /// The class of accounts for which none is named.
@@ -27,6 +28,8 @@ pub struct Clerk {
     classes: Vec<Arc<str>>,
     models: Vec<Arc<str>>,
     credit_limit: Micros,
+    /// There in a gateway that runs.
+    cache: Option<Arc<Cache>>,
 }
 
 impl Clerk {
@@ -57,7 +60,15 @@ impl Clerk {
                 .map(|model| model.id.clone())
                 .collect(),
             credit_limit: settings.meter.credit_limit,
+            cache: None,
         }
+    }
+
+    /// Lets it see to the cache of a gateway that runs.
+    #[must_use]
+    pub fn with_cache(mut self, cache: Arc<Cache>) -> Clerk {
+        self.cache = Some(cache);
+        self
     }
 
     async fn make(&self, change: Change) -> Result<Applied, String> {
@@ -67,7 +78,16 @@ impl Clerk {
                 emails,
                 phones,
                 class,
-            } => self.account_create(&emails, &phones, class, now).await,
+                cache_scope,
+            } => {
+                let new = New {
+                    emails: &emails,
+                    phones: &phones,
+                    class,
+                    cache_scope,
+                };
+                self.account_create(new, now).await
+            }
             Change::AccountSuspend { account, suspended } => {
                 let status = if suspended {
                     AccountStatus::Suspended
@@ -86,6 +106,15 @@ impl Clerk {
                     .map_err(words)?;
                 Ok(Applied::Done)
             }
+            Change::AccountCacheScope { account, scope } => {
+                let scope = read_cache_scope(&scope)?;
+                set_cache_scope(&*self.store, read(&account)?, scope, now)
+                    .await
+                    .map_err(words)?;
+                Ok(Applied::Done)
+            }
+            Change::CachePurge { id, model } => self.purge(id, model),
+            Change::CacheShow {} => Ok(Applied::Cache(state(self.cache()?))),
             Change::KeyCreate {
                 account,
                 name,
@@ -139,15 +168,15 @@ impl Clerk {
         }
     }
 
-    async fn account_create(
-        &self,
-        emails: &[String],
-        phones: &[String],
-        class: Option<String>,
-        now: i64,
-    ) -> Result<Applied, String> {
-        let emails = emails.iter().map(|text| Login::email(text));
-        let phones = phones.iter().map(|text| Login::phone(text));
+    async fn account_create(&self, new: New<'_>, now: i64) -> Result<Applied, String> {
+        let New {
+            class, cache_scope, ..
+        } = new;
+        let scope = cache_scope
+            .map(|scope| read_cache_scope(&scope))
+            .transpose()?;
+        let emails = new.emails.iter().map(|text| Login::email(text));
+        let phones = new.phones.iter().map(|text| Login::phone(text));
         let account = NewAccount {
             logins: emails
                 .chain(phones)
@@ -155,12 +184,32 @@ impl Clerk {
                 .map_err(words)?,
             class: self.class(class.as_deref().unwrap_or(CLASS))?,
             credit_limit: self.credit_limit,
+            cache_scope: scope.unwrap_or(CacheScope::Shared),
             created_at: now,
         };
         let id = create_account(&*self.store, account, |out| self.entropy.fill(out))
             .await
             .map_err(words)?;
         Ok(Applied::Account { id: id.to_string() })
+    }
+
+    fn purge(&self, id: Option<String>, model: Option<String>) -> Result<Applied, String> {
+        let cache = self.cache()?;
+        let what = match (id, model) {
+            (Some(id), None) => Purge::Entry(id.parse().map_err(words::<NoCacheEntryId>)?),
+            (None, Some(model)) => Purge::Model(known(&self.models, &model, "model")?),
+            (None, None) => Purge::All,
+            (Some(_), Some(_)) => return Err("name an entry or a model, not both".to_owned()),
+        };
+        let removed = cache.purge(&what);
+        tracing::info!(?what, removed, "stored answers were removed");
+        Ok(Applied::Purged { removed })
+    }
+
+    fn cache(&self) -> Result<&Cache, String> {
+        let none =
+            || "no gateway runs on this database, and stored answers live in its memory alone";
+        self.cache.as_deref().ok_or_else(|| none().to_owned())
     }
 
     fn class(&self, name: &str) -> Result<Arc<str>, String> {
@@ -182,6 +231,40 @@ impl Clerk {
 impl Changes for Clerk {
     fn apply(&self, change: Change) -> Applying<'_> {
         Box::pin(self.make(change))
+    }
+}
+
+/// An account that somebody wants made.
+struct New<'a> {
+    emails: &'a [String],
+    phones: &'a [String],
+    class: Option<String>,
+    cache_scope: Option<String>,
+}
+
+fn state(cache: &Cache) -> CacheState {
+    let totals = cache.totals();
+    let counters = cache.counters();
+    CacheState {
+        entries: totals.entries,
+        bytes: totals.bytes,
+        bytes_max: totals.bytes_max,
+        waiting: totals.waiting,
+        hits: counters.lookups(Lookup::Hit),
+        misses: counters.lookups(Lookup::Miss),
+        stored: counters.stores(Storing::Stored),
+        evicted: counters.removals(Removal::Evicted),
+    }
+}
+
+fn read_cache_scope(word: &str) -> Result<CacheScope, String> {
+    match word {
+        "shared" => Ok(CacheScope::Shared),
+        "account" => Ok(CacheScope::Account),
+        "off" => Ok(CacheScope::Off),
+        other => Err(format!(
+            "there is no cache scope `{other}`; use `shared`, `account` or `off`"
+        )),
     }
 }
 

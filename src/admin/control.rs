@@ -41,6 +41,9 @@ pub enum Change {
         phones: Vec<String>,
         /// Its rate class; `free` where it is missing.
         class: Option<String>,
+        /// With whom it shares stored answers: `shared` (where it is missing), `account` or `off`.
+        #[serde(default)]
+        cache_scope: Option<String>,
     },
     /// Bars an account, or lets it in again.
     AccountSuspend {
@@ -56,6 +59,22 @@ pub enum Change {
         /// The class.
         class: String,
     },
+    /// Says with whom an account shares stored answers.
+    AccountCacheScope {
+        /// The account's id.
+        account: String,
+        /// `shared`, `account` or `off`.
+        scope: String,
+    },
+    /// Removes stored answers: one, those of a model, or all where neither is named.
+    CachePurge {
+        /// The `cache_entry_id` of one.
+        id: Option<String>,
+        /// The id of a model.
+        model: Option<String>,
+    },
+    /// Changes nothing, and tells what the cache holds and has done.
+    CacheShow {},
     /// Makes a key.
     KeyCreate {
         /// The id of the account that pays.
@@ -110,8 +129,36 @@ pub enum Applied {
         /// What the account has free to spend now, as a decimal number of credits.
         available: String,
     },
+    /// Stored answers were removed.
+    Purged {
+        /// How many.
+        removed: u64,
+    },
+    /// What the cache holds and has done.
+    Cache(CacheState),
     /// It is as it was asked for.
     Done,
+}
+
+/// What the cache holds, and what it has done since the start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheState {
+    /// Stored answers.
+    pub entries: u64,
+    /// Bytes of memory they count for.
+    pub bytes: u64,
+    /// Bytes they may have.
+    pub bytes_max: u64,
+    /// Requests that wait for the answer to an equal one.
+    pub waiting: u64,
+    /// Requests answered from it.
+    pub hits: u64,
+    /// Requests that found nothing.
+    pub misses: u64,
+    /// Answers that were stored.
+    pub stored: u64,
+    /// Entries that gave way to others.
+    pub evicted: u64,
 }
 
 /// A text that is sent over the socket and printed nowhere by accident.

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_identity::Login;
-use tollgate_store::{AccountRow, AccountStatus, LoginKind, Read};
+use tollgate_store::{AccountRow, AccountStatus, CacheScope, LoginKind, Read};
 
 use super::office::{self, Office};
 use super::{GOOD, print, time};
@@ -23,12 +23,14 @@ pub(super) fn run(
             email,
             phone,
             class,
+            cache_scope,
             json,
         } => {
             let change = Change::AccountCreate {
                 emails: email,
                 phones: phone,
                 class,
+                cache_scope,
             };
             let Applied::Account { id } = office.change(&change)? else {
                 bail!("the gateway answered something else; use the same version for both");
@@ -66,6 +68,17 @@ pub(super) fn run(
             })?;
             let word = if lift { "active" } else { "suspended" };
             changed(&account.account, "status", word, json, out)?;
+        }
+        AccountCommand::CacheScope {
+            account,
+            cache_scope,
+            json,
+        } => {
+            office.change(&Change::AccountCacheScope {
+                account: account.account.clone(),
+                scope: cache_scope.clone(),
+            })?;
+            changed(&account.account, "cache_scope", &cache_scope, json, out)?;
         }
         AccountCommand::Class {
             account,
@@ -116,6 +129,7 @@ struct Shown<'a> {
     id: String,
     status: &'a str,
     class: &'a str,
+    cache_scope: &'a str,
     available: Box<RawValue>,
     held: Box<RawValue>,
     credit_limit: Box<RawValue>,
@@ -132,6 +146,7 @@ impl<'a> Shown<'a> {
             id: row.id.to_string(),
             status: status(row.status),
             class: &row.class,
+            cache_scope: cache_scope(row.cache_scope),
             available: print::credits(row.available),
             held: print::credits(row.held),
             credit_limit: print::credits(row.credit_limit),
@@ -147,6 +162,15 @@ fn status(status: AccountStatus) -> &'static str {
         AccountStatus::Active => "active",
         AccountStatus::Suspended => "suspended",
         AccountStatus::Closed => "closed",
+        _ => "unknown",
+    }
+}
+
+fn cache_scope(scope: CacheScope) -> &'static str {
+    match scope {
+        CacheScope::Shared => "shared",
+        CacheScope::Account => "account",
+        CacheScope::Off => "off",
         _ => "unknown",
     }
 }
@@ -171,6 +195,7 @@ fn show(read: &dyn Read, row: &AccountRow, json: bool, out: &mut dyn Write) -> a
         ("id", shown.id),
         ("status", shown.status.to_owned()),
         ("class", shown.class.to_owned()),
+        ("cache scope", shown.cache_scope.to_owned()),
         ("available", row.available.to_string()),
         ("held", row.held.to_string()),
         ("credit limit", row.credit_limit.to_string()),

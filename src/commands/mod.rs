@@ -4,6 +4,7 @@
 //! socket, and where none runs they take the lock of the database and write themselves.
 
 mod account;
+mod cache;
 mod check;
 mod credits;
 mod key;
@@ -81,6 +82,7 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
         Command::Account(command) => account::run(command, &office()?, out),
         Command::Key(command) => key::run(command, &office()?, out),
         Command::Credits(command) => credits::run(command, &office()?, out),
+        Command::Cache(command) => cache::run(command, &office()?, out),
         Command::Usage {
             account,
             from,

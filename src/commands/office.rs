@@ -47,6 +47,11 @@ impl Office {
         }
     }
 
+    /// Asks the gateway that runs, for what only it has.
+    pub(super) fn ask(&self, change: &Change) -> anyhow::Result<Applied> {
+        Ok(control::ask(&control::path(self.database()), change)?)
+    }
+
     fn change_here(&self, change: Change) -> anyhow::Result<Applied> {
         let store = self.open()?;
         let (ledger, _) = Ledger::start(store.clone(), self.clock.unix_micros())?;

@@ -5,6 +5,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tollgate_cache::RawCache;
 use tollgate_filter::settings::At;
 use tollgate_meter::RawMeter;
 use tollgate_rate_limit::RawLimits;
@@ -35,6 +36,8 @@ pub(crate) struct RawSettings {
     pub(crate) limits: RawLimits,
     /// Holding and charging credit.
     pub(crate) meter: RawMeter,
+    /// Answers that are stored and given again.
+    pub(crate) cache: RawCache,
     /// What a credit is worth.
     pub(crate) credits: RawCredits,
     /// Logs.
@@ -269,6 +272,8 @@ pub(crate) struct RawModel {
     pub(crate) token_factor: Option<At<String>>,
     /// Whether a text request with a `system` goes through chat, although a provider takes text requests.
     pub(crate) system_as_chat: Option<At<bool>>,
+    /// Whether its answers are stored and given again.
+    pub(crate) cache: Option<At<bool>>,
 }
 
 /// A model as one provider sells it.

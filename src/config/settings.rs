@@ -2,6 +2,7 @@
 //!
 //! They are made by [`super::load`] alone. Nothing outside `config` reads a file or the environment to get at a setting.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use http::Method;
 use rustls::pki_types::CertificateDer;
+use tollgate_cache::CacheSettings;
 use tollgate_filter::{Catalog, ErrorShape, Scope};
 use tollgate_meter::MeterSettings;
 use tollgate_models::UsdPerCredit;
@@ -45,6 +47,10 @@ pub struct Settings {
     pub limits: Limits,
     /// Holding and charging credit.
     pub meter: MeterSettings,
+    /// Answers that are stored and given again.
+    pub cache: CacheSettings,
+    /// Models whose answers are never stored.
+    pub uncached: HashSet<Arc<str>>,
     /// What a credit is worth.
     pub credits: Credits,
     /// Logs.

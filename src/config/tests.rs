@@ -12,6 +12,7 @@ const FILTERS: &[&str] = &[
     "rate-limit",
     "completions",
     "meter",
+    "cache",
     "models",
 ];
 

@@ -106,12 +106,15 @@ impl Announcement<'_> {
         )?;
         writeln!(out, "  key        {key}")?;
         writeln!(out, "  settings   {}\n", self.config_file.display())?;
-        writeln!(out, "A completion, a stream, and the models on sale:\n")?;
-        let post = |stream: &str| {
+        writeln!(
+            out,
+            "A completion, a stream, the first again, from the cache and for nothing, and the models on sale:\n"
+        )?;
+        let post = |stream: &str, question: &str| {
             format!(
                 "  curl {stream}{base}/v1/chat/completions -H 'Authorization: Bearer {key}' \\\n       \
                  -H 'Content-Type: application/json' -d '{{\"model\":\"{model}\",{}\"messages\":\
-                 [{{\"role\":\"user\",\"content\":\"What is a toll?\"}}]}}'\n",
+                 [{{\"role\":\"user\",\"content\":\"{question}\"}}]}}'\n",
                 if stream.is_empty() {
                     ""
                 } else {
@@ -119,8 +122,9 @@ impl Announcement<'_> {
                 },
             )
         };
-        writeln!(out, "{}", post(""))?;
-        writeln!(out, "{}", post("-N "))?;
+        writeln!(out, "{}", post("", "What is a toll?"))?;
+        writeln!(out, "{}", post("-N ", "Who pays it?"))?;
+        writeln!(out, "{}", post("", "What is a toll?"))?;
         writeln!(
             out,
             "  curl {base}/v1/models -H 'Authorization: Bearer {key}'\n"

@@ -115,6 +115,7 @@ async fn open_account(gateway: &Gateway, service: &str) -> anyhow::Result<(Accou
         logins: vec![Login::email("demo@example.net")?],
         class: Arc::from("pro"),
         credit_limit: Micros::ZERO,
+        cache_scope: tollgate_store::CacheScope::Shared,
         created_at: now,
     };
     let account = create_account(gateway.store(), account, |out| entropy.fill(out)).await?;

@@ -84,6 +84,12 @@ impl Entry<'_> {
         if let Some(cache) = record.cache {
             text(out, b"cache", cache.word());
         }
+        if let Some(entry) = record.cache_entry {
+            key(out, b"cache_entry");
+            out.push(b'"');
+            out.extend_from_slice(&entry.text());
+            out.push(b'"');
+        }
         if let Some(provider) = &record.provider {
             text(out, b"provider", provider);
         }

@@ -123,6 +123,20 @@ metrics! {
         "What the meter did beyond its routine: caps it wrote, requests it refused, claims of usage it bounded.";
     WRITTEN_OFF = "tollgate_written_off_microcredits_total", Counter, [],
         "Micro-credits that usage cost beyond what its account had.";
+    CACHE_LOOKUPS = "tollgate_cache_lookups_total", Counter, ["result"],
+        "Requests by what the completion cache had for them.";
+    CACHE_STORES = "tollgate_cache_stores_total", Counter, ["result"],
+        "Answers to misses by whether they were stored.";
+    CACHE_REMOVED = "tollgate_cache_removed_total", Counter, ["reason"],
+        "Stored answers that went, by why.";
+    CACHE_FOLLOWERS = "tollgate_cache_followers_total", Counter, ["outcome"],
+        "Requests that waited for the answer to an equal one, by what became of them.";
+    CACHE_WAITING = "tollgate_cache_waiting", Gauge, [],
+        "Requests that wait for the answer to an equal one.";
+    CACHE_ENTRIES = "tollgate_cache_entries", Gauge, [],
+        "Stored answers.";
+    CACHE_BYTES = "tollgate_cache_bytes", Gauge, [],
+        "Bytes of memory that stored answers count for.";
     LINES_DROPPED = "tollgate_access_log_dropped_total", Counter, [],
         "Lines of the access log that were lost because its file was too slow or broken.";
     MEMORY = "tollgate_resident_memory_bytes", Gauge, [],

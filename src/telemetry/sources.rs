@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use tollgate_cache::{Cache, Flight, Lookup, Removal, Storing};
 use tollgate_ledger::Ledger;
 use tollgate_meter::Counters;
 use tollgate_store::{Histogram, Store};
@@ -86,6 +87,37 @@ pub(crate) fn providers(providers: Arc<Providers>) -> Source {
                 view.iter().map(|one| (&*one.name, number(one))).collect();
             page.numbers(*metric, &values);
         }
+    })
+}
+
+/// What the cache holds and has done.
+pub fn cache(cache: Arc<Cache>) -> Source {
+    let counters = cache.counters();
+    Box::new(move |page| {
+        let lookups: Vec<_> = Lookup::WORDS
+            .iter()
+            .map(|(of, word)| (*word, counters.lookups(*of).into()))
+            .collect();
+        page.numbers(names::CACHE_LOOKUPS, &lookups);
+        let stores: Vec<_> = Storing::WORDS
+            .iter()
+            .map(|(of, word)| (*word, counters.stores(*of).into()))
+            .collect();
+        page.numbers(names::CACHE_STORES, &stores);
+        let removed: Vec<_> = Removal::WORDS
+            .iter()
+            .map(|(of, word)| (*word, counters.removals(*of).into()))
+            .collect();
+        page.numbers(names::CACHE_REMOVED, &removed);
+        let flights: Vec<_> = Flight::WORDS
+            .iter()
+            .map(|(of, word)| (*word, counters.flights(*of).into()))
+            .collect();
+        page.numbers(names::CACHE_FOLLOWERS, &flights);
+        let totals = cache.totals();
+        page.number(names::CACHE_WAITING, totals.waiting.into());
+        page.number(names::CACHE_ENTRIES, totals.entries.into());
+        page.number(names::CACHE_BYTES, totals.bytes.into());
     })
 }
 

@@ -110,6 +110,7 @@ fn completion() -> Exchange {
         scopes: Scopes::API,
         class: "free".into(),
         models: ModelAccess::All,
+        sharing: tollgate_filter::CacheSharing::Shared,
     });
     let at = |ms| Some(Duration::from_millis(ms));
     let record = &mut exchange.record;

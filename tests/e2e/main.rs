@@ -4,6 +4,7 @@
 //! clients were told.
 
 mod bodies;
+mod cache;
 mod forward;
 mod frames;
 mod heads;

@@ -258,6 +258,7 @@ pub(crate) async fn open_account(books: &Books, class: &str, micros: i64) -> Acc
         logins: Vec::new(),
         class: Arc::from(class),
         credit_limit: Micros::ZERO,
+        cache_scope: tollgate_store::CacheScope::Shared,
         created_at: clock.unix_micros(),
     };
     let account = create_account(&*books.store, account, |out| entropy.fill(out)).await;

@@ -72,6 +72,7 @@ async fn one(
         logins: Vec::new(),
         class: Arc::from("free"),
         credit_limit: Micros::ZERO,
+        cache_scope: tollgate_store::CacheScope::Shared,
         created_at: now,
     };
     let account = create_account(&*store, account, |out| entropy.fill(out)).await?;

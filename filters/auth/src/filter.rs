@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tollgate_filter::{
-    Body, Clock, Contract, CredentialId, CredentialKind, Exchange, FailureMode, Filter,
-    ModelAccess, Outcome, Phase, Principal, Request, Resources, Scopes, Step,
+    Body, CacheSharing, Clock, Contract, CredentialId, CredentialKind, Exchange, FailureMode,
+    Filter, ModelAccess, Outcome, Phase, Principal, Request, Resources, Scopes, Step,
 };
 use tollgate_identity::{Credential, Credentials, Form};
-use tollgate_store::AccountStatus;
+use tollgate_store::{AccountStatus, CacheScope};
 
 use crate::bearer::Presented;
 use crate::challenge::{AddressError, ByPath};
@@ -101,6 +101,12 @@ fn principal(credential: &Credential) -> Result<Principal, Refusal> {
         models: match &credential.models {
             None => ModelAccess::All,
             Some(models) => ModelAccess::Only(models.clone()),
+        },
+        sharing: match credential.account.cache_scope() {
+            CacheScope::Shared => CacheSharing::Shared,
+            CacheScope::Account => CacheSharing::Account,
+            // The most careful of them also stands for one that a later version has stored.
+            _ => CacheSharing::Off,
         },
     })
 }

@@ -50,6 +50,7 @@ impl Bench {
             logins: Vec::new(),
             class: Arc::from("free"),
             credit_limit: Micros::ZERO,
+            cache_scope: tollgate_store::CacheScope::Shared,
             created_at: NOW,
         };
         let account = create_account(&*store, account, |out| out.fill(1))

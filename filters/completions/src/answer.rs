@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use tollgate_filter::{
-    AnswerFault, AnswerProgress, AnswerUsage, Event, EventKind, Exchange, Fate, Tokens,
-    UpstreamFault,
+    AnswerFault, AnswerProgress, AnswerUsage, CacheStatus, Event, EventKind, Exchange, Fate,
+    Tokens, UpstreamFault,
 };
 use tollgate_openai::{Answer, ChunkReader, FinishReason, Patch, Progress, ProviderError, Usage};
 
@@ -82,32 +82,43 @@ impl AnswerState {
 
     /// Reads one piece, changes it, and leaves its facts on the exchange.
     pub(crate) fn take(exchange: &mut Exchange, event: &mut Event<'_>) {
+        if exchange.record.cache == Some(CacheStatus::Hit) {
+            // It was read when it was stored, and is in our words.
+            return;
+        }
         let heard = exchange
             .get::<AnswerProgress>()
             .is_none_or(|progress| !progress.client_gone);
-        // The text moves out while it grows, since two values of the exchange cannot be changed side by side.
-        let mut text = match exchange.get_mut::<AnswerUsage>() {
-            Some(usage) => std::mem::take(&mut usage.text),
-            None => String::new(),
+        // It moves out while it grows, since two values of the exchange cannot be changed side by side.
+        let mut usage = match exchange.get_mut::<AnswerUsage>() {
+            Some(usage) => std::mem::take(usage),
+            None => AnswerUsage::default(),
         };
         let Some(state) = exchange.get_mut::<AnswerState>() else {
             return;
         };
         let facts = match (&mut state.stream, event.kind()) {
-            (Some(stream), EventKind::Data) => stream.take(event, heard, &mut text),
-            (None, EventKind::Whole) => whole(&state.patch, event.data(), &mut text),
+            (Some(stream), EventKind::Data) => stream.take(event, heard, &mut usage),
+            (None, EventKind::Whole) => whole(&state.patch, event.data(), &mut usage.text),
             // `[DONE]`; anything else the driver has refused.
             _ => Facts::default(),
         };
         state.usage = facts.usage.or(state.usage);
-        if let Some(usage) = exchange.get_mut::<AnswerUsage>() {
-            usage.text = text;
-            usage.reported = facts.usage.map(tokens).or(usage.reported);
+        usage.reported = facts.usage.map(tokens).or(usage.reported);
+        if let Some(place) = exchange.get_mut::<AnswerUsage>() {
+            *place = usage;
         }
         if let Some(progress) = exchange.get_mut::<AnswerProgress>() {
             progress.finished |= facts.finished;
             progress.fault = progress.fault.take().or(facts.fault);
         }
+    }
+
+    /// Writes `metadata` into the last piece of a stored answer, which ends as we wrote it.
+    pub(crate) fn stamp_stored(&self, last: &Bytes, metadata: &[u8]) -> Bytes {
+        let mut out = BytesMut::with_capacity(last.len() + metadata.len() + 32);
+        self.patch.append_metadata(last, metadata, &mut out);
+        out.freeze()
     }
 
     /// Writes `metadata` into the last piece of the answer. `counted` is told where the provider reported no usage that makes sense.
@@ -147,7 +158,10 @@ impl AnswerState {
 }
 
 impl StreamState {
-    fn take(&mut self, event: &mut Event<'_>, heard: bool, text: &mut String) -> Facts {
+    fn take(&mut self, event: &mut Event<'_>, heard: bool, so_far: &mut AnswerUsage) -> Facts {
+        if let Some(copy) = &mut so_far.copy {
+            copy.event(event.data());
+        }
         let chunk = match self.reader.read(event.data()) {
             Ok(chunk) => chunk,
             Err(error) => {
@@ -176,7 +190,7 @@ impl StreamState {
             };
         }
         if heard {
-            chunk.append_text(text);
+            chunk.append_text(&mut so_far.text);
         }
         self.over =
             self.progress.all_finished() && self.progress.choices_seen() as u64 >= self.expected;

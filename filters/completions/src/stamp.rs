@@ -2,7 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use tollgate_filter::{
-    CacheStatus, Charge, Ending, EventKind, Exchange, HeldEvent, Principal, Tail, Tokens,
+    CacheEntryId, CacheStatus, Charge, Ending, EventKind, Exchange, HeldEvent, Principal, Tail,
+    Tokens,
 };
 use tollgate_money::Micros;
 use tollgate_openai::{Metadata, Usage, event};
@@ -27,10 +28,16 @@ pub(crate) fn stamp(exchange: &mut Exchange, tail: &mut Tail) -> Result<(), Comp
     let metadata = metadata(exchange, &charge)?;
     let Tokens { prompt, completion } = charge.tokens;
     let counted = charge.estimated.then(|| Usage::new(prompt, completion));
+    let stored = exchange.record.cache == Some(CacheStatus::Hit);
     let Some(state) = exchange.get_mut::<AnswerState>() else {
         return Ok(());
     };
-    if let Some(last) = tail.last_data()
+    if stored
+        && counted.is_none()
+        && let Some(last) = tail.last_data()
+    {
+        last.data = state.stamp_stored(&last.data, &metadata);
+    } else if let Some(last) = tail.last_data()
         && let Some(stamped) = state.stamp(&last.data, &metadata, counted)
     {
         last.data = stamped.last;
@@ -61,10 +68,13 @@ fn metadata(exchange: &Exchange, charge: &Charge) -> Result<BytesMut, Completion
         .get::<Principal>()
         .ok_or(CompletionsError::NoPrincipal)?;
     let cache = exchange.record.cache.unwrap_or(CacheStatus::Bypass);
+    let entry = exchange.record.cache_entry.map(CacheEntryId::text);
     let mut out = BytesMut::new();
     Metadata {
         cache_hit: cache == CacheStatus::Hit,
-        cache_entry_id: None,
+        cache_entry_id: entry
+            .as_ref()
+            .map(|text| std::str::from_utf8(text).unwrap_or_default()),
         cache_store_status: Some(cache.word()),
         credits_used: &charge.used,
         credits_remaining: &charge.remaining,

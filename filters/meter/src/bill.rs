@@ -1,7 +1,7 @@
 //! What becomes of a hold when an answer is over: one decision for every way it can end.
 
 use tollgate_filter::{AnswerUsage, Ending, Tokens};
-use tollgate_money::Price;
+use tollgate_money::{Micros, Price};
 
 /// What is done with the hold of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,13 @@ pub(crate) fn price(price: &Price, succeeded: bool) -> Price {
         },
         ..*price
     }
+}
+
+/// So many millionths of an amount, rounded down: nobody pays more than their share.
+pub(crate) fn part_of(amount: Micros, ppm: u32) -> Micros {
+    let part = i128::from(amount.get()) * i128::from(ppm) / 1_000_000;
+    // A part of a 64-bit amount; a million millionths are all of it.
+    Micros::new(i64::try_from(part).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]
@@ -171,6 +178,7 @@ mod tests {
         let usage = AnswerUsage {
             reported,
             text: text.into(),
+            copy: None,
         };
         assert_eq!(
             Bill::of(ending, &usage),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_filter::{ApiError, Credits, ErrorCode, FilterError, Outcome};
-use tollgate_ledger::{HoldError, SettleError};
+use tollgate_ledger::{ChargeError, HoldError, SettleError};
 use tollgate_money::Micros;
 
 /// Why the meter cannot decide: the filters stand in the wrong order, or the account is gone.
@@ -43,6 +43,15 @@ pub(crate) fn hold_failed(error: HoldError) -> Result<Outcome, FilterError> {
     match error {
         HoldError::Overloaded { .. } => Ok(Outcome::refuse(overloaded())),
         HoldError::Store { .. } => Err(FilterError::new(store_unavailable(), error)),
+        _ => Err(FilterError::new(unmetered(), error)),
+    }
+}
+
+/// A charge that was not booked.
+pub(crate) fn charge_failed(error: ChargeError) -> Result<Outcome, FilterError> {
+    match error {
+        ChargeError::Overloaded { .. } => Ok(Outcome::refuse(overloaded())),
+        ChargeError::Store { .. } => Err(FilterError::new(store_unavailable(), error)),
         _ => Err(FilterError::new(unmetered(), error)),
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_filter::{
-    AnswerUsage, Body, Charge, Clamped, Clock, Contract, Ending, Exchange, FailureMode, Filter,
-    FilterError, Forward, Model, Outcome, Phase, Principal, Step, Tail, Tokens,
+    AnswerUsage, Body, CacheStatus, Charge, Clamped, Clock, Contract, Ending, Exchange,
+    FailureMode, Filter, FilterError, Forward, Model, Outcome, Phase, Principal, Step, Tail,
+    Tokens,
 };
-use tollgate_ledger::{Hold, HoldError, HoldRequest, Ledger, Settle};
+use tollgate_ledger::{Hold, HoldError, HoldRequest, Ledger, Settle, Settled};
 use tollgate_money::Micros;
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{CredentialId, UsageFlags, UsageRecord};
@@ -22,11 +23,12 @@ use crate::quote::Quote;
 /// Holds the worst case before the upstream is called, and takes what was used when the answer is over.
 pub struct Meter {
     settings: MeterSettings,
-    ledger: Ledger,
-    clock: Clock,
+    pub(crate) ledger: Ledger,
+    pub(crate) clock: Clock,
     topup_url: Arc<str>,
     counter: Counter,
     counters: Arc<Counters>,
+    pub(crate) hit_price_ppm: u32,
 }
 
 /// The credit promised to one exchange. Private to this filter; dropped with the exchange it is given back.
@@ -36,11 +38,11 @@ struct Held {
 }
 
 /// What was used, ready to be taken.
-struct Used {
-    tokens: Tokens,
-    estimated: bool,
-    succeeded: bool,
-    flags: UsageFlags,
+pub(crate) struct Used {
+    pub(crate) tokens: Tokens,
+    pub(crate) estimated: bool,
+    pub(crate) succeeded: bool,
+    pub(crate) flags: UsageFlags,
 }
 
 impl Meter {
@@ -53,7 +55,15 @@ impl Meter {
             clock,
             topup_url: topup_url.into(),
             counters: Arc::default(),
+            hit_price_ppm: 0,
         }
+    }
+
+    /// Charges answers from a cache at this many millionths of their price. By default they cost nothing.
+    #[must_use]
+    pub fn hit_price_ppm(mut self, ppm: u32) -> Meter {
+        self.hit_price_ppm = ppm;
+        self
     }
 
     /// What this meter counts, for the metrics.
@@ -203,6 +213,12 @@ impl Meter {
         });
         // The last byte waits for the disk: who has the whole answer has been charged for it.
         let settled = settlement.await.map_err(settle_failed)?;
+        self.tell(exchange, &used, settled);
+        Ok(Outcome::Continue)
+    }
+
+    /// Leaves for others what was taken.
+    pub(crate) fn tell(&self, exchange: &mut Exchange, used: &Used, settled: Settled) {
         self.counters.written_off(settled.written_off.get());
         let record = &mut exchange.record;
         record.prompt_tokens = used.tokens.prompt;
@@ -215,10 +231,9 @@ impl Meter {
             tokens: used.tokens,
             estimated: used.estimated,
         });
-        Ok(Outcome::Continue)
     }
 
-    async fn count(
+    pub(crate) async fn count(
         &self,
         exchange: &Exchange,
         model: &Model,
@@ -234,7 +249,7 @@ impl Meter {
     }
 
     /// Tokens held to what the request can have used; a provider that claims more is named in the log.
-    fn bounded(&self, exchange: &Exchange, quote: &Quote, claimed: Tokens) -> Tokens {
+    pub(crate) fn bounded(&self, exchange: &Exchange, quote: &Quote, claimed: Tokens) -> Tokens {
         let tokens = quote.sizes.bounded(claimed);
         if tokens != claimed {
             self.counters.bounded();
@@ -252,7 +267,7 @@ impl Meter {
         tokens
     }
 
-    fn usage_record(
+    pub(crate) fn usage_record(
         &self,
         exchange: &Exchange,
         model: &Model,
@@ -323,6 +338,11 @@ impl Filter for Meter {
         exchange: &'a mut Exchange,
         tail: &'a mut Tail,
     ) -> Step<'a, Outcome> {
+        if exchange.record.cache == Some(CacheStatus::Hit)
+            && let Some(quote) = exchange.take::<Quote>()
+        {
+            return self.hit(exchange, quote);
+        }
         Step::later(self.end(exchange, tail.ending()))
     }
 
@@ -334,7 +354,7 @@ impl Filter for Meter {
     }
 }
 
-fn principal(exchange: &Exchange) -> Result<&Principal, MeterError> {
+pub(crate) fn principal(exchange: &Exchange) -> Result<&Principal, MeterError> {
     exchange
         .get::<Principal>()
         .ok_or(MeterError::Missing { what: "principal" })

@@ -6,6 +6,7 @@ mod counters;
 mod error;
 mod estimate;
 mod filter;
+mod hit;
 mod quote;
 
 pub use config::{MeterSettings, RawEstimate, RawMeter};

@@ -112,6 +112,7 @@ fn exchange(models: ModelAccess) -> Exchange {
         scopes: Scopes::API,
         class: "free".into(),
         models,
+        sharing: tollgate_filter::CacheSharing::Shared,
     });
     exchange
 }

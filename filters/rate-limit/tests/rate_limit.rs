@@ -88,6 +88,7 @@ fn exchange_of(account: u8, class: &str) -> Exchange {
         scopes: Scopes::API,
         class: Arc::from(class),
         models: ModelAccess::All,
+        sharing: tollgate_filter::CacheSharing::Shared,
     });
     exchange
 }

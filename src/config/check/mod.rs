@@ -8,17 +8,20 @@ mod provider;
 mod route;
 mod server;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_cache::CacheSettings;
 use tollgate_filter::settings::{At, Problems};
 use tollgate_models::UsdPerCredit;
 use tollgate_money::Micros;
+use tollgate_rate_limit::Limits;
 
 use super::document::words;
 use super::environment::Environment;
-use super::raw::{RawCredits, RawSettings, RawTelemetry};
+use super::raw::{RawCredits, RawModel, RawSettings, RawTelemetry};
 use super::settings::{
     AccessLog, Credits, LogFormat, LogLevel, Provider, Service, Settings, Telemetry,
 };
@@ -75,6 +78,28 @@ fn holds(raw: &RawSettings, providers: &[Arc<Provider>], hold: Duration, problem
     }
 }
 
+/// Salts are for classes that there are.
+fn cache(raw: &RawSettings, limits: Option<&Limits>, problems: &mut Problems) -> CacheSettings {
+    for (class, at) in &raw.cache.salts {
+        if limits.is_some_and(|limits| limits.class(class).is_none()) {
+            let message = "is no rate class; salts are named after those of `limits.classes`";
+            problems.note(format!("cache.salts.{class}"), at, message);
+        }
+    }
+    raw.cache.check("cache", problems).unwrap_or_default()
+}
+
+/// Models whose answers are never stored.
+fn uncached(raw: &RawSettings) -> HashSet<Arc<str>> {
+    let off = |one: &&RawModel| one.cache.as_ref().is_some_and(|at| !at.value);
+    let ids = raw
+        .model
+        .iter()
+        .filter(off)
+        .filter_map(|one| one.id.as_ref());
+    ids.map(|at| at.value.as_str().into()).collect()
+}
+
 /// Checks all sections.
 pub(super) fn settings(
     raw: &RawSettings,
@@ -89,6 +114,7 @@ pub(super) fn settings(
     let catalog = catalog::catalog(raw, &providers, &service, problems);
     let meter = raw.meter.check("meter", problems).unwrap_or_default();
     holds(raw, &providers, meter.hold, problems);
+    let cache = cache(raw, limits.as_ref(), problems);
     Some(Settings {
         server: server::server(&raw.server, problems),
         admin: server::admin(&raw.admin, problems),
@@ -98,6 +124,8 @@ pub(super) fn settings(
         credits: credits(&raw.credits, &service, problems),
         telemetry: telemetry(&raw.telemetry, shop, problems),
         meter,
+        cache,
+        uncached: uncached(raw),
         limits: limits.unwrap_or_default(),
         catalog: catalog?,
         service,

@@ -43,6 +43,7 @@ fn built_in() -> Vec<Route> {
         "rate-limit",
         "completions",
         "meter",
+        "cache",
     ];
     const MODELS: &[&str] = &["address-limit", "auth", "rate-limit", "models"];
     vec![

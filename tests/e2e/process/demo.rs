@@ -33,14 +33,23 @@ async fn the_demo_says_where_it_is_serves_and_leaves_nothing_behind() {
     SECRETS.used("an API key", text("api_key"));
     let ca_pem = std::fs::read_to_string(text("ca_file")).expect("the authority's certificate");
     let body = serde_json::json!({"model": text("model"), "messages": [{"role": "user", "content": "Halt!"}]});
-    for (what, client) in [
-        ("HTTP", Client::new(text("base_url"))),
-        ("HTTPS", Client::new(text("tls_url")).with_tls(&ca_pem)),
+    for (what, client, hit) in [
+        ("HTTP", Client::new(text("base_url")), false),
+        (
+            "HTTPS",
+            Client::new(text("tls_url")).with_tls(&ca_pem),
+            true,
+        ),
     ] {
         let answer = client.with_key(text("api_key")).post(CHAT, &body).await;
         assert_eq!(answer.status, 200, "{what}: {}", answer.text());
         let body = answer.json();
-        assert!(micros(&body["x_svc"]["credits_used"]) > 0, "{what}");
+        assert_eq!(body["x_svc"]["cache_hit"], hit, "{what}");
+        assert_eq!(
+            micros(&body["x_svc"]["credits_used"]) == 0,
+            hit,
+            "{what}: only what is said again costs nothing"
+        );
         assert_eq!(body["x_svc"]["owner"], said["account"], "{what}");
     }
     let live = Client::new(text("admin_url")).get("/live").await;
@@ -68,13 +77,13 @@ async fn each_command_that_the_demo_prints_works_as_printed() {
         .map(str::trim)
         .filter(|line| line.starts_with("curl "))
         .collect();
-    assert_eq!(commands.len(), 3, "{output}");
+    assert_eq!(commands.len(), 4, "{output}");
     let key = joined
         .split("Bearer ")
         .nth(1)
         .and_then(|rest| rest.split('\'').next());
     SECRETS.used("an API key", key.expect("a key"));
-    for command in commands {
+    for (at, command) in commands.into_iter().enumerate() {
         let ran = tokio::process::Command::new("sh")
             .args(["-c", command])
             .output();
@@ -88,6 +97,11 @@ async fn each_command_that_the_demo_prints_works_as_printed() {
             String::from_utf8_lossy(&ran.stderr)
         );
         assert!(said.contains("\"x_svc\""), "`{command}` says: {said}");
+        assert_eq!(
+            said.contains("\"cache_hit\":true"),
+            at == 2,
+            "the third asks what the first asked: {said}"
+        );
     }
     process.signal("TERM");
     assert_eq!(ended(&mut process).await.code(), Some(0));

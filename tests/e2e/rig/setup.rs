@@ -132,6 +132,10 @@ fn table(provider_url: &str) -> Table {
         context_length = 128000
         max_output_tokens = 4096
 
+        # Most tests are about what is asked of a provider, and ask the same again; those about the cache switch it on.
+        [cache]
+        enabled = false
+
         [credits]
         usd_per_credit = "0.01"
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tollgate_filter::{
-    ApiError, Body, Clock, Ending, ErrorCode, ErrorShape, Exchange, Forward, Outcome, Phase,
+    ApiError, Body, Clock, Ending, ErrorCode, ErrorShape, Exchange, Forward, Outcome, Phase, Step,
     UpstreamFault,
 };
 
@@ -130,7 +130,24 @@ async fn request<D: Downstream>(
         if !link.has(Phase::Request) {
             continue;
         }
-        let result = link.filter.on_request(&mut run.exchange).finish().await;
+        let result = match link.filter.on_request(&mut run.exchange) {
+            Step::Now(result) => result,
+            // The client may leave meanwhile. While its body is not read nobody can tell: what it sends is the body.
+            Step::Later(waits) if body_read => {
+                let decided = Box::pin(async {
+                    tokio::select! {
+                        biased;
+                        result = waits => Some(result),
+                        () = downstream.gone() => None,
+                    }
+                });
+                match decided.await {
+                    Some(result) => result,
+                    None => return Err(Gone),
+                }
+            }
+            Step::Later(waits) => waits.await,
+        };
         match run.decided(link, result) {
             Outcome::Continue => {}
             outcome => return Ok(outcome),

@@ -154,10 +154,16 @@ pub(crate) async fn replay<D: Downstream>(
     clock: &Clock,
 ) -> Ending {
     let mut relay = Relay::new(run, downstream, clock, usize::MAX);
-    for data in &events {
-        relay.pass(EventKind::Data, data);
+    if let Some((last, others)) = events.split_last() {
+        for data in others {
+            relay.pass(EventKind::Data, data);
+        }
+        let mut event = Event::new(EventKind::Data, last);
+        // Metadata may come into it.
+        event.set_fate(Fate::Hold);
+        relay.show(event, last);
     }
-    relay.pass(EventKind::Done, b"[DONE]");
+    relay.pass(EventKind::Done, event::DONE);
     match relay.end(shape, None).await {
         Ending::Complete => Ending::Answered,
         ending => ending,
@@ -261,7 +267,12 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
 
     /// Shows an event to the filters and sends, holds or drops it.
     fn pass(&mut self, kind: EventKind, data: &[u8]) {
-        let mut event = Event::new(kind, data);
+        self.show(Event::new(kind, data), data);
+    }
+
+    /// The same for an event that was made of `data`.
+    fn show(&mut self, mut event: Event<'_>, data: &[u8]) {
+        let kind = event.kind();
         self.run.on_event(&mut event);
         match event.fate() {
             Fate::Drop => {}

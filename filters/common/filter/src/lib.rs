@@ -36,8 +36,9 @@ pub use exchange::{Exchange, Protocol, Request};
 pub use filter::{Body, Contract, FailureMode, Filter, FilterError, Outcome, Phase, Phases, Step};
 pub use forward::{Clamped, Forward, ForwardBody};
 pub use principal::{
-    CredentialId, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope, Scopes,
+    CacheSharing, CredentialId, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope,
+    Scopes,
 };
-pub use progress::{AnswerFault, AnswerProgress, AnswerUsage, Tokens};
-pub use record::{CacheStatus, Charge, Record};
+pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens};
+pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
 pub use reply::{Reply, ReplyBody};

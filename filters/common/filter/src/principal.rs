@@ -20,6 +20,20 @@ pub struct Principal {
     pub class: Arc<str>,
     /// The models the credential may use.
     pub models: ModelAccess,
+    /// With whom the account shares stored answers.
+    pub sharing: CacheSharing,
+}
+
+/// With whom an account shares the answers that a cache has stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CacheSharing {
+    /// With every account that shares too, as far as the service's own setting lets them.
+    #[default]
+    Shared,
+    /// With nobody: it is given only what was stored for itself.
+    Account,
+    /// Nothing is stored for it, and nothing stored is given to it.
+    Off,
 }
 
 /// The id of a credential: public, unlike the credential.

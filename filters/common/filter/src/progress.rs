@@ -1,5 +1,8 @@
 //! How far an upstream's answer has come.
 
+use std::any::Any;
+use std::fmt;
+
 use crate::UpstreamFault;
 
 /// What the filter that understands the answer says about it. Put on the exchange in `on_request`, kept current in `on_event`, read
@@ -27,12 +30,20 @@ pub struct AnswerFault {
 
 /// What an answer has used so far. Put on the exchange in `on_request` and kept current in `on_event` by the filter that understands
 /// the answer, read in `before_tail` by the one that charges for it.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct AnswerUsage {
     /// What the provider reported last.
     pub reported: Option<Tokens>,
     /// The text of the answer, all choices joined: what is counted when nothing was reported.
     pub text: String,
+    /// Someone who wants every event of a stream as the client's operation has it, before the gateway's own changes.
+    pub copy: Option<Box<dyn AnswerCopy>>,
+}
+
+/// Someone who makes a copy of a stream while it passes. Put into [`AnswerUsage`] by a filter that does not read answers itself.
+pub trait AnswerCopy: Any + fmt::Debug + Send + Sync {
+    /// The data of one event, other than `[DONE]`. Synchronous and cheap.
+    fn event(&mut self, data: &[u8]);
 }
 
 /// Tokens of one exchange.

@@ -1,5 +1,7 @@
 //! What is known of an exchange when it ends: for the access log and the metrics.
 
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +11,8 @@ use crate::{ErrorCode, Tokens};
 
 /// Facts of one exchange that filters and the gateway note as they learn them.
 ///
-/// Nothing in here is secret, and nothing is read back to decide anything, but for [`Record::error`]: failed credentials are counted by it.
+/// Nothing in here is secret, and nothing is read back to decide anything, but for [`Record::error`], by which failed credentials are
+/// counted, and [`Record::cache`].
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     /// The model, once it is known to be ours.
@@ -30,8 +33,10 @@ pub struct Record {
     pub estimated: bool,
     /// What was charged.
     pub charged: Micros,
-    /// What the cache did.
+    /// What the cache did. Told to the client, and charged by: a hit costs its own price.
     pub cache: Option<CacheStatus>,
+    /// The entry that was read or written.
+    pub cache_entry: Option<CacheEntryId>,
     /// The error code sent to the client.
     pub error: Option<ErrorCode>,
     /// The status sent; zero when nothing was.
@@ -82,6 +87,68 @@ impl CacheStatus {
         }
     }
 }
+
+/// The id of a stored answer: random, so that it tells nothing of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheEntryId(pub [u8; 16]);
+
+impl CacheEntryId {
+    const PREFIX: &str = "ce_";
+
+    /// The text form: `ce_` and 32 hexadecimal digits.
+    pub fn text(self) -> [u8; 35] {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 35];
+        text[..3].copy_from_slice(CacheEntryId::PREFIX.as_bytes());
+        for (at, byte) in self.0.into_iter().enumerate() {
+            text[3 + 2 * at] = HEX[usize::from(byte >> 4)];
+            text[4 + 2 * at] = HEX[usize::from(byte & 15)];
+        }
+        text
+    }
+}
+
+impl fmt::Display for CacheEntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text()
+            .iter()
+            .try_for_each(|&byte| f.write_char(char::from(byte)))
+    }
+}
+
+impl FromStr for CacheEntryId {
+    type Err = NoCacheEntryId;
+
+    fn from_str(text: &str) -> Result<CacheEntryId, NoCacheEntryId> {
+        let digits = text
+            .strip_prefix(CacheEntryId::PREFIX)
+            .unwrap_or_default()
+            .as_bytes();
+        let digit = |byte: u8| {
+            char::from(byte)
+                .to_digit(16)
+                .and_then(|digit| u8::try_from(digit).ok())
+        };
+        let mut id = [0; 16];
+        if digits.len() != 2 * id.len() {
+            return Err(NoCacheEntryId);
+        }
+        for (byte, pair) in id.iter_mut().zip(digits.chunks(2)) {
+            let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
+                return Err(NoCacheEntryId);
+            };
+            *byte = high << 4 | low;
+        }
+        Ok(CacheEntryId(id))
+    }
+}
+
+/// A text that is no id of a stored answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a cache entry is named `ce_` and 32 hexadecimal digits, as `cache_entry_id` of an answer has it"
+)]
+pub struct NoCacheEntryId;
 
 /// What an exchange was charged, as the client is told. Put on the exchange when it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

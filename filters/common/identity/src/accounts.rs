@@ -20,6 +20,8 @@ pub struct NewAccount {
     pub class: Arc<str>,
     /// How far below zero its balance may go; never negative.
     pub credit_limit: Micros,
+    /// Whose cached answers it may be given.
+    pub cache_scope: CacheScope,
     /// Unix microseconds.
     pub created_at: i64,
 }
@@ -73,7 +75,7 @@ pub async fn create_account(
     let made = tollgate_store::NewAccount {
         id,
         class: account.class,
-        cache_scope: CacheScope::Shared,
+        cache_scope: account.cache_scope,
         credit_limit: account.credit_limit,
         created_at: account.created_at,
     };
@@ -126,6 +128,23 @@ pub async fn set_class(
         status: None,
         class: Some(class),
         cache_scope: None,
+        at,
+    };
+    change_account(store, change).await
+}
+
+/// Says whose cached answers an account may be given. `at` is Unix microseconds.
+pub async fn set_cache_scope(
+    store: &dyn Store,
+    account: AccountId,
+    scope: CacheScope,
+    at: i64,
+) -> Result<(), AccountError> {
+    let change = AccountChange {
+        id: account,
+        status: None,
+        class: None,
+        cache_scope: Some(scope),
         at,
     };
     change_account(store, change).await

@@ -9,8 +9,8 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use tollgate_money::AccountId;
 use tollgate_store::{
-    AccountChange, AccountStatus, CredentialId, CredentialKind, Effect, NewCredential, Observer,
-    Part, Read, ReadError, Store,
+    AccountChange, AccountStatus, CacheScope, CredentialId, CredentialKind, Effect, NewCredential,
+    Observer, Part, Read, ReadError, Store,
 };
 
 use crate::digest::{BuildRandomAlready, Digest};
@@ -29,7 +29,7 @@ pub struct Credentials {
 struct Roster {
     accounts: HashMap<AccountId, Arc<Account>, BuildRandomAlready>,
     by_id: HashMap<CredentialId, Arc<Credential>, BuildRandomAlready>,
-    /// Every status and class that accounts have or had, so that a hundred thousand of them share a handful of texts.
+    /// Every status, class and cache scope that accounts have or had, so that a hundred thousand of them share a handful of texts.
     facts: Vec<Arc<Facts>>,
 }
 
@@ -71,6 +71,7 @@ pub struct Account {
 struct Facts {
     status: AccountStatus,
     class: Arc<str>,
+    cache_scope: CacheScope,
 }
 
 impl Account {
@@ -87,6 +88,11 @@ impl Account {
     /// The class whose limits apply.
     pub fn class(&self) -> Arc<str> {
         self.facts.load().class.clone()
+    }
+
+    /// Whose cached answers it may be given.
+    pub fn cache_scope(&self) -> CacheScope {
+        self.facts.load().cache_scope
     }
 }
 
@@ -110,7 +116,9 @@ impl Credentials {
     fn read(store: &dyn Read, now: i64) -> Result<Credentials, ReadError> {
         let mut roster = Roster::default();
         let mut accounts = Vec::new();
-        store.accounts(&mut |row| accounts.push(roster.account(row.id, row.status, &row.class)))?;
+        store.accounts(&mut |row| {
+            accounts.push(roster.account(row.id, row.status, &row.class, row.cache_scope))
+        })?;
         roster.accounts = accounts
             .into_iter()
             .map(|account| (account.id, account))
@@ -186,7 +194,12 @@ impl Observer for Credentials {
         match part {
             Part::CreateAccount(made) => {
                 let mut roster = self.roster();
-                let account = roster.account(made.id, AccountStatus::Active, &made.class);
+                let account = roster.account(
+                    made.id,
+                    AccountStatus::Active,
+                    &made.class,
+                    made.cache_scope,
+                );
                 roster.accounts.insert(made.id, account);
             }
             Part::ChangeAccount(change) => self.roster().change_account(change),
@@ -203,8 +216,14 @@ impl Observer for Credentials {
 }
 
 impl Roster {
-    fn account(&mut self, id: AccountId, status: AccountStatus, class: &Arc<str>) -> Arc<Account> {
-        let facts = ArcSwap::new(self.facts(status, class));
+    fn account(
+        &mut self,
+        id: AccountId,
+        status: AccountStatus,
+        class: &Arc<str>,
+        cache_scope: CacheScope,
+    ) -> Arc<Account> {
+        let facts = ArcSwap::new(self.facts(status, class, cache_scope));
         Arc::new(Account { id, facts })
     }
 
@@ -215,16 +234,28 @@ impl Roster {
         let before = account.facts.load_full();
         let status = change.status.unwrap_or(before.status);
         let class = change.class.as_ref().unwrap_or(&before.class);
-        account.facts.store(self.facts(status, class));
+        let cache_scope = change.cache_scope.unwrap_or(before.cache_scope);
+        account.facts.store(self.facts(status, class, cache_scope));
     }
 
-    fn facts(&mut self, status: AccountStatus, class: &Arc<str>) -> Arc<Facts> {
-        let known = |facts: &&Arc<Facts>| facts.status == status && facts.class == *class;
+    fn facts(
+        &mut self,
+        status: AccountStatus,
+        class: &Arc<str>,
+        cache_scope: CacheScope,
+    ) -> Arc<Facts> {
+        let known = |facts: &&Arc<Facts>| {
+            facts.status == status && facts.class == *class && facts.cache_scope == cache_scope
+        };
         if let Some(facts) = self.facts.iter().find(known) {
             return facts.clone();
         }
         let class = class.clone();
-        let facts = Arc::new(Facts { status, class });
+        let facts = Arc::new(Facts {
+            status,
+            class,
+            cache_scope,
+        });
         self.facts.push(facts.clone());
         facts
     }

@@ -18,7 +18,8 @@ mod login;
 mod secret;
 
 pub use accounts::{
-    AccountError, CreateAccountError, NewAccount, create_account, set_class, set_status,
+    AccountError, CreateAccountError, NewAccount, create_account, set_cache_scope, set_class,
+    set_status,
 };
 pub use credentials::{Account, Credential, Credentials};
 pub use digest::Digest;

@@ -58,6 +58,7 @@ impl World {
                     logins: Vec::new(),
                     class: Arc::from("free"),
                     credit_limit: Micros::ZERO,
+                    cache_scope: tollgate_store::CacheScope::Shared,
                     created_at: NOW,
                 };
                 let made = create_account(store, account, draw).await;

@@ -61,6 +61,7 @@ impl Bench {
             logins: logins.to_vec(),
             class: Arc::from("free"),
             credit_limit: Micros::ZERO,
+            cache_scope: tollgate_store::CacheScope::Shared,
             created_at: NOW,
         };
         let draw = self.draw();

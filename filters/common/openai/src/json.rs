@@ -97,6 +97,15 @@ impl<'a> Reader<'a> {
         Self { text, at, depth: 0 }
     }
 
+    /// A reader that stands at the same place, to look ahead.
+    pub(crate) fn ahead(&self) -> Self {
+        Self {
+            text: self.text,
+            at: self.at,
+            depth: self.depth,
+        }
+    }
+
     /// Offset of the next unread byte.
     pub(crate) fn at(&self) -> usize {
         self.at

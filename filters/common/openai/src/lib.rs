@@ -8,11 +8,13 @@ mod splice;
 mod string;
 
 pub mod answer;
+pub mod canonical;
 pub mod chunk;
 pub mod count;
 pub mod edit;
 pub mod envelope;
 pub mod event;
+pub mod kept;
 pub mod metadata;
 pub mod progress;
 pub mod provider_error;
@@ -21,12 +23,14 @@ pub mod text_as_chat;
 pub mod usage;
 
 pub use answer::{Answer, AnswerError};
+pub use canonical::CanonicalError;
 pub use chunk::{Chunk, ChunkError, ChunkReader};
 pub use completion::{Choice, FinishReason};
 pub use edit::{BodyEdit, CapMember};
 pub use envelope::ErrorEnvelope;
 pub use event::{Event, EventCutter, EventTooLarge, Events, Tail};
 pub use json::SyntaxError;
+pub use kept::{Fold, KeepError, Kept, KeptEvents, Stamp};
 pub use metadata::Metadata;
 pub use patch::Patch;
 pub use progress::Progress;

@@ -45,6 +45,17 @@ impl Patch {
         &self.metadata_name
     }
 
+    /// Appends `text`, an object with at least one member and no metadata, ended by its brace, with `metadata` in it.
+    pub fn append_metadata(&self, text: &[u8], metadata: &[u8], out: &mut BytesMut) {
+        let open = text.strip_suffix(b"}").unwrap_or(text);
+        out.extend_from_slice(open);
+        out.extend_from_slice(b",");
+        string::write(&self.metadata_name, out);
+        out.extend_from_slice(b":");
+        out.extend_from_slice(metadata);
+        out.extend_from_slice(b"}");
+    }
+
     /// Writes `text`, of which `facts` tell, with this patch and the changes for this one text.
     ///
     /// Gives the offset in `out` at which byte `mark` of the text came to stand, if it lies in `choices`.

@@ -67,7 +67,7 @@ pub(crate) fn unescape(raw: &[u8], out: &mut String) -> bool {
 }
 
 /// The character of `\uXXXX`, or of two of them that make a surrogate pair, and the bytes it takes.
-fn unicode(escape: &[u8]) -> (Option<char>, usize) {
+pub(crate) fn unicode(escape: &[u8]) -> (Option<char>, usize) {
     let Some(high) = code_unit(escape) else {
         return (None, 2);
     };

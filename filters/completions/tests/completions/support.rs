@@ -80,6 +80,7 @@ pub(crate) fn exchange(path: &str, body: &str, models: ModelAccess) -> Exchange 
         scopes: Scopes::API,
         class: "free".into(),
         models,
+        sharing: tollgate_filter::CacheSharing::Shared,
     });
     exchange
 }

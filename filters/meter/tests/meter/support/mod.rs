@@ -180,6 +180,7 @@ impl Gateway {
             scopes: Scopes::API,
             class: "free".into(),
             models: ModelAccess::All,
+            sharing: tollgate_filter::CacheSharing::Shared,
         });
         exchange.put(model);
         exchange.put(provider.caps());

@@ -1,0 +1,237 @@
+//! Settings: `[cache]` as written, and as checked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollgate_filter::settings::{At, Problems};
+
+/// `[cache]` exactly as written.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawCache {
+    /// Whether answers are stored and given again. Default true.
+    pub enabled: Option<At<bool>>,
+    /// Bytes of memory for all entries together. 1 MiB to 1 TiB, default 268435456.
+    pub max_bytes: Option<At<u64>>,
+    /// Bytes of the largest answer that is stored. 1024 to a sixteenth of `max_bytes`, default 262144.
+    pub max_entry_bytes: Option<At<u64>>,
+    /// Seconds that an answer is given again. 1 to 31536000, default 86400.
+    pub ttl_secs: Option<At<u64>>,
+    /// Seconds that a request waits for the answer to an equal one under way. 1 to 30, default 30.
+    pub wait_secs: Option<At<u64>>,
+    /// Who shares answers: `none` (all accounts), `account` (nobody) or `keyed` (accounts whose classes have one salt). Default `none`.
+    pub partition: Option<At<String>>,
+    /// For `keyed`: a salt for each rate class. Classes with one salt share; accounts of a class without one share with nobody.
+    pub salts: BTreeMap<String, At<String>>,
+    /// The price of a stored answer, in millionths of the normal one. 0 to 1000000, default 0.
+    pub hit_price_ppm: Option<At<u64>>,
+}
+
+/// Who shares stored answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Partition {
+    /// All accounts.
+    None,
+    /// Each account has its own.
+    Account,
+    /// Accounts whose rate classes have one salt: class and salt.
+    Keyed(Arc<[(Box<str>, Box<str>)]>),
+}
+
+/// Checked settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// Whether answers are stored and given again.
+    pub enabled: bool,
+    /// Bytes of memory for all entries together.
+    pub bytes_max: usize,
+    /// Bytes of the largest answer that is stored.
+    pub entry_bytes_max: usize,
+    /// How long an answer is given again.
+    pub ttl: Duration,
+    /// How long a request waits for the answer to an equal one.
+    pub wait: Duration,
+    /// Who shares.
+    pub partition: Partition,
+    /// The price of a hit in millionths of the normal one.
+    pub hit_price_ppm: u32,
+}
+
+const BYTES_MAX: u64 = 256 << 20;
+const ENTRY_BYTES_MAX: u64 = 256 << 10;
+const TTL_SECS: u64 = 86_400;
+const WAIT_SECS: u64 = 30;
+
+impl Default for CacheSettings {
+    fn default() -> CacheSettings {
+        CacheSettings {
+            enabled: true,
+            bytes_max: BYTES_MAX as usize,
+            entry_bytes_max: ENTRY_BYTES_MAX as usize,
+            ttl: Duration::from_secs(TTL_SECS),
+            wait: Duration::from_secs(WAIT_SECS),
+            partition: Partition::None,
+            hit_price_ppm: 0,
+        }
+    }
+}
+
+impl RawCache {
+    /// The checked settings of `section`, or `None` after noting everything that is wrong with them.
+    pub fn check(&self, section: &str, problems: &mut Problems) -> Option<CacheSettings> {
+        let key = |key: &str| format!("{section}.{key}");
+        let mut number = |name: &str, at: Option<&At<u64>>, range, default: u64| match at {
+            Some(at) => problems.within(key(name), at, range),
+            None => Some(default),
+        };
+        let bytes = number(
+            "max_bytes",
+            self.max_bytes.as_ref(),
+            1 << 20..=1 << 40,
+            BYTES_MAX,
+        );
+        let largest = bytes.unwrap_or(BYTES_MAX) / 16;
+        let default = ENTRY_BYTES_MAX.min(largest);
+        let entry = number(
+            "max_entry_bytes",
+            self.max_entry_bytes.as_ref(),
+            1024..=largest,
+            default,
+        );
+        let ttl = number("ttl_secs", self.ttl_secs.as_ref(), 1..=31_536_000, TTL_SECS);
+        let wait = number("wait_secs", self.wait_secs.as_ref(), 1..=30, WAIT_SECS);
+        let price = number(
+            "hit_price_ppm",
+            self.hit_price_ppm.as_ref(),
+            0..=1_000_000,
+            0,
+        );
+        let partition = self.partition(section, problems);
+        Some(CacheSettings {
+            enabled: self.enabled.as_ref().is_none_or(|at| at.value),
+            bytes_max: usize::try_from(bytes?).ok()?,
+            entry_bytes_max: usize::try_from(entry?).ok()?,
+            ttl: Duration::from_secs(ttl?),
+            wait: Duration::from_secs(wait?),
+            partition: partition?,
+            hit_price_ppm: u32::try_from(price?).ok()?,
+        })
+    }
+
+    fn partition(&self, section: &str, problems: &mut Problems) -> Option<Partition> {
+        let key = format!("{section}.partition");
+        let partition = match self.partition.as_ref().map(|at| (at, at.value.as_str())) {
+            None | Some((_, "none")) => Partition::None,
+            Some((_, "account")) => Partition::Account,
+            Some((at, "keyed")) => {
+                if self.salts.is_empty() {
+                    let message =
+                        "is `keyed`, and `salts` has none; give each rate class that shares a salt";
+                    problems.note(key, at, message);
+                    return None;
+                }
+                let salts = self.salts.iter();
+                let salts =
+                    salts.map(|(class, at)| (class.as_str().into(), at.value.as_str().into()));
+                return Some(Partition::Keyed(salts.collect()));
+            }
+            Some((at, other)) => {
+                let message = format_args!("is `{other}`; use `none`, `account` or `keyed`");
+                problems.note(key, at, message);
+                return None;
+            }
+        };
+        for (class, at) in &self.salts {
+            let message = "has no meaning without `partition = \"keyed\"`; take it out, or say so";
+            problems.note(format!("{section}.salts.{class}"), at, message);
+        }
+        Some(partition)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_written_means_the_defaults() {
+        assert_eq!(check(""), Ok(CacheSettings::default()));
+    }
+
+    #[test]
+    fn what_is_written_is_what_holds() {
+        let settings = check(
+            r#"
+            enabled = false
+            max_bytes = 1048576
+            max_entry_bytes = 65536
+            ttl_secs = 1
+            wait_secs = 5
+            partition = "keyed"
+            salts = { free = "a", pro = "b" }
+            hit_price_ppm = 100000
+            "#,
+        );
+        let pair = |class: &str, salt: &str| (Box::from(class), Box::from(salt));
+        assert_eq!(
+            settings,
+            Ok(CacheSettings {
+                enabled: false,
+                bytes_max: 1 << 20,
+                entry_bytes_max: 1 << 16,
+                ttl: Duration::from_secs(1),
+                wait: Duration::from_secs(5),
+                partition: Partition::Keyed(Arc::from([pair("free", "a"), pair("pro", "b")])),
+                hit_price_ppm: 100_000,
+            })
+        );
+    }
+
+    #[test]
+    fn a_small_cache_has_a_smaller_largest_entry() {
+        let settings = check("max_bytes = 1048576").expect("good settings");
+        assert_eq!(settings.entry_bytes_max, 1 << 16);
+    }
+
+    #[test]
+    fn everything_wrong_is_reported_at_once() {
+        let keys = |text| check(text).expect_err("problems");
+        let text = "max_bytes = 1\nmax_entry_bytes = 1\nttl_secs = 0\nwait_secs = 31\nhit_price_ppm = 1000001\npartition = \"all\"";
+        assert_eq!(
+            keys(text),
+            [
+                "max_bytes",
+                "max_entry_bytes",
+                "ttl_secs",
+                "wait_secs",
+                "hit_price_ppm",
+                "partition"
+            ]
+            .map(|name| format!("cache.{name}"))
+        );
+        assert_eq!(
+            keys("max_bytes = 1048576\nmax_entry_bytes = 65537"),
+            ["cache.max_entry_bytes"]
+        );
+        assert_eq!(keys("partition = \"keyed\""), ["cache.partition"]);
+        assert_eq!(keys("salts = { free = \"a\" }"), ["cache.salts.free"]);
+    }
+
+    fn check(text: &str) -> Result<CacheSettings, Vec<String>> {
+        let raw: RawCache = toml::from_str(text).expect("TOML of the section");
+        let mut problems = Problems::default();
+        let settings = raw.check("cache", &mut problems);
+        let found: Vec<String> = problems
+            .into_vec()
+            .into_iter()
+            .map(|problem| problem.key)
+            .collect();
+        match settings {
+            Some(settings) if found.is_empty() => Ok(settings),
+            _ => Err(found),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The key of an answer: a digest of everything that it depends on.
+
+use blake3::Hasher;
+use tollgate_filter::{CacheSharing, Model};
+use tollgate_money::AccountId;
+use tollgate_openai::{CanonicalError, Endpoint, canonical};
+
+/// Raised whenever the form of keys or entries changes.
+const VERSION: u8 = 1;
+
+/// What keys are derived from the store's secret by.
+const CONTEXT: &str = "tollgate 2026-11-21 completion cache keys";
+
+/// A keyed BLAKE3 digest over format version, scope, operation, model and canonical body.
+///
+/// Keyed and of full length, since the store is shared between accounts: who could find two requests of one key could be given the
+/// answer to another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key(pub(crate) [u8; 32]);
+
+/// The digest of a body as it came, in front of the work of making it canonical.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RawKey(pub(crate) [u8; 32]);
+
+impl std::hash::Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_u64(lane(&self.0));
+    }
+}
+
+impl std::hash::Hash for RawKey {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_u64(lane(&self.0));
+    }
+}
+
+/// Eight bytes of a digest, which are as random as all of it.
+fn lane(digest: &[u8; 32]) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = *digest;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// Takes digests for hashes: nobody who does not know the secret can choose them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DigestHasher(u64);
+
+impl std::hash::Hasher for DigestHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Keys write one number; this keeps the trait's promise for anything else.
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+pub(crate) type BuildDigestHasher = std::hash::BuildHasherDefault<DigestHasher>;
+
+/// Makes keys. Whoever has the secret can tell which requests are stored.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    secret: [u8; 32],
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keys([redacted])")
+    }
+}
+
+/// Who shares an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope<'a> {
+    Everyone,
+    Account(AccountId),
+    Group(&'a str),
+}
+
+/// All of a key but the body.
+pub(crate) struct Prefix(Hasher);
+
+impl Keys {
+    /// Keys derived from the store's 32 random bytes.
+    pub(crate) fn new(root: &[u8; 32]) -> Keys {
+        Keys {
+            secret: blake3::derive_key(CONTEXT, root),
+        }
+    }
+
+    /// The beginning that all keys of one scope, operation and model have.
+    pub(crate) fn prefix(&self, scope: Scope<'_>, endpoint: Endpoint, model: &Model) -> Prefix {
+        let mut hasher = Hasher::new_keyed(&self.secret);
+        let mut head: smallvec::SmallVec<[u8; 256]> = smallvec::SmallVec::new();
+        head.push(VERSION);
+        match scope {
+            Scope::Everyone => head.push(0),
+            Scope::Account(account) => {
+                head.push(1);
+                head.extend_from_slice(account.as_bytes());
+            }
+            Scope::Group(salt) => {
+                head.push(2);
+                text(salt, &mut head);
+            }
+        }
+        head.push(match endpoint {
+            Endpoint::Chat => 0,
+            Endpoint::Text => 1,
+        });
+        // The model by the name clients know it by, and what stands behind it: another provider or version, another answer.
+        text(&model.id, &mut head);
+        head.push(u8::try_from(model.providers.len()).unwrap_or(u8::MAX));
+        for one in &model.providers {
+            text(&one.provider, &mut head);
+            text(&one.model, &mut head);
+        }
+        hasher.update(&head);
+        Prefix(hasher)
+    }
+}
+
+/// Appends a text so that where it ends cannot be mistaken.
+fn text(text: &str, out: &mut smallvec::SmallVec<[u8; 256]>) {
+    out.extend_from_slice(&(text.len() as u64).to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+impl Prefix {
+    /// The digest of a body as it came.
+    pub(crate) fn raw(&self, body: &[u8]) -> RawKey {
+        let mut hasher = self.0.clone();
+        hasher.update(&[0]);
+        hasher.update(body);
+        RawKey(*hasher.finalize().as_bytes())
+    }
+
+    /// The key of a body. `scratch` is used to write its canonical form.
+    pub(crate) fn key(self, body: &[u8], scratch: &mut Vec<u8>) -> Result<Key, CanonicalError> {
+        scratch.clear();
+        scratch.push(1);
+        canonical::write(body, scratch)?;
+        let mut hasher = self.0;
+        hasher.update(scratch);
+        Ok(Key(*hasher.finalize().as_bytes()))
+    }
+}
+
+/// Whom an account shares with, under the service's own setting. None: with nobody, and nothing is stored.
+pub(crate) fn scope<'a>(
+    sharing: CacheSharing,
+    partition: &'a crate::Partition,
+    account: AccountId,
+    class: &str,
+) -> Option<Scope<'a>> {
+    use crate::Partition;
+    match (sharing, partition) {
+        (CacheSharing::Off, _) => None,
+        (CacheSharing::Account, _) | (_, Partition::Account) => Some(Scope::Account(account)),
+        (CacheSharing::Shared, Partition::None) => Some(Scope::Everyone),
+        (CacheSharing::Shared, Partition::Keyed(salts)) => {
+            let salt = salts.iter().find(|(one, _)| **one == *class);
+            Some(salt.map_or(Scope::Account(account), |(_, salt)| Scope::Group(salt)))
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The entries of one process, and which of them go when there is no room.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+use tollgate_filter::CacheEntryId;
+
+use crate::counters::{Counters, Removal};
+use crate::entry::{Entry, OVERHEAD};
+use crate::key::{BuildDigestHasher, Key, RawKey};
+
+/// One byte of this many is for the map from bodies as they came to keys.
+const RAW_SHARE: usize = 32;
+/// Memory of one place in that map.
+const RAW_BYTES: usize = 160;
+
+/// Entries by key, within a bound of memory.
+pub(crate) struct Shelf {
+    entries: Cache<Key, Arc<Entry>, Weigh, BuildDigestHasher, Gone>,
+    /// Keys by the digest of bodies as they came. A short cut and nothing else: what is lost here is worked out again.
+    raw: Cache<RawKey, Key, quick_cache::UnitWeighter, BuildDigestHasher>,
+    counters: Arc<Counters>,
+}
+
+#[derive(Clone, Copy)]
+struct Weigh;
+
+impl Weighter<Key, Arc<Entry>> for Weigh {
+    fn weight(&self, _: &Key, entry: &Arc<Entry>) -> u64 {
+        entry.weight() as u64
+    }
+}
+
+/// Counts what is put out.
+#[derive(Clone)]
+struct Gone(Arc<Counters>);
+
+impl Lifecycle<Key, Arc<Entry>> for Gone {
+    type RequestState = ();
+
+    fn on_evict(&self, (): &mut (), _: Key, _: Arc<Entry>) {
+        self.0.removed(Removal::Evicted, 1);
+    }
+}
+
+/// Which entries an operator wants gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purge {
+    /// The one of this id.
+    Entry(CacheEntryId),
+    /// All of this model.
+    Model(Arc<str>),
+    /// All.
+    All,
+}
+
+impl Shelf {
+    /// A shelf that holds at most `bytes_max` bytes; no entry is larger than `entry_bytes_max`.
+    pub(crate) fn new(bytes_max: usize, entry_bytes_max: usize, counters: Arc<Counters>) -> Shelf {
+        let raw_items = bytes_max / RAW_SHARE / RAW_BYTES;
+        let room = bytes_max - bytes_max / RAW_SHARE;
+        // Each part must have room for several of the largest entries, streams included, or it could not take one.
+        let shards = (room / (16 * (entry_bytes_max + OVERHEAD))).clamp(1, 32);
+        let shards = 1 << shards.ilog2();
+        let options = |items: usize, weight: usize, shards: usize| {
+            OptionsBuilder::new()
+                .estimated_items_capacity(items)
+                .weight_capacity(weight as u64)
+                .shards(shards)
+                .build()
+                .expect("all that has to be set is set")
+        };
+        Shelf {
+            entries: Cache::with_options(
+                options((room / 4096).clamp(16, 1 << 16), room, shards),
+                Weigh,
+                BuildDigestHasher::default(),
+                Gone(counters.clone()),
+            ),
+            raw: Cache::with_options(
+                options(raw_items.max(16), raw_items.max(16), 16),
+                quick_cache::UnitWeighter,
+                BuildDigestHasher::default(),
+                DefaultLifecycle::default(),
+            ),
+            counters,
+        }
+    }
+
+    /// The key that a body was found to have before.
+    pub(crate) fn key_of(&self, raw: &RawKey) -> Option<Key> {
+        self.raw.get(raw)
+    }
+
+    /// Remembers the key of a body.
+    pub(crate) fn remember(&self, raw: RawKey, key: Key) {
+        self.raw.insert(raw, key);
+    }
+
+    /// The entry of a key, unless its time is over.
+    pub(crate) fn get(&self, key: &Key, now: Duration) -> Option<Arc<Entry>> {
+        let entry = self.entries.get(key)?;
+        if now < entry.expires {
+            return Some(entry);
+        }
+        let stale = |there: &Arc<Entry>| there.expires <= now;
+        if self.entries.remove_if(key, stale).is_some() {
+            self.counters.removed(Removal::Expired, 1);
+        }
+        None
+    }
+
+    /// Stores an entry, in place of an earlier one of its key.
+    pub(crate) fn insert(&self, key: Key, entry: Arc<Entry>) {
+        self.entries.insert(key, entry);
+    }
+
+    /// Puts another form of an entry in its place, unless it has gone meanwhile.
+    pub(crate) fn replace(&self, key: Key, entry: Arc<Entry>) {
+        // It has been purged or evicted; the reply under way has it still.
+        let _ = self.entries.replace(key, entry, false);
+    }
+
+    /// Removes what an operator wants gone, and says how many entries that were.
+    pub(crate) fn purge(&self, what: &Purge) -> u64 {
+        let removed = self.remove(|entry| match what {
+            Purge::Entry(id) => entry.id == *id,
+            Purge::Model(model) => entry.model == *model,
+            Purge::All => true,
+        });
+        self.counters.removed(Removal::Purged, removed);
+        removed
+    }
+
+    /// Removes what is out of date.
+    pub(crate) fn sweep(&self, now: Duration) -> u64 {
+        let removed = self.remove(|entry| entry.expires <= now);
+        self.counters.removed(Removal::Expired, removed);
+        removed
+    }
+
+    fn remove(&self, gone: impl Fn(&Entry) -> bool) -> u64 {
+        let removed = Cell::new(0);
+        self.entries.retain(|_, entry| {
+            let goes = gone(entry);
+            removed.set(removed.get() + u64::from(goes));
+            !goes
+        });
+        removed.get()
+    }
+
+    /// How many entries there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes that they count for.
+    pub(crate) fn weight(&self) -> u64 {
+        self.entries.weight()
+    }
+}

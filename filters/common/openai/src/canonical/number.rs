@@ -1,0 +1,94 @@
+//! Numbers in one spelling each, by their exact decimal value.
+//!
+//! The layout is that of ECMAScript's `Number::toString` (RFC 8785 section 3.2.2.3), on the digits as they are written instead of those
+//! of the nearest double. Every number that a double holds exactly or prints shortest comes out as RFC 8785 has it; one with more
+//! digits than a double can hold keeps them, and so never looks like another.
+
+use smallvec::SmallVec;
+
+/// An exponent beyond this is no number that anybody means.
+const EXPONENT_MAX: i64 = 1 << 32;
+
+/// Appends a number that the reader has passed. None when its exponent is beyond all bounds.
+pub(super) fn write(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    // An integer of ordinary length is in its one spelling already, but for minus zero.
+    if text.len() <= 15
+        && text != b"-0"
+        && !text.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'))
+    {
+        out.extend_from_slice(text);
+        return Some(());
+    }
+    let (negative, unsigned) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        _ => (false, text),
+    };
+    let e = unsigned.iter().position(|byte| matches!(byte, b'e' | b'E'));
+    let (mantissa, exponent) = match e {
+        Some(at) => (&unsigned[..at], exponent(&unsigned[at + 1..])?),
+        None => (unsigned, 0),
+    };
+    let point = mantissa.iter().position(|&byte| byte == b'.');
+    let whole = point.unwrap_or(mantissa.len());
+    let all = mantissa.iter().filter(|byte| byte.is_ascii_digit());
+    let leading = all.clone().take_while(|&&byte| byte == b'0').count();
+    let mut digits: SmallVec<[u8; 32]> = all.skip(leading).copied().collect();
+    while digits.last() == Some(&b'0') {
+        digits.pop();
+    }
+    if digits.is_empty() {
+        out.push(b'0');
+        return Some(());
+    }
+    if negative {
+        out.push(b'-');
+    }
+    // The value is 0.DIGITS times ten to the power of `point`.
+    let point = i64::try_from(whole).ok()? - i64::try_from(leading).ok()? + exponent;
+    let count = i64::try_from(digits.len()).ok()?;
+    match point {
+        1..=21 if count <= point => {
+            out.extend_from_slice(&digits);
+            out.extend((count..point).map(|_| b'0'));
+        }
+        1..=21 => {
+            let (before, after) = digits.split_at(usize::try_from(point).ok()?);
+            out.extend_from_slice(before);
+            out.push(b'.');
+            out.extend_from_slice(after);
+        }
+        -5..=0 => {
+            out.extend_from_slice(b"0.");
+            out.extend((point..0).map(|_| b'0'));
+            out.extend_from_slice(&digits);
+        }
+        _ => {
+            out.push(digits[0]);
+            if digits.len() > 1 {
+                out.push(b'.');
+                out.extend_from_slice(&digits[1..]);
+            }
+            out.push(b'e');
+            let power = point - 1;
+            out.push(if power < 0 { b'-' } else { b'+' });
+            out.extend_from_slice(itoa::Buffer::new().format(power.unsigned_abs()).as_bytes());
+        }
+    }
+    Some(())
+}
+
+fn exponent(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, text),
+    };
+    let mut value = 0i64;
+    for digit in digits {
+        value = value * 10 + i64::from(digit - b'0');
+        if value > EXPONENT_MAX {
+            return None;
+        }
+    }
+    Some(if negative { -value } else { value })
+}

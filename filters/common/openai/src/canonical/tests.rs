@@ -1,0 +1,239 @@
+//! Canonical forms, beside those of another implementation.
+
+use proptest::prelude::*;
+use serde_json::{Map, Number, Value};
+
+use super::*;
+
+fn canonical(body: &str) -> Result<String, CanonicalError> {
+    let mut out = Vec::new();
+    write(body.as_bytes(), &mut out)?;
+    Ok(String::from_utf8(out).expect("what is written is UTF-8"))
+}
+
+#[test]
+fn spellings_of_one_value_have_one_form() {
+    for (form, spellings) in [
+        (
+            r#"{"a":1,"b":[2,3]}"#,
+            &[
+                r#" { "b" : [2 , 3] , "a" : 1 } "#,
+                r#"{"b":[2.0,30e-1],"a":1e0}"#,
+            ][..],
+        ),
+        (
+            r#"{"a":"é/\n\u0001"}"#,
+            &[
+                r#"{"a":"\u00e9\/\n\u0001"}"#,
+                r#"{"\u0061":"\u00E9/\u000a\u0001"}"#,
+            ],
+        ),
+        (r#"{"a":"😀"}"#, &[r#"{"a":"\ud83d\ude00"}"#]),
+        (
+            r#"{"a":0}"#,
+            &[r#"{"a":-0}"#, r#"{"a":0.000}"#, r#"{"a":-0e99}"#],
+        ),
+        (
+            r#"{"a":0.7}"#,
+            &[r#"{"a":0.70}"#, r#"{"a":7e-1}"#, r#"{"a":70E-2}"#],
+        ),
+        (
+            r#"{"a":{},"b":[],"c":[{}]}"#,
+            &[r#"{"c":[{ }],"b":[ ],"a":{}}"#],
+        ),
+        ("{}", &[r#"{"model":"m","stream":true}"#, "{ }"]),
+    ] {
+        assert_eq!(canonical(form).as_deref(), Ok(form), "it is its own form");
+        for spelling in spellings {
+            assert_eq!(canonical(spelling).as_deref(), Ok(form), "{spelling}");
+        }
+    }
+}
+
+#[test]
+fn what_a_provider_might_tell_apart_stays_apart() {
+    for (one, other) in [
+        (r#"{"a":null}"#, "{}"),
+        (
+            r#"{"seed":9007199254740993}"#,
+            r#"{"seed":9007199254740992}"#,
+        ),
+        (
+            r#"{"seed":9007199254740993.0}"#,
+            r#"{"seed":9007199254740992}"#,
+        ),
+        (r#"{"a":0.1}"#, r#"{"a":0.1000000000000000055}"#),
+        (r#"{"a":1}"#, r#"{"a":"1"}"#),
+        (r#"{"a":true}"#, r#"{"a":"true"}"#),
+        (r#"{"a":[1,2]}"#, r#"{"a":[2,1]}"#),
+        (r#"{"max_tokens":5}"#, r#"{"max_completion_tokens":5}"#),
+        ("{\"a\":\"\u{e9}\"}", "{\"a\":\"e\u{301}\"}"),
+        (r#"{"x":{"user":"a"}}"#, r#"{"x":{"user":"b"}}"#),
+    ] {
+        let (one, other) = (canonical(one), canonical(other));
+        assert!(one.is_ok() && other.is_ok());
+        assert_ne!(one, other);
+    }
+}
+
+#[test]
+fn only_what_cannot_change_the_answer_is_left_out_and_only_at_the_top() {
+    let body = r#"{"user":"u","messages":[{"user":"in here it counts"}],"cache":true,"metadata":{"a":[1]},
+        "store":false,"service_tier":"flex","stream_options":null,"top_p":1,"stream":false,"model":"m"}"#;
+    let form = r#"{"messages":[{"user":"in here it counts"}],"top_p":1}"#;
+    assert_eq!(canonical(body).as_deref(), Ok(form));
+}
+
+#[test]
+fn what_has_no_form_is_said() {
+    use CanonicalError::{HalfPair, Number, Twins};
+    for (body, error) in [
+        (r#"{"a":{"b":1,"b":1}}"#, Twins),
+        (r#"{"a":[{"b":1,"c":2,"\u0062":1}]}"#, Twins),
+        (r#"{"a":"\ud83d"}"#, HalfPair),
+        (r#"{"a":"\ud83d\u0041"}"#, HalfPair),
+        (r#"{"a":{"\ude00":1}}"#, HalfPair),
+        (r#"{"a":1e99999999999}"#, Number),
+    ] {
+        assert_eq!(canonical(body), Err(error), "{body}");
+    }
+}
+
+#[test]
+fn a_body_made_to_cost_time_is_given_up() {
+    let mut body = String::from("1");
+    for _ in 0..60 {
+        body = format!(r#"{{"b":{body},"a":1}}"#);
+    }
+    assert_eq!(canonical(&body), Err(CanonicalError::TooCostly));
+}
+
+/// Any JSON value whose numbers a double holds as they are written.
+fn value() -> impl Strategy<Value = Value> {
+    let number = prop_oneof![
+        any::<i32>().prop_map(Number::from),
+        (-(1i64 << 53)..(1i64 << 53)).prop_map(Number::from),
+        any::<f64>().prop_filter_map("a number", Number::from_f64),
+        (-1000i32..1000, -30i32..30).prop_filter_map("a number", |(mantissa, exponent)| {
+            Number::from_f64(format!("{mantissa}e{exponent}").parse().expect("a float"))
+        }),
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        number.prop_map(Value::Number),
+        any::<String>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 48, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::btree_map(any::<String>(), inner, 0..6)
+                .prop_map(|map| Value::from(map.into_iter().collect::<Map<_, _>>())),
+        ]
+    })
+}
+
+fn body() -> impl Strategy<Value = Value> {
+    // A prefix keeps the names away from those that are left out.
+    prop::collection::btree_map("x[a-z\u{e000}\u{10000}é\"\\\\]{0,3}", value(), 0..6)
+        .prop_map(|map| Value::from(map.into_iter().collect::<Map<_, _>>()))
+}
+
+fn draw(seed: &mut u64, below: usize) -> usize {
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    (*seed >> 33) as usize % below
+}
+
+/// The same value, spelled as a seed says: members in any order, white space anywhere, escapes where there need be none.
+fn spell(value: &Value, seed: &mut u64, out: &mut String) {
+    let space = [" ", "", "\n", "\t", "", ""];
+    out.push_str(space[draw(seed, 6)]);
+    match value {
+        Value::Object(map) => {
+            let mut members: Vec<_> = map.iter().collect();
+            for at in (1..members.len()).rev() {
+                members.swap(at, draw(seed, at + 1));
+            }
+            out.push('{');
+            for (at, (name, member)) in members.into_iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                spell(&Value::from(name.as_str()), seed, out);
+                out.push(':');
+                spell(member, seed, out);
+            }
+            out.push('}');
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                spell(item, seed, out);
+            }
+            out.push(']');
+        }
+        Value::String(text) => {
+            out.push('"');
+            for character in text.chars() {
+                match (character, draw(seed, 3)) {
+                    (_, 0) | ('"' | '\\' | '\0'..='\u{1f}', _) => {
+                        for unit in character.encode_utf16(&mut [0; 2]) {
+                            out.push_str(&format!("\\u{unit:04x}"));
+                        }
+                    }
+                    ('/', 1) => out.push_str("\\/"),
+                    _ => out.push(character),
+                }
+            }
+            out.push('"');
+        }
+        Value::Number(number) => {
+            let text = number.to_string();
+            match (draw(seed, 3), text.contains(['.', 'e'])) {
+                (0, false) => out.push_str(&format!("{text}.00")),
+                (1, false) => out.push_str(&format!("{text}0e-1")),
+                _ => out.push_str(&text),
+            }
+        }
+        other => out.push_str(&other.to_string()),
+    }
+    out.push_str(space[draw(seed, 6)]);
+}
+
+proptest! {
+    #[test]
+    fn it_is_the_form_of_rfc_8785(body in body()) {
+        let expected = serde_json_canonicalizer::to_string(&body).expect("it has a form");
+        prop_assert_eq!(canonical(&body.to_string()), Ok(expected));
+    }
+
+    #[test]
+    fn order_white_space_escapes_and_spelling_of_numbers_change_nothing(body in body(), seed: u64) {
+        let mut spelled = String::new();
+        spell(&body, &mut seed.clone(), &mut spelled);
+        prop_assert_eq!(canonical(&spelled), canonical(&body.to_string()));
+    }
+
+    #[test]
+    fn any_change_of_any_member_changes_it(body in body(), name in "x[a-z]{0,6}", one in value(), other in value()) {
+        let with = |value: &Value| {
+            let mut body = body.clone();
+            body[&name] = value.clone();
+            canonical(&body.to_string())
+        };
+        let without = canonical(&body.to_string());
+        let as_before = body.get(&name);
+        prop_assert_eq!(with(&one) == with(&other), one == other, "{} and {}", one, other);
+        prop_assert_eq!(with(&one) == without, as_before == Some(&one));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        let _ = write(&bytes, &mut Vec::new());
+    }
+}

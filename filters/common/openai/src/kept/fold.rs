@@ -1,0 +1,344 @@
+//! A stream folded into the whole answer that it tells.
+
+use bytes::Bytes;
+
+use crate::json::{Kind, Reader, SyntaxError};
+use crate::request::Endpoint;
+use crate::string;
+use crate::usage::Usage;
+
+use super::node::{Join, Node, Touched, index_of, place, write_members};
+use super::{KeepError, Kept};
+
+/// Most choices that are folded; a broken provider stays cheap.
+const CHOICES_MAX: usize = 128;
+
+/// Collects the events of one stream, as the provider sends them or as the client gets them.
+///
+/// Most events differ from the one before only in the words said. As the reader of events does, it keeps the last such event as a
+/// template; one like it costs two comparisons and a copy of its words.
+#[derive(Debug)]
+pub struct Fold {
+    endpoint: Endpoint,
+    metadata: Box<str>,
+    bytes_max: usize,
+    bytes: usize,
+    failed: Option<KeepError>,
+    top: Vec<(Box<[u8]>, Node)>,
+    usage: Vec<u8>,
+    choices: Vec<Choice>,
+    template: Template,
+}
+
+#[derive(Debug)]
+struct Choice {
+    index: u64,
+    members: Node,
+    speech: Node,
+}
+
+#[derive(Debug, Default)]
+struct Template {
+    before: Vec<u8>,
+    after: Vec<u8>,
+    choice: usize,
+    /// Where the words go, within the choice's speech, or within the choice itself for a text completion.
+    path: Vec<usize>,
+    /// Events made into a template since one was last recognised.
+    unused: u32,
+}
+
+impl Fold {
+    /// A fold for one stream. `metadata` is the name of our own member; more than `bytes_max` bytes are not kept.
+    pub fn new(endpoint: Endpoint, metadata: &str, bytes_max: usize) -> Fold {
+        Fold {
+            endpoint,
+            metadata: metadata.into(),
+            bytes_max,
+            bytes: 0,
+            failed: None,
+            top: Vec::new(),
+            usage: Vec::new(),
+            choices: Vec::new(),
+            template: Template::default(),
+        }
+    }
+
+    /// Takes in the data of one event, other than `[DONE]`.
+    pub fn event(&mut self, data: &[u8]) {
+        if self.failed.is_some() {
+            return;
+        }
+        if !self.like_the_last(data)
+            && let Err(error) = self.read(data)
+        {
+            self.fail(error.into());
+        }
+        if self.bytes > self.bytes_max {
+            self.fail(KeepError::TooLarge {
+                bytes_max: self.bytes_max,
+            });
+        }
+    }
+
+    /// The answer that was told. `model` is the model's name for clients.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be kept.
+    pub fn finish(mut self, model: &str) -> Result<Kept, KeepError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        if self.choices.is_empty() {
+            return Err(KeepError::NoChoices);
+        }
+        self.choices.sort_by_key(|choice| choice.index);
+        let mut out = Vec::with_capacity(self.bytes + self.bytes / 4 + 256);
+        out.extend_from_slice(match self.endpoint {
+            Endpoint::Chat => br#"{"object":"chat.completion","model":"#,
+            Endpoint::Text => br#"{"object":"text_completion","model":"#,
+        });
+        let mut quoted = bytes::BytesMut::new();
+        string::write(model, &mut quoted);
+        out.extend_from_slice(&quoted);
+        let top = self.top.iter().map(|(name, node)| (&**name, node));
+        write_members(top, true, &mut out);
+        out.extend_from_slice(br#","choices":["#);
+        for (at, choice) in self.choices.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            choice.write(self.endpoint, &mut out);
+        }
+        out.push(b']');
+        let has_usage = !self.usage.is_empty();
+        if has_usage {
+            out.extend_from_slice(br#","usage":"#);
+            out.extend_from_slice(&self.usage);
+        }
+        out.push(b'}');
+        if out.len() > self.bytes_max {
+            let bytes_max = self.bytes_max;
+            return Err(KeepError::TooLarge { bytes_max });
+        }
+        Ok(Kept {
+            endpoint: self.endpoint,
+            text: Bytes::copy_from_slice(&out),
+            has_usage,
+        })
+    }
+
+    fn fail(&mut self, error: KeepError) {
+        self.failed = Some(error);
+        self.top = Vec::new();
+        self.choices = Vec::new();
+        self.template = Template::default();
+    }
+
+    /// Takes in an event that differs from the template in its words only.
+    fn like_the_last(&mut self, data: &[u8]) -> bool {
+        let Template {
+            before,
+            after,
+            choice,
+            path,
+            unused,
+        } = &mut self.template;
+        if before.is_empty() || !data.starts_with(before) || !data.ends_with(after) {
+            return false;
+        }
+        // Where beginning and end overlap, the string that begins in the one does not end in the other.
+        let end = data.len() - after.len();
+        let mut reader = Reader::starting_at(data, before.len() - 1);
+        let Ok(words) = reader.string() else {
+            return false;
+        };
+        if reader.at() != end + 1 {
+            return false;
+        }
+        let Some(choice) = self.choices.get_mut(*choice) else {
+            return false;
+        };
+        let text = match self.endpoint {
+            Endpoint::Chat => choice.speech.text_at(path),
+            Endpoint::Text => choice.members.text_at(path),
+        };
+        let Some(text) = text else { return false };
+        text.extend_from_slice(words.raw);
+        self.bytes += words.raw.len();
+        *unused = 0;
+        true
+    }
+
+    fn read(&mut self, data: &[u8]) -> Result<(), SyntaxError> {
+        let mut reader = Reader::new(data);
+        let mut touched = Touched::default();
+        let mut spoken = None;
+        let mut choices = 0;
+        if reader.kind()? != Kind::Object {
+            return reader.fail("an object was expected");
+        }
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            let name = key.text.decode_lossy();
+            match (&*name, reader.kind()?) {
+                // What hides the length of events in one reply would hide nothing in another.
+                ("id" | "created" | "model" | "object" | "error" | "obfuscation", _) => {
+                    reader.skip()?;
+                }
+                (name, _) if name == &*self.metadata => {
+                    reader.skip()?;
+                }
+                ("usage", _) => {
+                    let value = reader.skip()?.of(data);
+                    // The last that makes sense holds, as it does for the bill.
+                    if Usage::read(value).is_some() {
+                        self.usage.clear();
+                        self.usage.extend_from_slice(value);
+                        touched.listed = true;
+                    }
+                }
+                ("choices", Kind::Array) => {
+                    let mut first = true;
+                    reader.enter()?;
+                    while reader.item(&mut first)? {
+                        if reader.kind()? != Kind::Object || self.choices.len() > CHOICES_MAX {
+                            return reader.fail("a choice was expected");
+                        }
+                        choices += 1;
+                        spoken = Some(self.choice(&mut reader, data, &mut touched)?);
+                    }
+                }
+                _ => {
+                    let at = place(&mut self.top, key.text.raw, &mut touched);
+                    let node = &mut self.top[at].1;
+                    node.take(&mut reader, data, b"", Join::Replace, &mut touched)?;
+                }
+            }
+        }
+        reader.end()?;
+        self.bytes = self.bytes.saturating_add_signed(touched.grown);
+        if let (Some(choice), 1) = (spoken, choices) {
+            self.learn(data, choice, touched);
+        }
+        Ok(())
+    }
+
+    /// Takes in one choice of an event, and says which it is.
+    fn choice(
+        &mut self,
+        reader: &mut Reader<'_>,
+        data: &[u8],
+        touched: &mut Touched,
+    ) -> Result<usize, SyntaxError> {
+        let index = index_of(reader)?.unwrap_or(0);
+        let known = self.choices.iter().position(|one| one.index == index);
+        let at = known.unwrap_or_else(|| {
+            self.choices.push(Choice {
+                index,
+                members: Node::Map(Vec::new()),
+                speech: Node::Nothing,
+            });
+            touched.grown += 64;
+            self.choices.len() - 1
+        });
+        let Choice {
+            members, speech, ..
+        } = &mut self.choices[at];
+        let Node::Map(members) = members else {
+            return Ok(at);
+        };
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            match (self.endpoint, key.text.raw) {
+                (_, b"index") => {
+                    reader.skip()?;
+                }
+                (Endpoint::Chat, b"delta") => {
+                    speech.take(reader, data, b"", Join::Append, touched)?;
+                }
+                (endpoint, name) => {
+                    let join = match (endpoint, name) {
+                        (Endpoint::Text, b"text") => Join::Append,
+                        _ => Join::Replace,
+                    };
+                    let at = place(members, name, touched);
+                    let node = &mut members[at].1;
+                    touched.enter(at);
+                    node.take(reader, data, name, join, touched)?;
+                    touched.leave();
+                }
+            }
+        }
+        Ok(at)
+    }
+
+    /// Makes a template of an event that would add nothing but its words if it came again.
+    fn learn(&mut self, data: &[u8], choice: usize, touched: Touched) {
+        if touched.appended != 1 || touched.listed {
+            return;
+        }
+        let template = &mut self.template;
+        template.unused = template.unused.saturating_add(1);
+        // A provider that puts something new into every event makes templates useless: try ever less often.
+        if template.unused > 4 && !template.unused.is_power_of_two() {
+            return;
+        }
+        let (start, length) = touched.last;
+        template.before.clear();
+        template.before.extend_from_slice(&data[..start]);
+        template.after.clear();
+        template.after.extend_from_slice(&data[start + length..]);
+        template.choice = choice;
+        template.path = touched.path;
+    }
+}
+
+impl Choice {
+    fn write(&self, endpoint: Endpoint, out: &mut Vec<u8>) {
+        out.extend_from_slice(br#"{"index":"#);
+        out.extend_from_slice(itoa::Buffer::new().format(self.index).as_bytes());
+        match endpoint {
+            Endpoint::Chat => {
+                let speech = &self.speech;
+                out.extend_from_slice(br#","message":{"role":"#);
+                match speech.member(b"role") {
+                    Some(role @ Node::Text(_)) => role.write(b"", out),
+                    _ => out.extend_from_slice(b"\"assistant\""),
+                }
+                out.extend_from_slice(br#","content":"#);
+                speech
+                    .member(b"content")
+                    .unwrap_or(&Node::Nothing)
+                    .write(b"content", out);
+                if let Node::Map(map) = speech {
+                    let all = map.iter().map(|(name, node)| (&**name, node));
+                    let others = all.filter(|(name, _)| !matches!(*name, b"role" | b"content"));
+                    write_members(others, true, out);
+                }
+                out.push(b'}');
+            }
+            Endpoint::Text => {
+                out.extend_from_slice(br#","text":"#);
+                match self.members.member(b"text") {
+                    Some(text @ Node::Text(_)) => text.write(b"", out),
+                    _ => out.extend_from_slice(b"\"\""),
+                }
+            }
+        }
+        let of = |name: &[u8]| self.members.member(name).unwrap_or(&Node::Nothing);
+        out.extend_from_slice(br#","logprobs":"#);
+        of(b"logprobs").write(b"logprobs", out);
+        out.extend_from_slice(br#","finish_reason":"#);
+        of(b"finish_reason").write(b"finish_reason", out);
+        if let Node::Map(map) = &self.members {
+            let all = map.iter().map(|(name, node)| (&**name, node));
+            let known = |name: &[u8]| matches!(name, b"text" | b"logprobs" | b"finish_reason");
+            write_members(all.filter(|(name, _)| !known(name)), true, out);
+        }
+        out.push(b'}');
+    }
+}

@@ -1,0 +1,58 @@
+//! `tollgate cache`.
+
+use std::io::Write;
+
+use anyhow::{Context as _, bail};
+
+use super::office::Office;
+use super::{GOOD, print};
+use crate::admin::control::{Applied, CacheState, Change};
+use crate::args::CacheCommand;
+
+pub(super) fn run(
+    command: CacheCommand,
+    office: &Office,
+    out: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    match command {
+        CacheCommand::Show { json } => {
+            let Applied::Cache(state) = office.ask(&Change::CacheShow {})? else {
+                bail!("the gateway answered something else; use the same version for both");
+            };
+            show(&state, json, out)?;
+        }
+        CacheCommand::Purge {
+            id, model, json, ..
+        } => {
+            let Applied::Purged { removed } = office.ask(&Change::CachePurge { id, model })? else {
+                bail!("the gateway answered something else; use the same version for both");
+            };
+            if json {
+                print::json(out, &serde_json::json!({ "removed": removed }))?;
+            } else {
+                writeln!(out, "{removed} removed").context("cannot print")?;
+            }
+        }
+    }
+    Ok(GOOD)
+}
+
+fn show(state: &CacheState, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    if json {
+        return print::json(out, state);
+    }
+    let lines = [
+        ("entries", state.entries),
+        ("bytes", state.bytes),
+        ("bytes max", state.bytes_max),
+        ("waiting", state.waiting),
+        ("hits", state.hits),
+        ("misses", state.misses),
+        ("stored", state.stored),
+        ("evicted", state.evicted),
+    ];
+    for (name, value) in lines {
+        writeln!(out, "{name:<11}{value}").context("cannot print")?;
+    }
+    Ok(())
+}

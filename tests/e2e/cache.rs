@@ -1,0 +1,51 @@
+//! Answers that are given again: whole and streamed, at the same time and later, to whom they may be given and for how much.
+
+mod plain;
+
+use serde_json::Value;
+use tollgate_testing::Answer;
+
+use crate::rig::{Rig, Setup};
+
+/// A gateway with its cache on, and these settings besides.
+async fn rig(settings: &str) -> Rig {
+    setup(settings).start().await
+}
+
+fn setup(settings: &str) -> Setup {
+    Setup::with(&format!("cache.enabled = true\n{settings}"))
+}
+
+/// The metadata of an answer, or of the last event of a stream.
+fn metadata(answer: &Answer) -> Value {
+    if answer.header("content-type") != Some("text/event-stream") {
+        return answer.json()["x_svc"].clone();
+    }
+    let events = events(answer);
+    let (last, others) = events.split_last().expect("a stream has events");
+    assert!(
+        others.iter().all(|event| event.get("x_svc").is_none()),
+        "the metadata stands in the last event alone"
+    );
+    last["x_svc"].clone()
+}
+
+/// The events of a stream that ended as it should, without `[DONE]`.
+fn events(answer: &Answer) -> Vec<Value> {
+    let text = answer.text();
+    let (events, end) = text.split_at(text.len() - "data: [DONE]\n\n".len());
+    assert_eq!(end, "data: [DONE]\n\n", "{text}");
+    let events = events
+        .split("\n\n")
+        .filter_map(|event| event.strip_prefix("data: "));
+    let events = events.map(|event| serde_json::from_str(event).expect("events are JSON"));
+    events.collect()
+}
+
+/// What the cache did, in its own words.
+fn status(answer: &Answer) -> String {
+    let metadata = metadata(answer);
+    let status = metadata["cache_store_status"].as_str();
+    assert_eq!(metadata["cache_hit"], status == Some("hit"), "{metadata}");
+    status.expect("a status").to_owned()
+}

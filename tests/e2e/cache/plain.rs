@@ -1,0 +1,127 @@
+//! Whole answers, one after the other.
+
+use serde_json::{Value, json};
+
+use super::{metadata, rig, status};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
+
+#[tokio::test]
+async fn an_equal_request_is_answered_again_for_nothing_without_a_call() {
+    let rig = rig("").await;
+    let first = rig.client().post(CHAT, &chat(false)).await;
+    assert_eq!(status(&first), "stored");
+    assert_eq!(rig.told(&first.json()), PRICE_OF_A_CHAT);
+    let left = rig.available(rig.account);
+    for (what, client) in rig.clients() {
+        let again = client.post(CHAT, &chat(false)).await;
+        assert_eq!(
+            (again.status, status(&again).as_str()),
+            (200, "hit"),
+            "{what}"
+        );
+        let (one, other) = (first.json(), again.json());
+        assert_eq!(rig.told(&other), 0, "{what}");
+        assert_ne!(
+            one["id"], other["id"],
+            "{what}: a reply has an id of its own"
+        );
+        assert!(
+            other["id"]
+                .as_str()
+                .is_some_and(|id| id.starts_with("chatcmpl-"))
+        );
+        for member in ["object", "model", "choices", "usage", "system_fingerprint"] {
+            assert_eq!(one[member], other[member], "{what}: {member}");
+        }
+        let (one, other) = (metadata(&first), metadata(&again));
+        assert_eq!(one["cache_entry_id"], other["cache_entry_id"], "{what}");
+        assert!(
+            one["cache_entry_id"]
+                .as_str()
+                .is_some_and(|id| id.starts_with("ce_"))
+        );
+        assert_eq!(
+            one["credits_remaining"], other["credits_remaining"],
+            "{what}"
+        );
+    }
+    assert_eq!(rig.available(rig.account), left);
+    assert_eq!(rig.provider.call_count(), 1);
+    let after = rig.finish().await;
+    assert_eq!(after.report.usage, 5, "every request has its record");
+    assert_eq!(after.each("cache"), ["stored", "hit", "hit", "hit", "hit"]);
+    assert_eq!(after.endings()[1..], ["answered"; 4]);
+}
+
+#[tokio::test]
+async fn what_asks_for_the_same_in_other_words_is_the_same() {
+    let rig = rig("").await;
+    let first = rig.client().post(CHAT, &chat(false)).await;
+    rig.told(&first.json());
+    for body in [
+        r#"{"messages":[{"content":"Halt!","role":"user"}]}"#,
+        r#" { "user":"u1", "model" : "small", "messages": [ {"role":"user","content":"\u0048alt!"} ] } "#,
+        r#"{"model":"small","messages":[{"role":"user","content":"Halt!"}],"metadata":{"a":1},"cache":true}"#,
+    ] {
+        let request = rig.client().request("POST", CHAT, body.into());
+        let answer = rig.client().send(request).await;
+        assert_eq!(status(&answer), "hit", "{body}");
+    }
+    for (body, why) in [
+        (
+            json!({"messages": [{"role": "user", "content": "Halt!"}], "seed": 1}),
+            "another member",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": "Halt!"}], "x_new": null}),
+            "one that nobody knows",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": "Halt! "}]}),
+            "another text",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": "Halt!"}], "model": "dear", "max_tokens": 99}),
+            "another model",
+        ),
+    ] {
+        let answer = rig.client().post(CHAT, &body).await;
+        assert_eq!(status(&answer), "stored", "{why}");
+        rig.told(&answer.json());
+    }
+    assert_eq!(rig.provider.call_count(), 5);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_request_that_wants_no_cache_neither_reads_nor_writes() {
+    let rig = rig("").await;
+    let mut without = chat(false);
+    without["cache"] = false.into();
+    for round in 0..2 {
+        let answer = rig.client().post(CHAT, &without).await;
+        assert_eq!(status(&answer), "bypass", "round {round}");
+        assert_eq!(metadata(&answer)["cache_entry_id"], Value::Null);
+        rig.told(&answer.json());
+    }
+    let with = rig.client().post(CHAT, &chat(false)).await;
+    assert_eq!(status(&with), "stored", "nothing was written before");
+    rig.told(&with.json());
+    let answer = rig.client().post(CHAT, &without).await;
+    assert_eq!(status(&answer), "bypass", "nothing is read");
+    rig.told(&answer.json());
+    assert_eq!(rig.provider.call_count(), 4);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn without_a_cache_everything_is_asked_anew() {
+    let rig = Rig::start().await;
+    for _ in 0..2 {
+        let answer = rig.client().post(CHAT, &chat(false)).await;
+        assert_eq!(status(&answer), "bypass");
+        rig.told(&answer.json());
+    }
+    assert_eq!(rig.provider.call_count(), 2);
+    rig.finish().await;
+}
