@@ -33,9 +33,9 @@ use tollgate_chain::{
 };
 use tollgate_completions::Completions;
 use tollgate_filter::{
-    Api, Body, Catalog, Clock, Contract, Ending, Entropy, ErrorShape, Exchange, FailureMode,
-    Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings, Phase, Protocol,
-    Reply, Request, Resources, Routing, Scope, Scopes, Step,
+    AfterLeaving, Api, Body, Catalog, Clock, Contract, Ending, Entropy, ErrorShape, Exchange,
+    FailureMode, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings, Phase,
+    Protocol, Reply, Request, Resources, Routing, Scope, Scopes, Step,
 };
 use tollgate_identity::{Credentials, Form, Login, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::{Credit, Ledger};
@@ -339,6 +339,7 @@ impl House {
             answer_bytes_max: 64 << 20,
             event_bytes_max: 8 << 20,
             drain: Duration::from_secs(30),
+            after_leaving: AfterLeaving::Drain,
             keep_alive: Duration::from_secs(15),
         };
         let provider = match case.kind {
@@ -429,6 +430,7 @@ fn model() -> Arc<Model> {
         providers: Vec::new(),
         system_as_chat: false,
         routing: Routing::default(),
+        after_leaving: None,
         working: AtomicBool::new(true),
     })
 }

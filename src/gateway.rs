@@ -32,9 +32,6 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The most bytes one event of a stream may have.
 const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A stream that is silent for this long gets a comment, since proxies on the way give up after a minute.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-
 /// How often holds that outlived their operation and counters nobody uses are looked for, and freed memory is given back.
 const SWEEP: Duration = Duration::from_secs(10);
 
@@ -180,7 +177,8 @@ impl GatewayBuilder {
                 answer_bytes_max: ANSWER_BYTES_MAX,
                 event_bytes_max: EVENT_BYTES_MAX,
                 drain: settings.meter.drain,
-                keep_alive: KEEP_ALIVE,
+                after_leaving: settings.meter.after_leaving,
+                keep_alive: settings.server.comment,
             },
             workers: settings.server.workers,
         }));

@@ -78,6 +78,8 @@ pub(crate) struct RawServer {
     pub(crate) body_secs: Option<At<u64>>,
     /// Seconds that a client may leave written bytes unread.
     pub(crate) write_secs: Option<At<u64>>,
+    /// Seconds of silence in a stream after which a comment is sent.
+    pub(crate) comment_secs: Option<At<u64>>,
     /// Requests at once on an HTTP/2 connection.
     pub(crate) h2_streams_max: Option<At<u64>>,
     /// Seconds that an HTTP/2 connection may rest without an open stream.
@@ -274,6 +276,8 @@ pub(crate) struct RawModel {
     pub(crate) system_as_chat: Option<At<bool>>,
     /// Whether its answers are stored and given again.
     pub(crate) cache: Option<At<bool>>,
+    /// What becomes of a stream whose client has left: `drain` or `stop`. As `meter.after_leaving` when missing.
+    pub(crate) after_leaving: Option<At<String>>,
 }
 
 /// A model as one provider sells it.

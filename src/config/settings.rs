@@ -82,6 +82,8 @@ pub struct Server {
     pub workers: NonZeroUsize,
     /// How long open requests may take to finish after a stop was asked for.
     pub grace: Duration,
+    /// Silence in a stream after which a comment is sent.
+    pub comment: Duration,
     /// Limits on everything a client can hold open.
     pub limits: ConnectionLimits,
 }

@@ -200,6 +200,7 @@ impl Connections {
             clock: self.clock.clone(),
             is_stream: answer.is_stream,
             deadline: ask.deadline,
+            waiting_since: None,
         })
     }
 

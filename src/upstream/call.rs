@@ -47,6 +47,9 @@ pub(crate) struct Call {
     pub(super) is_stream: bool,
     /// Clock reading at which the whole call has taken too long.
     pub(super) deadline: Duration,
+    /// Clock reading since which the next piece has been waited for. A read that is dropped and made again goes on waiting: a client
+    /// that is kept awake, or leaves, gives a silent provider no more time.
+    pub(super) waiting_since: Option<Duration>,
 }
 
 fn failed(error: &pingora_core::Error) -> UpstreamError {
@@ -62,16 +65,24 @@ impl UpstreamCall for Call {
     }
 
     async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
-        let left = self.deadline.saturating_sub(self.clock.elapsed());
+        let now = self.clock.elapsed();
+        let left = self.deadline.saturating_sub(now);
         if left.is_zero() {
             // What is there already would be taken without a look at the time.
             return Err(fault::timeout("the end of the answer", left));
         }
-        let limit = self.provider.settings.timeouts.between_bytes.min(left);
-        match within(limit, self.link.read_body()).await {
+        let silence_max = self.provider.settings.timeouts.between_bytes;
+        let waited = now.saturating_sub(*self.waiting_since.get_or_insert(now));
+        let limit = silence_max.saturating_sub(waited).min(left);
+        let read = within(limit, self.link.read_body()).await;
+        self.waiting_since = None;
+        match read {
             Ok(Ok(piece)) => Ok(piece),
             Ok(Err(error)) => Err(failed(&error)),
-            Err(_) => Err(fault::timeout("the next piece of the answer", limit)),
+            Err(_) => Err(fault::timeout(
+                "the next piece of the answer",
+                silence_max.min(waited + limit),
+            )),
         }
     }
 

@@ -163,6 +163,54 @@ async fn a_client_that_leaves_a_provider_that_goes_on_for_ever_pays_what_was_rel
 }
 
 #[tokio::test]
+async fn a_provider_is_hung_up_on_at_once_where_the_settings_want_it_and_what_was_relayed_is_charged()
+ {
+    for settings in [
+        "[meter]\nafter_leaving = \"stop\"\ndrain_secs = 600",
+        "[meter]\ndrain_secs = 600\n[[model]]\nafter_leaving = \"stop\"",
+    ] {
+        let rig = Rig::with(settings).await;
+        for by in WAYS {
+            rig.provider.script(Script::hold(5, "never").once());
+            let mut visitor = Visitor::comes(&rig, by, true).await;
+            visitor.reads(5).await;
+            let _left = visitor.leaves().await;
+            // Ten minutes of listening would be too long for anybody here.
+            let calls = rig.provider.calls_when_ended().await;
+            let call = calls.last().expect("a call");
+            assert_eq!(call.ended, Some(Ended::PeerGone), "{by:?}");
+            rig.quiet().await;
+            // Counted here: the prompt, and four words of one token each.
+            rig.charged(9 * IN + 4 * OUT);
+        }
+        let after = rig.finish().await;
+        assert_eq!(after.endings(), ["gone_during"; 4]);
+        assert!(after.log.iter().all(|line| line["usage_estimated"] == true));
+    }
+}
+
+#[tokio::test]
+async fn a_model_may_be_listened_to_where_others_are_not() {
+    let settings = "[meter]\nafter_leaving = \"stop\"\n[[model]]\nafter_leaving = \"drain\"";
+    let rig = Rig::with(settings).await;
+    for by in WAYS {
+        rig.provider.script(Script::hold(5, "gate").once());
+        let gate = rig.provider.gate("gate");
+        let before = gate.arrived();
+        let mut visitor = Visitor::comes(&rig, by, true).await;
+        gate.reached_by(before + 1).await;
+        visitor.reads(5).await;
+        let _left = visitor.leaves().await;
+        gate.release(1);
+        let calls = rig.provider.calls_when_ended().await;
+        assert_eq!(calls.last().and_then(|call| call.ended), Some(Ended::Whole));
+        rig.quiet().await;
+        rig.charged(PRICE_OF_A_CHAT);
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_after_the_role_alone_pays_nothing() {
     let rig = Rig::with("[meter]\ndrain_secs = 0").await;
     for by in WAYS {

@@ -160,21 +160,30 @@ async fn what_a_hold_does_not_use_is_free_for_the_next_request() {
 
 #[tokio::test]
 async fn usage_beyond_the_hold_takes_what_is_free_and_never_more() {
-    let rig = Setup::default().credits(30_000).start().await;
-    let mut body = chat(false);
-    body["max_tokens"] = 16.into();
-    rig.provider.script(
-        Script::usage(tollgate_testing::provider::UsageReport::Exactly {
-            prompt_tokens: 100,
-            completion_tokens: 16,
-        })
-        .once(),
-    );
-    let answer = rig.client().post(CHAT, &body).await;
-    // More than the hold was sized for, less than the account has.
-    assert_eq!(rig.told(&answer.json()), 100 * IN + 16 * OUT);
-    assert_eq!(rig.available(rig.account), 30_000 - 100 * IN - 16 * OUT);
-    rig.finish().await;
+    for (stream, http2) in [(false, false), (false, true), (true, false), (true, true)] {
+        let rig = Setup::default().credits(30_000).start().await;
+        let mut body = chat(stream);
+        body["max_tokens"] = 16.into();
+        rig.provider.script(
+            Script::usage(tollgate_testing::provider::UsageReport::Exactly {
+                prompt_tokens: 100,
+                completion_tokens: 16,
+            })
+            .once(),
+        );
+        let [one, two] = rig.both().map(|(_, client)| client);
+        let client = if http2 { two } else { one };
+        let answer = client.stream(CHAT, &body).await.whole().await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        // More than the hold was sized for, less than the account has.
+        let charge = 100 * IN + 16 * OUT;
+        match stream {
+            true => rig.charged(charge),
+            false => assert_eq!(rig.told(&answer.json()), charge),
+        }
+        assert_eq!(rig.available(rig.account), 30_000 - charge);
+        rig.finish().await;
+    }
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ impl AnswerState {
         };
         let facts = match (&mut state.stream, event.kind()) {
             (Some(stream), EventKind::Data) => stream.take(event, heard, &mut usage),
-            (None, EventKind::Whole) => whole(&state.patch, event.data(), &mut usage.text),
+            (None, EventKind::Whole) => whole(&state.patch, event.data(), &mut usage),
             // `[DONE]`; anything else the driver has refused.
             _ => Facts::default(),
         };
@@ -191,6 +191,7 @@ impl StreamState {
         }
         if heard {
             chunk.append_text(&mut so_far.text);
+            so_far.media_bytes += chunk.media_bytes();
         }
         self.over =
             self.progress.all_finished() && self.progress.choices_seen() as u64 >= self.expected;
@@ -220,7 +221,7 @@ impl StreamState {
 }
 
 /// Reads a whole answer.
-fn whole(patch: &Patch, body: &[u8], text: &mut String) -> Facts {
+fn whole(patch: &Patch, body: &[u8], so_far: &mut AnswerUsage) -> Facts {
     let answer = match Answer::read(body, patch) {
         Ok(answer) => answer,
         Err(error) => return Facts::invalid(error.to_string()),
@@ -237,7 +238,8 @@ fn whole(patch: &Patch, body: &[u8], text: &mut String) -> Facts {
     let usage = answer.usage();
     // The text is needed where there is nothing else to go by.
     if usage.is_none_or(|usage| tokens(usage) == Tokens::default()) {
-        answer.append_text(text);
+        answer.append_text(&mut so_far.text);
+        so_far.media_bytes = answer.media_bytes();
     }
     Facts {
         usage,

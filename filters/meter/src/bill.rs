@@ -43,16 +43,14 @@ impl Bill {
                 incomplete: false,
             },
             // Head and role are no output: who left that early left before any.
-            Ending::GoneDuring if tokens == Source::Counted && usage.text.is_empty() => {
-                Bill::Release
-            }
+            Ending::GoneDuring if tokens == Source::Counted && usage.is_silent() => Bill::Release,
             // The provider did its part; it was the client who left.
             Ending::GoneDuring => Bill::Settle {
                 tokens,
                 succeeded: true,
                 incomplete: true,
             },
-            Ending::UpstreamCut(_) if usage.text.is_empty() => Bill::Release,
+            Ending::UpstreamCut(_) if usage.is_silent() => Bill::Release,
             Ending::UpstreamCut(_) => Bill::Settle {
                 tokens,
                 succeeded: false,
@@ -166,6 +164,19 @@ mod tests {
         );
     }
 
+    #[test]
+    fn pictures_and_sounds_are_output_too() {
+        let usage = AnswerUsage {
+            media_bytes: 1,
+            ..AnswerUsage::default()
+        };
+        assert_eq!(Bill::of(CUT, &usage), settle(Source::Counted, false, true));
+        assert_eq!(
+            Bill::of(Ending::GoneDuring, &usage),
+            settle(Source::Counted, true, true)
+        );
+    }
+
     fn settle(tokens: Source, succeeded: bool, incomplete: bool) -> Bill {
         Bill::Settle {
             tokens,
@@ -179,6 +190,7 @@ mod tests {
             reported,
             text: text.into(),
             copy: None,
+            media_bytes: 0,
         };
         assert_eq!(
             Bill::of(ending, &usage),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tollgate_filter::AfterLeaving;
 use tollgate_filter::settings::{At, Problems};
 use tollgate_money::Micros;
 
@@ -16,6 +17,9 @@ pub struct RawMeter {
     pub credit_limit: Option<At<String>>,
     /// Seconds that the provider is still listened to, for its usage, after the client has left. 0 to 600, default 30.
     pub drain_secs: Option<At<u64>>,
+    /// What becomes of a stream whose client has left: `drain` listens on for `drain_secs`, `stop` hangs up at once. Default `drain`;
+    /// a model may have its own.
+    pub after_leaving: Option<At<String>>,
     /// Seconds after which credit held for a request is given back by time. 60 to 86400, default 3600; above the longest answer.
     pub hold_secs: Option<At<u64>>,
     /// Whether a request without a cap is capped at what its account can pay, rather than refused. Default true.
@@ -43,6 +47,8 @@ pub struct MeterSettings {
     pub credit_limit: Micros,
     /// How long a provider is listened to after the client has left.
     pub drain: Duration,
+    /// What becomes of a stream whose client has left, for models that do not say otherwise.
+    pub after_leaving: AfterLeaving,
     /// How long a hold lives.
     pub hold: Duration,
     /// The smallest cap that is written into a request; `None` where requests are refused instead.
@@ -64,6 +70,7 @@ impl Default for MeterSettings {
         MeterSettings {
             credit_limit: Micros::ZERO,
             drain: Duration::from_secs(DRAIN_SECS),
+            after_leaving: AfterLeaving::default(),
             hold: Duration::from_secs(HOLD_SECS),
             clamp_tokens_min: Some(CLAMP_TOKENS_MIN),
             bytes_per_token: BYTES_PER_TOKEN,
@@ -79,6 +86,10 @@ impl RawMeter {
         let estimate = &self.estimate;
         let key = |key: &str| format!("{section}.{key}");
         let credit_limit = self.credit_limit(&key("credit_limit"), problems);
+        let after_leaving = match &self.after_leaving {
+            Some(at) => problems.parse(key("after_leaving"), at),
+            None => Some(default.after_leaving),
+        };
         let mut number = |name: &str, at: Option<&At<u64>>, range, default: u64| match at {
             Some(at) => problems.within(key(name), at, range),
             None => Some(default),
@@ -117,6 +128,7 @@ impl RawMeter {
         Some(MeterSettings {
             credit_limit: credit_limit?,
             drain: Duration::from_secs(drain?),
+            after_leaving: after_leaving?,
             hold: Duration::from_secs(hold?),
             clamp_tokens_min: NonZeroU64::new(clamp_tokens_min?).filter(|_| clamp),
             bytes_per_token: NonZeroU64::new(bytes_per_token?)?,
@@ -153,6 +165,7 @@ mod tests {
             r#"
             credit_limit = "2.5"
             drain_secs = 0
+            after_leaving = "stop"
             hold_secs = 60
             clamp_tokens_min = 1
             estimate = { bytes_per_token = 1, parallel = 8 }
@@ -163,6 +176,7 @@ mod tests {
             Ok(MeterSettings {
                 credit_limit: Micros::new(2_500_000),
                 drain: Duration::ZERO,
+                after_leaving: AfterLeaving::Stop,
                 hold: Duration::from_secs(60),
                 clamp_tokens_min: NonZeroU64::new(1),
                 bytes_per_token: NonZeroU64::MIN,
@@ -182,15 +196,17 @@ mod tests {
         let text = r#"
             credit_limit = "-1"
             drain_secs = 601
+            after_leaving = "wait"
             hold_secs = 59
             clamp_tokens_min = 0
             estimate = { bytes_per_token = 9, parallel = 0 }
             "#;
-        let keys = check(text).expect_err("six problems");
+        let keys = check(text).expect_err("seven problems");
         assert_eq!(
             keys,
             [
                 "meter.credit_limit",
+                "meter.after_leaving",
                 "meter.drain_secs",
                 "meter.hold_secs",
                 "meter.clamp_tokens_min",

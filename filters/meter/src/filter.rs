@@ -243,6 +243,7 @@ impl Meter {
         let texts = Texts {
             request: exchange.request.body.clone(),
             answer: usage.text,
+            media_bytes: usage.media_bytes,
             factor_ppm: model.token_factor_ppm,
         };
         self.counter.count(texts).await.map_err(uncounted)

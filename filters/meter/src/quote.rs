@@ -446,6 +446,7 @@ mod tests {
             providers: Vec::new(),
             system_as_chat: false,
             routing: tollgate_filter::Routing::default(),
+            after_leaving: None,
             working: AtomicBool::new(true),
         }
     }

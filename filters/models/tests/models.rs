@@ -89,6 +89,7 @@ fn model(id: &str) -> Model {
         providers: Vec::new(),
         system_as_chat: false,
         routing: Routing::default(),
+        after_leaving: None,
         working: AtomicBool::new(true),
     }
 }

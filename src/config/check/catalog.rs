@@ -148,6 +148,10 @@ fn model(
         providers: places,
         system_as_chat: raw.system_as_chat.as_ref().is_some_and(|at| at.value),
         routing,
+        after_leaving: raw
+            .after_leaving
+            .as_ref()
+            .and_then(|at| problems.parse(key("after_leaving"), at)),
         working: AtomicBool::new(true),
     }))
 }

@@ -97,6 +97,7 @@ pub(super) fn server(raw: &RawServer, problems: &mut Problems) -> Server {
     Server {
         workers,
         grace: secs("grace_secs", &raw.grace_secs, 600, 24 * HOUR),
+        comment: secs("comment_secs", &raw.comment_secs, 15, HOUR),
         limits: ConnectionLimits {
             head_bytes_max: head_bytes_max as usize,
             head_fields_max: head_fields_max as usize,

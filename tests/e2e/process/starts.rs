@@ -105,9 +105,12 @@ async fn a_disk_that_is_full_ends_the_program_and_nobody_was_told_of_what_is_not
     // In units of 512 bytes; the signal that would end the process is turned into the error that a write returns.
     let full = house.command_after("trap '' XFSZ; ulimit -f 2048", &["serve"]);
     let mut serving = house.serve_as(full).await;
-    let client = serving.client(&house);
+    let clients = [serving.client(&house), serving.client(&house).with_http2()];
     let (mut told, mut refused) = (0, 0);
-    while serving.process.has_ended().is_none() {
+    for client in clients.iter().cycle() {
+        if serving.process.has_ended().is_some() {
+            break;
+        }
         let request = client.request("POST", CHAT, chat(false).to_string().into());
         let Ok(answer) = client.try_send(request).await else {
             continue;
@@ -143,10 +146,14 @@ async fn a_disk_that_is_full_cuts_streams_before_their_end() {
     let house = House::new("[telemetry]\naccess_log = \"none\"").await;
     let full = house.command_after("trap '' XFSZ; ulimit -f 2048", &["serve"]);
     let mut serving = house.serve_as(full).await;
-    house.provider.script(Script::hold(9, "middle").once());
-    let mut stream = serving.client(&house).stream(CHAT, &chat(true)).await;
-    stream.next_event().await.expect("the role");
-    house.provider.gate("middle").reached_by(1).await;
+    house.provider.script(Script::hold(9, "middle").times(2));
+    let mut streams = Vec::new();
+    for client in [serving.client(&house), serving.client(&house).with_http2()] {
+        let mut stream = client.stream(CHAT, &chat(true)).await;
+        stream.next_event().await.expect("the role");
+        streams.push(stream);
+    }
+    house.provider.gate("middle").reached_by(2).await;
     let client = serving.client(&house);
     loop {
         let request = client.request("POST", CHAT, chat(false).to_string().into());
@@ -156,10 +163,12 @@ async fn a_disk_that_is_full_cuts_streams_before_their_end() {
         }
     }
     house.provider.gate("middle").open();
-    let (events, _) = stream.rest().await;
-    assert!(
-        events.iter().all(|event| !event.is_done()),
-        "a stream whose charge is nowhere looks whole"
-    );
+    for mut stream in streams {
+        let (events, _) = stream.rest().await;
+        assert!(
+            events.iter().all(|event| !event.is_done()),
+            "a stream whose charge is nowhere looks whole"
+        );
+    }
     assert_eq!(ended(&mut serving.process).await.code(), Some(1));
 }

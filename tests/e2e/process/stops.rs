@@ -72,13 +72,25 @@ async fn a_program_asked_to_end_finishes_what_is_under_way_and_ends_with_0() {
 async fn what_does_not_end_within_the_grace_is_cut_and_costs_nothing() {
     let house = House::new("[server]\ngrace_secs = 1").await;
     let mut serving = house.serve().await;
+    let clients = || [serving.client(&house), serving.client(&house).with_http2()];
     house.provider.script(Script::hold(9, "never"));
     let mut streams = Vec::new();
-    for client in [serving.client(&house), serving.client(&house).with_http2()] {
+    for client in clients() {
         let mut stream = client.stream(CHAT, &chat(true)).await;
         stream.next_event().await.expect("the role");
         streams.push(stream);
     }
+    house.provider.clear_scripts();
+    house.provider.script(Script::hold(0, "never"));
+    let wholes: Vec<_> = clients()
+        .into_iter()
+        .map(|client| {
+            let request = client.request("POST", CHAT, chat(false).to_string().into());
+            tokio::spawn(async move { client.try_send(request).await.map(|answer| answer.status) })
+        })
+        .collect();
+    // Two streams and two whole answers wait.
+    house.provider.gate("never").reached_by(4).await;
     serving.process.signal("TERM");
     for mut stream in streams {
         let (events, _) = stream.rest().await;
@@ -86,6 +98,10 @@ async fn what_does_not_end_within_the_grace_is_cut_and_costs_nothing() {
             events.iter().all(|event| !event.is_done()),
             "it must not look whole"
         );
+    }
+    for whole in wholes {
+        let status = whole.await.expect("no panic");
+        assert_ne!(status.ok(), Some(200), "there was no answer");
     }
     let status = ended(&mut serving.process).await;
     assert_eq!(status.code(), Some(0), "{}", serving.process.output());

@@ -64,10 +64,46 @@ async fn a_provider_that_is_silent_is_504_or_an_error_event() {
 }
 
 #[tokio::test]
+async fn a_silent_model_is_covered_by_comments_which_give_its_provider_no_more_time() {
+    let rig = Rig::with(
+        "[server]\ncomment_secs = 1\n[[provider]]\ntimeouts = { between_bytes_secs = 2 }",
+    )
+    .await;
+    for (protocol, client) in rig.clients() {
+        rig.provider.script(Script::hold(5, "never").once());
+        let mut stream = client.stream(CHAT, &chat(true)).await;
+        for _ in 0..5 {
+            let event = stream.next_event().await.expect("an event");
+            assert!(!event.raw.starts_with(':'), "{protocol}: {}", event.raw);
+        }
+        // A comment after a second, and the end of the provider's time after two.
+        let (events, end) = stream.rest().await;
+        assert_eq!(end, StreamEnd::Proper, "{protocol}");
+        let [last] = &events[..] else {
+            panic!("{protocol}: {events:?}");
+        };
+        assert!(last.raw.starts_with(": "), "{protocol}: {}", last.raw);
+        assert_eq!(
+            last.json()["error"]["code"],
+            "upstream_timeout",
+            "{protocol}"
+        );
+        rig.quiet().await;
+        rig.charged(counted(4));
+    }
+    let after = rig.finish().await;
+    assert_eq!(after.endings(), ["upstream_cut"; 4]);
+}
+
+#[tokio::test]
 async fn an_answer_that_takes_too_long_in_all_is_ended() {
     let rig = Rig::with("[[provider]]\ntimeouts = { total_secs = 1 }").await;
     // Something comes all the time: now and then, or so fast that there is always something to read.
-    for pace in [Some("pace".to_owned()), None] {
+    let paces = [Some("pace".to_owned()), None];
+    let cases = paces
+        .iter()
+        .flat_map(|pace| rig.both().map(|one| (pace.clone(), one.1)));
+    for (pace, client) in cases.collect::<Vec<_>>() {
         rig.provider.script(
             Script {
                 endless: true,
@@ -79,7 +115,7 @@ async fn an_answer_that_takes_too_long_in_all_is_ended() {
         );
         let gate = rig.provider.gate("pace");
         gate.release(3);
-        let mut stream = rig.client().stream(CHAT, &chat(true)).await;
+        let mut stream = client.stream(CHAT, &chat(true)).await;
         let end = loop {
             match stream.next_event().await {
                 Ok(event) if !event.raw.contains("\"error\"") => gate.release(1),

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tollgate_filter::{
-    ApiError, Body, Clock, Ending, ErrorCode, ErrorShape, Exchange, Forward, Outcome, Phase, Step,
-    UpstreamFault,
+    AfterLeaving, ApiError, Body, Clock, Ending, ErrorCode, ErrorShape, Exchange, Forward, Outcome,
+    Phase, Step, UpstreamFault,
 };
 
 use crate::answer::{fail, send_error, send_reply, send_whole};
@@ -25,6 +25,8 @@ pub struct Limits {
     pub event_bytes_max: usize,
     /// How long an upstream is still listened to, for its usage, after the client has left in the middle of a stream.
     pub drain: Duration,
+    /// Whether it is listened to at all, for models that do not say otherwise.
+    pub after_leaving: AfterLeaving,
     /// After this much silence in a stream a comment is sent, so that proxies on the way keep the connection.
     pub keep_alive: Duration,
 }

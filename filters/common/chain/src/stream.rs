@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_filter::{
-    AnswerProgress, ApiError, Clock, Ending, ErrorShape, Event, EventKind, Fate, HeldEvent, Tail,
-    UpstreamFault,
+    AfterLeaving, AnswerProgress, ApiError, Clock, Ending, ErrorShape, Event, EventKind, Fate,
+    Forward, HeldEvent, Tail, UpstreamFault,
 };
 use tollgate_openai::event::{self, EventCutter};
 
@@ -114,6 +114,9 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
             return Ending::GoneBefore;
         }
         if relay.gone && !was_gone {
+            if relay.stops(limits.after_leaving) {
+                break None;
+            }
             timer.as_mut().reset(Instant::now() + limits.drain);
         } else if relay.gone && timer.deadline() <= Instant::now() {
             // The timer is not asked while there is always something to read.
@@ -122,6 +125,11 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
     };
     relay.run.exchange.record.upstream_ended = Some(clock.elapsed());
     let fault = fault.or_else(|| relay.unfinished());
+    if relay.gone && !ended && !relay.done {
+        // Nothing more is wanted of the provider: it need not work until the books are written.
+        drop(call);
+        return relay.end(route.errors, fault).await;
+    }
     let whole = fault.is_none() && relay.done;
     let ending = relay.end(route.errors, fault).await;
     // After the client has its tail there is time to see whether the connection to the provider can serve another call.
@@ -299,6 +307,13 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         if let Some(progress) = self.run.exchange.get_mut::<AnswerProgress>() {
             progress.client_gone = true;
         }
+    }
+
+    /// Whether the provider is hung up on now that the client has left.
+    fn stops(&self, otherwise: AfterLeaving) -> bool {
+        let forward = self.run.exchange.get::<Forward>();
+        let own = forward.and_then(|forward| forward.model.after_leaving);
+        own.unwrap_or(otherwise) == AfterLeaving::Stop
     }
 
     fn release(&mut self) {

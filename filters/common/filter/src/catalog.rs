@@ -83,6 +83,8 @@ pub struct Model {
     pub system_as_chat: bool,
     /// Which of them is asked, and what serves when none of them can.
     pub routing: Routing,
+    /// What becomes of a stream whose client has left, where that is not as for the other models.
+    pub after_leaving: Option<AfterLeaving>,
     /// Whether any of its providers works, as far as is known.
     pub working: AtomicBool,
 }
@@ -170,6 +172,28 @@ pub struct ProviderModel {
     pub apis: Apis,
     /// Its share of the calls, beside the weights of the others; 0 for one that is asked only when no other can serve.
     pub weight: u32,
+}
+
+/// What becomes of a stream whose client has left in the middle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AfterLeaving {
+    /// The provider is listened to a while longer, for the usage it reports at the end.
+    #[default]
+    Drain,
+    /// The provider is hung up on at once: cheaper where it then stops to work, and the usage has to be counted.
+    Stop,
+}
+
+impl std::str::FromStr for AfterLeaving {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<AfterLeaving, String> {
+        match word {
+            "drain" => Ok(AfterLeaving::Drain),
+            "stop" => Ok(AfterLeaving::Stop),
+            _ => Err(format!("is `{word}`; use `drain` or `stop`")),
+        }
+    }
 }
 
 /// An operation of a provider.

@@ -25,7 +25,8 @@ mod slots;
 
 pub use address::AddressPrefix;
 pub use catalog::{
-    Api, Apis, Catalog, Choice, Model, ModelLimits, PartCeilings, ProviderModel, Routing,
+    AfterLeaving, Api, Apis, Catalog, Choice, Model, ModelLimits, PartCeilings, ProviderModel,
+    Routing,
 };
 pub use clock::{Clock, ManualClock};
 pub use ending::{Ending, UpstreamFault};

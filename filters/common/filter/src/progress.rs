@@ -36,8 +36,17 @@ pub struct AnswerUsage {
     pub reported: Option<Tokens>,
     /// The text of the answer, all choices joined: what is counted when nothing was reported.
     pub text: String,
+    /// Bytes of pictures and sounds in the answer, as they stand in it.
+    pub media_bytes: u64,
     /// Someone who wants every event of a stream as the client's operation has it, before the gateway's own changes.
     pub copy: Option<Box<dyn AnswerCopy>>,
+}
+
+impl AnswerUsage {
+    /// Whether the model has put out nothing: neither text nor anything else.
+    pub fn is_silent(&self) -> bool {
+        self.text.is_empty() && self.media_bytes == 0
+    }
 }
 
 /// Someone who makes a copy of a stream while it passes. Put into [`AnswerUsage`] by a filter that does not read answers itself.

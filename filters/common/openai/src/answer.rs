@@ -70,6 +70,11 @@ impl<'a> Answer<'a> {
         self.facts.text_bytes()
     }
 
+    /// Bytes of pictures and sounds, as they stand in the answer.
+    pub fn media_bytes(&self) -> u64 {
+        self.facts.media_bytes
+    }
+
     /// Appends what the model said, of all choices: content, thoughts, refusals, calls of tools. For counting.
     pub fn append_text(&self, out: &mut String) {
         self.facts.append_text(self.body, out);

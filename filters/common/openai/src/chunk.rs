@@ -194,6 +194,11 @@ impl<'a> Chunk<'a> {
         }
     }
 
+    /// Bytes of pictures and sounds in this event, as they stand in it.
+    pub fn media_bytes(&self) -> u64 {
+        self.facts().media_bytes
+    }
+
     /// Appends what the model said, of all choices: content, thoughts, refusals, calls of tools. For counting.
     pub fn append_text(&self, out: &mut String) {
         match self.said {

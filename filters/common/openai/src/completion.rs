@@ -77,6 +77,8 @@ pub(crate) struct Completion {
     pub(crate) error: Option<Span>,
     /// The strings the model wrote, with their quotes, in the order of the text. Empty ones are left out.
     pub(crate) texts: SmallVec<[Span; 4]>,
+    /// Bytes of pictures and sounds, as they stand in the text.
+    pub(crate) media_bytes: u64,
 }
 
 impl Completion {
@@ -89,6 +91,7 @@ impl Completion {
             usage: None,
             error: None,
             texts: SmallVec::new(),
+            media_bytes: 0,
         }
     }
 
@@ -98,6 +101,7 @@ impl Completion {
         self.layout.count = 0;
         self.choices.clear();
         self.texts.clear();
+        self.media_bytes = 0;
         self.has_choices = false;
         self.odd_choice = false;
         self.usage = None;
@@ -226,7 +230,9 @@ impl Completion {
         while let Some(key) = reader.key(&mut first)? {
             match (key.text.raw, reader.kind()?) {
                 (b"content" | b"refusal", Kind::String) => self.text(reader)?,
-                (b"content", Kind::Array) => self.texts_named(reader, &[b"text"])?,
+                (b"content", Kind::Array) => self.parts(reader, &[b"text"])?,
+                (b"audio", Kind::Object) => self.parts(reader, &[b"transcript"])?,
+                (b"images", Kind::Array) => self.parts(reader, &[])?,
                 // Some providers write the same thoughts under both names. They were thought once.
                 (b"reasoning_content" | b"reasoning", Kind::String) if !reasoned => {
                     let before = self.texts.len();
@@ -241,6 +247,23 @@ impl Completion {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Notes the strings under one of `names` in the value that comes next, and counts what else it holds: pictures and sounds, or where
+    /// they are.
+    fn parts(&mut self, reader: &mut Reader<'_>, names: &[&[u8]]) -> Result<(), SyntaxError> {
+        const MEDIA: [&[u8]; 3] = [b"data", b"url", b"b64_json"];
+        reader.walk(|name, span| {
+            if span.len() <= 2 {
+                return;
+            }
+            if names.contains(&name) {
+                self.texts.push(span);
+            } else if MEDIA.contains(&name) {
+                self.media_bytes += span.len() as u64 - 2;
+            }
+        })?;
         Ok(())
     }
 

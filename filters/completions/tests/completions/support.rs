@@ -47,6 +47,7 @@ pub(crate) fn model(id: &str) -> Arc<Model> {
         }],
         system_as_chat: false,
         routing: Routing::default(),
+        after_leaving: None,
         working: AtomicBool::new(false),
     })
 }

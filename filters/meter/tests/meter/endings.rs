@@ -129,6 +129,37 @@ async fn a_stream_cut_after_text_costs_its_tokens_but_not_the_request() {
 }
 
 #[tokio::test]
+async fn what_is_no_text_counts_when_a_stream_is_cut() {
+    const CALL: &str = r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"hello","arguments":" world"}}]}}]}"#;
+    let sound = format!(
+        r#"{{"choices":[{{"index":0,"delta":{{"audio":{{"id":"a","data":"{}"}}}}}}]}}"#,
+        "A".repeat(3 * 4_096 + 1)
+    );
+    let picture = format!(
+        r#"{{"choices":[{{"index":0,"delta":{{"images":[{{"type":"image_url","image_url":{{"url":"data:{}"}}}}]}}}}]}}"#,
+        "A".repeat(4_096)
+    );
+    const SAID: &str =
+        r#"{"choices":[{"index":0,"delta":{"audio":{"transcript":"hello world"}}}]}"#;
+    //   what it is, event, tokens
+    for (what, event, tokens) in [
+        ("a call of a tool", CALL, 2),
+        ("sound", &sound, 3),
+        ("what the sound says", SAID, 2),
+        ("a picture", &picture, 1),
+    ] {
+        let provider = Provider::streaming([ROLE, event]).then(Step::Fail(UpstreamFault::Cut));
+        let outcome = check(STREAM, Client::staying(), provider, 8 + 2 * tokens).await;
+        assert_eq!(
+            outcome.ending,
+            Ending::UpstreamCut(UpstreamFault::Cut),
+            "{what}"
+        );
+        assert!(outcome.charge.expect("a charge").estimated, "{what}");
+    }
+}
+
+#[tokio::test]
 async fn a_time_out_between_events_costs_the_tokens_so_far() {
     let provider = Provider::streaming([ROLE, TEXT]).then(Step::Fail(UpstreamFault::Timeout));
     let outcome = check(STREAM, Client::staying(), provider, COUNTED - 100).await;

@@ -12,8 +12,8 @@ use http::{HeaderMap, Method};
 use tollgate_chain::run::Run;
 use tollgate_chain::{Chain, Limits, Observer, Route, drive};
 use tollgate_filter::{
-    Charge, CredentialId, CredentialKind, Ending, ErrorShape, Exchange, ModelAccess, Principal,
-    Protocol, Record, Request, Scopes,
+    AfterLeaving, Charge, CredentialId, CredentialKind, Ending, ErrorShape, Exchange, ModelAccess,
+    Principal, Protocol, Record, Request, Scopes,
 };
 use tollgate_meter::{Counted, Counters, Meter, MeterSettings};
 use tollgate_money::{AccountId, OperationId};
@@ -136,6 +136,7 @@ impl Gateway {
             answer_bytes_max: 1 << 20,
             event_bytes_max: 1 << 20,
             drain: self.drain,
+            after_leaving: AfterLeaving::Drain,
             keep_alive: Duration::from_secs(3_600),
         };
         drive(

@@ -82,6 +82,7 @@ impl Filter for Reader {
                 let chunk = reader.read(event.data()).expect("tests send good events");
                 if !progress.client_gone {
                     chunk.append_text(&mut usage.text);
+                    usage.media_bytes += chunk.media_bytes();
                 }
                 progress.finished |= chunk.choices().iter().any(|choice| choice.finish.is_some());
                 let (usage, failed) = (chunk.usage(), chunk.error().is_some());
@@ -148,6 +149,7 @@ pub(crate) fn model() -> Arc<Model> {
         providers: Vec::new(),
         system_as_chat: false,
         routing: Routing::default(),
+        after_leaving: None,
         working: AtomicBool::new(true),
     })
 }
