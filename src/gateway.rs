@@ -352,11 +352,7 @@ fn readiness(
                 .reasons
                 .push(format!("the store has stopped: {}", failure.message));
         }
-        for provider in providers.failing() {
-            ready
-                .warnings
-                .push(format!("provider `{provider}` does not answer"));
-        }
+        ready.warnings.extend(providers.failing());
         if only_process {
             let warning = "`store.durability` is `process`: a power failure may lose charges";
             ready.warnings.push(warning.into());

@@ -88,7 +88,7 @@ metrics! {
     FAILOVERS = "tollgate_upstream_failovers_total", Counter, ["provider"],
         "Failures of a provider that another attempt followed.";
     RETRIES_REFUSED = "tollgate_upstream_retries_refused_total", Counter, ["provider"],
-        "Failures of a provider that no other attempt followed because the budget for such attempts was spent.";
+        "Failures and slow answers of a provider that no other attempt followed because the budget for such attempts was spent.";
     HEDGES_WON = "tollgate_hedges_won_total", Counter, ["provider"],
         "Second attempts beside a slow one that this provider answered first.";
     HEDGES_LOST = "tollgate_hedges_lost_total", Counter, ["provider"],

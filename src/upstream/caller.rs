@@ -135,9 +135,12 @@ impl Caller {
         let again =
             verdict.again && failed.wait.is_none() && asked < offer.provider.settings.retries;
         trip.again = again.then_some((at, asked));
-        // A limit says when to come back, which nothing else does; what is wrong with the request is always told.
-        let was_limited = |error: &UpstreamError| error.fault == UpstreamFault::RateLimited;
-        let keep = trip.error.as_ref().is_some_and(was_limited) && !limited && verdict.elsewhere;
+        // A limit says when to come back, which nothing else does, and the soonest of several is told; but what is wrong with the
+        // request is wrong whoever is asked.
+        let keep = trip.error.as_ref().is_some_and(|before| {
+            let sooner = before.answer.retry_after <= failed.error.answer.retry_after;
+            before.fault == UpstreamFault::RateLimited && verdict.elsewhere && (!limited || sooner)
+        });
         if !keep {
             trip.error = Some(failed.error);
         }

@@ -38,7 +38,7 @@ impl Caller {
                 Ok(result) => (Some(result), None),
                 Err(_) => {
                     trip.tried |= 1 << at;
-                    second = self.second(exchange, offers, trip)?;
+                    second = self.second(exchange, offers, trip, &ticket)?;
                     match &second {
                         None => (Some(first.await), None),
                         Some((_, ticket, ask)) => {
@@ -88,13 +88,18 @@ impl Caller {
         exchange: &Exchange,
         offers: &Offers,
         trip: &mut Trip,
+        first: &Ticket,
     ) -> Result<Option<(usize, Ticket, Ask)>, UpstreamError> {
         trip.now = self.clock.elapsed();
         let now = trip.now.as_micros() as u64;
         let Next::Go(at, ticket) = self.next(offers, trip) else {
             return Ok(None);
         };
-        if !ticket.offer.is_ready(now) || !offers.budget.take(now) {
+        if !ticket.offer.is_ready(now) {
+            return Ok(None);
+        }
+        if !offers.budget.take(now) {
+            first.offer.provider.counts.refused.fetch_add(1, Relaxed);
             return Ok(None);
         }
         let ask = self.ask(exchange, &ticket, trip)?;

@@ -179,22 +179,22 @@ impl Providers {
         }
     }
 
-    /// The names of the providers that do not work, or of which no model works.
-    pub(crate) fn failing(&self) -> Vec<Arc<str>> {
+    /// What does not work, in a sentence each.
+    pub(crate) fn failing(&self) -> Vec<String> {
         let now = self.clock.elapsed().as_micros() as u64;
-        let failing = self.list.iter().filter(|provider| {
-            let mut offers = self
-                .all
-                .iter()
-                .filter(|offer| offer.provider.index == provider.index)
-                .peekable();
-            provider.health.state(now) != State::Working
-                || (offers.peek().is_some()
-                    && offers.all(|offer| offer.health.state(now) != State::Working))
+        let works = |health: &Health| health.state(now) == State::Working;
+        let dead = self.list.iter().filter(|one| !works(&one.health));
+        let dead = dead.map(|one| format!("provider `{}` does not work", one.settings.name));
+        let offers = self.all.iter();
+        let offers = offers.filter(|one| works(&one.provider.health) && !works(&one.health));
+        let offers = offers.map(|one| {
+            let provider = &one.provider.settings.name;
+            format!(
+                "model `{}` does not work at provider `{provider}`",
+                one.model
+            )
         });
-        failing
-            .map(|provider| provider.settings.name.clone())
-            .collect()
+        dead.chain(offers).collect()
     }
 }
 

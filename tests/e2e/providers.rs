@@ -1,6 +1,11 @@
 //! Providers that fail, each in its own way: what the client sees, what is charged, what the provider saw. Nothing stays held.
 
 mod connections;
+mod failover;
+mod health;
+mod hedge;
+mod house;
+mod queue;
 mod streams;
 mod whole;
 

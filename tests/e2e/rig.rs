@@ -56,6 +56,8 @@ pub(crate) struct Rig {
     pub(crate) tls: SocketAddr,
     /// Whom to trust there.
     pub(crate) ca_pem: String,
+    /// Where operators look.
+    pub(crate) admin: SocketAddr,
     pub(crate) books: Books,
     /// The account that most tests need.
     pub(crate) account: AccountId,
@@ -98,14 +100,14 @@ impl Rig {
                 .iter()
                 .map(|listener| listener.address)
                 .collect();
-            let told = started.send((addresses, gateway.books()));
+            let told = started.send((addresses, gateway.admin_address(), gateway.books()));
             assert!(told.is_ok(), "the test waits for its gateway");
             gateway.run(async {
                 // A test that failed has dropped the sender, which ends the gateway too.
                 let _ = stopped.await;
             })
         });
-        let (addresses, books) = within("the start of the gateway", ready)
+        let (addresses, admin, books) = within("the start of the gateway", ready)
             .await
             .expect("the gateway starts");
         let [plain, tls] = addresses[..] else {
@@ -115,6 +117,7 @@ impl Rig {
             provider,
             plain,
             tls,
+            admin,
             ca_pem: certificate.ca_pem,
             books,
             account: AccountId::from_bytes([0; 16]),
@@ -160,6 +163,13 @@ impl Rig {
     /// The origin of the plain listener.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.plain)
+    }
+
+    /// What the admin address shows.
+    pub(crate) async fn look_at(&self, path: &str) -> tollgate_testing::Answer {
+        Client::new(&format!("http://{}", self.admin))
+            .get(path)
+            .await
     }
 
     /// A client with the rig's key over HTTP/1.1.

@@ -1,0 +1,144 @@
+//! A second attempt beside one that is slow.
+
+use super::house::{House, metric};
+use super::*;
+
+const SOON: &str = "[upstream]\nhedge_after_ms = 50";
+
+#[tokio::test]
+async fn the_faster_of_two_serves_and_the_slower_is_cancelled() {
+    for http2 in [false, true] {
+        let own = format!("http2 = {http2}");
+        let (rig, others) = House {
+            first: &own,
+            others: &[&own],
+            more: SOON,
+            ..House::default()
+        }
+        .open()
+        .await;
+        for stream in [false, true] {
+            let what = format!("HTTP/2 {http2}, stream {stream}");
+            // The second one answers.
+            rig.provider.script(Script::hold_head("never").once());
+            let seen = look(&rig.client(), stream).await;
+            assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
+            rig.quiet().await;
+            rig.charged(PRICE_OF_A_CHAT);
+            let calls = rig.provider.calls_when_ended().await;
+            let ended = calls.last().expect("a call").ended;
+            assert_eq!(ended, Some(Ended::PeerGone), "{what}: cancelled");
+            // The first one answers after all.
+            rig.provider.script(Script::hold_head("gate").once());
+            others[0].script(Script::hold_head("never").once());
+            let client = rig.client();
+            let asked = tokio::spawn(async move { look(&client, stream).await });
+            others[0]
+                .gate("never")
+                .reached_by(1 + usize::from(stream))
+                .await;
+            rig.provider.gate("gate").release(1);
+            let seen = asked.await.expect("no panic");
+            assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
+            rig.quiet().await;
+            rig.charged(PRICE_OF_A_CHAT);
+            let calls = others[0].calls_when_ended().await;
+            let ended = calls.last().expect("a call").ended;
+            assert_eq!(ended, Some(Ended::PeerGone), "{what}: cancelled");
+        }
+        assert_eq!(
+            metric(&rig, "tollgate_hedges_won_total", "other-1").await,
+            2
+        );
+        assert_eq!(
+            metric(&rig, "tollgate_hedges_lost_total", "other-1").await,
+            2
+        );
+        let after = rig.finish().await;
+        let served = ["other-1", "stand-in", "other-1", "stand-in"];
+        assert_eq!(after.each("provider"), served);
+        assert!(after.log.iter().all(|line| line["upstream_calls"] == 2));
+        assert_eq!(after.report.usage, 4, "one charge each");
+    }
+}
+
+#[tokio::test]
+async fn two_that_fail_are_one_failure_and_a_third_may_serve() {
+    let (rig, others) = House {
+        others: &["", ""],
+        weights: Some(&[1, 0, 0]),
+        more: SOON,
+        ..House::default()
+    }
+    .open()
+    .await;
+    // The second one fails while the first one is silent, then the first one fails; then one more is asked.
+    rig.provider.script(
+        Script {
+            hold_head: Some("gate".to_owned()),
+            ..Script::status(500)
+        }
+        .once(),
+    );
+    others[0].script(Script::status(503).once());
+    others[1].script(Script::status(503).once());
+    let client = rig.client();
+    let asked = tokio::spawn(async move { look(&client, false).await });
+    rig.provider.gate("gate").reached_by(1).await;
+    tollgate_testing::within("the second attempt", async {
+        let mut often = tokio::time::interval(std::time::Duration::from_millis(5));
+        while others[0].call_count() + others[1].call_count() == 0 {
+            often.tick().await;
+        }
+    })
+    .await;
+    rig.provider.gate("gate").open();
+    let seen = asked.await.expect("no panic");
+    assert_eq!(seen, Ok(Error(502, "upstream_error")));
+    assert_eq!(rig.provider.call_count(), 1);
+    assert_eq!((others[0].call_count(), others[1].call_count()), (1, 1));
+    let after = rig.finish().await;
+    assert_eq!(after.log[0]["upstream_calls"], 3);
+}
+
+#[tokio::test]
+async fn nobody_else_is_asked_unless_the_settings_say_so_or_without_a_budget() {
+    for more in [
+        "",
+        "[upstream]\nhedge_after_ms = 1\nbudget = { percent = 0, per_sec = 0, burst = 1 }",
+    ] {
+        let (rig, others) = House {
+            others: &[""],
+            more,
+            ..House::default()
+        }
+        .open()
+        .await;
+        if !more.is_empty() {
+            // This one takes what there is.
+            rig.provider.script(Script::hold_head("never").once());
+            let answer = rig.client().post(CHAT, &chat(false)).await;
+            rig.told(&answer.json());
+            others[0].forget_calls();
+        }
+        rig.provider.script(Script::hold_head("gate").once());
+        let client = rig.client();
+        let asked = tokio::spawn(async move { look(&client, false).await });
+        rig.provider.gate("gate").reached_by(1).await;
+        if !more.is_empty() {
+            tollgate_testing::within("the budget's no", async {
+                let mut often = tokio::time::interval(std::time::Duration::from_millis(5));
+                let name = "tollgate_upstream_retries_refused_total";
+                while metric(&rig, name, "stand-in").await == 0 {
+                    often.tick().await;
+                }
+            })
+            .await;
+        }
+        rig.provider.gate("gate").open();
+        assert_eq!(asked.await.expect("no panic"), Ok(Answer { words: 16 }));
+        rig.charged(PRICE_OF_A_CHAT);
+        assert_eq!(others[0].call_count(), 0, "{more}");
+        rig.finish().await;
+    }
+}

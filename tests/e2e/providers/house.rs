@@ -1,0 +1,100 @@
+//! A gateway with several providers of one model.
+
+use tollgate_testing::{Provider, provider};
+
+use super::*;
+use crate::rig::{PROVIDER_KEY, Setup};
+
+/// How it is set up. The model `small` is had from the rig's own provider first, and from the others when that one cannot serve, unless
+/// `weights` says otherwise.
+#[derive(Default)]
+pub(super) struct House<'a> {
+    /// Settings of the rig's own provider.
+    pub(super) first: &'a str,
+    /// Settings of the others.
+    pub(super) others: &'a [&'a str],
+    /// Weights of all of them.
+    pub(super) weights: Option<&'a [u32]>,
+    /// Settings of the model.
+    pub(super) model: &'a str,
+    /// Sections.
+    pub(super) more: &'a str,
+    /// The rig's own provider speaks TLS.
+    pub(super) tls: bool,
+    /// What the rig's own provider answers instead.
+    pub(super) custom: Option<provider::Custom>,
+}
+
+/// A provider that is never thought ill of.
+pub(super) const PATIENT: &str = "health = { failures = 1000 }";
+
+impl House<'_> {
+    pub(super) async fn open(self) -> (Rig, Vec<Provider>) {
+        let mut settings = format!("{}\n[[provider]]\n{}\n", self.more, self.first);
+        let mut places = format!("{{ weight = {} }}", self.weight(0));
+        let mut others = Vec::new();
+        for (at, lines) in self.others.iter().enumerate() {
+            let stand_in = provider::Settings {
+                key: Some(PROVIDER_KEY.to_owned()),
+                ..provider::Settings::default()
+            };
+            let stand_in = Provider::start_with(stand_in).await.expect("a free port");
+            let (name, weight) = (format!("other-{}", at + 1), self.weight(at + 1));
+            settings += &format!(
+                "[[provider]]\nname = \"{name}\"\nbase_url = \"{}\"\napi_key_env = \"PROVIDER_KEY\"\n{lines}\n",
+                stand_in.base_url()
+            );
+            places += &format!(
+                ", {{ provider = \"{name}\", model = \"vendor/{name}\", weight = {weight} }}"
+            );
+            others.push(stand_in);
+        }
+        settings += &format!("[[model]]\nproviders = [{places}]\n{}\n", self.model);
+        let setup = Setup {
+            provider_tls: self.tls,
+            custom: self.custom,
+            ..Setup::with(&settings)
+        };
+        (setup.start().await, others)
+    }
+
+    fn weight(&self, at: usize) -> u32 {
+        self.weights
+            .map_or(u32::from(at == 0), |weights| weights[at])
+    }
+}
+
+/// The number of a metric that has this provider's name as its only label.
+pub(super) async fn metric(rig: &Rig, name: &str, provider: &str) -> u64 {
+    let page = rig.look_at("/metrics").await;
+    let line = format!("{name}{{provider=\"{provider}\"}} ");
+    let value = page
+        .text()
+        .lines()
+        .find_map(|one| one.strip_prefix(&line))
+        .unwrap_or_else(|| panic!("no {line}in the metrics"));
+    value.parse().expect("a whole number")
+}
+
+/// The state of a provider, or of what it offers first, as operators see it.
+pub(super) async fn state(rig: &Rig, provider: usize, offer: bool) -> String {
+    let view = rig.look_at("/providers").await.json();
+    let view = &view[provider];
+    let state = if offer {
+        &view["models"][0]["state"]
+    } else {
+        &view["state"]
+    };
+    state.as_str().expect("a state").to_owned()
+}
+
+/// Waits until that state is `wanted`.
+pub(super) async fn becomes(rig: &Rig, provider: usize, offer: bool, wanted: &str) {
+    tollgate_testing::within(wanted, async {
+        let mut often = tokio::time::interval(std::time::Duration::from_millis(10));
+        while state(rig, provider, offer).await != wanted {
+            often.tick().await;
+        }
+    })
+    .await;
+}
