@@ -13,6 +13,7 @@ use tollgate_auth::Auths;
 use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_filter::{Clock, Entropy, Filter};
+use tollgate_idempotency::Idempotency;
 use tollgate_identity::Credentials;
 use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::Meter;
@@ -141,6 +142,12 @@ impl GatewayBuilder {
                 clock.clone(),
                 entropy.clone(),
             ),
+            idempotency: Arc::new(Idempotency::new(
+                settings.idempotency,
+                settings.meter.hold,
+                store.clone(),
+                clock.clone(),
+            )),
             meter: Arc::new(
                 Meter::new(
                     settings.meter.clone(),
@@ -202,6 +209,7 @@ impl GatewayBuilder {
             proxy.clone(),
             ledger.clone(),
             house.cache.clone(),
+            house.idempotency.clone(),
             clock.clone(),
         );
         runtime.spawn(house_keeping);
@@ -211,6 +219,7 @@ impl GatewayBuilder {
             sources::meter(house.meter.counters()),
             sources::providers(providers.clone()),
             sources::cache(house.cache.clone()),
+            sources::idempotency(house.idempotency.counters()),
         ] {
             telemetry.metrics().add_source(source);
         }
@@ -362,7 +371,13 @@ fn readiness(
 }
 
 /// What has to be done now and then while the gateway serves.
-async fn keep_house(proxy: Arc<Proxy>, ledger: Ledger, cache: Arc<Cache>, clock: Clock) {
+async fn keep_house(
+    proxy: Arc<Proxy>,
+    ledger: Ledger,
+    cache: Arc<Cache>,
+    idempotency: Arc<Idempotency>,
+    clock: Clock,
+) {
     let mut most_open = 0;
     loop {
         tokio::time::sleep(SWEEP).await;
@@ -374,6 +389,7 @@ async fn keep_house(proxy: Arc<Proxy>, ledger: Ledger, cache: Arc<Cache>, clock:
             );
         }
         cache.sweep();
+        idempotency.forget();
         let open = proxy.open_exchanges();
         most_open = most_open.max(proxy.take_crowd());
         if most_open >= CROWD && open < most_open / 2 {

@@ -6,6 +6,7 @@ use tollgate_auth::{Auths, RequiredAccess};
 use tollgate_cache::Cache;
 use tollgate_completions::Completions;
 use tollgate_filter::{Clock, Entropy, Filter};
+use tollgate_idempotency::Idempotency;
 use tollgate_ledger::Ledger;
 use tollgate_meter::Meter;
 use tollgate_models::Models;
@@ -51,6 +52,7 @@ pub(crate) struct House {
     pub(crate) ledger: Ledger,
     pub(crate) auths: Auths,
     pub(crate) rate_limits: RateLimits,
+    pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) meter: Arc<Meter>,
     pub(crate) cache: Arc<Cache>,
 }
@@ -82,6 +84,9 @@ impl Registry {
             let bytes_max = context.route.body_bytes_max;
             let filter = Completions::new(&settings.service.name, &settings.catalog, bytes_max);
             Ok(Arc::new(filter))
+        });
+        registry.add("idempotency", |context| {
+            Ok(context.house.idempotency.clone())
         });
         registry.add("meter", |context| Ok(context.house.meter.clone()));
         registry.add("cache", |context| Ok(context.house.cache.clone()));

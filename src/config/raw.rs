@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_cache::RawCache;
 use tollgate_filter::settings::At;
+use tollgate_idempotency::RawIdempotency;
 use tollgate_meter::RawMeter;
 use tollgate_rate_limit::RawLimits;
 
@@ -38,6 +39,8 @@ pub(crate) struct RawSettings {
     pub(crate) meter: RawMeter,
     /// Answers that are stored and given again.
     pub(crate) cache: RawCache,
+    /// Answers kept for requests that carry a key.
+    pub(crate) idempotency: RawIdempotency,
     /// What a credit is worth.
     pub(crate) credits: RawCredits,
     /// Logs.

@@ -13,6 +13,7 @@ use http::Method;
 use rustls::pki_types::CertificateDer;
 use tollgate_cache::CacheSettings;
 use tollgate_filter::{Catalog, ErrorShape, Scope};
+use tollgate_idempotency::IdempotencySettings;
 use tollgate_meter::MeterSettings;
 use tollgate_models::UsdPerCredit;
 use tollgate_rate_limit::Limits;
@@ -51,6 +52,8 @@ pub struct Settings {
     pub cache: CacheSettings,
     /// Models whose answers are never stored.
     pub uncached: HashSet<Arc<str>>,
+    /// Answers kept for requests that carry a key.
+    pub idempotency: IdempotencySettings,
     /// What a credit is worth.
     pub credits: Credits,
     /// Logs.

@@ -11,6 +11,7 @@ const FILTERS: &[&str] = &[
     "auth",
     "rate-limit",
     "completions",
+    "idempotency",
     "meter",
     "cache",
     "models",

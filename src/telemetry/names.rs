@@ -137,6 +137,8 @@ metrics! {
         "Stored answers.";
     CACHE_BYTES = "tollgate_cache_bytes", Gauge, [],
         "Bytes of memory that stored answers count for.";
+    IDEMPOTENCY_EVENTS = "tollgate_idempotency_total", Counter, ["event"],
+        "Requests with an Idempotency-Key: the first of their key, answered from the record, refused; and answers too large to be kept.";
     LINES_DROPPED = "tollgate_access_log_dropped_total", Counter, [],
         "Lines of the access log that were lost because its file was too slow or broken.";
     MEMORY = "tollgate_resident_memory_bytes", Gauge, [],

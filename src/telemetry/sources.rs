@@ -121,6 +121,23 @@ pub fn cache(cache: Arc<Cache>) -> Source {
     })
 }
 
+/// What becomes of requests that carry a key.
+pub fn idempotency(counters: Arc<tollgate_idempotency::Counters>) -> Source {
+    Box::new(move |page| {
+        let counted = counters.read();
+        page.numbers(
+            names::IDEMPOTENCY_EVENTS,
+            &[
+                ("claimed", counted.claimed.into()),
+                ("replayed", counted.replayed.into()),
+                ("under_way", counted.under_way.into()),
+                ("conflict", counted.conflicts.into()),
+                ("too_large", counted.too_large.into()),
+            ],
+        );
+    })
+}
+
 /// Writes a histogram of powers of two; `unit` of its values make one of the metric's.
 fn powers(page: &mut Page, metric: names::Metric, histogram: &Histogram, unit: f64) {
     let counts = histogram.counts();

@@ -53,6 +53,7 @@ impl Setting {
             "auth",
             "rate-limit",
             "completions",
+            "idempotency",
             "meter",
             "models",
         ];

@@ -8,6 +8,7 @@ mod cache;
 mod forward;
 mod frames;
 mod heads;
+mod idempotency;
 mod leaving;
 mod money;
 mod process;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_filter::{
-    AnswerUsage, Body, CacheStatus, Charge, Clamped, Clock, Contract, Ending, Exchange,
-    FailureMode, Filter, FilterError, Forward, Model, Outcome, Phase, Principal, Step, Tail,
-    Tokens,
+    AnswerProgress, AnswerUsage, BeforeCharge, Body, CacheStatus, Charge, Clamped, Clock, Contract,
+    Ending, Estimated, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome, Phase,
+    Principal, Step, Tail, Tokens,
 };
-use tollgate_ledger::{Hold, HoldError, HoldRequest, Ledger, Settle, Settled};
+use tollgate_ledger::{Beside, Hold, HoldError, HoldRequest, Ledger, Settle, Settled};
 use tollgate_money::Micros;
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{CredentialId, UsageFlags, UsageRecord};
@@ -43,6 +43,8 @@ pub(crate) struct Used {
     pub(crate) estimated: bool,
     pub(crate) succeeded: bool,
     pub(crate) flags: UsageFlags,
+    /// All of the answer is known, whether or not the client is still there to have it.
+    pub(crate) whole: bool,
 }
 
 impl Meter {
@@ -179,6 +181,8 @@ impl Meter {
             Source::Reported(tokens) => (tokens, false),
             Source::Counted => (self.count(exchange, &held.quote.model, usage).await?, true),
         };
+        let finished = |progress: &AnswerProgress| progress.finished;
+        let whole = !incomplete || exchange.get().is_some_and(finished);
         let mut flags = UsageFlags::NONE;
         for (flag, set) in [
             (UsageFlags::ESTIMATED, estimated),
@@ -194,6 +198,7 @@ impl Meter {
             estimated,
             succeeded,
             flags,
+            whole,
         };
         self.settle(exchange, held, used).await
     }
@@ -205,12 +210,18 @@ impl Meter {
         used: Used,
     ) -> Result<Outcome, FilterError> {
         let Held { hold, quote } = held;
+        let beside = if used.whole {
+            beside(exchange, &used)
+        } else {
+            None
+        };
         let price = bill::price(&quote.model.price, used.succeeded);
-        let settlement = hold.settle(Settle {
+        let settle = Settle {
             actual: price.charge(used.tokens.prompt, used.tokens.completion),
             usage: self.usage_record(exchange, &quote.model, &used)?,
             at: self.clock.unix_micros(),
-        });
+        };
+        let settlement = hold.settle_with(settle, beside);
         // The last byte waits for the disk: who has the whole answer has been charged for it.
         let settled = settlement.await.map_err(settle_failed)?;
         self.tell(exchange, &used, settled);
@@ -353,6 +364,13 @@ impl Filter for Meter {
             held.hold.release(self.clock.unix_micros());
         }
     }
+}
+
+/// What another filter wants durable together with the charge for a whole answer.
+pub(crate) fn beside(exchange: &mut Exchange, used: &Used) -> Option<Beside> {
+    let before_charge = exchange.take::<BeforeCharge>()?;
+    before_charge.act(exchange, used.tokens, Estimated(used.estimated));
+    exchange.take::<Beside>()
 }
 
 pub(crate) fn principal(exchange: &Exchange) -> Result<&Principal, MeterError> {

@@ -6,7 +6,7 @@ use tollgate_store::UsageFlags;
 
 use crate::bill;
 use crate::error::{MeterError, charge_failed, settle_failed};
-use crate::filter::{Meter, Used, principal};
+use crate::filter::{Meter, Used, beside, principal};
 use crate::quote::Quote;
 
 impl Meter {
@@ -51,20 +51,23 @@ impl Meter {
             estimated,
             succeeded: true,
             flags,
+            whole: true,
         };
+        let beside = beside(exchange, &used);
         let full = quote
             .model
             .price
             .charge(used.tokens.prompt, used.tokens.completion);
         let amount = bill::part_of(full, self.hit_price_ppm);
-        let settlement = self.ledger.charge(tollgate_ledger::Charge {
+        let charge = tollgate_ledger::Charge {
             operation: exchange.request.id,
             account: principal(exchange)?.account,
             amount,
             price_version: Some(quote.model.price_version),
             usage: self.usage_record(exchange, &quote.model, &used)?,
             at: self.clock.unix_micros(),
-        })?;
+        };
+        let settlement = self.ledger.charge_with(charge, beside)?;
         self.tell(exchange, &used, settlement.settled());
         Ok(amount.is_positive().then_some(settlement))
     }

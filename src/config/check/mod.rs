@@ -126,6 +126,10 @@ pub(super) fn settings(
         meter,
         cache,
         uncached: uncached(raw),
+        idempotency: raw
+            .idempotency
+            .check("idempotency", problems)
+            .unwrap_or_default(),
         limits: limits.unwrap_or_default(),
         catalog: catalog?,
         service,

@@ -42,6 +42,7 @@ fn built_in() -> Vec<Route> {
         "auth",
         "rate-limit",
         "completions",
+        "idempotency",
         "meter",
         "cache",
     ];

@@ -4,6 +4,7 @@
 //! nobody was charged for more than was asked. `TOLLGATE_KILLS` says how many rounds.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use tollgate_ledger::audit::audit;
@@ -78,6 +79,98 @@ async fn a_killed_program_loses_nothing_that_clients_were_told_and_keeps_nothing
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     audited(&house.database());
+}
+
+/// Requests of one key each, sent again after every kill until they have their answer. A client that gets one has paid for one, and
+/// nobody has paid for two: what was kept and what was charged became durable together, or not at all.
+#[tokio::test]
+async fn a_request_that_is_sent_again_after_a_kill_is_charged_once() {
+    const CLIENTS: usize = 6;
+    let house = House::new("[telemetry]\naccess_log = \"none\"").await;
+    // Which request each client is at.
+    let mut at = [0; CLIENTS];
+    let mut answers: HashMap<String, String> = HashMap::new();
+    for round in 1..=rounds() {
+        let mut serving = house.serve().await;
+        let enough = Arc::new(AtomicUsize::new(0));
+        let crowd: Vec<_> = at
+            .iter()
+            .enumerate()
+            .map(|(number, at)| {
+                let client = client(&house, &serving, number);
+                let enough = Arc::clone(&enough);
+                tokio::spawn(ask_each_once(client, number, *at, enough))
+            })
+            .collect();
+        let deep = || enough.load(Relaxed) >= (round * 5 % 23) as usize;
+        tollgate_testing::within("answers", crate::rig::poll(deep)).await;
+        serving.process.kill();
+        for (at, one) in at.iter_mut().zip(crowd) {
+            let done = one.await.expect("clients do not panic");
+            *at += done.len();
+            for (key, text) in done {
+                // What was told to nobody is told now for the first time, and what was told is never told otherwise.
+                assert!(answers.insert(key, text).is_none(), "asked for once");
+            }
+        }
+    }
+    // What was under way at the last kill is asked for again too.
+    let mut serving = house.serve().await;
+    for (number, at) in at.iter().enumerate() {
+        let client = client(&house, &serving, number);
+        let (key, request) = keyed(&client, number, *at);
+        let answer = client.send(request).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answers.insert(key.clone(), answer.text().to_owned());
+        // And an early one, long after.
+        let (key, request) = keyed(&client, number, 0);
+        let answer = client.send(request).await;
+        assert_eq!(answers.get(&key).map(String::as_str), Some(answer.text()));
+    }
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    let report = audited(&house.database());
+    assert_eq!(
+        report.sums.spent.get(),
+        answers.len() as i64 * PRICE_OF_A_CHAT,
+        "one charge for each of {} keys",
+        answers.len()
+    );
+}
+
+/// The request of one client that has this number.
+fn keyed(client: &Client, number: usize, at: usize) -> (String, http::Request<bytes::Bytes>) {
+    let key = format!("client {number} request {at}");
+    let stream = at.is_multiple_of(2);
+    let mut request = client.request("POST", CHAT, chat(stream).to_string().into());
+    let value = key.parse().expect("a header value");
+    request.headers_mut().insert("idempotency-key", value);
+    (key, request)
+}
+
+/// Asks one request after the other until the program is gone: the key of each that was answered, and the answer.
+async fn ask_each_once(
+    client: Client,
+    number: usize,
+    from: usize,
+    enough: Arc<AtomicUsize>,
+) -> Vec<(String, String)> {
+    let mut done = Vec::new();
+    for at in from.. {
+        let (key, request) = keyed(&client, number, at);
+        let Ok(answer) = client.try_send(request).await else {
+            break;
+        };
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let text = answer.text().to_owned();
+        if at.is_multiple_of(2) && !text.ends_with("data: [DONE]\n\n") {
+            // An end without it is no whole answer.
+            break;
+        }
+        done.push((key, text));
+        enough.fetch_add(1, Relaxed);
+    }
+    done
 }
 
 fn client(house: &House, serving: &Serving, number: usize) -> Client {

@@ -7,6 +7,7 @@
 //! Nothing in this crate knows which HTTP server carries the exchange.
 
 mod address;
+mod before_charge;
 mod catalog;
 mod clock;
 mod ending;
@@ -24,6 +25,7 @@ pub mod settings;
 mod slots;
 
 pub use address::AddressPrefix;
+pub use before_charge::{BeforeCharge, Estimated};
 pub use catalog::{
     AfterLeaving, Api, Apis, Catalog, Choice, Model, ModelLimits, PartCeilings, ProviderModel,
     Routing,

@@ -75,6 +75,23 @@ pub enum CacheStatus {
 }
 
 impl CacheStatus {
+    /// Every status.
+    pub const ALL: [CacheStatus; 6] = [
+        CacheStatus::Hit,
+        CacheStatus::Stored,
+        CacheStatus::Bypass,
+        CacheStatus::Uncacheable,
+        CacheStatus::TooLarge,
+        CacheStatus::Error,
+    ];
+
+    /// The status of a word; `None` where it is no such word.
+    pub fn from_word(word: &str) -> Option<CacheStatus> {
+        CacheStatus::ALL
+            .into_iter()
+            .find(|status| status.word() == word)
+    }
+
     /// The word on the wire.
     pub fn word(self) -> &'static str {
         match self {

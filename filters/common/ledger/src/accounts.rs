@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 
@@ -17,9 +17,10 @@ use tollgate_store::{
 
 use crate::account::{Balance, Taken};
 use crate::credit::{Credit, CreditError};
+use crate::hash::IdHasher;
 use crate::hold::{Durability, Hold, HoldError, HoldRequest, Settle};
 use crate::ledger::{Charge, ChargeError, StartError, Started, Totals};
-use crate::settlement::{SettleError, Settled, Settlement};
+use crate::settlement::{Beside, SettleError, Settled, Settlement};
 
 const SHARDS: usize = 64;
 
@@ -316,7 +317,12 @@ impl Inner {
         }
     }
 
-    pub(crate) fn settle(self: &Arc<Self>, request: &HoldRequest, settle: Settle) -> Settlement {
+    pub(crate) fn settle(
+        self: &Arc<Self>,
+        request: &HoldRequest,
+        settle: Settle,
+        beside: Option<Beside>,
+    ) -> Settlement {
         let HoldRequest {
             operation,
             account,
@@ -371,8 +377,10 @@ impl Inner {
                 at: settle.at,
             }
         };
-        let (done, wait) = self.told_of_taking(account, taken.charged);
-        let wait = match self.store.submit(unit(part, Admission::Ends), done) {
+        let orphan = (written && beside.is_some()).then_some((*request, settle.at));
+        let (done, wait) = self.told_of_taking(account, taken.charged, orphan);
+        let unit = unit_with(part, beside, settled, Admission::Ends);
+        let wait = match self.store.submit(unit, done) {
             Ok(()) => Ok(wait),
             Err(SubmitError::Stopped(source)) => Err(SettleError::Store { operation, source }),
             Err(_) => Err(SettleError::Store {
@@ -405,8 +413,14 @@ impl Inner {
         if !written {
             return true;
         }
+        self.write_release(&request, at);
+        true
+    }
+
+    /// Queues the release of a hold that the disk has heard of.
+    fn write_release(&self, request: &HoldRequest, at: i64) {
         let part = LedgerPart::Release {
-            operation,
+            operation: request.operation,
             account: request.account,
             held: request.amount,
             at,
@@ -415,7 +429,6 @@ impl Inner {
         let _ = self
             .store
             .submit(unit(part, Admission::Ends), Box::new(log_refusal));
-        true
     }
 
     pub(crate) fn sweep(&self, now: i64) -> usize {
@@ -436,7 +449,11 @@ impl Inner {
         released
     }
 
-    pub(crate) fn charge(self: &Arc<Self>, charge: Charge) -> Result<Settlement, ChargeError> {
+    pub(crate) fn charge(
+        self: &Arc<Self>,
+        charge: Charge,
+        beside: Option<Beside>,
+    ) -> Result<Settlement, ChargeError> {
         let Charge {
             operation,
             account,
@@ -463,8 +480,9 @@ impl Inner {
             at: charge.at,
         };
         let settled = settled(taken, balance);
-        let (done, wait) = self.told_of_taking(account, taken.charged);
-        match self.store.submit(unit(part, Admission::Begins), done) {
+        let (done, wait) = self.told_of_taking(account, taken.charged, None);
+        let unit = unit_with(part, beside, settled, Admission::Begins);
+        match self.store.submit(unit, done) {
             Ok(()) => Ok(Settlement {
                 operation,
                 settled,
@@ -529,14 +547,23 @@ impl Inner {
         }
     }
 
-    /// A callback that returns what was taken if the books refuse the taking, and the wait for its result.
-    fn told_of_taking(self: &Arc<Self>, account: AccountId, taken: Micros) -> (Done, Told) {
+    /// A callback that returns what was taken if the books refuse the taking, and the wait for its result. `orphan` is a hold that is
+    /// still open in the books then: what was to be durable beside its settlement had something against it.
+    fn told_of_taking(
+        self: &Arc<Self>,
+        account: AccountId,
+        taken: Micros,
+        orphan: Option<(HoldRequest, i64)>,
+    ) -> (Done, Told) {
         let (told, wait) = oneshot::channel();
         let this = Arc::clone(self);
         let done: Done = Box::new(move |result| {
             if result.is_err() {
                 log_refusal(result.clone());
                 this.give_back(account, taken);
+                if let (Some((request, at)), Err(CommitError::Refused(_))) = (orphan, &result) {
+                    this.write_release(&request, at);
+                }
             }
             let _ = told.send(result);
         });
@@ -615,6 +642,19 @@ fn unit(part: LedgerPart, admission: Admission) -> UnitOfWork {
     UnitOfWork::of(Part::Ledger(part), admission)
 }
 
+/// A unit of the ledger's part and, where there is one, of somebody else's beside it.
+fn unit_with(
+    part: LedgerPart,
+    beside: Option<Beside>,
+    settled: Settled,
+    admission: Admission,
+) -> UnitOfWork {
+    match beside {
+        None => unit(part, admission),
+        Some(beside) => UnitOfWork::of_all([Part::Ledger(part), beside.part(settled)], admission),
+    }
+}
+
 fn log_refusal(result: Result<tollgate_store::Receipt, CommitError>) {
     if let Err(CommitError::Refused(refusal)) = result {
         tracing::error!(%refusal, "the books refused an entry that was decided here; run the audit");
@@ -625,26 +665,5 @@ pub(crate) fn closed() -> Failure {
     Failure {
         kind: FailureKind::Closed,
         message: Arc::from("the store was closed before it answered"),
-    }
-}
-
-/// Mixes the two halves of an id. Ids are made here and are random in their lower half, so nobody can choose them to collide.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for half in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..half.len()].copy_from_slice(half);
-            self.0 = (self.0.rotate_left(29) ^ u64::from_le_bytes(word))
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        }
-    }
-
-    fn write_usize(&mut self, _length: usize) {}
-
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
     }
 }

@@ -7,7 +7,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{CommitError, Failure, Receipt, Refusal, UsageRecord};
 
 use crate::accounts::{Inner, closed};
-use crate::settlement::Settlement;
+use crate::settlement::{Beside, Settlement};
 
 /// What is asked for before the upstream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,9 +170,14 @@ impl Hold {
     /// Takes what the operation cost, frees the rest, and queues both for the disk before it returns.
     ///
     /// What the hold does not cover is taken from what is free, down to the credit limit; the rest is written off.
-    pub fn settle(mut self, settle: Settle) -> Settlement {
+    pub fn settle(self, settle: Settle) -> Settlement {
+        self.settle_with(settle, None)
+    }
+
+    /// The same, with a part that becomes durable in the same commit or not at all.
+    pub fn settle_with(mut self, settle: Settle, beside: Option<Beside>) -> Settlement {
         self.resolved = true;
-        self.ledger.settle(&self.request, settle)
+        self.ledger.settle(&self.request, settle, beside)
     }
 
     /// Gives all of it back, and queues that for the disk.

@@ -9,7 +9,7 @@ use crate::account::Balance;
 use crate::accounts::{Inner, closed};
 use crate::credit::{Credit, CreditError, Credited};
 use crate::hold::{Hold, HoldError, HoldRequest};
-use crate::settlement::Settlement;
+use crate::settlement::{Beside, Settlement};
 
 /// The books of one node: every account in memory, every change on its way to the store. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -153,7 +153,16 @@ impl Ledger {
 
     /// Takes a cost that had no hold, at most what the account has. Decided in memory and queued for the disk; returns at once.
     pub fn charge(&self, charge: Charge) -> Result<Settlement, ChargeError> {
-        self.inner.charge(charge)
+        self.charge_with(charge, None)
+    }
+
+    /// The same, with a part that becomes durable in the same commit or not at all.
+    pub fn charge_with(
+        &self,
+        charge: Charge,
+        beside: Option<Beside>,
+    ) -> Result<Settlement, ChargeError> {
+        self.inner.charge(charge, beside)
     }
 
     /// Books credit bought with outside money.

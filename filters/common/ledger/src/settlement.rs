@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 use tollgate_money::{Micros, OperationId};
-use tollgate_store::{CommitError, Failure, Receipt, Refusal};
+use tollgate_store::{CommitError, Failure, Part, Receipt, Refusal};
 
 /// Why an operation was not charged. The answer's tail must not leave.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -49,6 +49,29 @@ pub struct Settled {
     pub written_off: Micros,
     /// What the account had free to spend right after.
     pub available: Micros,
+}
+
+/// A part of somebody else's that has to become durable together with a settlement or charge, made from what that came to. Left on the
+/// exchange by one filter and handed to the ledger by the one that charges.
+///
+/// It is made under the account's lock: it must neither wait nor come back to the ledger.
+pub struct Beside(Box<dyn FnOnce(Settled) -> Part + Send + Sync>);
+
+impl Beside {
+    /// A part made by `make`.
+    pub fn new(make: impl FnOnce(Settled) -> Part + Send + Sync + 'static) -> Beside {
+        Beside(Box::new(make))
+    }
+
+    pub(crate) fn part(self, settled: Settled) -> Part {
+        (self.0)(settled)
+    }
+}
+
+impl std::fmt::Debug for Beside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Beside")
+    }
 }
 
 /// A settlement on its way to the disk; resolves when it is there. Decided and queued already: dropping it loses the news only.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::codes::EntryKind;
+use crate::idempotency::KeyUse;
 use crate::rows::CredentialId;
 
 /// Why a store could not be opened. Each is for the operator, at start.
@@ -170,6 +171,9 @@ pub enum Refusal {
         /// How much.
         amount: Micros,
     },
+    /// The idempotency key is not free.
+    #[error("the key is not free: {0:?}")]
+    KeyInUse(KeyUse),
     /// A value cannot be stored.
     #[error("{0}")]
     Invalid(&'static str),

@@ -13,6 +13,7 @@ pub mod books;
 mod codes;
 mod error;
 mod gauges;
+mod idempotency;
 mod queue;
 mod rows;
 mod schema;
@@ -26,6 +27,7 @@ pub use codes::{
 };
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
+pub use idempotency::{IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse};
 pub use rows::{
     AccountRow, CredentialId, CredentialRow, LedgerLine, LoginId, LoginRow, NewAccount,
     NewCredential, NewLogin, OpenHold, PriceRow, RootSecret, UsageFlags, UsageRecord, UsageRow,

@@ -9,6 +9,7 @@ use crate::books::{Entry, Seal};
 use crate::codes::LoginKind;
 use crate::error::{CommitError, Failure, FailureKind, ReadError, SubmitError};
 use crate::gauges::Gauges;
+use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::rows::{
     AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret, UsageRow,
     UsageTotal,
@@ -54,6 +55,9 @@ pub trait Read: Send + Sync {
 
     /// The credential whose secret has this digest, revoked and expired ones too.
     fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError>;
+
+    /// What is known under an idempotency key, expired or not.
+    fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError>;
 
     /// What one account used in `from <= at < to`, by day (UTC) and model.
     fn usage_totals(

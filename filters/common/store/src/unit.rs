@@ -8,9 +8,10 @@ use tollgate_money::{AccountId, OperationId};
 use crate::books::LedgerPart;
 use crate::codes::{AccountStatus, CacheScope};
 use crate::error::CommitError;
+use crate::idempotency::IdempotencyPart;
 use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
 
-/// One change. Later parts (idempotency records, payments) become variants of their own.
+/// One change. Later parts (payments) become variants of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {
@@ -31,6 +32,8 @@ pub enum Part {
     InsertLogin(Box<NewLogin>),
     /// Writes down what a version of a price is. Written again with the same amounts it changes nothing.
     RecordPrice(Box<PriceRow>),
+    /// Changes what is known under an idempotency key.
+    Idempotency(Box<IdempotencyPart>),
     /// Makes entries of the ledger.
     Ledger(LedgerPart),
 }

@@ -7,8 +7,8 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::entry::Stamp;
 use super::fold::{Step, plan};
-use super::parts;
 use super::statements::Statements;
+use super::{keys, parts};
 use crate::books::{Entry, LedgerPart, Sealer};
 use crate::codes::{ChangeKind, Contra, EntryKind};
 use crate::error::Refusal;
@@ -215,6 +215,7 @@ impl Batch {
                 self.changed(connection, ChangeKind::Credential, id.as_bytes(), *at)?;
             }
             Part::InsertLogin(login) => parts::insert_login(connection, login)?,
+            Part::Idempotency(part) => keys::write(connection, part)?,
             Part::RecordPrice(row) => parts::record_price(connection, row)?,
         }
         Ok(Receipt::default())

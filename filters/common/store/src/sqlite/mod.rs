@@ -12,6 +12,7 @@ mod entry;
 mod failure;
 mod file;
 mod fold;
+mod keys;
 mod lock;
 mod parts;
 mod read;
@@ -34,6 +35,7 @@ use self::writer::{Shared, Writer};
 use crate::codes::LoginKind;
 use crate::error::{Failure, FailureKind, OpenError, ReadError, SubmitError};
 use crate::gauges::Gauges;
+use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::rows::{
     AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret, UsageTotal,
 };
@@ -272,6 +274,10 @@ impl Read for SqliteStore {
 
     fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError> {
         self.reader.credential_by_hash(hash)
+    }
+
+    fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError> {
+        self.reader.idempotency(key)
     }
 
     fn usage_totals(

@@ -14,10 +14,11 @@ use super::columns::{
     rows_max, usage, usage_total,
 };
 use super::failure::RowError;
-use super::file;
 use super::snapshot::SqliteSnapshot;
+use super::{file, keys};
 use crate::codes::LoginKind;
 use crate::error::{OpenError, ReadError};
+use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::rows::{
     AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageTotal,
 };
@@ -193,6 +194,12 @@ impl Read for Reader {
                 found = Some(row);
             })?;
             Ok(found)
+        })
+    }
+
+    fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError> {
+        self.with("an idempotency key", |connection| {
+            Ok(keys::read(connection, key)?)
         })
     }
 

@@ -1,0 +1,171 @@
+//! Idempotency keys and what is kept under them. Rare, so prepared where they stand.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::batch::Trouble;
+use crate::error::Refusal;
+use crate::idempotency::{
+    IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse, state,
+};
+
+pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(), Trouble> {
+    match part {
+        IdempotencyPart::Claim {
+            key,
+            request_hash,
+            now,
+            locked_until,
+            at,
+            expires_at,
+        } => {
+            let earlier = connection
+                .prepare_cached(
+                    "SELECT request_hash, state, locked_until, expires_at FROM idempotency
+                     WHERE account_id = ?1 AND endpoint = ?2 AND key = ?3",
+                )?
+                .query_row(named(key), |row| {
+                    Ok(Earlier {
+                        same: row.get::<_, [u8; 32]>(0)? == *request_hash,
+                        answered: row.get::<_, i64>(1)? == state::ANSWERED,
+                        claimed: row.get::<_, i64>(2)? > *now,
+                        expired: row.get::<_, i64>(3)? <= *at,
+                    })
+                })
+                .optional()?;
+            if let Some(stands) = earlier.and_then(|earlier| earlier.stands()) {
+                return Err(Trouble::Refused(Refusal::KeyInUse(stands)));
+            }
+            connection
+                .prepare_cached(
+                    "INSERT OR REPLACE INTO idempotency (account_id, endpoint, key, request_hash, state, locked_until, created_at,
+                                                         expires_at)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                )?
+                .execute(params![
+                    key.account.as_bytes(),
+                    key.endpoint.code(),
+                    &*key.key,
+                    request_hash,
+                    state::CLAIMED,
+                    locked_until,
+                    at,
+                    expires_at,
+                ])?;
+        }
+        IdempotencyPart::Keep {
+            key,
+            locked_until,
+            answer,
+        } => {
+            let kept = connection
+                .prepare_cached(
+                    "UPDATE idempotency SET state = ?6, status = ?7, headers = ?8, body = ?9
+                     WHERE account_id = ?1 AND endpoint = ?2 AND key = ?3 AND state = ?4 AND locked_until = ?5",
+                )?
+                .execute(params![
+                    key.account.as_bytes(),
+                    key.endpoint.code(),
+                    &*key.key,
+                    state::CLAIMED,
+                    locked_until,
+                    state::ANSWERED,
+                    answer.status,
+                    &*answer.headers,
+                    answer.body.as_deref(),
+                ])?;
+            if kept == 0 {
+                return Err(Trouble::Refused(Refusal::KeyInUse(KeyUse::Lost)));
+            }
+        }
+        IdempotencyPart::Free { key, locked_until } => {
+            connection
+                .prepare_cached(
+                    "DELETE FROM idempotency
+                     WHERE account_id = ?1 AND endpoint = ?2 AND key = ?3 AND state = ?4 AND locked_until = ?5",
+                )?
+                .execute(params![
+                    key.account.as_bytes(),
+                    key.endpoint.code(),
+                    &*key.key,
+                    state::CLAIMED,
+                    locked_until,
+                ])?;
+        }
+        IdempotencyPart::FreeAll => {
+            connection
+                .prepare_cached("DELETE FROM idempotency WHERE state = ?1")?
+                .execute([state::CLAIMED])?;
+        }
+        IdempotencyPart::Forget { now, limit } => {
+            connection
+                .prepare_cached(
+                    "DELETE FROM idempotency WHERE rowid IN (SELECT rowid FROM idempotency WHERE expires_at <= ?1 LIMIT ?2)",
+                )?
+                .execute(params![now, limit])?;
+        }
+    }
+    Ok(())
+}
+
+/// What stands under a key that somebody asks for.
+struct Earlier {
+    same: bool,
+    answered: bool,
+    /// A request has it, and its claim has not run out.
+    claimed: bool,
+    expired: bool,
+}
+
+impl Earlier {
+    /// Why the key is not free; `None` when it is.
+    fn stands(&self) -> Option<KeyUse> {
+        match self {
+            // Whoever is under way keeps the key whatever the wall clock says.
+            Earlier {
+                expired: true,
+                answered,
+                claimed,
+                ..
+            } if *answered || !claimed => None,
+            Earlier { same: false, .. } => Some(KeyUse::OtherRequest),
+            Earlier { answered: true, .. } => Some(KeyUse::Answered),
+            Earlier { claimed: true, .. } => Some(KeyUse::UnderWay),
+            // Its request has died without a word.
+            _ => None,
+        }
+    }
+}
+
+/// What is known under a key.
+pub(crate) fn read(
+    connection: &Connection,
+    key: &IdempotencyKey,
+) -> rusqlite::Result<Option<IdempotencyRow>> {
+    connection
+        .prepare_cached(
+            "SELECT request_hash, state, status, headers, body, expires_at FROM idempotency
+             WHERE account_id = ?1 AND endpoint = ?2 AND key = ?3",
+        )?
+        .query_row(named(key), |row| {
+            let answered = row.get::<_, i64>(1)? == state::ANSWERED;
+            let answer = if answered {
+                Some(KeptAnswer {
+                    status: row.get(2)?,
+                    headers: row.get(3)?,
+                    body: row.get::<_, Option<Vec<u8>>>(4)?.map(Into::into),
+                })
+            } else {
+                None
+            };
+            Ok(IdempotencyRow {
+                request_hash: row.get(0)?,
+                answer,
+                expires_at: row.get(5)?,
+            })
+        })
+        .optional()
+}
+
+fn named(key: &IdempotencyKey) -> (&[u8; 16], i64, &str) {
+    (key.account.as_bytes(), key.endpoint.code(), &key.key)
+}

@@ -1,0 +1,189 @@
+//! Idempotency keys: claimed once, answered once, forgotten in time.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tollgate_money::AccountId;
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{
+    Admission, CommitError, Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, KeyUse, Part,
+    Refusal, RootSecret, Store, UnitOfWork, commit,
+};
+
+/// How long a claim of these tests lives.
+const CLAIM: i64 = 100;
+/// How long a key is remembered.
+const KEEP: i64 = 10_000;
+
+fn open(folder: &Path) -> Arc<dyn Store> {
+    let options = Options {
+        durability: Durability::Process,
+        ..Options::new(1, RootSecret([7; 32]))
+    };
+    sqlite::open(&folder.join("t.db"), options).expect("the store opens")
+}
+
+fn write(store: &Arc<dyn Store>, part: IdempotencyPart) -> Result<(), KeyUse> {
+    let unit = UnitOfWork::of(Part::Idempotency(Box::new(part)), Admission::Ends);
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    match runtime.expect("a runtime").block_on(commit(&**store, unit)) {
+        Ok(_) => Ok(()),
+        Err(CommitError::Refused(Refusal::KeyInUse(stands))) => Err(stands),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn key(account: u8, endpoint: Endpoint, key: &str) -> IdempotencyKey {
+    IdempotencyKey {
+        account: AccountId::from_bytes([account; 16]),
+        endpoint,
+        key: key.into(),
+    }
+}
+
+fn usual() -> IdempotencyKey {
+    key(1, Endpoint::Chat, "k")
+}
+
+/// Claims the usual key at a moment of both clocks, for a body told by one byte.
+fn claim(store: &Arc<dyn Store>, now: i64, body: u8) -> Result<(), KeyUse> {
+    claim_of(store, usual(), now, body)
+}
+
+fn claim_of(store: &Arc<dyn Store>, key: IdempotencyKey, now: i64, body: u8) -> Result<(), KeyUse> {
+    write(
+        store,
+        IdempotencyPart::Claim {
+            key,
+            request_hash: [body; 32],
+            now,
+            locked_until: now + CLAIM,
+            at: now,
+            expires_at: now + KEEP,
+        },
+    )
+}
+
+fn answer(text: &str) -> KeptAnswer {
+    KeptAnswer {
+        status: 200,
+        headers: "{}".into(),
+        body: Some(text.as_bytes().into()),
+    }
+}
+
+/// Keeps an answer for the claim made at `claimed`.
+fn keep(store: &Arc<dyn Store>, claimed: i64, text: &str) -> Result<(), KeyUse> {
+    write(
+        store,
+        IdempotencyPart::Keep {
+            key: usual(),
+            locked_until: claimed + CLAIM,
+            answer: answer(text),
+        },
+    )
+}
+
+fn free(store: &Arc<dyn Store>, claimed: i64) {
+    let part = IdempotencyPart::Free {
+        key: usual(),
+        locked_until: claimed + CLAIM,
+    };
+    write(store, part).expect("freeing is never refused");
+}
+
+#[test]
+fn a_key_is_claimed_by_one_request_until_that_leaves_an_answer_or_frees_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    assert_eq!(claim(&store, 0, 1), Ok(()));
+    assert_eq!(claim(&store, 1, 1), Err(KeyUse::UnderWay));
+    assert_eq!(claim(&store, 1, 2), Err(KeyUse::OtherRequest));
+    free(&store, 0);
+    assert_eq!(claim(&store, 2, 2), Ok(()), "also for another request");
+    assert_eq!(keep(&store, 2, "yes"), Ok(()));
+    assert_eq!(claim(&store, 3, 2), Err(KeyUse::Answered));
+    assert_eq!(claim(&store, 3, 1), Err(KeyUse::OtherRequest));
+    assert_eq!(claim(&store, 2 + CLAIM, 2), Err(KeyUse::Answered));
+    // An answer is for good, whoever comes late.
+    free(&store, 2);
+    assert_eq!(keep(&store, 2, "no"), Err(KeyUse::Lost));
+    let row = store.idempotency(&usual()).expect("a read").expect("a row");
+    assert_eq!(row.answer, Some(answer("yes")));
+    assert_eq!(row.request_hash, [2; 32]);
+}
+
+#[test]
+fn a_key_means_something_within_its_account_and_endpoint() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    for key in [
+        key(1, Endpoint::Chat, "k"),
+        key(2, Endpoint::Chat, "k"),
+        key(1, Endpoint::Completions, "k"),
+        key(1, Endpoint::Chat, "K"),
+    ] {
+        assert_eq!(claim_of(&store, key.clone(), 0, 1), Ok(()), "{key:?}");
+        assert_eq!(
+            claim_of(&store, key.clone(), 0, 1),
+            Err(KeyUse::UnderWay),
+            "{key:?}"
+        );
+    }
+}
+
+#[test]
+fn a_claim_that_has_run_out_is_taken_over_and_its_first_owner_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    assert_eq!(claim(&store, 0, 1), Ok(()));
+    assert_eq!(claim(&store, CLAIM - 1, 1), Err(KeyUse::UnderWay));
+    assert_eq!(claim(&store, CLAIM, 1), Ok(()));
+    assert_eq!(keep(&store, 0, "the first"), Err(KeyUse::Lost));
+    free(&store, 0);
+    assert_eq!(claim(&store, CLAIM + 1, 1), Err(KeyUse::UnderWay));
+    assert_eq!(keep(&store, CLAIM, "the second"), Ok(()));
+}
+
+#[test]
+fn a_key_that_has_expired_is_free_and_is_forgotten() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    for number in 0..5 {
+        let key = key(1, Endpoint::Chat, &number.to_string());
+        assert_eq!(claim_of(&store, key, 0, 1), Ok(()));
+    }
+    assert_eq!(claim(&store, 0, 1), Ok(()));
+    assert_eq!(keep(&store, 0, "yes"), Ok(()));
+    assert_eq!(claim(&store, KEEP - 1, 1), Err(KeyUse::Answered));
+    assert_eq!(claim(&store, KEEP, 2), Ok(()), "also for another request");
+    let forget = |now, limit| {
+        write(&store, IdempotencyPart::Forget { now, limit }).expect("never refused");
+        (0..5)
+            .filter(|number: &i32| {
+                let key = key(1, Endpoint::Chat, &number.to_string());
+                store.idempotency(&key).expect("a read").is_some()
+            })
+            .count()
+    };
+    assert_eq!(forget(KEEP - 1, 100), 5);
+    assert_eq!(forget(KEEP, 2), 3, "a few at a time");
+    assert_eq!(forget(KEEP, 100), 0);
+    let row = store.idempotency(&usual()).expect("a read");
+    assert!(row.is_some(), "it has been claimed again since");
+}
+
+#[test]
+fn the_next_run_frees_what_was_claimed_and_keeps_what_was_answered() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let other = key(2, Endpoint::Chat, "k");
+    assert_eq!(claim(&store, 0, 1), Ok(()));
+    assert_eq!(keep(&store, 0, "yes"), Ok(()));
+    assert_eq!(claim_of(&store, other.clone(), 0, 1), Ok(()));
+    store.close();
+    let store = open(folder.path());
+    write(&store, IdempotencyPart::FreeAll).expect("never refused");
+    assert_eq!(claim_of(&store, other, 1, 2), Ok(()));
+    assert_eq!(claim(&store, 1, 1), Err(KeyUse::Answered));
+}

@@ -1,0 +1,97 @@
+//! Settings: `[idempotency]` as written, and as checked.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollgate_filter::settings::{At, Problems};
+
+const KEEP_SECS: u64 = 86_400;
+const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// `[idempotency]` exactly as written.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawIdempotency {
+    /// Seconds for which an answer is kept under its key. 60 to 2592000, default 86400.
+    pub keep_secs: Option<At<u64>>,
+    /// Bytes of the largest answer that is kept. 1024 to 67108864, default 4194304.
+    pub answer_bytes_max: Option<At<u64>>,
+}
+
+/// Checked settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdempotencySettings {
+    /// How long an answer is kept.
+    pub keep: Duration,
+    /// The largest that is.
+    pub answer_bytes_max: usize,
+}
+
+impl Default for IdempotencySettings {
+    fn default() -> IdempotencySettings {
+        IdempotencySettings {
+            keep: Duration::from_secs(KEEP_SECS),
+            answer_bytes_max: ANSWER_BYTES_MAX as usize,
+        }
+    }
+}
+
+impl RawIdempotency {
+    /// The checked settings of `section`, or `None` after noting everything that is wrong with them.
+    pub fn check(&self, section: &str, problems: &mut Problems) -> Option<IdempotencySettings> {
+        let mut number = |name: &str, at: Option<&At<u64>>, range, default| match at {
+            Some(at) => problems.within(format!("{section}.{name}"), at, range),
+            None => Some(default),
+        };
+        let keep = number(
+            "keep_secs",
+            self.keep_secs.as_ref(),
+            60..=2_592_000,
+            KEEP_SECS,
+        );
+        let bytes = number(
+            "answer_bytes_max",
+            self.answer_bytes_max.as_ref(),
+            1_024..=67_108_864,
+            ANSWER_BYTES_MAX,
+        );
+        Some(IdempotencySettings {
+            keep: Duration::from_secs(keep?),
+            answer_bytes_max: usize::try_from(bytes?).ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_holds_and_the_rest_has_defaults() {
+        assert_eq!(check(""), Ok(IdempotencySettings::default()));
+        assert_eq!(
+            check("keep_secs = 60\nanswer_bytes_max = 1024"),
+            Ok(IdempotencySettings {
+                keep: Duration::from_secs(60),
+                answer_bytes_max: 1_024,
+            })
+        );
+        assert_eq!(
+            check("keep_secs = 59\nanswer_bytes_max = 67108865"),
+            Err(vec![
+                "idempotency.keep_secs".to_owned(),
+                "idempotency.answer_bytes_max".to_owned()
+            ])
+        );
+    }
+
+    fn check(text: &str) -> Result<IdempotencySettings, Vec<String>> {
+        let raw: RawIdempotency = toml::from_str(text).expect("TOML of the section");
+        let mut problems = Problems::default();
+        raw.check("idempotency", &mut problems).ok_or_else(|| {
+            let found = problems.into_vec().into_iter();
+            found.map(|problem| problem.key).collect()
+        })
+    }
+}

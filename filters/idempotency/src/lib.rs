@@ -1,0 +1,13 @@
+#![doc = include_str!("../README.md")]
+
+mod claim;
+mod config;
+mod counters;
+mod error;
+mod filter;
+mod key;
+mod recording;
+
+pub use config::{IdempotencySettings, RawIdempotency};
+pub use counters::{Counted, Counters};
+pub use filter::Idempotency;
