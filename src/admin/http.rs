@@ -1,4 +1,4 @@
-//! `/live`, `/ready`, `/metrics` and `/providers`.
+//! `/live`, `/ready`, `/metrics`, `/providers` and `/cache`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, watch};
 
+use super::control::{Applied, Change, Changes};
 use super::{Look, Readiness};
 use crate::telemetry::Telemetry;
 
@@ -29,6 +30,7 @@ pub(super) struct Pages {
     pub(super) telemetry: Telemetry,
     pub(super) readiness: Readiness,
     pub(super) providers: Look,
+    pub(super) books: Arc<dyn Changes>,
 }
 
 /// Serves until `stopped` says so.
@@ -61,9 +63,14 @@ pub(super) async fn serve(
         };
         let pages = pages.clone();
         tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let answer = pages.answer(&request);
-                async move { Ok::<_, Infallible>(answer) }
+            let service = service_fn(move |request: Request<Incoming>| {
+                let pages = pages.clone();
+                async move {
+                    Ok::<_, Infallible>(match request.uri().path() {
+                        "/cache" => pages.cache(request.method(), request.uri().query()).await,
+                        _ => pages.answer(&request),
+                    })
+                }
             });
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -100,9 +107,52 @@ impl Pages {
             _ => page(
                 StatusCode::NOT_FOUND,
                 "text/plain",
-                "here are /live, /ready, /metrics and /providers\n",
+                "here are /live, /ready, /metrics, /providers and /cache\n",
             ),
         }
+    }
+
+    /// What the cache holds (GET), or entries removed from it (DELETE with `?id=`, `?model=` or `?all`).
+    ///
+    /// A page of another origin cannot send a DELETE here: a browser asks first, and nobody answers that question.
+    async fn cache(&self, method: &Method, query: Option<&str>) -> Response<Full<Bytes>> {
+        let change = match *method {
+            Method::GET | Method::HEAD => Change::CacheShow {},
+            Method::DELETE => {
+                let (name, value) = query
+                    .map(|query| query.split_once('=').unwrap_or((query, "")))
+                    .unwrap_or_default();
+                let named = (!value.is_empty()).then(|| value.to_owned());
+                match (name, named) {
+                    ("id", id @ Some(_)) => Change::CachePurge { id, model: None },
+                    ("model", model @ Some(_)) => Change::CachePurge { id: None, model },
+                    ("all", None) => Change::CachePurge {
+                        id: None,
+                        model: None,
+                    },
+                    _ => {
+                        let words = "use ?id=ENTRY, ?model=NAME or ?all\n";
+                        return page(StatusCode::BAD_REQUEST, "text/plain", words);
+                    }
+                }
+            }
+            _ => {
+                let words = "use GET or DELETE\n";
+                let mut answer = page(StatusCode::METHOD_NOT_ALLOWED, "text/plain", words);
+                let allow = HeaderValue::from_static("GET, HEAD, DELETE");
+                answer.headers_mut().insert(header::ALLOW, allow);
+                return answer;
+            }
+        };
+        let body = match self.books.apply(change).await {
+            Ok(Applied::Purged { removed }) => serde_json::json!({ "removed": removed }),
+            Ok(Applied::Cache(state)) => serde_json::json!(state),
+            Ok(_) => serde_json::Value::Null,
+            Err(error) => {
+                return page(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n"));
+            }
+        };
+        page(StatusCode::OK, "application/json", format!("{body}\n"))
     }
 
     fn ready(&self) -> Response<Full<Bytes>> {

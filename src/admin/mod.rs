@@ -108,6 +108,7 @@ impl Admin {
                         telemetry,
                         readiness,
                         providers,
+                        books: books.clone(),
                     };
                     tokio::join!(
                         http::serve(listener, pages, stopped.clone()),

@@ -86,7 +86,8 @@ impl House {
             ledger.clone(),
             clock.clone(),
             Entropy::system(),
-        );
+        )
+        .with_cache(cache(&settings, &store));
         let admin = Admin::start(Options {
             address: settings.admin.address,
             socket: control::path(office.database()),
@@ -102,6 +103,21 @@ impl House {
             store,
         }
     }
+}
+
+/// The cache of a gateway that has just started.
+fn cache(
+    settings: &Settings,
+    store: &Arc<dyn tollgate_store::Store>,
+) -> Arc<tollgate_cache::Cache> {
+    Arc::new(tollgate_cache::Cache::new(tollgate_cache::Parts {
+        settings: settings.cache.clone(),
+        service: &settings.service.name,
+        root: &store.root_secret().0,
+        uncached: settings.uncached.clone(),
+        clock: Clock::system(),
+        entropy: Entropy::system(),
+    }))
 }
 
 struct Served {
@@ -151,9 +167,13 @@ fn whole_story(house: &House) -> String {
 
     house.good(&format!("account suspend --account {account}"));
     house.good(&format!("account class --account {account} --class free"));
+    house.good(&format!(
+        "account cache-scope --account {account} --cache-scope off"
+    ));
     let shown = house.json("account show --email a@example.net");
     assert_eq!(shown["status"], "suspended");
     assert_eq!(shown["class"], "free");
+    assert_eq!(shown["cache_scope"], "off");
     assert_eq!(shown["available"].to_string(), "12.5");
     house.good(&format!("account suspend --account {account} --lift"));
     let list = house.json("account list");
@@ -189,6 +209,46 @@ fn with_a_gateway_commands_ask_it_and_its_memory_follows() {
         .available(account.parse().expect("an id"))
         .expect("the account is in memory");
     assert_eq!(balance.to_string(), "12.5");
+    served.end();
+}
+
+#[test]
+fn a_cache_is_shown_and_emptied_where_a_gateway_runs() {
+    let house = House::new();
+    let id = "ce_00112233445566778899aabbccddeeff";
+    let lines = [
+        "cache show".to_owned(),
+        "cache purge --all".to_owned(),
+        "cache purge --model small".to_owned(),
+        format!("cache purge --id {id}"),
+    ];
+    for line in &lines {
+        let alone = house.run(line).expect_err("nobody has a cache");
+        assert!(alone.contains("no gateway"), "{alone}");
+    }
+    let served = house.serve();
+    let shown = house.json("cache show");
+    assert_eq!(
+        (&shown["entries"], &shown["bytes_max"]),
+        (&Value::from(0), &Value::from(256 << 20))
+    );
+    assert!(house.good("cache show").contains("entries    0"));
+    for line in &lines[1..] {
+        assert_eq!(
+            house.json(line),
+            serde_json::json!({"removed": 0}),
+            "{line}"
+        );
+    }
+    for (line, says) in [
+        ("cache purge", "--all"),
+        ("cache purge --all --model small", "cannot be used"),
+        ("cache purge --model large", "there is `small`"),
+        ("cache purge --id 7", "cache_entry_id"),
+    ] {
+        let error = house.run(line).expect_err("refused");
+        assert!(error.contains(says), "{line}: {error}");
+    }
     served.end();
 }
 

@@ -1,6 +1,10 @@
 //! Answers that are given again: whole and streamed, at the same time and later, to whom they may be given and for how much.
 
+mod flights;
 mod plain;
+mod room;
+mod sharing;
+mod streams;
 
 use serde_json::Value;
 use tollgate_testing::Answer;

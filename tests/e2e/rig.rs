@@ -167,9 +167,23 @@ impl Rig {
 
     /// What the admin address shows.
     pub(crate) async fn look_at(&self, path: &str) -> tollgate_testing::Answer {
+        self.operator().get(path).await
+    }
+
+    /// A client of the operator's own address.
+    pub(crate) fn operator(&self) -> Client {
         Client::new(&format!("http://{}", self.admin))
-            .get(path)
-            .await
+    }
+
+    /// One number of the metrics, by its name with its labels.
+    pub(crate) async fn metric(&self, name: &str) -> i64 {
+        let page = self.operator().get("/metrics").await;
+        let number = page
+            .text()
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let number = number.unwrap_or_else(|| panic!("no metric `{name}`"));
+        number.parse().expect("a whole number")
     }
 
     /// A client with the rig's key over HTTP/1.1.

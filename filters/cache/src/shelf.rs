@@ -162,3 +162,134 @@ impl Shelf {
         self.entries.weight()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate_openai::{Endpoint, Kept};
+
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1);
+
+    fn entry(number: u64, words: usize, expires: u64) -> Arc<Entry> {
+        let body = format!(
+            r#"{{"choices":[{{"message":{{"content":"{}"}},"finish_reason":"stop"}}]}}"#,
+            "word ".repeat(words)
+        );
+        let kept = Kept::of_answer(Endpoint::Chat, body.as_bytes(), "m", "x_svc", 1 << 20);
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&number.to_le_bytes());
+        Arc::new(Entry {
+            id: CacheEntryId(id),
+            model: if number.is_multiple_of(2) {
+                "even".into()
+            } else {
+                "odd".into()
+            },
+            tokens: None,
+            expires: Duration::from_secs(expires),
+            endpoint: Endpoint::Chat,
+            answer: kept.expect("it can be kept"),
+            events: [None, None],
+        })
+    }
+
+    fn key(number: u64) -> Key {
+        Key(*blake3::hash(&number.to_le_bytes()).as_bytes())
+    }
+
+    fn shelf(bytes_max: usize) -> (Shelf, Arc<Counters>) {
+        let counters = Arc::new(Counters::default());
+        (
+            Shelf::new(bytes_max, bytes_max / 16, counters.clone()),
+            counters,
+        )
+    }
+
+    #[test]
+    fn a_flood_stays_within_its_room_whatever_the_sizes() {
+        for words in [1, 20, 2000] {
+            let (shelf, counters) = shelf(4 << 20);
+            for number in 0..20_000 {
+                let mut entry = entry(number, words, 9);
+                if number % 3 == 0 {
+                    // A stream of it is asked for, which makes it larger.
+                    shelf.insert(key(number), entry.clone());
+                    let (more, _) = entry.with_stream(number % 2 == 0).expect("it can be told");
+                    entry = Arc::new(more);
+                    shelf.replace(key(number), entry);
+                } else {
+                    shelf.insert(key(number), entry);
+                }
+                assert!(
+                    shelf.weight() <= 4 << 20,
+                    "{} bytes of entries",
+                    shelf.weight()
+                );
+            }
+            assert!(shelf.weight() >= 1 << 20, "most of the room is used");
+            assert!(counters.removals(Removal::Evicted) > 0);
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_survives_a_flood_of_what_is_not() {
+        let (shelf, _) = shelf(1 << 20);
+        shelf.insert(key(0), entry(0, 1, 9));
+        for number in 1..10_000 {
+            assert!(
+                shelf.get(&key(0), NOW).is_some(),
+                "gone after {number} others"
+            );
+            shelf.insert(key(number), entry(number, 1, 9));
+        }
+    }
+
+    #[test]
+    fn the_largest_entry_finds_a_place_in_the_smallest_shelf() {
+        let (shelf, _) = shelf(1 << 20);
+        let large = entry(0, (1 << 16) / 5 - 40, 9);
+        shelf.insert(key(0), large.clone());
+        assert!(shelf.get(&key(0), NOW).is_some());
+        let (more, _) = large.with_stream(true).expect("it can be told");
+        shelf.replace(key(0), Arc::new(more));
+        assert!(
+            shelf.get(&key(0), NOW).is_some(),
+            "its stream has a place too"
+        );
+    }
+
+    #[test]
+    fn what_is_out_of_date_is_not_given_and_goes() {
+        let (shelf, counters) = shelf(1 << 20);
+        for number in 0..10 {
+            shelf.insert(key(number), entry(number, 1, 5 + number));
+        }
+        assert!(shelf.get(&key(0), Duration::from_secs(4)).is_some());
+        assert!(
+            shelf.get(&key(0), Duration::from_secs(5)).is_none(),
+            "to the second"
+        );
+        assert_eq!(shelf.len(), 9);
+        assert_eq!(shelf.sweep(Duration::from_secs(9)), 4);
+        assert_eq!((shelf.len(), counters.removals(Removal::Expired)), (5, 5));
+    }
+
+    #[test]
+    fn a_purge_removes_what_it_names_and_nothing_comes_back() {
+        let (shelf, counters) = shelf(1 << 20);
+        for number in 0..10 {
+            shelf.insert(key(number), entry(number, 1, 9));
+        }
+        assert_eq!(shelf.purge(&Purge::Entry(entry(3, 1, 9).id)), 1);
+        assert_eq!(shelf.purge(&Purge::Model("even".into())), 5);
+        assert_eq!(shelf.len(), 4);
+        // A reply under way that adds its stream to an entry that has gone.
+        let (more, _) = entry(2, 1, 9).with_stream(false).expect("it can be told");
+        shelf.replace(key(2), Arc::new(more));
+        assert!(shelf.get(&key(2), NOW).is_none());
+        assert_eq!(shelf.purge(&Purge::All), 4);
+        assert_eq!((shelf.len(), shelf.weight()), (0, 0));
+        assert_eq!(counters.removals(Removal::Purged), 10);
+    }
+}

@@ -1,0 +1,124 @@
+//! Who may be given whose answers, and who none.
+
+use tollgate_filter::Clock;
+use tollgate_identity::set_cache_scope;
+use tollgate_money::AccountId;
+use tollgate_store::CacheScope;
+use tollgate_testing::{Answer, Client};
+
+use super::{metadata, rig, setup, status};
+use crate::rig::{CHAT, Rig, chat};
+
+/// A client of an account of its own.
+async fn stranger(rig: &Rig, class: &str) -> (AccountId, Client) {
+    let account = rig.new_account(class, 10_000_000).await;
+    let (_, key) = rig.new_key(account, |_| {}).await;
+    (account, Client::new(&rig.url()).with_key(&key))
+}
+
+async fn ask(rig: &Rig, client: &Client) -> Answer {
+    let answer = client.post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    rig.told(&answer.json());
+    answer
+}
+
+#[tokio::test]
+async fn accounts_share_unless_the_service_or_one_of_them_says_otherwise() {
+    const KEYED: &str = "partition = \"keyed\"\nsalts = { free = \"a\", pro = \"a\", mcp = \"b\" }";
+    // The first account is of the class pro.
+    for (settings, class, expected) in [
+        ("", "free", "hit"),
+        ("partition = \"none\"", "mcp", "hit"),
+        ("partition = \"account\"", "pro", "stored"),
+        (KEYED, "free", "hit"),
+        (KEYED, "mcp", "stored"),
+        (
+            "partition = \"keyed\"\nsalts = { free = \"a\" }",
+            "pro",
+            "stored",
+        ),
+    ] {
+        let rig = Rig::with(&format!("[cache]\nenabled = true\n{settings}")).await;
+        let first = ask(&rig, &rig.client()).await;
+        assert_eq!(status(&first), "stored");
+        let (_, other) = stranger(&rig, class).await;
+        let answer = ask(&rig, &other).await;
+        assert_eq!(status(&answer), expected, "{settings}: {class}");
+        // What was stored for an account is there for itself in any case.
+        assert_eq!(status(&ask(&rig, &rig.client()).await), "hit", "{settings}");
+        assert_eq!(
+            status(&ask(&rig, &other).await),
+            "hit",
+            "{settings}: {class}"
+        );
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn an_account_that_keeps_to_itself_neither_gives_nor_takes() {
+    let rig = rig("").await;
+    ask(&rig, &rig.client()).await;
+    let (account, own) = stranger(&rig, "pro").await;
+    let now = Clock::system().unix_micros();
+    set_cache_scope(&*rig.books.store, account, CacheScope::Account, now)
+        .await
+        .expect("changed");
+    for expected in ["stored", "hit"] {
+        assert_eq!(status(&ask(&rig, &own).await), expected);
+    }
+    set_cache_scope(&*rig.books.store, account, CacheScope::Off, now)
+        .await
+        .expect("changed");
+    for _ in 0..2 {
+        let answer = ask(&rig, &own).await;
+        assert_eq!(status(&answer), "bypass");
+        assert!(metadata(&answer)["cache_entry_id"].is_null());
+    }
+    set_cache_scope(&*rig.books.store, account, CacheScope::Shared, now)
+        .await
+        .expect("changed");
+    assert_eq!(
+        status(&ask(&rig, &own).await),
+        "hit",
+        "from the next request on"
+    );
+    assert_eq!(rig.provider.call_count(), 4);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_hit_needs_a_balance_above_zero() {
+    let rig = rig("").await;
+    ask(&rig, &rig.client()).await;
+    let empty = rig.new_account("pro", 0).await;
+    let (_, key) = rig.new_key(empty, |_| {}).await;
+    let client = Client::new(&rig.url()).with_key(&key);
+    assert_eq!(client.post(CHAT, &chat(false)).await.status, 402);
+    rig.grant(empty, 1).await;
+    let answer = client.post(CHAT, &chat(false)).await;
+    assert_eq!(status(&answer), "hit", "one micro-credit will do");
+    rig.told(&answer.json());
+    assert_eq!(rig.available(empty), 1);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_model_that_is_not_to_be_stored_and_a_request_with_plugins_are_not() {
+    let rig = setup("[[model]]\n[[model]]\ncache = false").start().await;
+    let mut dear = chat(false);
+    dear["model"] = "dear".into();
+    dear["max_tokens"] = 50.into();
+    let mut plugins = chat(false);
+    plugins["plugins"] = serde_json::json!([{"id": "web"}]);
+    for body in [dear, plugins] {
+        for _ in 0..2 {
+            let answer = rig.client().post(CHAT, &body).await;
+            assert_eq!(status(&answer), "uncacheable", "{body}");
+            rig.told(&answer.json());
+        }
+    }
+    assert_eq!(rig.provider.call_count(), 4);
+    rig.finish().await;
+}
