@@ -455,6 +455,11 @@ impl Observer for RouteObserver<'_> {
         self.proxy.telemetry.record(exchange, self.route, ending);
     }
 
+    fn redact(&self, exchange: &Exchange, said: String) -> String {
+        let provider = exchange.record.provider.as_deref();
+        self.proxy.providers.redact(provider, said)
+    }
+
     fn filter_failed(&self, filter: &'static str) {
         self.proxy.telemetry.filter_failed(filter);
     }

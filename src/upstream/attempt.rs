@@ -148,7 +148,7 @@ impl Connections {
         } else {
             timeouts.first_byte_whole
         }
-        .min(timeouts.total);
+        .min(ask.deadline.saturating_sub(ask.began));
         let (mut link, reused) = if provider.needs_connector() {
             Box::pin(self.link_pooled(&peer, timeouts.connect, fresh)).await?
         } else {

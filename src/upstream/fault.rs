@@ -69,9 +69,14 @@ fn said(body: &[u8], key: Option<&Secret>) -> String {
         return ProviderError::read(body).message.unwrap_or_default();
     };
     // Before the message is cut to its length, so that no part of the key is left; and after, since JSON may have hidden it.
-    let text = String::from_utf8_lossy(body).replace(key.expose(), REDACTED);
+    let text = redact(&String::from_utf8_lossy(body), key);
     let said = ProviderError::read(text.as_bytes()).message;
-    said.unwrap_or_default().replace(key.expose(), REDACTED)
+    redact(&said.unwrap_or_default(), key)
+}
+
+/// A text without a key.
+pub(super) fn redact(text: &str, key: &Secret) -> String {
+    text.replace(key.expose(), REDACTED)
 }
 
 /// No connection.

@@ -356,11 +356,21 @@ impl Ticket {
         })
     }
 
-    /// The provider has answered.
+    /// The provider has begun to answer. Whoever tried it has its result; whether the answer is whole is another question.
     pub(super) fn answered(&mut self) -> News {
-        let news = self.offer.answered();
+        let news = if self.tries_provider || self.tries_offer {
+            self.offer.answered()
+        } else {
+            News::None
+        };
         self.leave();
         news
+    }
+
+    /// The answer is whole.
+    pub(super) fn ended(&mut self) {
+        let news = self.offer.answered();
+        self.offer.log(news);
     }
 
     /// The call has failed.

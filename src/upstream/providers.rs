@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tollgate_filter::{Catalog, Clock, Model};
 
 use super::budget::Budget;
+use super::fault;
 use super::health::{Health, State, Terms};
 use super::offer::{News, Offer, Offers, Rank};
 use super::probe;
@@ -176,6 +177,16 @@ impl Providers {
         if news != News::None {
             offer.log(news);
             self.mark_models();
+        }
+    }
+
+    /// What this provider has said, without the key it knows us by.
+    pub(crate) fn redact(&self, provider: Option<&str>, said: String) -> String {
+        let named = |one: &&Arc<Provider>| provider == Some(&*one.settings.name);
+        let key = self.list.iter().find(named);
+        match key.and_then(|one| one.settings.api_key.as_ref()) {
+            Some(key) => fault::redact(&said, key),
+            None => said,
         }
     }
 

@@ -46,7 +46,8 @@ impl UpstreamCall for Served {
         piece
     }
 
-    async fn finish(self) {
+    async fn finish(mut self) {
+        self.ticket.ended();
         // The provider is done with it: the next one in the queue need not wait for the connection to be put away.
         drop(self.ticket);
         self.call.finish().await;

@@ -563,6 +563,20 @@ async fn the_providers_key_is_in_nothing_that_it_says() {
             assert_eq!(answer.json()["error"]["message"], "bad key [redacted]!");
         }
     }
+    // Where an answer should be.
+    for stream in [false, true] {
+        let (kind, text) = if stream {
+            ("text/event-stream", format!("data: {echo}\n\n"))
+        } else {
+            ("application/json", echo.clone())
+        };
+        let script = headers(Script::failure(Failure::Text(text)), "content-type", kind);
+        rig.provider.script(script.once());
+        let answer = rig.client().post(CHAT, &chat(stream)).await;
+        assert_eq!(answer.status, 502);
+        crate::rig::SECRETS.assert_absent("the answer", answer.text());
+        assert_eq!(answer.json()["error"]["message"], "bad key [redacted]!");
+    }
     rig.finish().await;
 }
 

@@ -199,8 +199,7 @@ async fn an_answer_that_breaks_off_counts_as_a_failure() {
         rig.quiet().await;
         rig.charged(counted(4));
     }
-    // The head of the second one was an answer, which began the count anew.
-    assert_eq!(state(&rig, 0, true).await, "working");
+    assert_eq!(state(&rig, 0, true).await, "resting");
     assert_eq!(others[0].call_count(), 0);
     rig.finish().await;
 }

@@ -105,7 +105,7 @@ pub(crate) async fn send_whole<D: Downstream>(
     let mut event = Event::new(EventKind::Whole, body);
     run.on_event(&mut event);
     let data = event.into_replaced().unwrap_or_else(|| body.clone());
-    if let Some(fault) = fault_of(&run.exchange) {
+    if let Some(fault) = fault_of(run) {
         return Box::pin(fail(run, downstream, shape, fault)).await;
     }
     let held: SmallVec<[HeldEvent; 2]> = smallvec![HeldEvent {
@@ -143,12 +143,14 @@ pub(crate) async fn fail<D: Downstream>(
 }
 
 /// What the filters found wrong with the answer, if anything.
-pub(crate) fn fault_of(exchange: &Exchange) -> Option<UpstreamError> {
-    let fault = exchange.get::<AnswerProgress>()?.fault.as_ref()?;
+pub(crate) fn fault_of(run: &Run<'_>) -> Option<UpstreamError> {
+    let fault = run.exchange.get::<AnswerProgress>()?.fault.as_ref()?;
+    // What a provider says where an answer should be may hold anything, what it knows us by among it.
+    let message = run.redact(fault.message.clone().into());
     Some(UpstreamError {
         fault: fault.fault,
-        answer: Box::new(answer_for(fault.fault, fault.message.clone())),
-        detail: fault.detail.clone(),
+        answer: Box::new(answer_for(fault.fault, message)),
+        detail: run.redact(fault.detail.clone()),
     })
 }
 

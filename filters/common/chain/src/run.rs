@@ -12,6 +12,12 @@ pub trait Observer: Send + Sync {
     /// The exchange is over. Must not block and must not panic.
     fn ended(&self, exchange: &Exchange, ending: Ending);
 
+    /// What the provider of an exchange has said, without the secrets it is known to hold. Asked for when an answer is at fault.
+    fn redact(&self, exchange: &Exchange, said: String) -> String {
+        let _ = exchange;
+        said
+    }
+
     /// A filter could not decide.
     fn filter_failed(&self, filter: &'static str) {
         let _ = filter;
@@ -41,6 +47,11 @@ impl<'c> Run<'c> {
             seen: 0,
             ending: Ending::Aborted,
         }
+    }
+
+    /// What the provider has said, fit to be told and logged.
+    pub(crate) fn redact(&self, said: String) -> String {
+        self.observer.redact(&self.exchange, said)
     }
 
     /// Sets what the end will be called.

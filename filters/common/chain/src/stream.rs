@@ -263,7 +263,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             return Ok(());
         }
         self.pass(EventKind::Data, event.data);
-        if let Some(error) = fault_of(&self.run.exchange) {
+        if let Some(error) = fault_of(self.run) {
             return Err(error);
         }
         if event.named_error {
