@@ -84,3 +84,32 @@ measure_start() {
     printf '\n### Start with 100,000 accounts and keys\n\n'
     "$rig" start --address "127.0.0.1:${ports[0]}" --key "$key" -- "${serve[@]}" --config "$dir/tollgate.toml" 2>"$out/start.log"
 }
+
+# Two models: the first provider of one serves, that of the other refuses every connection and is never given up on.
+measure_failover() {
+    local dir=$out/failover ports key nowhere
+    mkdir "$dir"
+    tollgate_ports ports
+    nowhere=$("$rig" ports 1)
+    tollgate_config "$dir/tollgate.toml" "${ports[@]}" "$dir" ""
+    cat >>"$dir/tollgate.toml" <<EOF
+
+[upstream.budget]
+percent = 100
+per_sec = 1000
+burst = 10000
+
+[[provider]]
+name = "nowhere"
+base_url = "http://127.0.0.1:$nowhere/v1"
+health = { failures = 1000 }
+
+[[model]]
+id = "bench-failover"
+providers = [{ provider = "nowhere", weight = 1 }, { provider = "bench", model = "bench", weight = 0 }]
+price = { input = "1", output = "2", request = "0" }
+EOF
+    key=$("$rig" prepare --database "$dir/books.db")
+    start failover "${ports[0]}" "${gateway_core[@]}" "${serve[@]}" --config "$dir/tollgate.toml"
+    load failover --address "127.0.0.1:${ports[0]}" --key "$key" --model bench-failover --requests $((2000 / scale))
+}

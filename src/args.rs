@@ -48,6 +48,12 @@ pub enum Command {
     /// Give and show credits.
     #[command(subcommand)]
     Credits(CreditsCommand),
+    /// Show how the model providers of the gateway that runs are.
+    Providers {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Show and empty the cache of the gateway that runs.
     #[command(subcommand)]
     Cache(CacheCommand),

@@ -231,17 +231,15 @@ impl GatewayBuilder {
             clock.clone(),
             entropy,
         )
-        .with_cache(house.cache.clone());
+        .with_cache(house.cache.clone())
+        .with_providers(look_at(&providers));
         // Last, so that whoever finds it answering finds a gateway that serves.
         let admin = Admin::start(admin::Options {
             address: settings.admin.address,
             socket: admin::control::path(database),
             telemetry: telemetry.clone(),
             readiness: readiness(&settings, &proxy, &store, &providers),
-            providers: Box::new({
-                let providers = providers.clone();
-                move || serde_json::json!(providers.view())
-            }),
+            providers: look_at(&providers),
             books: Arc::new(clerk),
         });
         let admin = match admin {
@@ -338,6 +336,12 @@ fn routes(
         });
     }
     Ok(Routes::new(gates))
+}
+
+/// What `/providers` says.
+fn look_at(providers: &Arc<Providers>) -> admin::Look {
+    let providers = providers.clone();
+    Arc::new(move || serde_json::json!(providers.view()))
 }
 
 /// What `/ready` says.

@@ -12,6 +12,7 @@ use tollgate_ledger::{Credit, Ledger};
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::{AccountStatus, CacheScope, Store};
 
+use super::Look;
 use super::control::{Applied, Applying, CacheState, Change, Changes, SecretText};
 use crate::config::Settings;
 
@@ -30,6 +31,8 @@ pub struct Clerk {
     credit_limit: Micros,
     /// There in a gateway that runs.
     cache: Option<Arc<Cache>>,
+    /// The same.
+    providers: Option<Look>,
 }
 
 impl Clerk {
@@ -61,6 +64,7 @@ impl Clerk {
                 .collect(),
             credit_limit: settings.meter.credit_limit,
             cache: None,
+            providers: None,
         }
     }
 
@@ -68,6 +72,13 @@ impl Clerk {
     #[must_use]
     pub fn with_cache(mut self, cache: Arc<Cache>) -> Clerk {
         self.cache = Some(cache);
+        self
+    }
+
+    /// Lets it tell how the providers of a gateway that runs are.
+    #[must_use]
+    pub fn with_providers(mut self, providers: Look) -> Clerk {
+        self.providers = Some(providers);
         self
     }
 
@@ -114,6 +125,11 @@ impl Clerk {
                 Ok(Applied::Done)
             }
             Change::CachePurge { id, model } => self.purge(id, model),
+            Change::ProvidersShow {} => {
+                let providers = self.providers.as_ref();
+                let providers = providers.ok_or("no gateway runs on this database")?();
+                Ok(Applied::Providers { providers })
+            }
             Change::CacheShow {} => Ok(Applied::Cache(state(self.cache()?))),
             Change::KeyCreate {
                 account,

@@ -75,6 +75,8 @@ pub enum Change {
     },
     /// Changes nothing, and tells what the cache holds and has done.
     CacheShow {},
+    /// Changes nothing, and tells how the model providers are.
+    ProvidersShow {},
     /// Makes a key.
     KeyCreate {
         /// The id of the account that pays.
@@ -136,6 +138,11 @@ pub enum Applied {
     },
     /// What the cache holds and has done.
     Cache(CacheState),
+    /// How the model providers are.
+    Providers {
+        /// A list, as `/providers` of the admin address has it.
+        providers: serde_json::Value,
+    },
     /// It is as it was asked for.
     Done,
 }

@@ -21,7 +21,7 @@ use control::{Changes, SocketError};
 pub type Readiness = Box<dyn Fn() -> Ready + Send + Sync>;
 
 /// Something to be shown as JSON, asked each time somebody wants to see it.
-pub type Look = Box<dyn Fn() -> serde_json::Value + Send + Sync>;
+pub type Look = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 /// The answer to `/ready`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]

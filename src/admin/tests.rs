@@ -80,7 +80,7 @@ fn start(socket: &Path, ready: Arc<AtomicBool>) -> Result<Admin, AdminError> {
             },
             warnings: vec!["mind the gap".to_owned()],
         }),
-        providers: Box::new(|| serde_json::json!([{"name": "local", "state": "working"}])),
+        providers: Arc::new(|| serde_json::json!([{"name": "local", "state": "working"}])),
         books: Arc::new(Echo),
     })
 }

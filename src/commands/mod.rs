@@ -11,6 +11,7 @@ mod key;
 mod office;
 mod print;
 mod proof;
+mod providers;
 mod serve;
 mod time;
 mod usage;
@@ -82,6 +83,7 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
         Command::Account(command) => account::run(command, &office()?, out),
         Command::Key(command) => key::run(command, &office()?, out),
         Command::Credits(command) => credits::run(command, &office()?, out),
+        Command::Providers { json } => providers::run(json, &office()?, out),
         Command::Cache(command) => cache::run(command, &office()?, out),
         Command::Usage {
             account,

@@ -87,13 +87,14 @@ impl House {
             clock.clone(),
             Entropy::system(),
         )
-        .with_cache(cache(&settings, &store));
+        .with_cache(cache(&settings, &store))
+        .with_providers(providers());
         let admin = Admin::start(Options {
             address: settings.admin.address,
             socket: control::path(office.database()),
             telemetry: Telemetry::with_log(&settings, clock, None),
             readiness: Box::new(Ready::default),
-            providers: Box::new(|| serde_json::json!([])),
+            providers: providers(),
             books: Arc::new(clerk),
         })
         .expect("the admin thread starts");
@@ -118,6 +119,20 @@ fn cache(
         clock: Clock::system(),
         entropy: Entropy::system(),
     }))
+}
+
+/// One provider that rests, with a model that it asked to be left alone with.
+fn providers() -> crate::admin::Look {
+    Arc::new(|| {
+        serde_json::json!([{
+            "name": "local", "state": "resting", "rests_ms": 8200, "calls": 3, "waiting": 2, "waited": 0,
+            "waited_us": 0, "turned_away": 0, "followed": 0, "not_followed": 0, "hedges_won": 0, "hedges_lost": 0,
+            "models": [{
+                "model": "small", "provider_model": "llama3.2", "weight": 1, "state": "working",
+                "rests_ms": 0, "closed_ms": 1000,
+            }],
+        }])
+    })
 }
 
 struct Served {
@@ -356,6 +371,22 @@ fn an_audit_that_cannot_be_made_is_no_verdict() {
     let error = run(args, &environment, &mut Vec::new()).expect_err("there is no store");
     let code: &Exit = error.downcast_ref().expect("an exit code of its own");
     assert_eq!(code.0, 2);
+}
+
+#[test]
+fn providers_are_shown_by_a_gateway_that_runs() {
+    let house = House::new();
+    let refused = house.run("providers").expect_err("no gateway runs");
+    assert!(refused.contains("no gateway"), "{refused}");
+    let served = house.serve();
+    let shown = house.good("providers");
+    assert_eq!(
+        shown,
+        "PROVIDER  MODEL  STATE    FOR  CALLS  WAITING\n\
+         local            resting  9 s  3      2\n          small  closed   1 s\n"
+    );
+    assert_eq!(house.json("providers")[0]["models"][0]["closed_ms"], 1000);
+    served.end();
 }
 
 #[test]

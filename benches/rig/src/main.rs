@@ -13,6 +13,7 @@
 
 mod compare;
 mod delay;
+mod failover;
 mod gateway;
 mod load;
 mod prepare;
@@ -56,6 +57,8 @@ enum Command {
     Compare(compare::Options),
     /// Prints how much later an event comes than it would without the target.
     Delay(delay::Options),
+    /// Prints how much longer an answer takes when its first provider refuses the connection.
+    Failover(failover::Options),
     /// Prints the memory that silent open streams take.
     Silent(silent::Options),
     /// Prints the time from starting a program to its first good answer.
@@ -79,6 +82,7 @@ fn main() -> anyhow::Result<()> {
         Command::Ports { count } => ports(count),
         Command::Compare(options) => runtime.block_on(compare::run(&options)),
         Command::Delay(options) => runtime.block_on(delay::run(&options)),
+        Command::Failover(options) => runtime.block_on(failover::run(&options)),
         Command::Silent(options) => runtime.block_on(silent::run(&options)),
         Command::Start(options) => start::run(&options),
         Command::Gateway(options) => gateway::run(&options),

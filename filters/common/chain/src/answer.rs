@@ -146,7 +146,7 @@ pub(crate) async fn fail<D: Downstream>(
 pub(crate) fn fault_of(run: &Run<'_>) -> Option<UpstreamError> {
     let fault = run.exchange.get::<AnswerProgress>()?.fault.as_ref()?;
     // What a provider says where an answer should be may hold anything, what it knows us by among it.
-    let message = run.redact(fault.message.clone().into());
+    let message = run.redact(fault.message.clone());
     Some(UpstreamError {
         fault: fault.fault,
         answer: Box::new(answer_for(fault.fault, message)),

@@ -1,0 +1,73 @@
+//! How much longer an answer takes when the first provider of its model refuses the connection and another one serves.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::stats::{median, quantile};
+use crate::target::Target;
+use crate::wire::{Connection, body};
+
+/// What to measure, and how often.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Where the gateway listens.
+    #[arg(long)]
+    address: SocketAddr,
+    /// A key of it.
+    #[arg(long)]
+    key: String,
+    /// The model whose first provider refuses, beside `bench`, whose first provider serves.
+    #[arg(long)]
+    model: String,
+    /// Requests for each model.
+    #[arg(long, default_value_t = 2000)]
+    requests: usize,
+}
+
+/// Asks for both models in turn, one request at a time, and prints the table.
+pub(crate) async fn run(options: &Options) -> Result<()> {
+    let target = Target {
+        name: "tollgate".to_owned(),
+        address: options.address,
+        tls_address: None,
+        ca_file: None,
+        key: options.key.clone(),
+        pids: Vec::new(),
+    };
+    let body = body("json", false);
+    let other = body.replacen("\"bench\"", &format!("\"{}\"", options.model), 1);
+    let mut serves = Connection::open(&target, &body).await?;
+    let mut refuses = Connection::open(&target, &other).await?;
+    let (mut alone, mut after) = (Vec::new(), Vec::new());
+    for number in 0..options.requests {
+        alone.push(took_us(&mut serves, 2 * number).await?);
+        after.push(took_us(&mut refuses, 2 * number + 1).await?);
+    }
+    println!(
+        "\n### Failover after a refused connection: {} requests each, one at a time\n",
+        options.requests
+    );
+    println!("Microseconds from sending a request to the last byte of its answer.\n");
+    println!("| First provider | median | 99 % |");
+    println!("|---|---:|---:|");
+    for (what, times) in [("serves", &alone), ("refuses, the second serves", &after)] {
+        println!(
+            "| {what} | {:.0} | {:.0} |",
+            median(times),
+            quantile(times, 0.99)
+        );
+    }
+    println!(
+        "| **extra** | **{:.0}** | |",
+        median(&after) - median(&alone)
+    );
+    Ok(())
+}
+
+async fn took_us(connection: &mut Connection, number: usize) -> Result<f64> {
+    let began = Instant::now();
+    connection.ask(number).await?;
+    Ok(began.elapsed().as_secs_f64() * 1e6)
+}

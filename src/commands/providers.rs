@@ -1,0 +1,52 @@
+//! `tollgate providers`.
+
+use std::io::Write;
+
+use anyhow::{Context as _, bail};
+
+use super::office::Office;
+use super::{GOOD, print};
+use crate::admin::control::{Applied, Change};
+use crate::upstream::ProviderView;
+
+pub(super) fn run(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let Applied::Providers { providers } = office.ask(&Change::ProvidersShow {})? else {
+        bail!("the gateway answered something else; use the same version for both");
+    };
+    if json {
+        print::json(out, &providers)?;
+        return Ok(GOOD);
+    }
+    let providers: Vec<ProviderView> = serde_json::from_value(providers)
+        .context("the gateway answered something else; use the same version for both")?;
+    let mut rows: Vec<[String; 6]> = Vec::new();
+    for provider in providers {
+        rows.push([
+            provider.name,
+            String::new(),
+            provider.state,
+            seconds(provider.rests_ms),
+            provider.calls.to_string(),
+            provider.waiting.to_string(),
+        ]);
+        rows.extend(provider.models.into_iter().map(|offer| {
+            let (state, left) = match offer.closed_ms {
+                0 => (offer.state, offer.rests_ms),
+                closed => ("closed".to_owned(), closed),
+            };
+            let none = String::new;
+            [none(), offer.model, state, seconds(left), none(), none()]
+        }));
+    }
+    let headings = ["PROVIDER", "MODEL", "STATE", "FOR", "CALLS", "WAITING"];
+    print::table(out, headings, &rows)?;
+    Ok(GOOD)
+}
+
+/// What is left of a rest.
+fn seconds(ms: u64) -> String {
+    match ms {
+        0 => String::new(),
+        ms => format!("{} s", ms.div_ceil(1000)),
+    }
+}
