@@ -1,5 +1,6 @@
-.PHONY: demo test bench
+.PHONY: demo test chaos bench
 
 demo: ; @tests/run --tools build && cargo run --release -- demo
 test: ; @tests/run
+chaos: ; @TOLLGATE_CHAOS=$${TOLLGATE_CHAOS:-100000} cargo test --quiet --test e2e chaos -- --nocapture
 bench: ; @benches/run

@@ -1,5 +1,6 @@
 //! The real program: signals, kills, and what keeps it from starting.
 
+mod chaos;
 mod demo;
 mod house;
 mod kills;

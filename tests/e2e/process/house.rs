@@ -30,7 +30,10 @@ pub(super) struct Serving {
 impl House {
     /// Settings as usual with `settings` over them, and an account made by the program's own commands.
     pub(super) async fn new(settings: &str) -> House {
-        let setup = Setup::with(settings);
+        House::of(Setup::with(settings)).await
+    }
+
+    pub(super) async fn of(setup: Setup) -> House {
         let folder = tollgate_testing::tempdir().expect("a folder");
         let provider = setup.provider(folder.path()).await;
         let (config, certificate) = setup.write(folder.path(), &provider);
@@ -42,26 +45,31 @@ impl House {
             key: String::new(),
             ca_pem: certificate.ca_pem,
         };
-        let account = house.ask(&["account", "create", "--class", "pro"]).await;
-        house.account = text(&account["id"]);
-        let account = house.account.clone();
+        (house.account, house.key) = house.account("1000").await;
+        house
+    }
+
+    /// Makes an account with so many credits, and a key; gives both.
+    pub(super) async fn account(&self, credits: &str) -> (String, String) {
+        let account = self.ask(&["account", "create", "--class", "pro"]).await;
+        let account = text(&account["id"]);
         let grant = [
             "credits",
             "grant",
             "--account",
             &account,
             "--amount",
-            "1000",
+            credits,
             "--reference",
             "test",
         ];
-        house.ask(&grant).await;
-        let key = house
+        self.ask(&grant).await;
+        let key = self
             .ask(&["key", "create", "--account", &account, "--name", "test"])
             .await;
-        house.key = text(&key["secret"]);
-        SECRETS.used("an API key", &house.key);
-        house
+        let key = text(&key["secret"]);
+        SECRETS.used("an API key", &key);
+        (account, key)
     }
 
     /// The program with these words, not started yet.

@@ -14,7 +14,7 @@ pub(crate) const PROVIDER_KEY: &str = "sk-provider-5d0f7ac1e2";
 
 /// What a test wants to be otherwise than usual.
 pub(crate) struct Setup {
-    /// Laid over the usual settings.
+    /// Laid over the usual settings; `{provider_url}` stands for the provider's address.
     pub(crate) settings: String,
     /// What the account starts with, in micro-credits.
     pub(crate) credits: i64,
@@ -22,6 +22,8 @@ pub(crate) struct Setup {
     pub(crate) provider_tls: bool,
     /// Answers of the test's own, instead of the provider's.
     pub(crate) custom: Option<provider::Custom>,
+    /// How many calls the provider keeps whole.
+    pub(crate) calls_kept: usize,
     /// Filters of the test's own.
     pub(crate) customise: Box<dyn FnOnce(GatewayBuilder) -> GatewayBuilder + Send>,
     pub(crate) environment: Environment,
@@ -34,6 +36,7 @@ impl Default for Setup {
             credits: CREDITS,
             provider_tls: false,
             custom: None,
+            calls_kept: provider::Settings::default().calls_kept,
             customise: Box::new(|builder| builder),
             environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY)]),
         }
@@ -67,6 +70,7 @@ impl Setup {
             key: Some(key),
             tls,
             custom: self.custom.clone(),
+            calls_kept: self.calls_kept,
             ..provider::Settings::default()
         };
         Provider::start_with(settings).await.expect("a free port")
@@ -82,7 +86,10 @@ impl Setup {
             std::fs::write(folder.join(name), text).expect("the folder takes files");
         }
         let mut settings = table(&provider.base_url());
-        lay_over(&mut settings, self.settings.parse().expect("TOML"));
+        let own = self
+            .settings
+            .replace("{provider_url}", &provider.base_url());
+        lay_over(&mut settings, own.parse().expect("TOML"));
         let file = folder.join("tollgate.toml");
         let text = toml::to_string(&settings).expect("tables are TOML");
         std::fs::write(&file, text).expect("the folder takes files");

@@ -116,17 +116,24 @@ impl Client {
 
     /// `POST path` with `body` as JSON, up to the head of the answer; the events are read one by one.
     pub async fn stream(&self, path: &str, body: &Value) -> EventStream {
-        let answer = within(
-            "the head of an answer",
-            self.open(self.request("POST", path, body.to_string().into())),
-        );
-        let (head, body) = answer.await.expect("an answer").into_parts();
-        EventStream {
+        let request = self.request("POST", path, body.to_string().into());
+        self.try_stream(request).await.expect("an answer")
+    }
+
+    /// Sends `request` and reads up to the head of the answer.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is refused or broken before.
+    pub async fn try_stream(&self, request: Request<Bytes>) -> io::Result<EventStream> {
+        let answer = within("the head of an answer", self.open(request)).await?;
+        let (head, body) = answer.into_parts();
+        Ok(EventStream {
             status: head.status.as_u16(),
             headers: head.headers,
             body,
             inbox: BytesMut::new(),
-        }
+        })
     }
 
     /// A request to this server with the client's key, to be changed and sent with [`Client::send`]. `path` begins with
@@ -313,13 +320,20 @@ impl EventStream {
     ///
     /// When it does not come whole.
     pub async fn whole(self) -> Answer {
-        let body = within("the body of an answer", self.body.collect())
-            .await
-            .expect("the whole body");
-        Answer {
+        self.try_whole().await.expect("the whole body")
+    }
+
+    /// The answer as a whole.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come whole.
+    pub async fn try_whole(self) -> io::Result<Answer> {
+        let body = within("the body of an answer", self.body.collect()).await;
+        Ok(Answer {
             status: self.status,
             headers: self.headers,
-            body: body.to_bytes(),
-        }
+            body: body.map_err(io::Error::other)?.to_bytes(),
+        })
     }
 }

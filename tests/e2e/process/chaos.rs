@@ -1,0 +1,198 @@
+//! A great many requests of every kind, with faults at the provider and at the clients, all drawn from one seed; and the books after it.
+//!
+//! `TOLLGATE_CHAOS` says how many requests, `TOLLGATE_CHAOS_SEED` from which seed they are drawn, `TOLLGATE_CHAOS_PROGRAM` which build of
+//! the program serves them. What each request is, and how its client and the provider misbehave, follows from the seed; how they meet
+//! does not.
+//!
+//! At the end: the books balance, and no hold is left; what clients were told they were charged is what the books say, operation by
+//! operation; what was charged and reached nobody in whole is listed, and each of it belongs to a client that left or an answer that
+//! broke off; `tollgate usage` and the metrics come to the same sums; and the program has not grown.
+
+mod ask;
+mod sums;
+mod visit;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tollgate_testing::{Client, free_port};
+
+use self::ask::{ACCOUNTS, Ask};
+use self::sums::{Metrics, check};
+use self::visit::Tally;
+use super::house::{House, Serving, ended};
+use crate::rig::Setup;
+
+const REQUESTS: &str = "TOLLGATE_CHAOS";
+const REQUESTS_DEFAULT: u64 = 1_500;
+const SEED: &str = "TOLLGATE_CHAOS_SEED";
+const SEED_DEFAULT: u64 = 20_270_101;
+const PROGRAM: &str = "TOLLGATE_CHAOS_PROGRAM";
+
+/// Requests at the same time.
+const CROWD: usize = 48;
+
+/// From so many requests on the memory is judged; fewer do not fill what is filled once.
+const MEMORY_FROM: u64 = 20_000;
+
+/// How much the program may have grown since a fifth of the requests were answered, in hundredths.
+const GROWTH_MAX: u64 = 130;
+
+#[expect(clippy::disallowed_methods, reason = "a test's own settings")]
+fn setting(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    setting(name).map_or(default, |text| {
+        text.parse()
+            .unwrap_or_else(|error| panic!("{name} is `{text}`: {error}"))
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_storm_the_books_say_what_clients_were_told_and_nothing_is_held() {
+    let (requests, seed) = (
+        number(REQUESTS, REQUESTS_DEFAULT),
+        number(SEED, SEED_DEFAULT),
+    );
+    say(format_args!("{requests} requests from seed {seed}"));
+    let admin = free_port().expect("a port");
+    let house = house(admin).await;
+    let mut accounts = Vec::new();
+    for credits in ACCOUNTS {
+        accounts.push(house.account(credits).await);
+    }
+    let accounts = Arc::new(accounts);
+    let mut serving = serve(&house).await;
+    let tally = Arc::new(Tally::default());
+    let next = Arc::new(AtomicU64::new(0));
+    let crowd: Vec<_> = (0..CROWD)
+        .map(|_| {
+            let clients = clients(&serving, &accounts);
+            let (next, tally) = (Arc::clone(&next), Arc::clone(&tally));
+            tokio::spawn(async move {
+                loop {
+                    let number = next.fetch_add(1, Relaxed);
+                    if number >= requests {
+                        return;
+                    }
+                    let ask = Ask::draw(seed, number);
+                    let client = &clients[ask.account][usize::from(ask.http2)];
+                    visit::visit(client, &ask, &tally).await;
+                }
+            })
+        })
+        .collect();
+    let pid = serving.process.id();
+    let fifth = || next.load(Relaxed) >= requests / 5;
+    crate::rig::poll(fifth).await;
+    let before = resident(pid);
+    for one in crowd {
+        one.await.expect("clients do not panic");
+    }
+    let metrics = Metrics::when_quiet(admin).await;
+    let after = resident(pid);
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    say(format_args!("{}", tally.summary()));
+    check(&house, &accounts, &tally, &metrics).await;
+    say(format_args!(
+        "resident memory: {} KiB after a fifth of the requests, {} KiB after all of them",
+        before >> 10,
+        after >> 10
+    ));
+    if requests >= MEMORY_FROM {
+        assert!(
+            after * 100 <= before * GROWTH_MAX,
+            "the program has grown from {before} to {after} bytes"
+        );
+    }
+}
+
+/// Two providers behind one stand-in, one spoken to over HTTP/1.1 and one over HTTP/2, that are called whatever they have done; a
+/// cache that is soon full.
+async fn house(admin: u16) -> House {
+    let settings = format!(
+        r#"
+        [admin]
+        address = "127.0.0.1:{admin}"
+
+        [[provider]]
+        health = {{ failures = 1000, window_secs = 1, cooldown_secs = 1 }}
+
+        [[provider]]
+        name = "other"
+        base_url = "{{provider_url}}"
+        api_key_env = "PROVIDER_KEY"
+        http2 = true
+        health = {{ failures = 1000, window_secs = 1, cooldown_secs = 1 }}
+
+        [[model]]
+        providers = [{{ provider = "stand-in" }}, {{ provider = "other", model = "other/small" }}]
+
+        [meter]
+        drain_secs = 2
+
+        [cache]
+        enabled = true
+        max_bytes = 4194304
+        hit_price_ppm = 100000
+
+        [limits.classes.pro]
+        quota = 1000000
+        window_secs = 1
+
+        [telemetry]
+        access_log = "none"
+        log_level = "info"
+        "#
+    );
+    let setup = Setup {
+        // A million bytes each would be kept otherwise.
+        calls_kept: 0,
+        ..Setup::with(&settings)
+    };
+    House::of(setup).await
+}
+
+async fn serve(house: &House) -> Serving {
+    let mut command = house.command(&["serve"]);
+    if let Some(program) = setting(PROGRAM) {
+        let mut other = std::process::Command::new(program);
+        other.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            other.env(name, value.expect("nothing is taken away"));
+        }
+        command = other;
+    }
+    house.serve_as(command).await
+}
+
+/// What whoever runs the storm by hand wants to know; shown with `--nocapture`, and when the test fails.
+#[expect(clippy::print_stdout, reason = "the report of a run")]
+fn say(what: std::fmt::Arguments<'_>) {
+    println!("{what}");
+}
+
+/// For each account a client over HTTP/1.1 and one over HTTP/2.
+fn clients(serving: &Serving, accounts: &[(String, String)]) -> Vec<[Client; 2]> {
+    let client = |key: &str| Client::new(&serving.url).with_key(key);
+    accounts
+        .iter()
+        .map(|(_, key)| [client(key), client(key).with_http2()])
+        .collect()
+}
+
+/// Bytes of memory that a process has in use.
+fn resident(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    let kib: u64 = kib
+        .expect("a process has memory")
+        .trim()
+        .parse()
+        .expect("a number");
+    kib << 10
+}

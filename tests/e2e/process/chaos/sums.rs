@@ -1,0 +1,125 @@
+//! What clients were told, what the books say, what `tollgate usage` prints and what the metrics count.
+
+use tollgate_money::Micros;
+use tollgate_store::sqlite;
+use tollgate_testing::Client;
+
+use super::super::house::House;
+use super::{say, visit::Tally};
+use crate::rig::{audited, micros, poll_mut};
+
+/// A page of metrics.
+pub(super) struct Metrics(String);
+
+impl Metrics {
+    /// The metrics when nothing is under way any more.
+    pub(super) async fn when_quiet(admin: u16) -> Metrics {
+        let client = Client::new(&format!("http://127.0.0.1:{admin}"));
+        loop {
+            let page = Metrics(client.get("/metrics").await.text().to_owned());
+            if page.sum("tollgate_open_holds") == 0 && page.sum("tollgate_commit_queue_depth") == 0
+            {
+                return page;
+            }
+            let mut waited = false;
+            poll_mut(|| std::mem::replace(&mut waited, true)).await;
+        }
+    }
+
+    /// All values of a metric together.
+    fn sum(&self, name: &str) -> i64 {
+        self.sum_of(name, "")
+    }
+
+    /// The values of a metric that have this label.
+    fn sum_of(&self, name: &str, label: &str) -> i64 {
+        let lines = self.0.lines().filter_map(|line| line.strip_prefix(name));
+        lines
+            .filter(|rest| rest.starts_with(['{', ' ']) && rest.contains(label))
+            .map(|rest| {
+                let value = rest.rsplit(' ').next().expect("a value");
+                value.parse::<f64>().expect("a number") as i64
+            })
+            .sum()
+    }
+}
+
+/// Compares all of it. The books are those of a program that has stopped.
+pub(super) async fn check(
+    house: &House,
+    accounts: &[(String, String)],
+    tally: &Tally,
+    metrics: &Metrics,
+) {
+    let report = audited(&house.database());
+    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    let (mut spent, mut told, mut lost, mut unknown) = (0, 0, Vec::new(), 0u64);
+    let (mut prompt, mut completion, mut records) = (0, 0, 0u64);
+    let mut missing = tally.look(|seen| seen.told.clone());
+    let view = store.snapshot().expect("a view");
+    view.operations(&mut |rows| {
+        let Some(usage) = rows.usage else { return };
+        records += 1;
+        let cost = usage.cost.get();
+        spent += cost;
+        prompt += usage.usage.prompt_tokens as i64;
+        completion += usage.usage.completion_tokens as i64;
+        match missing.remove(&rows.id.to_string()) {
+            Some(charge) => {
+                assert_eq!(charge, cost, "{}: told and charged", rows.id);
+                told += charge;
+            }
+            None => {
+                let broken = tally.look(|seen| seen.broken.contains(&rows.id.to_string()));
+                unknown += u64::from(!broken);
+                lost.push((rows.id, cost));
+            }
+        }
+    })
+    .expect("the operations are read");
+    assert!(
+        missing.is_empty(),
+        "clients were told of charges that are in no book: {missing:?}"
+    );
+    let nameless = tally.look(|seen| seen.nameless);
+    assert!(
+        unknown <= nameless,
+        "{unknown} charges belong to no client that left, and only {nameless} left without a word"
+    );
+    let undelivered: i64 = lost.iter().map(|(_, cost)| cost).sum();
+    say(format_args!(
+        "spent {}, told {}, charged and not delivered in whole {} in {} operations, written off {}",
+        Micros::new(spent),
+        Micros::new(told),
+        Micros::new(undelivered),
+        lost.len(),
+        report.usage_written_off
+    ));
+    for (operation, cost) in lost.iter().take(20) {
+        let cost = Micros::new(*cost);
+        say(format_args!("  not delivered in whole: {operation} {cost}"));
+    }
+    assert_eq!(told + undelivered, spent);
+    assert_eq!(report.sums.spent.get(), spent, "entries and usage records");
+    assert_eq!(report.usage, records);
+    // What operators see, two ways.
+    let charged = metrics.sum("tollgate_charged_microcredits_total");
+    assert_eq!(charged, spent, "the metrics and the books");
+    let written_off = metrics.sum("tollgate_written_off_microcredits_total");
+    assert_eq!(written_off, report.usage_written_off.get());
+    for (direction, tokens) in [("prompt", prompt), ("completion", completion)] {
+        let counted = metrics.sum_of("tollgate_tokens_total", direction);
+        assert_eq!(counted, tokens, "{direction} tokens");
+    }
+    let mut used = 0;
+    for (account, _) in accounts {
+        let printed = house.run(&["usage", "--account", account, "--json"]).await;
+        let line = printed.lines().find(|line| line.starts_with('['));
+        let days: serde_json::Value =
+            serde_json::from_str(line.expect("a list")).expect("what it prints is JSON");
+        let days = days.as_array().expect("a list");
+        used += days.iter().map(|day| micros(&day["credits"])).sum::<i64>();
+    }
+    assert_eq!(used, spent, "`tollgate usage` and the books");
+    assert_eq!(report.open_holds, 0);
+}

@@ -1,0 +1,184 @@
+//! Clients on their visits, and what they bring back.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde_json::Value;
+use tollgate_testing::{Answer, Client};
+
+use super::ask::{Ask, Manners};
+use crate::rig::micros;
+
+/// How often a request that carries a key is sent again.
+const TRIES: usize = 6;
+
+/// What clients have seen.
+#[derive(Default)]
+pub(super) struct Tally(Mutex<Seen>);
+
+/// The same without the lock.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Whole answers: what the client was told it was charged, by the id of the request.
+    pub(super) told: HashMap<String, i64>,
+    /// Requests whose answer did not reach its client in whole, as far as the client knows their ids.
+    pub(super) broken: HashSet<String>,
+    /// Requests whose clients left before they knew an id.
+    pub(super) nameless: u64,
+    /// Answers told again.
+    pub(super) replays: u64,
+    statuses: BTreeMap<u16, u64>,
+    hits: u64,
+}
+
+impl Tally {
+    fn with<T>(&self, act: impl FnOnce(&mut Seen) -> T) -> T {
+        act(&mut self.0.lock().expect("nobody panics while holding it"))
+    }
+
+    /// Shows what was seen, when all visits are over.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
+        self.with(|seen| look(seen))
+    }
+
+    pub(super) fn summary(&self) -> String {
+        self.look(|seen| {
+            format!(
+                "whole answers {} (from the cache {}), told again {}, broken off {}, left without a word {}, by status {:?}",
+                seen.told.len(),
+                seen.hits,
+                seen.replays,
+                seen.broken.len(),
+                seen.nameless,
+                seen.statuses
+            )
+        })
+    }
+}
+
+/// Sends a request as often as its client would, and notes what came of it.
+pub(super) async fn visit(client: &Client, ask: &Ask, tally: &Tally) {
+    let Some(key) = &ask.key else {
+        once(client, ask, ask.manners, tally).await;
+        return;
+    };
+    // The first time with the manners of the day, then until there is an answer.
+    let mut manners = ask.manners;
+    let mut first: Option<String> = None;
+    for _ in 0..TRIES {
+        let Some(answer) = once(client, ask, manners, tally).await else {
+            manners = Manners::Stays;
+            continue;
+        };
+        match (answer.status, &first) {
+            (200, None) => {
+                // Once more, to see that it is the same.
+                first = Some(answer.text().to_owned());
+                manners = Manners::Stays;
+            }
+            (200, Some(first)) => {
+                assert_eq!(answer.text(), first, "the answer to `{key}` told again");
+                return;
+            }
+            (409, _) => {
+                let code = &answer.json()["error"]["code"];
+                assert_eq!(code, "in_progress", "`{key}` stands for one request");
+                pause(20).await;
+            }
+            (402 | 400, _) => return,
+            _ => {}
+        }
+    }
+}
+
+/// Sends a request once. Gives the answer when it came whole.
+async fn once(client: &Client, ask: &Ask, manners: Manners, tally: &Tally) -> Option<Answer> {
+    let mut request = client.request("POST", ask.path, ask.body.to_string().into());
+    if let Some(key) = &ask.key {
+        let key = key.parse().expect("a header value");
+        request.headers_mut().insert("idempotency-key", key);
+    }
+    let open = client.try_stream(request);
+    let opened = match manners {
+        Manners::LeavesAfter(millis) => {
+            tokio::time::timeout(Duration::from_millis(millis), open).await
+        }
+        _ => Ok(open.await),
+    };
+    let Ok(Ok(mut stream)) = opened else {
+        tally.with(|seen| seen.nameless += 1);
+        return None;
+    };
+    let id = stream.header("x-request-id").expect("an id").to_owned();
+    let (status, replayed) = (
+        stream.status,
+        stream.header("idempotent-replayed").is_some(),
+    );
+    let broken = |tally: &Tally| {
+        tally.with(|seen| {
+            *seen.statuses.entry(status).or_default() += 1;
+            seen.broken.insert(id.clone());
+        });
+        None
+    };
+    match manners {
+        Manners::LeavesAt(events) if status == 200 => {
+            // A whole answer comes with its head; who leaves then has not looked at it.
+            for _ in 0..if ask.is_stream() { events } else { 0 } {
+                if stream.next_event().await.is_err() {
+                    break;
+                }
+            }
+            return broken(tally);
+        }
+        Manners::Slow(millis) => pause(millis).await,
+        _ => {}
+    }
+    let Ok(answer) = stream.try_whole().await else {
+        return broken(tally);
+    };
+    if status == 200 {
+        let Some(metadata) = metadata(&answer, ask) else {
+            return broken(tally);
+        };
+        let told = micros(&metadata["credits_used"]);
+        tally.with(|seen| {
+            *seen.statuses.entry(status).or_default() += 1;
+            if replayed {
+                seen.replays += 1;
+                return;
+            }
+            seen.hits += u64::from(metadata["cache_hit"] == true);
+            let twice = seen.told.insert(id, told);
+            assert_eq!(twice, None, "an id is used once");
+        });
+    } else {
+        assert!(!replayed, "only answers are told again");
+        let error = &answer.json()["error"];
+        assert!(error["code"].is_string(), "{status}: {}", answer.text());
+        tally.with(|seen| *seen.statuses.entry(status).or_default() += 1);
+    }
+    Some(answer)
+}
+
+/// Lets so many milliseconds pass: what a client does, nothing that a test waits for.
+async fn pause(millis: u64) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(millis));
+    ticks.tick().await;
+    ticks.tick().await;
+}
+
+/// The metadata of an answer that came whole; `None` for a stream that broke off.
+fn metadata(answer: &Answer, ask: &Ask) -> Option<Value> {
+    let mut body = if ask.is_stream() {
+        let events = answer.text().strip_suffix("data: [DONE]\n\n")?;
+        let last = events.trim_end().rsplit("data: ").next()?;
+        serde_json::from_str::<Value>(last).expect("JSON")
+    } else {
+        answer.json()
+    };
+    let metadata = body["x_svc"].take();
+    assert!(metadata.is_object(), "a whole answer has its metadata");
+    Some(metadata)
+}
