@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate_chain::{Upstream, UpstreamError};
 use tollgate_filter::{Clock, Entropy, Exchange, Forward, UpstreamFault};
 
-use super::attempt::{Ask, Connections, Failed};
+use super::attempt::{Ask, Connections, Failed, Seen};
 use super::call::Call;
 use super::choice::Places;
 use super::fault;
@@ -37,10 +37,20 @@ pub(super) struct Trip {
     pub(super) now: Duration,
     pub(super) tried: Places,
     pub(super) attempts: u32,
-    /// The last one that may be asked again, and how often it has been.
-    again: Option<(usize, u32)>,
+    /// The last one, if it may be asked again.
+    again: Option<Again>,
     /// What the client will be told if nobody answers.
     error: Option<UpstreamError>,
+}
+
+/// One that may be asked again when nobody else is left.
+#[derive(Clone, Copy)]
+struct Again {
+    at: usize,
+    /// How often it has been.
+    asked: u32,
+    /// Whether a moment may help; another of its addresses needs none.
+    pause: bool,
 }
 
 impl Caller {
@@ -130,11 +140,18 @@ impl Caller {
         offer.close(now, failed.wait, limited);
         self.providers.tell(offer, news);
 
-        let asked = trip.again.filter(|(last, _)| *last == at);
-        let asked = asked.map_or(0, |(_, asked)| asked);
-        let again =
-            verdict.again && failed.wait.is_none() && asked < offer.provider.settings.retries;
-        trip.again = again.then_some((at, asked));
+        let asked = trip.again.filter(|last| last.at == at);
+        let asked = asked.map_or(0, |last| last.asked);
+        let retries = offer.provider.settings.retries;
+        // A provider of several addresses may be had at the next one.
+        let addresses = offer.provider.addresses();
+        let elsewhere = failed.seen == Seen::Never && asked + 1 < addresses;
+        let again = verdict.again && failed.wait.is_none() && (elsewhere || asked < retries);
+        trip.again = again.then_some(Again {
+            at,
+            asked,
+            pause: !elsewhere,
+        });
         // A limit says when to come back, which nothing else does, and the soonest of several is told; but what is wrong with the
         // request is wrong whoever is asked.
         let keep = trip.error.as_ref().is_some_and(|before| {
@@ -219,11 +236,15 @@ impl Caller {
 
     /// A pause, if one of those that were asked may be asked again; it counts as one that was not, then.
     async fn pause(&self, trip: &mut Trip) -> bool {
-        let Some((at, asked)) = trip.again else {
+        let Some(again) = &mut trip.again else {
             return false;
         };
-        trip.again = Some((at, asked + 1));
-        trip.tried &= !(1 << at);
+        let asked = again.asked;
+        again.asked += 1;
+        trip.tried &= !(1 << again.at);
+        if !again.pause {
+            return true;
+        }
         let pause = PAUSE * (1 << asked.min(6));
         let chance = u32::from(u16::from_le_bytes(self.entropy.bytes()));
         tokio::time::sleep(pause + pause * chance / u32::from(u16::MAX)).await;

@@ -262,6 +262,11 @@ impl Provider {
             .ok_or_else(|| std::io::Error::other("the name has no address"))
     }
 
+    /// How many addresses it is known to have.
+    pub(super) fn addresses(&self) -> u32 {
+        self.peers.load().len() as u32
+    }
+
     fn next_peer(&self) -> Option<Arc<HttpPeer>> {
         let peers = self.peers.load();
         match peers.len() {

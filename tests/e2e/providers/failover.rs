@@ -435,6 +435,22 @@ async fn another_model_serves_at_the_price_of_the_one_asked_for() {
     assert_eq!(after.report.usage, 2);
 }
 
+/// A name with several addresses, of which one is dead, as `localhost` has them where there is IPv6.
+#[tokio::test]
+async fn a_provider_is_asked_at_its_next_address_when_one_refuses() {
+    let provider = Provider::start().await;
+    let url = provider.base_url().replace("127.0.0.1", "localhost");
+    let rig = Rig::with(&format!("[[provider]]\nbase_url = \"{url}\"")).await;
+    for _ in 0..4 {
+        let answer = rig.client().post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        rig.told(&answer.json());
+        provider.hang_up_idle();
+        provider.calls_when_ended().await;
+    }
+    rig.finish().await;
+}
+
 #[tokio::test]
 async fn one_provider_is_asked_again_only_where_it_was_not_at_work() {
     //   retries   what it does              calls   the client sees
