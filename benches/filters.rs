@@ -467,6 +467,7 @@ impl Filter for Pass {
             model: Arc::clone(&self.model),
             api: Api::Chat,
             asked: Api::Chat,
+            tokens_max: 0,
             stream: self.kind == Kind::Stream,
             body: Box::new(Same),
         });

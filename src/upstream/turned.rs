@@ -115,6 +115,7 @@ fn part_of(whole: &Exchange, forward: &Forward, body: Box<dyn ForwardBody>) -> E
         model: Arc::clone(&forward.model),
         api: forward.api,
         asked: forward.asked,
+        tokens_max: forward.tokens_max,
         stream: forward.stream,
         body,
     });

@@ -10,6 +10,7 @@ mod frames;
 mod heads;
 mod idempotency;
 mod leaving;
+mod limits;
 mod money;
 mod process;
 mod providers;

@@ -77,6 +77,7 @@ impl Filter for Pass {
             model: self.model.clone(),
             api: Api::Chat,
             asked: Api::Chat,
+            tokens_max: 0,
             stream,
             body: Box::new(Same),
         });

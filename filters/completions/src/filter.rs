@@ -96,6 +96,7 @@ impl Completions {
             model: Arc::clone(model),
             api,
             asked,
+            tokens_max: 0,
             stream: request.stream,
             body,
         };

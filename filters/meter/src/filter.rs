@@ -91,6 +91,9 @@ impl Meter {
         {
             return Ok(self.refuse(&quote, balance.room()));
         }
+        if let Some(forward) = exchange.get_mut::<Forward>() {
+            forward.tokens_max = quote.sizes.tokens();
+        }
         exchange.put(quote);
         Ok(Outcome::Continue)
     }

@@ -181,6 +181,12 @@ impl Sizes {
         Some((output / self.answers.max(1)).min(self.output_each))
     }
 
+    /// Tokens that the request is expected to use at most, in and out.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.input
+            .saturating_add(self.output_each.saturating_mul(self.answers))
+    }
+
     /// Reported tokens, held to what the request can have used: a provider that miscounts must not empty an account.
     pub(crate) fn bounded(&self, claimed: Tokens) -> Tokens {
         let completion_max = self.output_each_max.saturating_mul(self.answers);

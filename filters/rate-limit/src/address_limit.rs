@@ -8,7 +8,7 @@ use tollgate_filter::{
 };
 
 use crate::Counters;
-use crate::fields::PolicyFields;
+use crate::fields::{Policy, PolicyFields};
 use crate::partitions::{Owner, Partition};
 use crate::quota::Quota;
 use crate::refusal::{spread, too_many};
@@ -36,7 +36,7 @@ impl AddressLimit {
     ) -> AddressLimit {
         AddressLimit {
             quota,
-            fields: PolicyFields::new(FAILED_CREDENTIALS, &quota),
+            fields: PolicyFields::alone(Policy::requests(FAILED_CREDENTIALS, &quota)),
             class: Arc::from(FAILED_CREDENTIALS),
             counters,
             clock,
@@ -72,7 +72,9 @@ impl Filter for AddressLimit {
         }
         let verdict = spread(verdict, &self.entropy);
         exchange.record.class = Some(self.class.clone());
-        self.fields.write(&verdict, &mut exchange.reply_headers);
+        let (remaining, reset_secs) = (verdict.remaining.into(), verdict.reset_secs);
+        self.fields
+            .write(remaining, reset_secs, &mut exchange.reply_headers);
         Step::now(Outcome::refuse(too_many("failed credentials", &verdict)))
     }
 

@@ -1,7 +1,7 @@
 //! The section `[limits]`: as written, and as checked.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -9,6 +9,7 @@ use serde::Deserialize;
 use tollgate_filter::settings::{At, Problems};
 
 use crate::quota::Quota;
+use crate::tokens::TokenQuota;
 
 /// The class of requests without a principal.
 pub const ANONYMOUS: &str = "anonymous";
@@ -28,6 +29,7 @@ const CLASSES: [(&str, u32, u32); 4] = [
 const FAILED_CREDENTIALS: (u32, u32) = (120, 60);
 
 const QUOTA_MAX: u32 = 1_000_000;
+const TOKENS_MAX: u64 = 1_000_000_000_000;
 const WINDOW_SECS_MAX: u32 = 86_400;
 const NAME_CHARS_MAX: usize = 32;
 
@@ -51,6 +53,10 @@ pub struct RawClass {
     pub window_secs: At<u32>,
     /// Requests admitted at once, 1 to `quota`; as large as `quota` where it is not given.
     pub burst: Option<At<u32>>,
+    /// Tokens in one window, of prompts and answers together, 1 to 1000000000000; no limit where it is not given.
+    pub tokens_per_window: Option<At<u64>>,
+    /// Requests under way at once, 1 to 1000000; no limit where it is not given.
+    pub concurrent: Option<At<u32>>,
 }
 
 /// `[limits.failed_credentials]` as written.
@@ -77,7 +83,14 @@ pub struct Class {
     pub name: Arc<str>,
     /// Its quota, for each partition.
     pub quota: Quota,
+    /// Its quota of tokens, if it has one.
+    pub tokens: Option<TokenQuota>,
+    /// How many of its requests may be under way at once, if that is limited.
+    pub concurrent: Option<NonZeroU32>,
 }
+
+/// What is checked of one class.
+type Checked = (Quota, Option<TokenQuota>, Option<NonZeroU32>);
 
 impl Limits {
     /// The class of this name.
@@ -107,9 +120,11 @@ impl Default for Limits {
 impl RawLimits {
     /// Checks everything, noting each problem under a key that starts with `key` (`limits`). `None` when there was one.
     pub fn check(&self, key: &str, problems: &mut Problems) -> Option<Limits> {
-        let mut quotas: BTreeMap<&str, Option<Quota>> = CLASSES
+        let mut quotas: BTreeMap<&str, Option<Checked>> = CLASSES
             .into_iter()
-            .map(|(name, limit, window_secs)| (name, Some(built_in(limit, window_secs))))
+            .map(|(name, limit, window_secs)| {
+                (name, Some((built_in(limit, window_secs), None, None)))
+            })
             .collect();
         for (name, raw) in &self.classes {
             let key = format!("{key}.classes.{name}");
@@ -134,10 +149,13 @@ impl RawLimits {
         };
         let classes: Option<Box<[Class]>> = quotas
             .into_iter()
-            .map(|(name, quota)| {
+            .map(|(name, checked)| {
+                let (quota, tokens, concurrent) = checked?;
                 Some(Class {
                     name: Arc::from(name),
-                    quota: quota?,
+                    quota,
+                    tokens,
+                    concurrent,
                 })
             })
             .collect();
@@ -149,16 +167,35 @@ impl RawLimits {
 }
 
 impl RawClass {
-    fn check(&self, key: &str, problems: &mut Problems) -> Option<Quota> {
+    fn check(&self, key: &str, problems: &mut Problems) -> Option<Checked> {
         let limit = check_quota(&self.quota, key, problems);
         let window_secs = check_window(&self.window_secs, key, problems);
+        let tokens = self.tokens_per_window.as_ref().map(|tokens| {
+            problems
+                .within(format!("{key}.tokens_per_window"), tokens, 1..=TOKENS_MAX)
+                .and_then(NonZeroU64::new)
+        });
+        let concurrent = self.concurrent.as_ref().map(|concurrent| {
+            problems
+                .within(format!("{key}.concurrent"), concurrent, 1..=QUOTA_MAX)
+                .and_then(NonZeroU32::new)
+        });
         let burst = match &self.burst {
             None => limit,
             Some(burst) => problems
                 .within(format!("{key}.burst"), burst, 1..=self.quota.value.max(1))
                 .and_then(NonZeroU32::new),
         };
-        Some(Quota::new(limit?, window_secs?, burst?))
+        let window_secs = window_secs?;
+        let tokens = match tokens {
+            Some(tokens) => Some(TokenQuota::new(tokens?, window_secs)),
+            None => None,
+        };
+        let concurrent = match concurrent {
+            Some(concurrent) => Some(concurrent?),
+            None => None,
+        };
+        Some((Quota::new(limit?, window_secs, burst?), tokens, concurrent))
     }
 }
 
@@ -237,6 +274,34 @@ mod tests {
     }
 
     #[test]
+    fn tokens_and_requests_at_once_are_limited_where_the_settings_say_so() {
+        let (limits, found) = check(
+            "[classes.free]\nquota = 5\nwindow_secs = 10\ntokens_per_window = 1000\nconcurrent = 2\n",
+        );
+        assert_eq!(found, [""; 0]);
+        let limits = limits.expect("nothing is wrong");
+        let class = limits.class("free").expect("the class is there");
+        let tokens = class.tokens.expect("a quota of tokens");
+        assert_eq!(
+            (tokens.limit().get(), tokens.window_secs().get()),
+            (1000, 10)
+        );
+        assert_eq!(class.concurrent.map(NonZeroU32::get), Some(2));
+        let class = limits.class("pro").expect("the class is there");
+        assert_eq!((class.tokens, class.concurrent), (None, None));
+        let (_, found) = check(
+            "[classes.free]\nquota = 5\nwindow_secs = 10\ntokens_per_window = 0\nconcurrent = 0\n",
+        );
+        assert_eq!(
+            found,
+            [
+                "limits.classes.free.tokens_per_window: is 0; use 1 to 1000000000000",
+                "limits.classes.free.concurrent: is 0; use 1 to 1000000",
+            ]
+        );
+    }
+
+    #[test]
     fn everything_wrong_is_told_at_once() {
         let (limits, found) = check(
             "failed_credentials = { quota = 0, window_secs = 60 }\n\
@@ -257,7 +322,7 @@ mod tests {
 
     #[test]
     fn keys_that_would_do_nothing_are_refused() {
-        let text = "[classes.free]\nquota = 5\nwindow_secs = 60\nconcurrent = 3\n";
+        let text = "[classes.free]\nquota = 5\nwindow_secs = 60\nconcurrency = 3\n";
         assert!(toml::from_str::<RawLimits>(text).is_err());
     }
 }

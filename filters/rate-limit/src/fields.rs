@@ -1,10 +1,13 @@
 //! The header fields that tell a client its quota: `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10,
 //! sections 3 and 4), and beside them the older three that many clients read.
 
+use std::num::NonZeroU32;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use crate::quota::{Quota, Verdict};
+use crate::quota::Quota;
+use crate::tokens::TokenQuota;
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const STATE: HeaderName = HeaderName::from_static("ratelimit");
@@ -15,42 +18,118 @@ const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 /// The fields of one policy: what is always the same is written once, when the filter is built.
 #[derive(Debug)]
 pub(crate) struct PolicyFields {
-    /// `"requests";q=60;w=60`
-    policy: HeaderValue,
+    /// `"requests";q=60;w=60`, and the other policies of the class behind it.
+    policies: HeaderValue,
     /// `60`
     limit: HeaderValue,
     /// `"requests";r=`
     state_start: Box<[u8]>,
 }
 
-impl PolicyFields {
-    /// The fields of a quota under a policy name of lower-case letters and `-`, which stands in them as a quoted string.
-    pub(crate) fn new(name: &'static str, quota: &Quota) -> PolicyFields {
-        let limit = quota.limit();
-        let policy = format!("\"{name}\";q={limit};w={}", quota.window_secs());
-        PolicyFields {
-            policy: HeaderValue::try_from(policy)
-                .expect("a word and two numbers are visible ASCII"),
-            limit: HeaderValue::from(limit.get()),
-            state_start: format!("\"{name}\";r=").into_bytes().into(),
+/// A policy as `RateLimit-Policy` names it.
+pub(crate) struct Policy {
+    /// Lower-case letters and `-`, which stand as a quoted string.
+    name: &'static str,
+    limit: u64,
+    /// `;q=60;w=60`
+    parameters: String,
+}
+
+impl Policy {
+    /// Requests in a window.
+    pub(crate) fn requests(name: &'static str, quota: &Quota) -> Policy {
+        let limit = quota.limit().get();
+        Policy {
+            name,
+            limit: limit.into(),
+            parameters: format!(";q={limit};w={}", quota.window_secs()),
         }
     }
 
+    /// Tokens in a window. The draft has no unit for them, so the name has to say it.
+    pub(crate) fn tokens(quota: &TokenQuota) -> Policy {
+        let limit = quota.limit().get();
+        Policy {
+            name: "tokens",
+            limit,
+            parameters: format!(";q={limit};w={};qu=\"tokens\"", quota.window_secs()),
+        }
+    }
+
+    /// Requests under way at once.
+    pub(crate) fn concurrent(max: NonZeroU32) -> Policy {
+        Policy {
+            name: "concurrent",
+            limit: max.get().into(),
+            parameters: format!(";q={max};qu=\"concurrent-requests\""),
+        }
+    }
+}
+
+impl PolicyFields {
+    /// The fields of each of these policies, which hold together.
+    pub(crate) fn of(policies: &[Policy]) -> Vec<PolicyFields> {
+        let named = |policy: &Policy| format!("\"{}\"{}", policy.name, policy.parameters);
+        let all: Vec<String> = policies.iter().map(named).collect();
+        let all = HeaderValue::try_from(all.join(", ")).expect("words and numbers are ASCII");
+        let fields = |policy: &Policy| PolicyFields {
+            policies: all.clone(),
+            limit: HeaderValue::from(policy.limit),
+            state_start: format!("\"{}\";r=", policy.name).into_bytes().into(),
+        };
+        policies.iter().map(fields).collect()
+    }
+
+    /// The fields of a policy that holds alone.
+    pub(crate) fn alone(policy: Policy) -> PolicyFields {
+        let fields = PolicyFields::of(&[policy]).pop();
+        fields.expect("one policy has one set of fields")
+    }
+
     /// Writes all five fields, in place of any that are there.
-    pub(crate) fn write(&self, verdict: &Verdict, headers: &mut HeaderMap) {
+    pub(crate) fn write(&self, remaining: u64, reset_secs: u64, headers: &mut HeaderMap) {
+        headers.insert(POLICY, self.policies.clone());
+        headers.insert(STATE, self.state(&[], remaining, reset_secs));
+        self.write_trio(remaining, reset_secs, headers);
+    }
+
+    /// Writes the state of this policy behind that of the one whose fields are there. The older three fields tell of one policy: the
+    /// one of which the smaller part remains.
+    pub(crate) fn write_beside(&self, remaining: u64, reset_secs: u64, headers: &mut HeaderMap) {
+        let Some(other) = headers.get(STATE) else {
+            return self.write(remaining, reset_secs, headers);
+        };
+        let state = self.state(other.as_bytes(), remaining, reset_secs);
+        headers.insert(STATE, state);
+        let number = |value: Option<&HeaderValue>| -> u128 {
+            let text = value.and_then(|value| value.to_str().ok());
+            text.and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        let (other, of) = (number(headers.get(REMAINING)), number(headers.get(LIMIT)));
+        // Compared as fractions, without dividing.
+        if u128::from(remaining) * of < other * number(Some(&self.limit)) {
+            self.write_trio(remaining, reset_secs, headers);
+        }
+    }
+
+    fn write_trio(&self, remaining: u64, reset_secs: u64, headers: &mut HeaderMap) {
+        headers.insert(LIMIT, self.limit.clone());
+        headers.insert(REMAINING, decimal(remaining));
+        headers.insert(RESET, decimal(reset_secs));
+    }
+
+    fn state(&self, before: &[u8], remaining: u64, reset_secs: u64) -> HeaderValue {
         let mut number = itoa::Buffer::new();
         let mut state = SmallVec::<[u8; 64]>::new();
+        if !before.is_empty() {
+            state.extend_from_slice(before);
+            state.extend_from_slice(b", ");
+        }
         state.extend_from_slice(&self.state_start);
-        state.extend_from_slice(number.format(verdict.remaining).as_bytes());
+        state.extend_from_slice(number.format(remaining).as_bytes());
         state.extend_from_slice(b";t=");
-        state.extend_from_slice(number.format(verdict.reset_secs).as_bytes());
-        let state =
-            HeaderValue::from_bytes(&state).expect("a word and two numbers are visible ASCII");
-        headers.insert(POLICY, self.policy.clone());
-        headers.insert(STATE, state);
-        headers.insert(LIMIT, self.limit.clone());
-        headers.insert(REMAINING, decimal(verdict.remaining.into()));
-        headers.insert(RESET, decimal(verdict.reset_secs));
+        state.extend_from_slice(number.format(reset_secs).as_bytes());
+        HeaderValue::from_bytes(&state).expect("a word and two numbers are visible ASCII")
     }
 }
 
@@ -87,8 +166,6 @@ fn decimal(number: u64) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use super::*;
 
     #[test]
@@ -103,12 +180,7 @@ mod tests {
         let sixty = NonZeroU32::new(60).expect("not zero");
         let quota = Quota::new(sixty, sixty, sixty);
         let mut headers = HeaderMap::new();
-        let verdict = Verdict {
-            admitted: false,
-            remaining: 0,
-            reset_secs: 12,
-        };
-        PolicyFields::new("requests", &quota).write(&verdict, &mut headers);
+        PolicyFields::alone(Policy::requests("requests", &quota)).write(0, 12, &mut headers);
         let fields: Vec<_> = headers
             .iter()
             .map(|(name, value)| (name.as_str(), value.to_str().expect("ASCII")))

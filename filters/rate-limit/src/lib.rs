@@ -2,11 +2,13 @@
 
 mod address_limit;
 pub mod config;
+mod crowd;
 mod fields;
 mod partitions;
 mod quota;
 mod rate_limit;
 mod refusal;
+mod tokens;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,8 +18,11 @@ pub use address_limit::{AddressLimit, FAILED_CREDENTIALS};
 pub use config::{Class, Limits, RawLimits};
 pub use quota::{Quota, Verdict};
 pub use rate_limit::{RateLimit, UnknownClass};
+pub use tokens::TokenQuota;
 
+use crowd::Crowds;
 use partitions::Partitions;
+use tokens::TokenCounts;
 
 /// Address prefixes remembered in one table: some 10 MB, reached under a flood only.
 const ADDRESSES_MAX: usize = 1 << 17;
@@ -77,6 +82,10 @@ pub struct Counters {
     accounts: Partitions,
     addresses: Partitions,
     failures: Partitions,
+    /// Tokens used and promised; by accounts, for nobody else is served tokens.
+    tokens: TokenCounts,
+    /// Requests under way.
+    crowds: Crowds,
     /// Classes that routes count by themselves; the place of a name, plus one, is its lane.
     lanes: Mutex<Vec<Box<str>>>,
 }
@@ -88,6 +97,8 @@ impl Default for Counters {
             accounts: Partitions::new(usize::MAX),
             addresses: Partitions::new(ADDRESSES_MAX),
             failures: Partitions::new(ADDRESSES_MAX),
+            tokens: TokenCounts::default(),
+            crowds: Crowds::default(),
             lanes: Mutex::default(),
         }
     }
@@ -96,7 +107,10 @@ impl Default for Counters {
 impl Counters {
     /// How many accounts and addresses are being counted, for a gauge.
     pub fn population(&self) -> usize {
-        self.accounts.population() + self.addresses.population() + self.failures.population()
+        self.accounts.population()
+            + self.addresses.population()
+            + self.failures.population()
+            + self.tokens.population()
     }
 
     fn lane(&self, class: &str) -> u16 {

@@ -1,20 +1,23 @@
 //! The filter `rate-limit`.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tollgate_filter::{
-    AddressPrefix, Body, Clock, Contract, Entropy, Exchange, FailureMode, Filter, Outcome, Phase,
-    Principal, Step,
+    AddressPrefix, Body, Clock, Contract, Entropy, Exchange, FailureMode, Filter, Forward, Outcome,
+    Phase, Phases, Principal, Step, Tail,
 };
 
 use crate::Counters;
-use crate::config::{ANONYMOUS, FREE, Limits};
-use crate::fields::PolicyFields;
+use crate::config::{ANONYMOUS, Class, FREE, Limits};
+use crate::crowd::{Crowds, UnderWay};
+use crate::fields::{Policy, PolicyFields};
 use crate::partitions::{Owner, Partition};
 use crate::quota::Quota;
-use crate::refusal::{spread, too_many};
+use crate::refusal::{CROWD_WAIT_SECS, spread, too_many, too_many_at_once, too_many_tokens};
+use crate::tokens::{Promise, TokenQuota};
 
-/// Counts every request against the quota of its class, and refuses those beyond it.
+/// Counts every request, and the tokens it may use, against the quotas of its class, and refuses those beyond them.
 pub struct RateLimit {
     classes: Box<[Counted]>,
     anonymous: usize,
@@ -30,6 +33,25 @@ struct Counted {
     name: Arc<str>,
     quota: Quota,
     fields: PolicyFields,
+    tokens: Option<Box<(TokenQuota, PolicyFields)>>,
+    concurrent: Option<Box<(NonZeroU32, PolicyFields)>>,
+}
+
+impl Counted {
+    fn new(class: &Class) -> Counted {
+        let mut policies = vec![Policy::requests("requests", &class.quota)];
+        policies.extend(class.tokens.as_ref().map(Policy::tokens));
+        policies.extend(class.concurrent.map(Policy::concurrent));
+        let mut fields = PolicyFields::of(&policies).into_iter();
+        let mut next = || fields.next().expect("each policy has its fields");
+        Counted {
+            name: class.name.clone(),
+            quota: class.quota,
+            fields: next(),
+            tokens: class.tokens.map(|quota| Box::new((quota, next()))),
+            concurrent: class.concurrent.map(|max| Box::new((max, next()))),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -67,15 +89,7 @@ impl RateLimit {
             anonymous: built_in(ANONYMOUS),
             free: built_in(FREE),
             fixed,
-            classes: limits
-                .classes
-                .iter()
-                .map(|class| Counted {
-                    name: class.name.clone(),
-                    quota: class.quota,
-                    fields: PolicyFields::new("requests", &class.quota),
-                })
-                .collect(),
+            classes: limits.classes.iter().map(Counted::new).collect(),
             counters,
             clock,
             entropy,
@@ -106,36 +120,120 @@ impl RateLimit {
     }
 }
 
+impl RateLimit {
+    /// Counts one request, and refuses it if it is one too many.
+    fn count(&self, exchange: &mut Exchange) -> Outcome {
+        let (partition, class) = self.who(exchange);
+        let class = &self.classes[class];
+        exchange.record.class = Some(class.name.clone());
+        let mut under_way = None;
+        if let Some(concurrent) = &class.concurrent {
+            let (max, fields) = &**concurrent;
+            under_way = Crowds::enter(&self.counters, partition, *max);
+            if under_way.is_none() {
+                // It is refused before it is counted: who waits for a place is not made to wait for a quota too.
+                fields.write(0, CROWD_WAIT_SECS, &mut exchange.reply_headers);
+                return Outcome::refuse(too_many_at_once(*max));
+            }
+        }
+        let table = match partition.owner {
+            Owner::Account(_) => &self.counters.accounts,
+            Owner::Address(_) => &self.counters.addresses,
+        };
+        let verdict = table.take(partition, &class.quota, self.now());
+        let verdict = spread(verdict, &self.entropy);
+        let (remaining, reset_secs) = (verdict.remaining.into(), verdict.reset_secs);
+        class
+            .fields
+            .write(remaining, reset_secs, &mut exchange.reply_headers);
+        if !verdict.admitted {
+            return Outcome::refuse(too_many("requests", &verdict));
+        }
+        if let Some(under_way) = under_way {
+            exchange.put(under_way);
+        }
+        Outcome::Continue
+    }
+
+    /// Promises the tokens that a request may use, or refuses it.
+    fn promise(&self, exchange: &mut Exchange) -> Outcome {
+        let (partition, class) = self.who(exchange);
+        let Some(tokens) = &self.classes[class].tokens else {
+            return Outcome::Continue;
+        };
+        let (quota, fields) = &**tokens;
+        let wanted = exchange
+            .get::<Forward>()
+            .map_or(0, |forward| forward.tokens_max);
+        if wanted == 0 {
+            // Nobody has worked it out: nothing is metered here.
+            return Outcome::Continue;
+        }
+        let counts = &self.counters.tokens;
+        let verdict = counts.promise(partition, quota, wanted, self.now());
+        let headers = &mut exchange.reply_headers;
+        let Some(tokens) = verdict.promised else {
+            let (error, wait) = too_many_tokens(wanted, &verdict, quota, &self.entropy);
+            fields.write(verdict.remaining, wait, headers);
+            return Outcome::refuse(error);
+        };
+        fields.write_beside(verdict.remaining, verdict.reset_secs, headers);
+        exchange.put(Promise {
+            counters: Arc::clone(&self.counters),
+            partition,
+            quota: *quota,
+            tokens,
+        });
+        Outcome::Continue
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+}
+
 impl Filter for RateLimit {
     fn name(&self) -> &'static str {
         "rate-limit"
     }
 
     fn contract(&self) -> Contract {
+        let mut phases: Phases = Phase::Request.into();
+        let any = |has: fn(&Counted) -> bool| self.classes.iter().any(has);
+        let tokens = any(|class| class.tokens.is_some());
+        if tokens {
+            phases = phases | Phase::Forward;
+        }
+        if tokens || any(|class| class.concurrent.is_some()) {
+            phases = phases | Phase::Tail;
+        }
         Contract {
-            phases: Phase::Request.into(),
+            phases,
             body: Body::Unread,
             on_failure: FailureMode::Allow,
         }
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        let (partition, class) = self.who(exchange);
-        let class = &self.classes[class];
-        let table = match partition.owner {
-            Owner::Account(_) => &self.counters.accounts,
-            Owner::Address(_) => &self.counters.addresses,
-        };
-        let now = self.clock.elapsed().as_nanos() as u64;
-        let verdict = table.take(partition, &class.quota, now);
-        let verdict = spread(verdict, &self.entropy);
-        exchange.record.class = Some(class.name.clone());
-        class.fields.write(&verdict, &mut exchange.reply_headers);
-        if verdict.admitted {
-            Step::now(Outcome::Continue)
-        } else {
-            Step::now(Outcome::refuse(too_many("requests", &verdict)))
+        Step::now(self.count(exchange))
+    }
+
+    fn on_forward<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        Step::now(self.promise(exchange))
+    }
+
+    /// The answer is over but for its last bytes. Whoever has those can ask again at once, and finds its place and its tokens free.
+    /// An exchange that ends otherwise drops what it was given.
+    fn before_tail<'a>(&'a self, exchange: &'a mut Exchange, _: &'a mut Tail) -> Step<'a, Outcome> {
+        if let Some(promise) = exchange.take::<Promise>() {
+            let record = &exchange.record;
+            let used = record
+                .prompt_tokens
+                .saturating_add(record.completion_tokens);
+            promise.settle(used, self.now());
         }
+        drop(exchange.take::<UnderWay>());
+        Step::now(Outcome::Continue)
     }
 }
 

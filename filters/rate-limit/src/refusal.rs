@@ -1,11 +1,16 @@
 //! What a client is told when a quota is used up.
 
 use std::borrow::Cow;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tollgate_filter::{ApiError, Entropy, ErrorCode};
 
 use crate::quota::Verdict;
+use crate::tokens::{TokenQuota, TokenVerdict};
+
+/// The wait told to a request beside too many others.
+pub(crate) const CROWD_WAIT_SECS: u64 = 1;
 
 /// Waits longer than this are spread out.
 const SPREAD_ABOVE_SECS: u64 = 60;
@@ -13,11 +18,45 @@ const SPREAD_ABOVE_SECS: u64 = 60;
 /// The verdict as it is told. When nothing remains and the wait is long, it becomes up to a tenth longer, by chance: a crowd that was
 /// refused together would otherwise come back together.
 pub(crate) fn spread(mut verdict: Verdict, entropy: &Entropy) -> Verdict {
-    if verdict.remaining == 0 && verdict.reset_secs > SPREAD_ABOVE_SECS {
-        let chance = u64::from_le_bytes(entropy.bytes());
-        verdict.reset_secs += chance % (verdict.reset_secs / 10 + 1);
+    if verdict.remaining == 0 {
+        verdict.reset_secs = longer(verdict.reset_secs, entropy);
     }
     verdict
+}
+
+/// A long wait, made up to a tenth longer.
+fn longer(secs: u64, entropy: &Entropy) -> u64 {
+    if secs <= SPREAD_ABOVE_SECS {
+        return secs;
+    }
+    secs + u64::from_le_bytes(entropy.bytes()) % (secs / 10 + 1)
+}
+
+/// A 429 for a request that may use more tokens than are left, with the seconds to wait.
+pub(crate) fn too_many_tokens(
+    wanted: u64,
+    verdict: &TokenVerdict,
+    quota: &TokenQuota,
+    entropy: &Entropy,
+) -> (ApiError, u64) {
+    let seconds = longer(verdict.reset_secs, entropy);
+    let message = format!(
+        "This request may use {wanted} tokens, and {} of {} in {} seconds are left. Try again in {seconds} seconds, or lower `max_tokens`.",
+        verdict.remaining,
+        quota.limit(),
+        quota.window_secs(),
+    );
+    let error = ApiError::new(ErrorCode::RateLimitExceeded, message);
+    (error.retry_after(Duration::from_secs(seconds)), seconds)
+}
+
+/// A 429 for a request beside which as many are under way as may be. When one of them ends nobody knows; a second is short.
+pub(crate) fn too_many_at_once(max: NonZeroU32) -> ApiError {
+    let message = format!(
+        "Requests under way: {max}, which is as many as this account may have at once. Wait for one to end and try again."
+    );
+    let error = ApiError::new(ErrorCode::ConcurrencyExceeded, message);
+    error.retry_after(Duration::from_secs(CROWD_WAIT_SECS))
 }
 
 /// A 429 with the time to wait, which is the one that `RateLimit` tells.

@@ -1,18 +1,21 @@
 //! Both filters from outside: an exchange goes in, an outcome and header fields come out.
 
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use tollgate_filter::settings::Problems;
 use tollgate_filter::{
-    ApiError, Clock, CredentialId, CredentialKind, Ending, Entropy, ErrorCode, Exchange, Filter,
-    ManualClock, ModelAccess, Outcome, Principal, Protocol, Request, Scopes, Step,
+    Api, ApiError, Clock, CredentialId, CredentialKind, Ending, Entropy, ErrorCode, Exchange,
+    Filter, Forward, ForwardBody, ManualClock, Model, ModelAccess, ModelLimits, Outcome,
+    PartCeilings, Phase, Principal, Protocol, Request, Routing, Scopes, Step, Tail,
 };
-use tollgate_money::{AccountId, OperationId};
-use tollgate_rate_limit::{Counters, Limits, RateLimits, RawLimits};
+use tollgate_money::{AccountId, OperationId, Price};
+use tollgate_rate_limit::{Counters, Limits, RateLimit, RateLimits, RawLimits};
 
 const SETTINGS: &str = r#"
 failed_credentials = { quota = 3, window_secs = 60 }
@@ -342,4 +345,218 @@ fn what_is_no_failed_credential_costs_an_address_nothing() {
         "and its quota is nobody's business"
     );
     assert_eq!(bench.counters.population(), 0);
+}
+
+const TIGHT: &str = r#"
+[classes.free]
+quota = 100
+window_secs = 60
+tokens_per_window = 6000
+concurrent = 2
+"#;
+
+const POLICIES: &str = "\"requests\";q=100;w=60, \"tokens\";q=6000;w=60;qu=\"tokens\", \"concurrent\";q=2;qu=\"concurrent-requests\"";
+
+/// The filter over [`TIGHT`].
+fn tight(bench: &Bench) -> RateLimit {
+    RateLimits::new(
+        limits(TIGHT),
+        bench.counters.clone(),
+        bench.clock.clone(),
+        Entropy::seeded(1),
+    )
+    .rate_limit(None)
+    .expect("no class is named")
+}
+
+/// An exchange of account 1 whose request may use so many tokens.
+fn exchange_using(tokens_max: u64) -> Exchange {
+    struct Nothing;
+    impl ForwardBody for Nothing {
+        fn render(&self, original: &Bytes, _: &str) -> Bytes {
+            original.clone()
+        }
+        fn cap_output(&mut self, _: u64) {}
+    }
+    let mut exchange = exchange_of(1, "free");
+    exchange.put(Forward {
+        model: model(),
+        api: Api::Chat,
+        asked: Api::Chat,
+        stream: false,
+        tokens_max,
+        body: Box::new(Nothing),
+    });
+    exchange
+}
+
+fn forward(filter: &dyn Filter, exchange: &mut Exchange) -> Result<(), Box<ApiError>> {
+    ask(filter, exchange)?;
+    match filter.on_forward(exchange) {
+        Step::Now(Ok(Outcome::Continue)) => Ok(()),
+        Step::Now(Ok(Outcome::Refuse(error))) => Err(error),
+        _ => panic!("a limit admits or refuses, at once"),
+    }
+}
+
+/// The end of an answer that used so many tokens.
+fn ended(filter: &dyn Filter, exchange: &mut Exchange, prompt: u64, completion: u64) {
+    exchange.record.prompt_tokens = prompt;
+    exchange.record.completion_tokens = completion;
+    let mut tail = Tail::new(Default::default(), Ending::Complete, true);
+    let step = filter.before_tail(exchange, &mut tail);
+    assert!(matches!(step, Step::Now(Ok(Outcome::Continue))));
+}
+
+#[test]
+fn tokens_are_promised_by_the_quote_and_corrected_by_the_usage() {
+    let bench = bench();
+    let filter = tight(&bench);
+    let mut first = exchange_using(4000);
+    assert!(forward(&filter, &mut first).is_ok());
+    assert_eq!(
+        fields(&first),
+        format!(
+            "ratelimit-policy: {POLICIES}\n\
+             ratelimit: \"requests\";r=99;t=1, \"tokens\";r=2000;t=1\n\
+             ratelimit-limit: 6000\n\
+             ratelimit-remaining: 2000\n\
+             ratelimit-reset: 1"
+        ),
+        "the older fields tell of the tighter policy"
+    );
+
+    let mut second = exchange_using(2500);
+    let error = forward(&filter, &mut second).expect_err("too many together");
+    assert_eq!(error.code, ErrorCode::RateLimitExceeded);
+    assert_eq!(
+        error.message,
+        "This request may use 2500 tokens, and 2000 of 6000 in 60 seconds are left. Try again in 5 seconds, or lower `max_tokens`."
+    );
+    let mut headers = std::mem::take(&mut second.reply_headers);
+    error.write_headers(&mut headers);
+    for (name, value) in [
+        ("ratelimit-policy", POLICIES),
+        ("ratelimit", "\"tokens\";r=2000;t=5"),
+        ("ratelimit-limit", "6000"),
+        ("ratelimit-remaining", "2000"),
+        ("ratelimit-reset", "5"),
+        ("retry-after", "5"),
+    ] {
+        assert_eq!(headers[name], value, "{name}");
+    }
+    drop(second);
+
+    ended(&filter, &mut first, 1000, 500);
+    let mut third = exchange_using(4500);
+    assert!(
+        forward(&filter, &mut third).is_ok(),
+        "1500 were used, and nothing else counts"
+    );
+    assert!(
+        third.reply_headers["ratelimit"]
+            .to_str()
+            .expect("ASCII")
+            .ends_with("\"tokens\";r=0;t=15")
+    );
+}
+
+#[test]
+fn tokens_of_a_request_that_failed_are_given_back_whatever_ended_it() {
+    let bench = bench();
+    let filter = tight(&bench);
+    for _ in 0..5 {
+        let mut exchange = exchange_using(6000);
+        assert!(forward(&filter, &mut exchange).is_ok());
+        // A refusal, a panic, a client that left: the exchange is dropped.
+    }
+    let mut exchange = exchange_using(6000);
+    assert!(forward(&filter, &mut exchange).is_ok());
+    ended(&filter, &mut exchange, 0, 0);
+    assert!(forward(&filter, &mut exchange_using(6000)).is_ok());
+}
+
+#[test]
+fn a_request_that_is_answered_without_a_call_uses_no_tokens() {
+    let bench = bench();
+    let filter = tight(&bench);
+    let mut hit = exchange_using(6000);
+    assert!(ask(&filter, &mut hit).is_ok());
+    ended(&filter, &mut hit, 3000, 3000);
+    assert!(forward(&filter, &mut exchange_using(6000)).is_ok());
+}
+
+#[test]
+fn as_many_requests_as_allowed_are_under_way_and_the_next_is_told_of_that_limit() {
+    let bench = bench();
+    let filter = tight(&bench);
+    let mut first = exchange_of(1, "free");
+    let mut second = exchange_of(1, "free");
+    assert!(ask(&filter, &mut first).is_ok());
+    assert!(ask(&filter, &mut second).is_ok());
+    let mut third = exchange_of(1, "free");
+    let error = ask(&filter, &mut third).expect_err("one too many");
+    assert_eq!(error.code, ErrorCode::ConcurrencyExceeded);
+    let mut headers = std::mem::take(&mut third.reply_headers);
+    error.write_headers(&mut headers);
+    for (name, value) in [
+        ("ratelimit-policy", POLICIES),
+        ("ratelimit", "\"concurrent\";r=0;t=1"),
+        ("ratelimit-limit", "2"),
+        ("ratelimit-remaining", "0"),
+        ("ratelimit-reset", "1"),
+        ("retry-after", "1"),
+    ] {
+        assert_eq!(headers[name], value, "{name}");
+    }
+    assert!(
+        ask(&filter, &mut exchange_of(2, "free")).is_ok(),
+        "another owner"
+    );
+    // One ends with its tail, the other without one.
+    ended(&filter, &mut first, 0, 0);
+    let mut fourth = exchange_of(1, "free");
+    assert!(ask(&filter, &mut fourth).is_ok());
+    assert!(ask(&filter, &mut exchange_of(1, "free")).is_err());
+    drop(second);
+    assert!(ask(&filter, &mut exchange_of(1, "free")).is_ok());
+    let requests = fields(&fourth);
+    assert!(
+        requests.contains("\"requests\";r=97"),
+        "a refusal is not counted: {requests}"
+    );
+}
+
+#[test]
+fn phases_that_no_class_needs_cost_nothing() {
+    let bench = bench();
+    let plain = bench.limits.rate_limit(None).expect("no class is named");
+    let phases = plain.contract().phases;
+    assert!(phases.has(Phase::Request) && !phases.has(Phase::Forward) && !phases.has(Phase::Tail));
+    let phases = tight(&bench).contract().phases;
+    assert!(phases.has(Phase::Forward) && phases.has(Phase::Tail));
+}
+
+fn model() -> Arc<Model> {
+    Arc::new(Model {
+        id: "m".into(),
+        name: None,
+        owned_by: "svc".into(),
+        created: None,
+        price: Price::default(),
+        price_version: 1,
+        limits: ModelLimits {
+            context_length: None,
+            output_tokens_default: NonZeroU64::MIN,
+            output_tokens_bound: false,
+        },
+        output_modalities: vec!["text".into()],
+        part_ceilings: PartCeilings::default(),
+        token_factor_ppm: 1_000_000,
+        providers: Vec::new(),
+        system_as_chat: false,
+        routing: Routing::default(),
+        after_leaving: None,
+        working: AtomicBool::new(false),
+    })
 }

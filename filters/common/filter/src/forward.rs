@@ -16,6 +16,8 @@ pub struct Forward {
     pub asked: Api,
     /// Whether the client wants a stream.
     pub stream: bool,
+    /// Tokens that the request may use at most, in and out, as far as it is expected to; 0 until somebody has worked it out.
+    pub tokens_max: u64,
     /// The body.
     pub body: Box<dyn ForwardBody>,
 }

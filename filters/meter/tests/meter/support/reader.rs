@@ -58,6 +58,7 @@ impl Filter for Reader {
             model: exchange.get::<Arc<Model>>().expect("a model").clone(),
             api: Api::Chat,
             asked: Api::Chat,
+            tokens_max: 0,
             stream: request.stream,
             body: Box::new(Recorder(caps)),
         };

@@ -1,0 +1,167 @@
+//! Limits on what one owner has under way, and uses.
+
+use serde_json::Value;
+use tollgate_testing::{Answer, Client, Ended, Script};
+
+use crate::rig::{CHAT, IN, OUT, PRICE_OF_A_CHAT, Rig, chat};
+
+fn error(answer: &Answer) -> Value {
+    answer.json()["error"].clone()
+}
+
+/// The key of a free account.
+async fn free(rig: &Rig) -> String {
+    let account = rig.new_account("free", 10_000_000).await;
+    rig.new_key(account, |_| {}).await.1
+}
+
+/// Clients with this key over both protocols.
+fn clients(rig: &Rig, key: &str) -> [Client; 2] {
+    let client = || Client::new(&rig.url()).with_key(key);
+    [client(), client().with_http2()]
+}
+
+#[tokio::test]
+async fn an_owner_has_no_more_requests_under_way_than_its_class_allows_and_streams_count_to_their_end()
+ {
+    let rig =
+        Rig::with("[limits.classes.free]\nquota = 100\nwindow_secs = 60\nconcurrent = 2").await;
+    let key = free(&rig).await;
+    let [one, two] = clients(&rig, &key);
+    rig.provider.script(Script::hold(5, "gate").times(2));
+    let mut streams = Vec::new();
+    for client in [&one, &two] {
+        let mut stream = client.stream(CHAT, &chat(true)).await;
+        stream.next_event().await.expect("the role");
+        streams.push(stream);
+    }
+    rig.provider.gate("gate").reached_by(2).await;
+    for client in [&one, &two] {
+        for path in [CHAT, "/v1/models"] {
+            let answer = match path {
+                CHAT => client.post(CHAT, &chat(false)).await,
+                path => client.get(path).await,
+            };
+            assert_eq!(answer.status, 429, "{path}");
+            assert_eq!(error(&answer)["code"], "concurrency_exceeded");
+            assert_eq!(error(&answer)["type"], "rate_limit_error");
+            assert_eq!(
+                answer.header("ratelimit-policy"),
+                Some("\"requests\";q=100;w=60, \"concurrent\";q=2;qu=\"concurrent-requests\"")
+            );
+            assert_eq!(answer.header("ratelimit"), Some("\"concurrent\";r=0;t=1"));
+            assert_eq!(answer.header("ratelimit-limit"), Some("2"));
+            assert_eq!(answer.header("retry-after"), Some("1"));
+        }
+    }
+    // The other account has its own.
+    rig.told(&rig.client().post(CHAT, &chat(false)).await.json());
+    rig.provider.gate("gate").open();
+    for mut stream in streams {
+        let (events, _) = stream.rest().await;
+        assert!(events.last().expect("events").is_done());
+    }
+    rig.charged(2 * PRICE_OF_A_CHAT);
+    // Who has the end of an answer finds its place free, again and again.
+    for client in [&one, &two].repeat(10) {
+        let answer = client.post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        rig.told(&answer.json());
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_place_is_given_back_however_a_request_ends() {
+    let rig = Rig::with("[limits.classes.free]\nquota = 100\nwindow_secs = 60\nconcurrent = 1\n[meter]\nafter_leaving = \"stop\"").await;
+    let clients = clients(&rig, &free(&rig).await);
+    for client in clients.iter().cycle().take(4) {
+        // Refused by the provider, cut by it, and left by the client.
+        rig.provider.script(Script::status(500).once());
+        assert_eq!(settled(client, false).await, 502);
+        rig.provider
+            .script(Script::cut_after(1, tollgate_testing::provider::Leave::Close).once());
+        assert_eq!(settled(client, true).await, 200);
+        rig.provider.script(Script::hold(1, "never").once());
+        let stream = client.stream(CHAT, &chat(true)).await;
+        drop(stream);
+        let calls = rig.provider.calls_when_ended().await;
+        assert_eq!(
+            calls.last().and_then(|call| call.ended),
+            Some(Ended::PeerGone)
+        );
+    }
+    rig.finish().await;
+}
+
+/// Asks until there is a place: what ends badly gives its place back a moment after the client knows.
+async fn settled(client: &Client, stream: bool) -> u16 {
+    let asked = async {
+        loop {
+            let answer = client.stream(CHAT, &chat(stream)).await.whole().await;
+            if answer.status != 429 {
+                return answer.status;
+            }
+        }
+    };
+    tollgate_testing::within("a place", asked).await
+}
+
+#[tokio::test]
+async fn tokens_are_limited_by_what_a_request_may_use_and_counted_by_what_it_used() {
+    let rig = Rig::with(
+        "[limits.classes.free]\nquota = 1000\nwindow_secs = 3600\ntokens_per_window = 400",
+    )
+    .await;
+    let key = free(&rig).await;
+    let [one, two] = clients(&rig, &key);
+    let mut body = chat(false);
+    body["max_tokens"] = 100.into();
+    // A request may use 74 and 100 tokens, and uses 1 and 16.
+    rig.provider.script(Script::hold_head("gate").times(2));
+    let under_way: Vec<_> = clients(&rig, &key)
+        .into_iter()
+        .map(|client| {
+            let body = body.clone();
+            tokio::spawn(async move { client.post(CHAT, &body).await })
+        })
+        .collect();
+    rig.provider.gate("gate").reached_by(2).await;
+    for client in [&one, &two] {
+        let answer = client.post(CHAT, &body).await;
+        assert_eq!(answer.status, 429, "{}", answer.text());
+        assert_eq!(error(&answer)["code"], "rate_limit_exceeded");
+        assert_eq!(
+            answer.header("ratelimit-policy"),
+            Some("\"requests\";q=1000;w=3600, \"tokens\";q=400;w=3600;qu=\"tokens\"")
+        );
+        let state = answer.header("ratelimit").expect("a state");
+        assert!(state.starts_with("\"tokens\";r="), "{state}");
+        assert_eq!(answer.header("ratelimit-limit"), Some("400"));
+        let wait = answer.header("retry-after");
+        assert_eq!(wait, answer.header("ratelimit-reset"));
+    }
+    assert_eq!(rig.provider.call_count(), 2, "what is refused calls nobody");
+    rig.provider.gate("gate").open();
+    for one in under_way {
+        rig.told(&one.await.expect("no panic").json());
+    }
+    // 34 were used; ten more requests use 170, if each gives back what it did not use.
+    for client in [&one, &two].repeat(5) {
+        let answer = client.post(CHAT, &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let state = answer.header("ratelimit").expect("a state");
+        assert!(
+            state.starts_with("\"requests\";r=") && state.contains(", \"tokens\";r="),
+            "{state}"
+        );
+        assert_eq!(rig.told(&answer.json()), IN + 16 * OUT);
+    }
+    // What fails uses none.
+    for _ in 0..5 {
+        rig.provider.script(Script::status(500).once());
+        let answer = one.post(CHAT, &body).await;
+        assert_eq!(answer.status, 502, "{}", answer.text());
+    }
+    rig.finish().await;
+}
