@@ -70,20 +70,38 @@ pub(crate) fn read(text: &str, places: u32) -> Result<i64, DecimalError> {
 
 /// Writes an integer of the unit `10^-places` with no more places than it needs.
 pub(crate) fn write(f: &mut fmt::Formatter<'_>, value: i64, places: u32) -> fmt::Result {
-    let unit = 10u64.pow(places);
-    let magnitude = value.unsigned_abs();
-    let (whole, mut fraction) = (magnitude / unit, magnitude % unit);
+    // Sign, 20 digits, a point, and zeros before a small fraction: digits are put in from the back.
+    let mut text = [0u8; 48];
+    let mut at = text.len();
+    let mut rest = value.unsigned_abs();
+    let digit = |rest: &mut u64| {
+        let digit = b'0' + (*rest % 10) as u8;
+        *rest /= 10;
+        digit
+    };
+    let mut seen = false;
+    for _ in 0..places {
+        let digit = digit(&mut rest);
+        seen |= digit != b'0';
+        if seen {
+            at -= 1;
+            text[at] = digit;
+        }
+    }
+    if seen {
+        at -= 1;
+        text[at] = b'.';
+    }
+    loop {
+        at -= 1;
+        text[at] = digit(&mut rest);
+        if rest == 0 {
+            break;
+        }
+    }
     if value < 0 {
-        f.write_str("-")?;
+        at -= 1;
+        text[at] = b'-';
     }
-    write!(f, "{whole}")?;
-    if fraction == 0 {
-        return Ok(());
-    }
-    let mut width = places as usize;
-    while fraction.is_multiple_of(10) {
-        fraction /= 10;
-        width -= 1;
-    }
-    write!(f, ".{fraction:0width$}")
+    f.write_str(std::str::from_utf8(&text[at..]).map_err(|_| fmt::Error)?)
 }
