@@ -7,7 +7,9 @@ use tollgate_filter::{
     AnswerFault, AnswerProgress, AnswerUsage, CacheStatus, Event, EventKind, Exchange, Fate,
     Tokens, UpstreamFault,
 };
-use tollgate_openai::{Answer, ChunkReader, FinishReason, Patch, Progress, ProviderError, Usage};
+use tollgate_openai::{
+    Answer, AnswerFacts, ChunkReader, FinishReason, Patch, Progress, ProviderError, Usage,
+};
 
 /// The answer of one exchange on its way to the client. Private to this filter.
 pub(crate) struct AnswerState {
@@ -16,6 +18,8 @@ pub(crate) struct AnswerState {
     stream: Option<StreamState>,
     /// What the provider reported last.
     usage: Option<Usage>,
+    /// A whole answer as it came, and what was found in it.
+    whole: Option<(Bytes, AnswerFacts)>,
 }
 
 /// What is known of a stream.
@@ -56,6 +60,7 @@ impl AnswerState {
             patch,
             stream: None,
             usage: None,
+            whole: None,
         }
     }
 
@@ -73,6 +78,7 @@ impl AnswerState {
             patch,
             stream: Some(stream),
             usage: None,
+            whole: None,
         }
     }
 
@@ -99,7 +105,7 @@ impl AnswerState {
         };
         let facts = match (&mut state.stream, event.kind()) {
             (Some(stream), EventKind::Data) => stream.take(event, heard, &mut usage),
-            (None, EventKind::Whole) => whole(&state.patch, event.data(), &mut usage),
+            (None, EventKind::Whole) => state.take_whole(event, &mut usage),
             // `[DONE]`; anything else the driver has refused.
             _ => Facts::default(),
         };
@@ -121,6 +127,37 @@ impl AnswerState {
         out.freeze()
     }
 
+    /// Reads a whole answer, and remembers what was found for when it is written.
+    fn take_whole(&mut self, event: &Event<'_>, so_far: &mut AnswerUsage) -> Facts {
+        let body = event.bytes();
+        let answer = match Answer::read(&body, &self.patch) {
+            Ok(answer) => answer,
+            Err(error) => return Facts::invalid(error.to_string()),
+        };
+        let failed = answer
+            .choices()
+            .iter()
+            .any(|choice| choice.finish == Some(FinishReason::Error));
+        let fault = match answer.error() {
+            Some(error) => Some(reported(error)),
+            None if failed => Some(fault("", "a choice ended with the finish reason `error`")),
+            None => None,
+        };
+        let usage = answer.usage();
+        // The text is needed where there is nothing else to go by.
+        if usage.is_none_or(|usage| tokens(usage) == Tokens::default()) {
+            answer.append_text(&mut so_far.text);
+            so_far.media_bytes = answer.media_bytes();
+        }
+        let facts = answer.into_facts();
+        self.whole = Some((body, facts));
+        Facts {
+            usage,
+            finished: true,
+            fault,
+        }
+    }
+
     /// Writes `metadata` into the last piece of the answer. `counted` is told where the provider reported no usage that makes sense.
     ///
     /// A client that asked for the usage of a stream gets the event with it, also from a provider that does not send one.
@@ -133,7 +170,11 @@ impl AnswerState {
         let mut out = BytesMut::with_capacity(last.len() + metadata.len() + 128);
         let Some(stream) = &mut self.stream else {
             // It was read when it came; it is written now, when its charge is known.
-            let answer = Answer::read(last, &self.patch).ok()?;
+            let answer = match self.whole.take() {
+                Some((body, facts)) if is_same(&body, last) => Answer::again(last, facts)?,
+                // Another filter has put something else in its place.
+                _ => Answer::read(last, &self.patch).ok()?,
+            };
             answer.write(&self.patch, counted, Some(metadata), &mut out);
             return Some(Stamped {
                 last: out.freeze(),
@@ -220,32 +261,9 @@ impl StreamState {
     }
 }
 
-/// Reads a whole answer.
-fn whole(patch: &Patch, body: &[u8], so_far: &mut AnswerUsage) -> Facts {
-    let answer = match Answer::read(body, patch) {
-        Ok(answer) => answer,
-        Err(error) => return Facts::invalid(error.to_string()),
-    };
-    let failed = answer
-        .choices()
-        .iter()
-        .any(|choice| choice.finish == Some(FinishReason::Error));
-    let fault = match answer.error() {
-        Some(error) => Some(reported(error)),
-        None if failed => Some(fault("", "a choice ended with the finish reason `error`")),
-        None => None,
-    };
-    let usage = answer.usage();
-    // The text is needed where there is nothing else to go by.
-    if usage.is_none_or(|usage| tokens(usage) == Tokens::default()) {
-        answer.append_text(&mut so_far.text);
-        so_far.media_bytes = answer.media_bytes();
-    }
-    Facts {
-        usage,
-        finished: true,
-        fault,
-    }
+/// Whether two handles are of the same bytes in memory.
+fn is_same(one: &Bytes, other: &Bytes) -> bool {
+    one.as_ptr() == other.as_ptr() && one.len() == other.len()
 }
 
 impl Facts {

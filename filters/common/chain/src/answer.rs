@@ -102,7 +102,7 @@ pub(crate) async fn send_whole<D: Downstream>(
     body: &Bytes,
     ending: Ending,
 ) -> Ending {
-    let mut event = Event::new(EventKind::Whole, body);
+    let mut event = Event::whole(body);
     run.on_event(&mut event);
     let data = event.into_replaced().unwrap_or_else(|| body.clone());
     if let Some(fault) = fault_of(run) {

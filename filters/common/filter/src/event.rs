@@ -32,6 +32,8 @@ pub enum Fate {
 pub struct Event<'a> {
     kind: EventKind,
     data: &'a [u8],
+    /// The whole that `data` is, where it is one.
+    whole: Option<&'a Bytes>,
     replaced: Option<Bytes>,
     fate: Fate,
 }
@@ -47,8 +49,17 @@ impl<'a> Event<'a> {
         Event {
             kind,
             data,
+            whole: None,
             replaced: None,
             fate,
+        }
+    }
+
+    /// An answer in one piece.
+    pub fn whole(body: &'a Bytes) -> Event<'a> {
+        Event {
+            whole: Some(body),
+            ..Event::new(EventKind::Whole, body)
         }
     }
 
@@ -60,6 +71,15 @@ impl<'a> Event<'a> {
     /// The JSON text as it stands now.
     pub fn data(&self) -> &[u8] {
         self.replaced.as_deref().unwrap_or(self.data)
+    }
+
+    /// The text as it stands now, to be kept. It is copied only where it is a part of something larger.
+    pub fn bytes(&self) -> Bytes {
+        match (&self.replaced, self.whole) {
+            (Some(bytes), _) => bytes.clone(),
+            (None, Some(whole)) => whole.clone(),
+            (None, None) => Bytes::copy_from_slice(self.data),
+        }
     }
 
     /// Puts other text in its place.

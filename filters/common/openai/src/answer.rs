@@ -31,6 +31,13 @@ pub struct Answer<'a> {
     facts: Completion,
 }
 
+/// The facts of an [`Answer`] without its body, for those who come back to it later.
+#[derive(Clone, Debug)]
+pub struct AnswerFacts {
+    facts: Completion,
+    length: usize,
+}
+
 impl<'a> Answer<'a> {
     /// Reads the body of a provider's 200. Which member is our own metadata is known to `patch`.
     ///
@@ -48,6 +55,22 @@ impl<'a> Answer<'a> {
             return Err(AnswerError::NoChoices);
         }
         Ok(Self { body, facts })
+    }
+
+    /// Puts the facts aside; [`Answer::again`] takes them up.
+    pub fn into_facts(self) -> AnswerFacts {
+        AnswerFacts {
+            length: self.body.len(),
+            facts: self.facts,
+        }
+    }
+
+    /// The answer that `facts` are of, without reading it a second time. `None` if the body has another length, and is not the same.
+    ///
+    /// It is for the caller to know that the bytes are those that were read: with others, what is written is garbage.
+    pub fn again(body: &'a [u8], facts: AnswerFacts) -> Option<Self> {
+        let AnswerFacts { facts, length } = facts;
+        (length == body.len()).then_some(Self { body, facts })
     }
 
     /// The choices; empty only if there is an error.

@@ -22,7 +22,7 @@ pub mod request;
 pub mod text_as_chat;
 pub mod usage;
 
-pub use answer::{Answer, AnswerError};
+pub use answer::{Answer, AnswerError, AnswerFacts};
 pub use canonical::CanonicalError;
 pub use chunk::{Chunk, ChunkError, ChunkReader};
 pub use completion::{Choice, FinishReason};
