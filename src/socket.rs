@@ -138,13 +138,6 @@ impl<S> Corked<S> {
         }
     }
 
-    /// A stream whose flushes are held back from the start.
-    pub(crate) fn held(inner: S) -> Corked<S> {
-        let corked = Corked::new(inner);
-        corked.handle.set(true);
-        corked
-    }
-
     pub(crate) fn handle(&self) -> CorkHandle {
         self.handle.clone()
     }

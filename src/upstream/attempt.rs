@@ -5,11 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use pingora_core::RetryType;
 use pingora_core::connectors::ConnectorOptions;
 use pingora_core::connectors::http::Connector;
-use pingora_core::protocols::Stream;
-use pingora_core::protocols::http::v1::client::HttpSession as Http1;
 use pingora_core::upstreams::peer::HttpPeer;
 use tokio::net::TcpStream;
 use tollgate_chain::UpstreamError;
@@ -17,10 +14,10 @@ use tollgate_filter::Clock;
 
 use super::call::{Call, Link};
 use super::fault;
+use super::h1;
 use super::pool::Pool;
 use super::providers::{Provider, peer_address};
-use super::talk::{head, read_error, read_head, send};
-use crate::socket::{Corked, Tcp};
+use super::talk::{converse, read_error};
 use crate::wait::within;
 
 /// A pooled connection that the provider had closed shows it within this time after a request was written to it.
@@ -142,7 +139,6 @@ impl Connections {
                 )));
             }
         };
-        let head = head(provider, ask.path, ask.stream, ask.body.len()).map_err(Failed::from)?;
         let first_byte = if ask.stream {
             timeouts.first_byte
         } else {
@@ -155,23 +151,7 @@ impl Connections {
             self.link_plain(provider, &peer, timeouts.connect, fresh)
                 .await?
         };
-        let one_stream = link.is_http2();
-        let talk = async {
-            let sent = send(&mut link, head, ask.body.clone()).await;
-            sent.map_err(|error| broke(&error, reused))?;
-            let answer = read_head(&mut link).await;
-            answer.map_err(|error| {
-                // A stream that the provider resets says nothing about its connection, and the provider has seen the request.
-                broke(
-                    &error,
-                    if one_stream {
-                        is_unseen(&error, reused)
-                    } else {
-                        reused
-                    },
-                )
-            })
-        };
+        let talk = converse(&mut link, provider, ask, reused);
         let answer = match within(first_byte, talk).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(failed)) => return Err(failed),
@@ -217,8 +197,8 @@ impl Connections {
             )));
         };
         let key = (provider.index, address);
-        if !fresh && let Some(stream) = self.pool.take(key, self.clock.elapsed()) {
-            return Ok((Link::Plain(Box::new(Http1::new(stream)), address), true));
+        if !fresh && let Some(connection) = self.pool.take(key, self.clock.elapsed()) {
+            return Ok((Link::Plain(connection, address), true));
         }
         let socket = match Box::pin(within(limit, TcpStream::connect(address))).await {
             Ok(Ok(socket)) => socket,
@@ -227,8 +207,7 @@ impl Connections {
         };
         // Head and body are joined before they are written; nothing is gained by waiting for more.
         let _ = socket.set_nodelay(true);
-        let stream: Stream = Box::new(Corked::held(Tcp::new(socket)));
-        Ok((Link::Plain(Box::new(Http1::new(stream)), address), false))
+        Ok((Link::Plain(h1::Connection::new(socket), address), false))
     }
 
     async fn link_pooled(
@@ -252,26 +231,5 @@ impl Connections {
             Ok(Err(error)) => Err(unconnected(fault::unreachable(error))),
             Err(_) => Err(unconnected(fault::timeout("a connection", limit))),
         }
-    }
-}
-
-/// Whether an error on an HTTP/2 connection means that the provider has not worked on the request: it refused the stream, said that it
-/// was leaving, or was gone already (RFC 9113 section 8.7).
-fn is_unseen(error: &pingora_core::Error, reused: bool) -> bool {
-    match error.retry {
-        RetryType::Decided(unseen) => unseen,
-        RetryType::ReusedOnly => reused,
-    }
-}
-
-fn broke(error: &pingora_core::Error, unseen: bool) -> Failed {
-    use pingora_core::ErrorType::InvalidHTTPHeader;
-    if *error.etype() == InvalidHTTPHeader {
-        return fault::invalid(format!("the answer is not HTTP: {error}")).into();
-    }
-    let seen = if unseen { Seen::Refused } else { Seen::Perhaps };
-    Failed {
-        seen,
-        ..fault::cut(error).into()
     }
 }

@@ -6,34 +6,37 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pingora_core::protocols::http::client::HttpSession;
-use pingora_core::protocols::http::v1::client::HttpSession as Http1;
 use pingora_core::upstreams::peer::HttpPeer;
+use tokio::net::TcpStream;
 use tollgate_chain::{UpstreamCall, UpstreamError};
 use tollgate_filter::Clock;
 
 use super::attempt::Connections;
 use super::fault;
+use super::h1;
 use super::providers::Provider;
+use super::talk::{of_plain, of_pooled};
 use crate::wait::within;
 
 /// A connection with a call on it.
 pub(super) enum Link {
     /// HTTP/1.1 on a socket of our own.
-    Plain(Box<Http1>, SocketAddr),
+    Plain(h1::Connection<TcpStream>, SocketAddr),
     /// Through Pingora's connector: TLS, HTTP/2, or both.
     Pooled(Box<HttpSession>, Arc<HttpPeer>),
 }
 
 impl Link {
-    /// Whether the call is one of several on its connection.
-    pub(super) fn is_http2(&self) -> bool {
-        matches!(self, Link::Pooled(session, _) if matches!(**session, HttpSession::H2(_)))
-    }
-
-    pub(super) async fn read_body(&mut self) -> pingora_core::Result<Option<Bytes>> {
+    pub(super) async fn read_body(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         match self {
-            Link::Plain(session, _) => session.read_body_bytes().await,
-            Link::Pooled(session, _) => session.read_response_body().await,
+            Link::Plain(connection, _) => {
+                let piece = connection.read().await;
+                piece.map_err(|error| of_plain(&error))
+            }
+            Link::Pooled(session, _) => {
+                let piece = session.read_response_body().await;
+                piece.map_err(|error| of_pooled(&error))
+            }
         }
     }
 }
@@ -50,13 +53,6 @@ pub(crate) struct Call {
     /// Clock reading since which the next piece has been waited for. A read that is dropped and made again goes on waiting: a client
     /// that is kept awake, or leaves, gives a silent provider no more time.
     pub(super) waiting_since: Option<Duration>,
-}
-
-fn failed(error: &pingora_core::Error) -> UpstreamError {
-    if *error.etype() == pingora_core::ErrorType::InvalidHTTPHeader {
-        return fault::invalid(error.to_string());
-    }
-    fault::cut(error)
 }
 
 impl UpstreamCall for Call {
@@ -77,8 +73,7 @@ impl UpstreamCall for Call {
         let read = within(limit, self.link.read_body()).await;
         self.waiting_since = None;
         match read {
-            Ok(Ok(piece)) => Ok(piece),
-            Ok(Err(error)) => Err(failed(&error)),
+            Ok(piece) => piece,
             Err(_) => Err(fault::timeout(
                 "the next piece of the answer",
                 silence_max.min(waited + limit),
@@ -95,8 +90,7 @@ impl UpstreamCall for Call {
         let read = tokio::task::coop::unconstrained(self.link.read_body());
         match pin!(read).poll(&mut cx) {
             Poll::Pending => None,
-            Poll::Ready(Ok(piece)) => Some(Ok(piece)),
-            Poll::Ready(Err(error)) => Some(Err(failed(&error))),
+            Poll::Ready(piece) => Some(piece),
         }
     }
 
@@ -109,16 +103,13 @@ impl UpstreamCall for Call {
             ..
         } = self;
         match link {
-            Link::Plain(mut session, address) => {
-                session.respect_keepalive();
-                if let Some(stream) = session.reuse().await {
+            Link::Plain(connection, address) => {
+                if let Some(connection) = connection.keep() {
                     let idle_max = provider.settings.connections_idle_max;
-                    connections.pool.put(
-                        (provider.index, address),
-                        stream,
-                        clock.elapsed(),
-                        idle_max,
-                    );
+                    let key = (provider.index, address);
+                    connections
+                        .pool
+                        .put(key, connection, clock.elapsed(), idle_max);
                 }
             }
             Link::Pooled(session, peer) => {

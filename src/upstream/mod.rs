@@ -10,6 +10,7 @@ mod caller;
 mod choice;
 mod fault;
 mod ground;
+mod h1;
 mod health;
 mod hedge;
 mod offer;

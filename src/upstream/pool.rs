@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Mutex;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use pingora_core::protocols::Stream;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::h1::Connection;
 
 /// After this long a provider or something on the way may have forgotten the connection.
 const IDLE_MAX: Duration = Duration::from_secs(60);
+
+type Plain = Connection<TcpStream>;
 
 /// Idle connections by provider and address, the most recently used last.
 ///
@@ -22,13 +23,13 @@ pub(super) struct Pool {
 }
 
 struct Idle {
-    stream: Stream,
+    connection: Plain,
     since: Duration,
 }
 
 impl Pool {
     /// A connection that was alive a moment ago.
-    pub(super) fn take(&self, key: (usize, SocketAddr), now: Duration) -> Option<Stream> {
+    pub(super) fn take(&self, key: (usize, SocketAddr), now: Duration) -> Option<Plain> {
         let mut idle = self.idle.lock().expect("no panic under this lock");
         let streams = idle.get_mut(&key)?;
         while let Some(mut one) = streams.pop() {
@@ -37,8 +38,8 @@ impl Pool {
                 streams.clear();
                 return None;
             }
-            if is_quiet(&mut one.stream) {
-                return Some(one.stream);
+            if one.connection.is_quiet() {
+                return Some(one.connection);
             }
         }
         None
@@ -48,7 +49,7 @@ impl Pool {
     pub(super) fn put(
         &self,
         key: (usize, SocketAddr),
-        stream: Stream,
+        connection: Plain,
         now: Duration,
         idle_max: usize,
     ) {
@@ -66,17 +67,9 @@ impl Pool {
             }
             streams.remove(0);
         }
-        streams.push(Idle { stream, since: now });
+        streams.push(Idle {
+            connection,
+            since: now,
+        });
     }
-}
-
-/// Whether nothing has been sent or closed on an idle connection. What a provider says unasked is never part of an answer.
-fn is_quiet(stream: &mut Stream) -> bool {
-    let mut byte = [0; 1];
-    let mut read = ReadBuf::new(&mut byte);
-    let mut cx = Context::from_waker(Waker::noop());
-    matches!(
-        Pin::new(stream).poll_read(&mut cx, &mut read),
-        Poll::Pending
-    )
 }

@@ -15,6 +15,7 @@ use tollgate_filter::{Catalog, Clock, Model};
 
 use super::budget::Budget;
 use super::fault;
+use super::h1::Heads;
 use super::health::{Health, State, Terms};
 use super::offer::{News, Offer, Offers, Rank};
 use super::probe;
@@ -48,6 +49,8 @@ pub(crate) struct Provider {
     pub(super) settings: Arc<config::Provider>,
     /// The value of `Authorization`, ready to be sent.
     pub(super) authorization: Option<http::HeaderValue>,
+    /// The heads of calls on plain connections.
+    pub(super) heads: Heads,
     peers: ArcSwap<Vec<Arc<HttpPeer>>>,
     next: AtomicU32,
     pub(super) health: Health,
@@ -234,8 +237,10 @@ impl Provider {
             window: health.window,
             cooldown: health.cooldown,
         };
+        let url = &settings.base_url;
         Provider {
             index,
+            heads: Heads::new(&url.path, &url.authority, authorization.as_ref()),
             room: Room::new(settings.crowd),
             settings,
             authorization,

@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::{HeaderValue, Method, StatusCode, Version, header};
+use pingora_core::RetryType;
+use pingora_core::protocols::http::client::HttpSession;
 use pingora_http::{RequestHeader, ResponseHeader};
 use tollgate_chain::UpstreamError;
 
+use super::attempt::{Ask, Failed, Seen};
 use super::call::Link;
 use super::fault;
+use super::h1::{self, HeadOf};
 use super::providers::Provider;
 use super::retry_after::RetryAfter;
-use crate::socket::{Corked, Tcp};
 use crate::wait::within;
 
 /// Of an error's body no more than this is read.
@@ -26,8 +29,8 @@ pub(super) const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
-/// The head of a call. Nothing of the client's head is in it: above all not its credential.
-pub(super) fn head(
+/// The head of a call through Pingora's connector. Nothing of the client's head is in it: above all not its credential.
+fn head(
     provider: &Provider,
     path: &str,
     stream: bool,
@@ -58,30 +61,103 @@ pub(super) fn head(
         .map_err(|error| fault::invalid(format!("cannot build the call: {error}")))
 }
 
-pub(super) async fn send(
+/// Sends a request and reads the head of its answer. `reused` says whether the connection has carried another call.
+pub(super) async fn converse(
     link: &mut Link,
-    head: Box<RequestHeader>,
-    body: Bytes,
-) -> pingora_core::Result<()> {
+    provider: &Provider,
+    ask: &Ask,
+    reused: bool,
+) -> Result<Answer, Failed> {
     match link {
-        Link::Plain(session, _) => {
-            // The stream is corked, so that head and body leave in one packet; the end of the body lets both go.
-            session.write_request_header(head).await?;
-            session.write_body(&body).await?;
-            if let Some(stream) = session.stream().as_any().downcast_ref::<Corked<Tcp>>() {
-                stream.handle().set(false);
+        Link::Plain(connection, _) => {
+            let head = HeadOf {
+                heads: &provider.heads,
+                path: ask.path,
+                stream: ask.stream,
+            };
+            match connection.ask(head, &ask.body).await {
+                Ok(head) => Ok(Answer::from(head)),
+                Err(error) => Err(Failed {
+                    seen: match error {
+                        h1::Error::Unanswered(_) if reused => Seen::Refused,
+                        _ => Seen::Perhaps,
+                    },
+                    ..of_plain(&error).into()
+                }),
             }
-            session.finish_body().await?;
-            if let Some(stream) = session.stream().as_any().downcast_ref::<Corked<Tcp>>() {
-                stream.handle().set(true);
-            }
-            Ok(())
         }
-        Link::Pooled(session, _) => {
-            session.write_request_header(head).await?;
-            session.write_request_body(body, true).await?;
-            session.finish_request_body().await
+        Link::Pooled(session, _) => Box::pin(converse_pooled(session, provider, ask, reused)).await,
+    }
+}
+
+async fn converse_pooled(
+    session: &mut HttpSession,
+    provider: &Provider,
+    ask: &Ask,
+    reused: bool,
+) -> Result<Answer, Failed> {
+    let head = head(provider, ask.path, ask.stream, ask.body.len())?;
+    let is_http2 = matches!(session, HttpSession::H2(_));
+    let sent = async {
+        session.write_request_header(head).await?;
+        session.write_request_body(ask.body.clone(), true).await?;
+        session.finish_request_body().await
+    };
+    sent.await.map_err(|error| broke(&error, reused))?;
+    loop {
+        session.read_response_header().await.map_err(|error| {
+            // A stream that the provider resets says nothing about its connection, and the provider has seen the request.
+            let unseen = if is_http2 {
+                is_unseen(&error, reused)
+            } else {
+                reused
+            };
+            broke(&error, unseen)
+        })?;
+        match session.response_header() {
+            // Passed over (RFC 9110 section 15.2).
+            Some(head) if head.status.is_informational() => {}
+            Some(head) => return Ok(Answer::of(head)),
+            None => return Err(fault::cut("no head of an answer").into()),
         }
+    }
+}
+
+/// What an error on a plain connection means.
+pub(super) fn of_plain(error: &h1::Error) -> UpstreamError {
+    match error {
+        h1::Error::Unanswered(_) | h1::Error::Cut(_) => fault::cut(error),
+        h1::Error::Invalid(_) => fault::invalid(format!("the answer is not HTTP: {error}")),
+    }
+}
+
+/// What an error of Pingora's connector means.
+pub(super) fn of_pooled(error: &pingora_core::Error) -> UpstreamError {
+    if *error.etype() == pingora_core::ErrorType::InvalidHTTPHeader {
+        return fault::invalid(format!("the answer is not HTTP: {error}"));
+    }
+    fault::cut(error)
+}
+
+/// Whether an error on an HTTP/2 connection means that the provider has not worked on the request: it refused the stream, said that it
+/// was leaving, or was gone already (RFC 9113 section 8.7).
+fn is_unseen(error: &pingora_core::Error, reused: bool) -> bool {
+    match error.retry {
+        RetryType::Decided(unseen) => unseen,
+        RetryType::ReusedOnly => reused,
+    }
+}
+
+fn broke(error: &pingora_core::Error, unseen: bool) -> Failed {
+    let is_valid = *error.etype() != pingora_core::ErrorType::InvalidHTTPHeader;
+    let seen = if unseen && is_valid {
+        Seen::Refused
+    } else {
+        Seen::Perhaps
+    };
+    Failed {
+        seen,
+        ..of_pooled(error).into()
     }
 }
 
@@ -116,26 +192,15 @@ impl Answer {
     }
 }
 
-/// The final head of the answer; informational ones are passed over (RFC 9110 section 15.2).
-pub(super) async fn read_head(link: &mut Link) -> pingora_core::Result<Answer> {
-    loop {
-        let head = match link {
-            Link::Plain(session, _) => {
-                session.read_response().await?;
-                session.resp_header()
-            }
-            Link::Pooled(session, _) => {
-                session.read_response_header().await?;
-                session.response_header()
-            }
-        };
-        match head {
-            Some(head) if head.status.is_informational() => {}
-            Some(head) => return Ok(Answer::of(head)),
-            None => {
-                let kind = pingora_core::ErrorType::ConnectionClosed;
-                return Err(pingora_core::Error::new(kind));
-            }
+impl From<h1::Head> for Answer {
+    fn from(head: h1::Head) -> Answer {
+        Answer {
+            status: head.status,
+            is_stream: head.is_stream,
+            is_encoded: head.is_encoded,
+            retry_after: head
+                .retry_after
+                .and_then(|value| RetryAfter::read(std::str::from_utf8(&value).ok()?)),
         }
     }
 }

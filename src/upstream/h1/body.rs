@@ -1,0 +1,131 @@
+//! The end of a body: by length, by chunks, or by the end of the connection (RFC 9112 sections 6 and 7.1).
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// Size of a chunk with its extensions, and the line behind it.
+const SIZE_LINE_BYTES_MAX: usize = 4 * 1024;
+
+/// Fields behind the last chunk.
+const TRAILER_BYTES_MAX: usize = 16 * 1024;
+
+/// How the end of a body is found, and how far the body has been read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Framing {
+    /// There is no more.
+    Done,
+    /// So many bytes are left.
+    Length(u64),
+    /// Chunks.
+    Chunked(Chunk),
+    /// Everything until the connection ends.
+    UntilClose,
+}
+
+/// What comes next in a chunked body.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Chunk {
+    /// The line with the size.
+    Size,
+    /// So many bytes of data.
+    Data(u64),
+    /// The line end behind the data.
+    DataEnd,
+    /// Fields, so many bytes of them seen so far, and an empty line.
+    Trailer(usize),
+}
+
+impl Framing {
+    pub(super) fn chunked() -> Framing {
+        Framing::Chunked(Chunk::Size)
+    }
+
+    /// How many bytes are known to come.
+    pub(super) fn room(&self) -> usize {
+        match *self {
+            Framing::Length(left) | Framing::Chunked(Chunk::Data(left)) => {
+                usize::try_from(left).unwrap_or(usize::MAX)
+            }
+            _ => 0,
+        }
+    }
+
+    /// The next piece of the body that is in `input`; `None` when the body is done or more has to be read.
+    pub(super) fn take(&mut self, input: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
+        loop {
+            match self {
+                Framing::Done => return Ok(None),
+                Framing::UntilClose => {
+                    return Ok((!input.is_empty()).then(|| input.split().freeze()));
+                }
+                Framing::Length(left) => {
+                    let piece = split(input, left);
+                    if *left == 0 {
+                        *self = Framing::Done;
+                    }
+                    return Ok(piece);
+                }
+                Framing::Chunked(chunk) => match chunk {
+                    Chunk::Data(left) => {
+                        let piece = split(input, left);
+                        if *left == 0 {
+                            *chunk = Chunk::DataEnd;
+                        }
+                        return Ok(piece);
+                    }
+                    Chunk::DataEnd => {
+                        if input.len() < 2 {
+                            return Ok(None);
+                        }
+                        if !input.starts_with(b"\r\n") {
+                            return Err("a chunk is longer than it said");
+                        }
+                        input.advance(2);
+                        *chunk = Chunk::Size;
+                    }
+                    Chunk::Size => match httparse::parse_chunk_size(input) {
+                        Ok(httparse::Status::Complete((length, size))) => {
+                            input.advance(length);
+                            *chunk = match size {
+                                0 => Chunk::Trailer(0),
+                                size => Chunk::Data(size),
+                            };
+                        }
+                        Ok(httparse::Status::Partial) if input.len() <= SIZE_LINE_BYTES_MAX => {
+                            return Ok(None);
+                        }
+                        _ => return Err("a chunk has no size"),
+                    },
+                    Chunk::Trailer(seen) => {
+                        let Some(end) = input.iter().position(|&byte| byte == b'\n') else {
+                            if *seen + input.len() > TRAILER_BYTES_MAX {
+                                return Err("the fields behind the answer are too long");
+                            }
+                            return Ok(None);
+                        };
+                        let is_empty = matches!(&input[..end], b"\r" | b"");
+                        *seen += end + 1;
+                        let is_too_long = *seen > TRAILER_BYTES_MAX;
+                        input.advance(end + 1);
+                        if is_empty {
+                            *self = Framing::Done;
+                        } else if is_too_long {
+                            return Err("the fields behind the answer are too long");
+                        }
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// As much of `input` as is there and belongs to the `left` bytes.
+fn split(input: &mut BytesMut, left: &mut u64) -> Option<Bytes> {
+    if input.is_empty() {
+        return None;
+    }
+    let length = usize::try_from(*left)
+        .unwrap_or(usize::MAX)
+        .min(input.len());
+    *left -= length as u64;
+    Some(input.split_to(length).freeze())
+}

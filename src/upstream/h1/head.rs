@@ -1,0 +1,232 @@
+//! Heads: that of a request, ready but for its path and length, and what matters of that of an answer.
+
+use std::io::Write;
+use std::mem::MaybeUninit;
+
+use http::StatusCode;
+
+use super::body::Framing;
+
+/// A longer head of an answer is refused.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// As is one with more fields.
+const FIELDS_MAX: usize = 100;
+
+/// The heads of the requests to one provider. Nothing of a client's head is in them: above all not its credential.
+///
+/// The provider's own key is, so there is no `Debug`.
+pub(in crate::upstream) struct Heads {
+    /// Method and base path.
+    start: Box<[u8]>,
+    /// From the version to the name of the length, for a stream.
+    events: Box<[u8]>,
+    /// The same for a whole answer.
+    whole: Box<[u8]>,
+}
+
+impl Heads {
+    /// `authorization` is the whole value of that field, visible ASCII, and so are the others.
+    pub(in crate::upstream) fn new(
+        base_path: &str,
+        authority: &str,
+        authorization: Option<&http::HeaderValue>,
+    ) -> Heads {
+        let fields = |accept: &str| {
+            let mut fields = format!(
+                " HTTP/1.1\r\nhost: {authority}\r\nuser-agent: tollgate/{}\r\naccept: {accept}\r\n\
+                 accept-encoding: identity\r\ncontent-type: application/json\r\n",
+                env!("CARGO_PKG_VERSION")
+            )
+            .into_bytes();
+            if let Some(value) = authorization {
+                fields.extend_from_slice(b"authorization: ");
+                fields.extend_from_slice(value.as_bytes());
+                fields.extend_from_slice(b"\r\n");
+            }
+            fields.extend_from_slice(b"content-length: ");
+            fields.into_boxed_slice()
+        };
+        Heads {
+            start: format!("POST {base_path}").into_bytes().into(),
+            events: fields("text/event-stream"),
+            whole: fields("application/json"),
+        }
+    }
+
+    /// Appends the head of one request.
+    pub(super) fn write(&self, out: &mut Vec<u8>, path: &str, stream: bool, length: usize) {
+        let fields = if stream { &self.events } else { &self.whole };
+        out.reserve(self.start.len() + path.len() + fields.len() + 24);
+        out.extend_from_slice(&self.start);
+        out.extend_from_slice(path.as_bytes());
+        out.extend_from_slice(fields);
+        write!(out, "{length}\r\n\r\n").expect("a vector takes whatever is written to it");
+    }
+}
+
+/// What matters of the head of an answer.
+#[derive(Debug)]
+pub(in crate::upstream) struct Head {
+    pub(in crate::upstream) status: StatusCode,
+    /// Whether the body is said to be an event stream.
+    pub(in crate::upstream) is_stream: bool,
+    /// Whether the body is compressed.
+    pub(in crate::upstream) is_encoded: bool,
+    /// The value of `Retry-After`.
+    pub(in crate::upstream) retry_after: Option<Box<[u8]>>,
+    /// How the end of the body is found.
+    pub(super) framing: Framing,
+    /// Whether the provider keeps the connection.
+    pub(super) is_kept: bool,
+}
+
+impl Head {
+    pub(super) fn is_informational(&self) -> bool {
+        self.status.is_informational()
+    }
+}
+
+/// The first head in `input` and its length, `None` when more has to come.
+pub(super) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, &'static str> {
+    let mut fields = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; FIELDS_MAX];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        input,
+        &mut fields,
+    );
+    let length = match parsed {
+        Ok(httparse::Status::Complete(length)) if length <= HEAD_BYTES_MAX => length,
+        Ok(httparse::Status::Partial) if input.len() <= HEAD_BYTES_MAX => return Ok(None),
+        Ok(_) => return Err("the head of the answer is too long"),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err("the head of the answer has too many fields");
+        }
+        Err(_) => return Err("the head of the answer is not HTTP"),
+    };
+    let status = response
+        .code
+        .and_then(|code| StatusCode::from_u16(code).ok())
+        .ok_or("the answer has no status")?;
+    let mut seen = Fields::default();
+    for field in &*response.headers {
+        seen.note(field.name, field.value)?;
+    }
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err("the answer switches protocols, which was not asked for");
+    }
+    let is_newer = response.version == Some(1);
+    let framing = seen.framing(status);
+    let head = Head {
+        status,
+        is_stream: seen.is_stream,
+        is_encoded: seen.is_encoded,
+        retry_after: seen.retry_after,
+        framing,
+        is_kept: match seen.connection {
+            Connection::Close => false,
+            Connection::KeepAlive => true,
+            Connection::Unsaid => is_newer,
+            // Both ways of framing, or chunks from a program too old to know them: believed once, and not again (RFC 9112 section 6.1).
+        } && !(seen.is_chunked && (seen.length.is_some() || !is_newer)),
+    };
+    Ok(Some((head, length)))
+}
+
+#[derive(Default)]
+enum Connection {
+    #[default]
+    Unsaid,
+    KeepAlive,
+    Close,
+}
+
+/// The fields that matter, as far as they have been seen.
+#[derive(Default)]
+struct Fields {
+    length: Option<u64>,
+    is_chunked: bool,
+    connection: Connection,
+    is_stream: bool,
+    is_encoded: bool,
+    retry_after: Option<Box<[u8]>>,
+}
+
+impl Fields {
+    fn note(&mut self, name: &str, value: &[u8]) -> Result<(), &'static str> {
+        // The length tells most names apart from those that matter.
+        match name.len() {
+            10 if name.eq_ignore_ascii_case("connection") => {
+                for option in value.split(|&byte| byte == b',') {
+                    let option = option.trim_ascii();
+                    if option.eq_ignore_ascii_case(b"close") {
+                        self.connection = Connection::Close;
+                    } else if option.eq_ignore_ascii_case(b"keep-alive")
+                        && !matches!(self.connection, Connection::Close)
+                    {
+                        self.connection = Connection::KeepAlive;
+                    }
+                }
+            }
+            11 if name.eq_ignore_ascii_case("retry-after") => {
+                self.retry_after = Some(value.into());
+            }
+            12 if name.eq_ignore_ascii_case("content-type") => {
+                let essence = value.split(|&byte| byte == b';').next();
+                self.is_stream = essence
+                    .unwrap_or_default()
+                    .trim_ascii()
+                    .eq_ignore_ascii_case(b"text/event-stream");
+            }
+            14 if name.eq_ignore_ascii_case("content-length") => {
+                let length = whole_number(value).ok_or("the answer's length is not a number")?;
+                if self.length.is_some_and(|earlier| earlier != length) {
+                    return Err("the answer has two lengths");
+                }
+                self.length = Some(length);
+            }
+            16 if name.eq_ignore_ascii_case("content-encoding") => {
+                self.is_encoded |= !value.trim_ascii().eq_ignore_ascii_case(b"identity");
+            }
+            17 if name.eq_ignore_ascii_case("transfer-encoding") => {
+                if self.is_chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                    return Err("the answer has a transfer coding that was not asked for");
+                }
+                self.is_chunked = true;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// RFC 9112 section 6.3, for the answer to a POST.
+    fn framing(&self, status: StatusCode) -> Framing {
+        let is_bodiless = status.is_informational()
+            || status == StatusCode::NO_CONTENT
+            || status == StatusCode::NOT_MODIFIED;
+        match (is_bodiless, self.is_chunked, self.length) {
+            (true, _, _) | (false, false, Some(0)) => Framing::Done,
+            (false, true, _) => Framing::chunked(),
+            (false, false, Some(length)) => Framing::Length(length),
+            (false, false, None) => Framing::UntilClose,
+        }
+    }
+}
+
+/// Digits and nothing else (RFC 9110 section 8.6), perhaps the same several times in a list.
+fn whole_number(value: &[u8]) -> Option<u64> {
+    let mut all = None;
+    for one in value.split(|&byte| byte == b',') {
+        let one = one.trim_ascii();
+        if one.is_empty() || !one.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        let number = std::str::from_utf8(one).ok()?.parse::<u64>().ok()?;
+        if all.is_some_and(|earlier| earlier != number) {
+            return None;
+        }
+        all = Some(number);
+    }
+    all
+}

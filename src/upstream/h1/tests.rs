@@ -1,0 +1,241 @@
+//! A provider at the other end of a pipe says what it likes.
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use super::{Connection, Error, Head, HeadOf, Heads};
+
+fn heads() -> Heads {
+    let key = HeaderValue::from_static("Bearer k");
+    Heads::new("/base/v1", "provider.test:8000", Some(&key))
+}
+
+async fn asked(
+    connection: &mut Connection<DuplexStream>,
+    body: &'static [u8],
+) -> Result<Head, Error> {
+    let heads = heads();
+    let of = HeadOf {
+        heads: &heads,
+        path: "/chat/completions",
+        stream: false,
+    };
+    connection.ask(of, &Bytes::from_static(body)).await
+}
+
+/// What one exchange on a new connection gives when the provider sends `answer` and closes.
+async fn exchange(answer: Vec<u8>, piece: usize) -> Result<(Head, Vec<u8>, bool), Error> {
+    let (near, mut far) = duplex(256 * 1024);
+    let provider = tokio::spawn(async move {
+        for piece in answer.chunks(piece) {
+            far.write_all(piece).await.expect("room for the answer");
+            // The next piece is written only after the reader had a turn.
+            tokio::task::yield_now().await;
+        }
+        far
+    });
+    let mut connection = Connection::new(near);
+    let result = async {
+        let head = asked(&mut connection, b"{}").await?;
+        let mut body = Vec::new();
+        while let Some(piece) = connection.read().await? {
+            assert!(!piece.is_empty(), "an empty piece says nothing");
+            body.extend_from_slice(&piece);
+        }
+        Ok((head, body))
+    };
+    let closed = async {
+        // Whatever is not framed otherwise ends here.
+        drop(provider.await.expect("the provider ends"));
+    };
+    let (result, ()) = tokio::join!(result, closed);
+    result.map(|(head, body)| (head, body, connection.keep().is_some()))
+}
+
+#[tokio::test]
+async fn a_request_is_written_whole_and_names_nothing_of_a_client() {
+    let (near, mut far) = duplex(4096);
+    let mut connection = Connection::new(near);
+    let provider = async move {
+        let mut seen = vec![0; 4096];
+        let length = far.read(&mut seen).await.expect("a request");
+        far.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .await
+            .expect("room");
+        seen.truncate(length);
+        (String::from_utf8(seen).expect("text"), far)
+    };
+    let (answer, (seen, _far)) = tokio::join!(asked(&mut connection, b"{\"a\":1}"), provider);
+    assert_eq!(answer.expect("answered").status, StatusCode::OK);
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        seen,
+        format!(
+            "POST /base/v1/chat/completions HTTP/1.1\r\nhost: provider.test:8000\r\nuser-agent: tollgate/{version}\r\n\
+             accept: application/json\r\naccept-encoding: identity\r\ncontent-type: application/json\r\n\
+             authorization: Bearer k\r\ncontent-length: 7\r\n\r\n{{\"a\":1}}"
+        ),
+        "head and body leave in one write"
+    );
+}
+
+#[tokio::test]
+async fn bodies_end_where_their_framing_says_however_they_are_cut() {
+    let cases: [(&str, &str, &str, bool); 9] = [
+        (
+            "length",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            "hello",
+            true,
+        ),
+        (
+            "length twice the same",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\ncontent-length: 5\r\n\r\nhello",
+            "hello",
+            true,
+        ),
+        (
+            "chunks with extension and trailer",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2;x=y\r\nhe\r\n003\r\nllo\r\n0\r\nsum: 1\r\n\r\n",
+            "hello",
+            true,
+        ),
+        (
+            "until the end",
+            "HTTP/1.1 200 OK\r\n\r\nhello",
+            "hello",
+            false,
+        ),
+        (
+            "informational heads first",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+            "hello",
+            true,
+        ),
+        (
+            "the last of the connection",
+            "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello",
+            "hello",
+            false,
+        ),
+        (
+            "an old version",
+            "HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+            "hello",
+            false,
+        ),
+        (
+            "both framings: chunks win, once",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            "hello",
+            false,
+        ),
+        (
+            "no body at all",
+            "HTTP/1.1 204 No Content\r\n\r\n",
+            "",
+            true,
+        ),
+    ];
+    for (name, answer, expected, is_kept) in cases {
+        for piece in 1..=answer.len() {
+            let (_, body, kept) = exchange(answer.as_bytes().to_vec(), piece)
+                .await
+                .unwrap_or_else(|error| panic!("{name}, in pieces of {piece}: {error}"));
+            assert_eq!(body, expected.as_bytes(), "{name}, in pieces of {piece}");
+            assert_eq!(kept, is_kept, "{name}, in pieces of {piece}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_plainly_framed_is_refused() {
+    let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(70_000));
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
+    let invalid = [
+        "SSH-2.0-OpenSSH_9.6\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\ncontent-length: 5, 6\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\ncontent-length: +5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nx\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nab\r\n",
+        &long,
+        &many,
+    ];
+    for answer in invalid {
+        let result = exchange(answer.as_bytes().to_vec(), 1 << 16).await;
+        let start = &answer[..answer.len().min(90)];
+        assert!(
+            matches!(result, Err(Error::Invalid(_))),
+            "{start:?} gave {result:?}"
+        );
+    }
+    let cut = [
+        "HTTP/1.1 200 OK\r\ncontent-le",
+        "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\nhello",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
+    ];
+    for answer in cut {
+        let result = exchange(answer.as_bytes().to_vec(), 1 << 16).await;
+        assert!(
+            matches!(result, Err(Error::Cut(_))),
+            "{answer:?} gave {result:?}"
+        );
+    }
+    let result = exchange(Vec::new(), 1).await;
+    assert!(matches!(result, Err(Error::Unanswered(_))), "{result:?}");
+}
+
+#[tokio::test]
+async fn the_fields_that_matter_are_read_whatever_their_case() {
+    let answer = "HTTP/1.1 429 Too Many\r\nRETRY-AFTER: 7\r\nContent-TYPE: Text/Event-Stream; charset=utf-8\r\n\
+                  content-encoding: gzip\r\ncontent-length: 0\r\n\r\n";
+    let (head, _, _) = exchange(answer.into(), 1 << 16).await.expect("an answer");
+    assert_eq!(head.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(head.retry_after.as_deref(), Some(&b"7"[..]));
+    assert!(head.is_stream && head.is_encoded);
+}
+
+#[tokio::test]
+async fn what_comes_behind_an_answer_ends_the_connection() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\n\r\n";
+    let (_, body, kept) = exchange(answer.into(), 1 << 16).await.expect("an answer");
+    assert_eq!(body, b"hello");
+    assert!(!kept, "the next call must not read what was said before it");
+}
+
+#[tokio::test]
+async fn an_idle_connection_that_was_closed_or_spoken_on_is_not_quiet() {
+    for says in [&b""[..], b"HTTP/1.1 408 Request Timeout\r\n\r\n"] {
+        let (near, mut far) = duplex(1024);
+        let mut connection = Connection::new(near);
+        assert!(connection.is_quiet(), "nothing was said yet");
+        far.write_all(says).await.expect("room");
+        drop(far);
+        assert!(!connection.is_quiet());
+    }
+}
+
+#[tokio::test]
+async fn a_long_body_may_be_refused_before_it_is_read() {
+    // The pipe takes 1 KiB of 1 MiB.
+    let (near, mut far) = duplex(1024);
+    let mut connection = Connection::new(near);
+    let body: &'static [u8] = vec![b'x'; 1 << 20].leak();
+    far.write_all(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\n")
+        .await
+        .expect("room");
+    let head = asked(&mut connection, body).await.expect("an answer");
+    assert_eq!(head.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(connection.read().await.expect("a body").is_none());
+    assert!(
+        connection.keep().is_none(),
+        "half a request stands on the connection"
+    );
+}
