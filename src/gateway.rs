@@ -398,7 +398,7 @@ async fn keep_house(
         most_open = most_open.max(proxy.take_crowd());
         if most_open >= CROWD && open < most_open / 2 {
             most_open = open;
-            crate::memory::give_back();
+            proxy.give_back();
         }
     }
 }

@@ -13,6 +13,8 @@ mod socket;
 pub mod telemetry;
 mod upstream;
 mod wait;
+mod wake;
 
 pub use gateway::{Address, Books, Gateway, GatewayBuilder, StartError};
+pub use memory::Allocator;
 pub use registry::{Build, BuildError, Context};

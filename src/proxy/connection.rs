@@ -16,6 +16,7 @@ use super::head::Origin;
 use super::{HeadFault, Worker};
 use crate::socket::{CorkHandle, Corked, Tcp};
 use crate::wait::{Elapsed, within};
+use crate::wake::joined;
 
 /// What a client that speaks HTTP/2 without TLS sends first (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -179,14 +180,15 @@ async fn serve_h2(worker: Arc<Worker>, stream: Stream, origin: Origin) {
             Ok(Some(h2::H2Accept::Session(session))) => {
                 let worker = worker.clone();
                 let guard = open.enter();
-                tokio::spawn(async move {
+                let inbox = worker.inbox().clone();
+                tokio::spawn(joined(inbox, async move {
                     let _guard = guard;
                     let session = ServerSession::new_http2(session);
                     if let Some(session) = worker.serve(session, None, origin).await {
                         // A stream is not used again; what a failure here means the client has seen.
                         let _ = session.finish().await;
                     }
-                });
+                }));
             }
             Ok(Some(h2::H2Accept::Rejected)) => {
                 malformed += 1;

@@ -12,8 +12,10 @@ use tokio::sync::Semaphore;
 use super::connection;
 use super::{OpenConnection, Proxy, Worker};
 use crate::config::Listener;
+use crate::memory;
 use crate::socket::Tcp;
 use crate::wait::within;
+use crate::wake::joined;
 
 /// How long to rest when no connection can be accepted for want of file descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -122,7 +124,8 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
         // Small pieces must leave at once; what should leave together is joined before it is written.
         let _ = socket.set_nodelay(true);
         let (worker, acceptor, http2) = (worker.clone(), acceptor.clone(), bound.http2);
-        tokio::spawn(async move {
+        let inbox = worker.inbox().clone();
+        tokio::spawn(joined(inbox, async move {
             let _place = place;
             let _connection = OpenConnection::enter(worker.proxy().clone());
             let _open = worker.proxy().telemetry.connection();
@@ -136,7 +139,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
             }
-        });
+        }));
     }
 }
 
@@ -173,6 +176,14 @@ pub(super) fn spawn_workers(
             .spawn(move || {
                 runtime.block_on(async move {
                     let worker = Arc::new(Worker::new(proxy.clone()));
+                    let inbox = worker.inbox().clone();
+                    tokio::spawn(async move { inbox.deliver().await });
+                    let mut emptied = worker.emptied();
+                    tokio::spawn(async move {
+                        while emptied.changed().await.is_ok() {
+                            memory::give_back();
+                        }
+                    });
                     for listener in listeners {
                         tokio::spawn(accept(worker.clone(), listener, connections.clone()));
                     }

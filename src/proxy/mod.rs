@@ -41,6 +41,7 @@ use crate::config::ConnectionLimits;
 use crate::socket::CorkHandle;
 use crate::telemetry::Telemetry;
 use crate::upstream::{Caller, Providers, Turning};
+use crate::wake::Inbox;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
@@ -67,6 +68,8 @@ struct State {
     exchanges: AtomicUsize,
     /// The most of them at once since somebody asked.
     crowd: AtomicUsize,
+    /// Changes when the workers are to give memory back.
+    emptied: watch::Sender<()>,
     idle: Notify,
     connections: AtomicUsize,
     closed: Notify,
@@ -97,6 +100,7 @@ impl Proxy {
             stopped: watch::Sender::new(false),
             exchanges: AtomicUsize::new(0),
             crowd: AtomicUsize::new(0),
+            emptied: watch::Sender::new(()),
             idle: Notify::new(),
             connections: AtomicUsize::new(0),
             closed: Notify::new(),
@@ -176,6 +180,11 @@ impl Proxy {
         self.state.exchanges.load(Ordering::Acquire)
     }
 
+    /// Has every worker give unused memory back.
+    pub(crate) fn give_back(&self) {
+        self.state.emptied.send_replace(());
+    }
+
     /// The most exchanges at once since this was last asked.
     pub(crate) fn take_crowd(&self) -> usize {
         self.state
@@ -248,9 +257,11 @@ enum HeadFault {
 struct Worker {
     proxy: Arc<Proxy>,
     calls: Turning<Caller>,
+    inbox: Arc<Inbox>,
 }
 
 impl Worker {
+    /// The worker of the thread that calls.
     fn new(proxy: Arc<Proxy>) -> Worker {
         let caller = Caller::new(
             proxy.providers.clone(),
@@ -259,7 +270,15 @@ impl Worker {
             proxy.telemetry.clone(),
         );
         let calls = Turning::new(caller, proxy.answer_limits);
-        Worker { proxy, calls }
+        Worker {
+            proxy,
+            calls,
+            inbox: Inbox::of_this_thread(),
+        }
+    }
+
+    fn inbox(&self) -> &Arc<Inbox> {
+        &self.inbox
     }
 
     fn proxy(&self) -> &Arc<Proxy> {
@@ -268,6 +287,10 @@ impl Worker {
 
     fn limits(&self) -> &ConnectionLimits {
         &self.proxy.limits
+    }
+
+    fn emptied(&self) -> watch::Receiver<()> {
+        self.proxy.state.emptied.subscribe()
     }
 
     fn draining(&self) -> watch::Receiver<bool> {
