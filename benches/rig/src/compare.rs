@@ -10,6 +10,9 @@ use crate::stats::median;
 use crate::target::Target;
 use crate::wire::Workload;
 
+/// What stands behind the name of a target that is measured with requests it has to forward.
+const MISSES: &str = ", forwarded";
+
 /// What to compare, and how long.
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -64,11 +67,11 @@ struct Runner {
 /// Runs all rounds and prints the table.
 pub(crate) async fn run(options: &Options) -> Result<()> {
     let mut runners = Vec::new();
-    for target in Target::list(&options.targets)? {
+    for (target, workload) in contestants(options)? {
         if options.workload == Workload::Tls && target.tls_address.is_none() {
             continue;
         }
-        let mut load = Load::open(&target, options.workload, options.in_flight).await?;
+        let mut load = Load::open(&target, workload, options.in_flight).await?;
         // Caches, pools and branch predictors fill up in a round that does not count.
         load.run(0, options.requests / 4 + 1)
             .await
@@ -101,6 +104,22 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     print(options, &runners)
 }
 
+/// Who is asked for what. Beside the hits of the last target, which is ours, stand its own misses.
+fn contestants(options: &Options) -> Result<Vec<(Target, Workload)>> {
+    let mut all: Vec<_> = Target::list(&options.targets)?
+        .into_iter()
+        .map(|target| (target, options.workload))
+        .collect();
+    if options.workload == Workload::Hits
+        && let Some((own, _)) = all.last()
+    {
+        let mut misses = own.clone();
+        misses.name.push_str(MISSES);
+        all.push((misses, Workload::Json));
+    }
+    Ok(all)
+}
+
 fn print(options: &Options, runners: &[Runner]) -> Result<()> {
     let base = runners
         .iter()
@@ -115,6 +134,7 @@ fn print(options: &Options, runners: &[Runner]) -> Result<()> {
         Workload::Stream => "53-event stream",
         Workload::Paced => "53-event stream, 1 ms between events",
         Workload::Tls => "1 KB completion over TLS and HTTP/2",
+        Workload::Hits => "1 KB completion from a cache",
     };
     println!(
         "\n### {workload}: {} rounds of {} requests, {} in flight\n",
@@ -153,6 +173,21 @@ fn print(options: &Options, runners: &[Runner]) -> Result<()> {
             "| {name} | {:.1} | {:.2} | {low:.2} to {high:.2} | {rate:.0} |",
             median(cpu_us),
             median(&ratios)
+        );
+    }
+    if let [.., hits, misses] = runners
+        && options.workload == Workload::Hits
+    {
+        let times: Vec<f64> = hits
+            .per_sec
+            .iter()
+            .zip(&misses.per_sec)
+            .map(|(hits, misses)| hits / misses)
+            .collect();
+        println!(
+            "\n{} answers {:.2} times as many hits a second as forwarded requests.",
+            hits.target.name,
+            median(&times)
         );
     }
     Ok(())

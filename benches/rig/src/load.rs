@@ -26,6 +26,8 @@ const STREAMS_PER_CONNECTION: usize = 8;
 /// The connections to one target.
 pub(crate) enum Load {
     Http1(Vec<Connection>),
+    /// The same request on every connection.
+    Same(Vec<Connection>),
     Http2 {
         senders: Vec<SendRequest<Full<Bytes>>>,
         request: Arc<Request<String>>,
@@ -45,7 +47,10 @@ impl Load {
             for _ in 0..in_flight {
                 connections.push(Connection::open(target, &body).await?);
             }
-            return Ok(Self::Http1(connections));
+            return Ok(match workload {
+                Workload::Hits => Self::Same(connections),
+                _ => Self::Http1(connections),
+            });
         }
         let mut senders = Vec::new();
         for _ in 0..in_flight.div_ceil(STREAMS_PER_CONNECTION) {
@@ -72,14 +77,15 @@ impl Load {
             let number = next.fetch_add(1, Relaxed);
             (number < requests).then_some(first + number)
         };
+        let same = matches!(self, Self::Same(_));
         match self {
-            Self::Http1(connections) => {
+            Self::Http1(connections) | Self::Same(connections) => {
                 let mut tasks = JoinSet::new();
                 for mut connection in connections.drain(..) {
                     let take = take.clone();
                     tasks.spawn(async move {
                         while let Some(number) = take() {
-                            connection.ask(number).await?;
+                            connection.ask(if same { 0 } else { number }).await?;
                         }
                         anyhow::Ok(connection)
                     });

@@ -18,6 +18,8 @@ pub(crate) enum Workload {
     Paced,
     /// The completion of 1 KB over TLS and HTTP/2.
     Tls,
+    /// The completion of 1 KB, to the same question again and again.
+    Hits,
 }
 
 /// Where the number stands that makes every request another one: no cache may answer it.
@@ -40,6 +42,7 @@ pub(crate) fn body(word: &str, streamed: bool) -> String {
 pub(crate) fn workload_body(workload: Workload) -> String {
     match workload {
         Workload::Json | Workload::Tls => body("json", false),
+        Workload::Hits => body("again", false),
         Workload::Stream => body("stream", true),
         Workload::Paced => body("paced", true),
     }
