@@ -115,7 +115,7 @@ describe('models', () => {
 
 describe('chat', () => {
   test("a plain answer is the provider's, with usage and metadata", async () => {
-    const { data, response } = await chat().withResponse();
+    const { data, response } = await chat({ cache: false }).withResponse();
     assert.equal(data.object, 'chat.completion');
     assert.equal(data.model, model);
     assert.equal(data.choices[0].message.content, answer);
@@ -186,7 +186,7 @@ describe('chat', () => {
 
 describe('chat streams', () => {
   test('the pieces make the answer and the last one has the metadata', async () => {
-    const chunks = await all(chat({ stream: true }));
+    const chunks = await all(chat({ stream: true, cache: false }));
     assert.equal(textOf(chunks), answer);
     assert.equal(chunks.at(-1).choices[0].finish_reason, 'stop');
     assertMetadata(chunks.at(-1).x_svc);
@@ -195,7 +195,7 @@ describe('chat streams', () => {
   });
 
   test('the usage comes last when asked for', async () => {
-    const chunks = await all(chat({ stream: true, stream_options: { include_usage: true } }));
+    const chunks = await all(chat({ stream: true, stream_options: { include_usage: true }, cache: false }));
     assert.deepEqual(chunks.at(-1).choices, []);
     assertUsage(chunks.at(-1).usage);
     assertMetadata(chunks.at(-1).x_svc);
@@ -263,14 +263,30 @@ describe('chat streams', () => {
   });
 });
 
+describe('cached', () => {
+  test('an equal question has an equal answer for nothing, whole and streamed', async () => {
+    const question = { messages: [{ role: 'user', content: `cached ${name()}` }] };
+    const first = await chat(question);
+    assert.deepEqual([first.x_svc.cache_hit, first.x_svc.cache_store_status], [false, 'stored']);
+    const whole = await chat(question);
+    const chunks = await all(chat({ ...question, stream: true }));
+    assert.deepEqual(whole.choices, first.choices);
+    assert.equal(textOf(chunks), first.choices[0].message.content);
+    for (const metadata of [whole.x_svc, chunks.at(-1).x_svc]) {
+      assert.deepEqual([metadata.cache_hit, metadata.cache_store_status, metadata.credits_used], [true, 'hit', 0]);
+      assert.equal(metadata.cache_entry_id, first.x_svc.cache_entry_id);
+    }
+  });
+});
+
 describe('text completions', () => {
   test('plain and streamed', async () => {
-    const whole = await client().completions.create({ model, prompt: 'May I pass?' });
+    const whole = await client().completions.create({ model, prompt: 'May I pass?', cache: false });
     assert.equal(whole.object, 'text_completion');
     assert.equal(whole.choices[0].text.trim(), answer);
     assertUsage(whole.usage);
     assertMetadata(whole.x_svc);
-    const chunks = await all(client().completions.create({ model, prompt: 'May I pass?', stream: true }));
+    const chunks = await all(client().completions.create({ model, prompt: 'May I pass?', stream: true, cache: false }));
     assert.equal(chunks.map(({ choices }) => choices[0]?.text ?? '').join('').trim(), answer);
     assertMetadata(chunks.at(-1).x_svc);
   });

@@ -84,7 +84,7 @@ class Models(Case):
 
 class Chat(Case):
     def test_a_plain_answer_is_the_providers_with_usage_and_metadata(self):
-        answer = client().chat.completions.create(model=MODEL, messages=ASK)
+        answer = client().chat.completions.create(model=MODEL, messages=ASK, extra_body={"cache": False})
         self.assertEqual(answer.object, "chat.completion")
         self.assertEqual(answer.model, MODEL)
         self.assertEqual(answer.choices[0].message.content, ANSWER)
@@ -95,8 +95,8 @@ class Chat(Case):
 
     def test_the_credits_used_are_the_credits_that_are_gone(self):
         paying = client(new_key(credits="1000"))
-        before = paying.chat.completions.create(model=MODEL, messages=ASK).x_svc
-        after = paying.chat.completions.create(model=MODEL, messages=ASK, max_tokens=8).x_svc
+        before = paying.chat.completions.create(model=MODEL, messages=ASK, extra_body={"cache": False}).x_svc
+        after = paying.chat.completions.create(model=MODEL, messages=ASK, max_tokens=8, extra_body={"cache": False}).x_svc
         gone = before["credits_remaining"] - after["credits_remaining"]
         self.assertAlmostEqual(gone, after["credits_used"], places=6)
         self.assertLess(after["credits_used"], before["credits_used"])
@@ -172,7 +172,7 @@ class Chat(Case):
 
 class ChatStreams(Case):
     def test_the_pieces_make_the_answer_and_the_last_one_has_the_metadata(self):
-        chunks = list(client().chat.completions.create(model=MODEL, messages=ASK, stream=True))
+        chunks = list(client().chat.completions.create(model=MODEL, messages=ASK, stream=True, extra_body={"cache": False}))
         self.assertEqual({chunk.object for chunk in chunks}, {"chat.completion.chunk"})
         self.assertEqual("".join(chunk.choices[0].delta.content or "" for chunk in chunks), ANSWER)
         self.assertEqual([chunk.usage for chunk in chunks if chunk.usage], [], "nobody asked for the usage")
@@ -182,7 +182,8 @@ class ChatStreams(Case):
 
     def test_the_usage_comes_last_when_asked_for(self):
         options = {"include_usage": True}
-        chunks = list(client().chat.completions.create(model=MODEL, messages=ASK, stream=True, stream_options=options))
+        request = {"model": MODEL, "messages": ASK, "stream": True, "stream_options": options}
+        chunks = list(client().chat.completions.create(**request, extra_body={"cache": False}))
         self.assertEqual(chunks[-1].choices, [])
         self.assert_usage(chunks[-1].usage)
         self.assert_metadata(chunks[-1].x_svc)
@@ -259,9 +260,41 @@ class ChatStreams(Case):
                 self.assertEqual(caught.exception.body["type"], "upstream_error")
 
 
+class Cached(Case):
+    def ask(self, stream, **request):
+        """What was said, what ended it, the calls of tools, and the metadata, of a whole answer or of a stream put together."""
+        if not stream:
+            answer = client().chat.completions.create(model=MODEL, **request)
+            choice = answer.choices[0]
+            return choice.message.content, choice.finish_reason, calls_of(choice.message), answer.x_svc
+        with client().chat.completions.stream(model=MODEL, **request) as events:
+            chunks = [event.chunk for event in events if event.type == "chunk"]
+            choice = events.get_final_completion().choices[0]
+            return choice.message.content or None, choice.finish_reason, calls_of(choice.message), chunks[-1].x_svc
+
+    def test_an_equal_question_has_an_equal_answer_for_nothing_whole_and_streamed(self):
+        strict = {**TOOL, "function": {**TOOL["function"], "strict": True}}
+        for number, extra in enumerate([{}, {"tools": [strict], "tool_choice": "required"}]):
+            for streamed_first in (False, True):
+                with self.subTest(extra=list(extra), streamed_first=streamed_first):
+                    question = [{"role": "user", "content": f"cached {number} {streamed_first}"}]
+                    *first, made = self.ask(streamed_first, messages=question, **extra)
+                    self.assertEqual((made["cache_hit"], made["cache_store_status"]), (False, "stored"))
+                    for stream in (False, True):
+                        *again, found = self.ask(stream, messages=question, **extra)
+                        self.assertEqual(again, first)
+                        self.assertEqual((found["cache_hit"], found["cache_store_status"]), (True, "hit"))
+                        self.assertEqual(found["cache_entry_id"], made["cache_entry_id"])
+                        self.assertEqual(found["credits_used"], 0)
+
+
+def calls_of(message):
+    return [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or []]
+
+
 class TextCompletions(Case):
     def test_a_plain_answer(self):
-        answer = client().completions.create(model=MODEL, prompt="May I pass?")
+        answer = client().completions.create(model=MODEL, prompt="May I pass?", extra_body={"cache": False})
         self.assertEqual(answer.object, "text_completion")
         self.assertEqual(answer.choices[0].text.strip(), ANSWER)
         self.assert_usage(answer.usage)
@@ -269,7 +302,7 @@ class TextCompletions(Case):
         self.assertTrue(answer._request_id)
 
     def test_a_stream(self):
-        chunks = list(client().completions.create(model=MODEL, prompt="May I pass?", stream=True))
+        chunks = list(client().completions.create(model=MODEL, prompt="May I pass?", stream=True, extra_body={"cache": False}))
         self.assertEqual("".join(chunk.choices[0].text for chunk in chunks if chunk.choices).strip(), ANSWER)
         self.assert_metadata(chunks[-1].x_svc)
 

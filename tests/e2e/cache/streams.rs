@@ -47,6 +47,12 @@ fn told(events: &[Value]) -> Vec<Value> {
             }
         }
     }
+    for choice in &mut choices {
+        // A stream that only calls tools begins with an empty text, a whole answer has none.
+        if choice["content"] == "" && choice["tool_calls"] != json!([]) {
+            choice["content"] = Value::Null;
+        }
+    }
     choices
 }
 

@@ -310,10 +310,13 @@ impl Choice {
                     _ => out.extend_from_slice(b"\"assistant\""),
                 }
                 out.extend_from_slice(br#","content":"#);
-                speech
-                    .member(b"content")
-                    .unwrap_or(&Node::Nothing)
-                    .write(b"content", out);
+                let content = speech.member(b"content").unwrap_or(&Node::Nothing);
+                let calls = speech.member(b"tool_calls").is_some();
+                match content {
+                    // Streams begin with an empty text whatever comes; a whole answer that only calls tools has none.
+                    Node::Text(text) if text.is_empty() && calls => out.extend_from_slice(b"null"),
+                    content => content.write(b"content", out),
+                }
                 if let Node::Map(map) = speech {
                     let all = map.iter().map(|(name, node)| (&**name, node));
                     let others = all.filter(|(name, _)| !matches!(*name, b"role" | b"content"));

@@ -87,7 +87,7 @@ fn a_stream_of_words_becomes_one_message() {
 fn calls_of_tools_are_put_together_from_their_pieces() {
     let call = |call: Value| delta(json!({"tool_calls": [call]}), Value::Null);
     let events = [
-        delta(json!({"role": "assistant", "content": null}), Value::Null),
+        delta(json!({"role": "assistant", "content": ""}), Value::Null),
         call(
             json!({"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}),
         ),
@@ -294,6 +294,9 @@ fn choice(endpoint: Endpoint) -> impl Strategy<Value = Map<String, Value>> {
                         let mut message = json!({"role": "assistant", "content": content});
                         let members = message.as_object_mut().expect("an object");
                         if !calls.is_empty() {
+                            if members["content"] == "" {
+                                members["content"] = Value::Null;
+                            }
                             members.insert("tool_calls".into(), calls.into());
                         }
                         members.extend(of_message);
