@@ -37,6 +37,7 @@ use tollgate_filter::{
     FailureMode, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings, Phase,
     Protocol, Reply, Request, Resources, Routing, Scope, Scopes, Step,
 };
+use tollgate_idempotency::{Idempotency, IdempotencySettings};
 use tollgate_identity::{Credentials, Form, Login, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::{Credit, Ledger};
 use tollgate_meter::{Meter, MeterSettings};
@@ -258,8 +259,16 @@ impl House {
             }
             Kind::Whole | Kind::Stream => {
                 let completions = Completions::new(SERVICE, &self.catalog, BODY_BYTES_MAX);
+                let idempotency = Idempotency::new(
+                    IdempotencySettings::default(),
+                    MeterSettings::default().hold,
+                    self.store.clone(),
+                    self.clock.clone(),
+                );
                 vec![
                     ("+ completions", Arc::new(completions)),
+                    // For requests without a key, as nearly all are.
+                    ("+ idempotency", Arc::new(idempotency)),
                     ("+ meter", self.meter.clone()),
                 ]
             }
@@ -429,6 +438,7 @@ fn model() -> Arc<Model> {
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
         system_as_chat: false,
+        cap_member: tollgate_filter::CapMember::MaxTokens,
         routing: Routing::default(),
         after_leaving: None,
         working: AtomicBool::new(true),
@@ -483,7 +493,7 @@ impl ForwardBody for Same {
         original.clone()
     }
 
-    fn cap_output(&mut self, _: u64) {}
+    fn cap_output(&mut self, _: tollgate_filter::OutputCap) {}
 }
 
 struct Nobody;

@@ -277,6 +277,8 @@ pub(crate) struct RawModel {
     pub(crate) token_factor: Option<At<String>>,
     /// Whether a text request with a `system` goes through chat, although a provider takes text requests.
     pub(crate) system_as_chat: Option<At<bool>>,
+    /// How a cap is written into a chat request that names none: `max_tokens` or `max_completion_tokens`.
+    pub(crate) cap_member: Option<At<String>>,
     /// Whether its answers are stored and given again.
     pub(crate) cache: Option<At<bool>>,
     /// What becomes of a stream whose client has left: `drain` or `stop`. As `meter.after_leaving` when missing.

@@ -93,5 +93,5 @@ impl ForwardBody for Same {
         original.clone()
     }
 
-    fn cap_output(&mut self, _tokens: u64) {}
+    fn cap_output(&mut self, _: tollgate_filter::OutputCap) {}
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tollgate_filter::ForwardBody;
-use tollgate_openai::{BodyEdit, CapMember, CompletionRequest, Endpoint, RequestError, TextAsChat};
+use tollgate_filter::{CapMember, ForwardBody, OutputCap};
+use tollgate_openai::{BodyEdit, CompletionRequest, Endpoint, RequestError, TextAsChat};
 
 /// The client's body with the members changed that the gateway owns; every other byte is the client's.
 pub(crate) struct CompletionBody {
     pub(crate) request: Arc<CompletionRequest>,
     /// A cap on the output that the client did not name.
-    pub(crate) cap: Option<u64>,
+    pub(crate) cap: Option<OutputCap>,
 }
 
 impl CompletionBody {
@@ -26,22 +26,25 @@ impl ForwardBody for CompletionBody {
             .without_cache()
             .with_usage()
             .system_before_prompt();
-        if let Some(tokens) = self.cap {
-            // The older name: every provider knows it.
-            edit = edit.cap_output(tokens, CapMember::MaxTokens);
+        if let Some(OutputCap { tokens, member }) = self.cap {
+            let member = match member {
+                CapMember::MaxTokens => tollgate_openai::CapMember::MaxTokens,
+                CapMember::MaxCompletionTokens => tollgate_openai::CapMember::MaxCompletionTokens,
+            };
+            edit = edit.cap_output(tokens, member);
         }
         edit.apply(original)
     }
 
-    fn cap_output(&mut self, tokens: u64) {
-        self.cap = Some(tokens);
+    fn cap_output(&mut self, cap: OutputCap) {
+        self.cap = Some(cap);
     }
 }
 
 /// The chats that stand for a text request, one for each prompt.
 pub(crate) struct ChatBodies {
     chats: Vec<(Arc<CompletionRequest>, Bytes)>,
-    cap: Option<u64>,
+    cap: Option<OutputCap>,
 }
 
 /// One of them.
@@ -86,8 +89,8 @@ impl ForwardBody for ChatBodies {
         self.chats.iter().map(part).collect()
     }
 
-    fn cap_output(&mut self, tokens: u64) {
-        self.cap = Some(tokens);
+    fn cap_output(&mut self, cap: OutputCap) {
+        self.cap = Some(cap);
     }
 }
 
@@ -96,8 +99,8 @@ impl ForwardBody for ChatBody {
         self.body.render(&self.original, provider_model)
     }
 
-    fn cap_output(&mut self, tokens: u64) {
-        self.body.cap_output(tokens);
+    fn cap_output(&mut self, cap: OutputCap) {
+        self.body.cap_output(cap);
     }
 }
 
@@ -127,14 +130,24 @@ mod tests {
             None,
             r#""model":"p","stream":true,"stream_options":{"include_usage":true}"#,
         );
-        check(r#""model":"m""#, Some(40), r#""model":"p","max_tokens":40"#);
+        let cap = |member| Some(OutputCap { tokens: 40, member });
+        check(
+            r#""model":"m""#,
+            cap(CapMember::MaxTokens),
+            r#""model":"p","max_tokens":40"#,
+        );
+        check(
+            r#""model":"m""#,
+            cap(CapMember::MaxCompletionTokens),
+            r#""model":"p","max_completion_tokens":40"#,
+        );
 
-        fn check(client: &str, cap: Option<u64>, provider: &str) {
+        fn check(client: &str, cap: Option<OutputCap>, provider: &str) {
             let original = Bytes::from(format!("{{{MESSAGES},{client}}}"));
             let request = CompletionRequest::read(Endpoint::Chat, &original).expect("a request");
             let mut body = CompletionBody::new(Arc::new(request));
-            if let Some(tokens) = cap {
-                body.cap_output(tokens);
+            if let Some(cap) = cap {
+                body.cap_output(cap);
             }
             let rendered = body.render(&original, "p");
             let rendered = std::str::from_utf8(&rendered).expect("UTF-8");

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tollgate_filter::{
     AnswerProgress, AnswerUsage, BeforeCharge, Body, CacheStatus, Charge, Clamped, Clock, Contract,
-    Ending, Estimated, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome, Phase,
-    Principal, Step, Tail, Tokens,
+    Ending, Estimated, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome,
+    OutputCap, Phase, Principal, Step, Tail, Tokens,
 };
 use tollgate_ledger::{Beside, Hold, HoldError, HoldRequest, Ledger, Settle, Settled};
 use tollgate_money::Micros;
@@ -138,7 +138,10 @@ impl Meter {
             let forward = exchange
                 .get_mut::<Forward>()
                 .ok_or(MeterError::Missing { what: "forward" })?;
-            forward.body.cap_output(quote.sizes.output_each);
+            forward.body.cap_output(OutputCap {
+                tokens: quote.sizes.output_each,
+                member: quote.model.cap_member,
+            });
             exchange.put(Clamped);
             self.counters.clamped();
         }

@@ -451,6 +451,7 @@ mod tests {
             token_factor_ppm: 1_000_000,
             providers: Vec::new(),
             system_as_chat: false,
+            cap_member: tollgate_filter::CapMember::MaxTokens,
             routing: tollgate_filter::Routing::default(),
             after_leaving: None,
             working: AtomicBool::new(true),

@@ -88,6 +88,7 @@ fn model(id: &str) -> Model {
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
         system_as_chat: false,
+        cap_member: tollgate_filter::CapMember::MaxTokens,
         routing: Routing::default(),
         after_leaving: None,
         working: AtomicBool::new(true),

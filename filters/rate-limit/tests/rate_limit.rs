@@ -376,7 +376,7 @@ fn exchange_using(tokens_max: u64) -> Exchange {
         fn render(&self, original: &Bytes, _: &str) -> Bytes {
             original.clone()
         }
-        fn cap_output(&mut self, _: u64) {}
+        fn cap_output(&mut self, _: tollgate_filter::OutputCap) {}
     }
     let mut exchange = exchange_of(1, "free");
     exchange.put(Forward {
@@ -555,6 +555,7 @@ fn model() -> Arc<Model> {
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
         system_as_chat: false,
+        cap_member: tollgate_filter::CapMember::MaxTokens,
         routing: Routing::default(),
         after_leaving: None,
         working: AtomicBool::new(false),

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use tollgate_filter::settings::{At, Problems};
 use tollgate_filter::{
-    Apis, Catalog, Choice, Model, ModelLimits, PartCeilings, ProviderModel, Routing,
+    Apis, CapMember, Catalog, Choice, Model, ModelLimits, PartCeilings, ProviderModel, Routing,
 };
 use tollgate_money::{Micros, Price, TokenPrice};
 
@@ -27,6 +27,10 @@ const PROVIDERS_MAX: usize = 16;
 const FALLBACKS_MAX: usize = 3;
 const TOKENS_MAX: u64 = 100_000_000;
 const MODALITIES: &[&str] = &["text", "image", "audio", "video"];
+const CAP_MEMBERS: &[(&str, CapMember)] = &[
+    ("max_tokens", CapMember::MaxTokens),
+    ("max_completion_tokens", CapMember::MaxCompletionTokens),
+];
 /// One token of ours for one of the model's.
 const FACTOR_ONE: u32 = 1_000_000;
 /// 2100-01-01, so that milliseconds are noticed.
@@ -146,6 +150,13 @@ fn model(
         part_ceilings,
         token_factor_ppm,
         providers: places,
+        cap_member: word(
+            problems,
+            key("cap_member"),
+            raw.cap_member.as_ref(),
+            CAP_MEMBERS,
+        )
+        .unwrap_or_default(),
         system_as_chat: raw.system_as_chat.as_ref().is_some_and(|at| at.value),
         routing,
         after_leaving: raw

@@ -85,23 +85,26 @@ async fn after_a_storm_the_books_say_what_clients_were_told_and_nothing_is_held(
         })
         .collect();
     let pid = serving.process.id();
-    let fifth = || next.load(Relaxed) >= requests / 5;
-    crate::rig::poll(fifth).await;
-    let before = resident(pid);
+    let mut memory = Vec::new();
+    for fifth in 1..5 {
+        let there = || next.load(Relaxed) >= requests / 5 * fifth;
+        crate::rig::poll(there).await;
+        memory.push(resident(pid));
+    }
     for one in crowd {
         one.await.expect("clients do not panic");
     }
     let metrics = Metrics::when_quiet(admin).await;
-    let after = resident(pid);
+    memory.push(resident(pid));
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     say(format_args!("{}", tally.summary()));
     check(&house, &accounts, &tally, &metrics).await;
     say(format_args!(
-        "resident memory: {} KiB after a fifth of the requests, {} KiB after all of them",
-        before >> 10,
-        after >> 10
+        "resident memory after each fifth of the requests, in KiB: {:?}",
+        memory.iter().map(|bytes| bytes >> 10).collect::<Vec<_>>()
     ));
+    let (before, after) = (memory[0], memory[4]);
     if requests >= MEMORY_FROM {
         assert!(
             after * 100 <= before * GROWTH_MAX,

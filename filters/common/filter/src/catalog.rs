@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate_money::{Micros, Price};
 
+use crate::CapMember;
+
 /// The models on sale, in the order of the settings.
 #[derive(Debug, Default)]
 pub struct Catalog {
@@ -81,6 +83,8 @@ pub struct Model {
     pub providers: Vec<ProviderModel>,
     /// Whether a text request that has a `system` goes through chat, although a provider takes text requests.
     pub system_as_chat: bool,
+    /// How a cap is written into a request that names none.
+    pub cap_member: CapMember,
     /// Which of them is asked, and what serves when none of them can.
     pub routing: Routing,
     /// What becomes of a stream whose client has left, where that is not as for the other models.

@@ -43,8 +43,27 @@ pub trait ForwardBody: Send + Sync {
         Vec::new()
     }
 
-    /// Caps the output at `tokens`, for a request that named no cap and an account that cannot pay for the default one.
-    fn cap_output(&mut self, tokens: u64);
+    /// Caps the output, for a request that named no cap and an account that cannot pay for the default one.
+    fn cap_output(&mut self, cap: OutputCap);
+}
+
+/// A cap on the output of each answer, and how it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputCap {
+    /// Tokens.
+    pub tokens: u64,
+    /// The member of a chat request that carries it.
+    pub member: CapMember,
+}
+
+/// The two members of a chat request that cap its output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CapMember {
+    /// `max_tokens`, the older one, which nearly every provider knows; the only one in a text request.
+    #[default]
+    MaxTokens,
+    /// `max_completion_tokens`, for models that refuse the older one.
+    MaxCompletionTokens,
 }
 
 /// The mark of a request whose output was capped at what its account can pay. Put on the exchange in `on_forward`, which comes after

@@ -37,7 +37,7 @@ pub use error::{ApiError, CODES, Credits, ErrorCode, ErrorShape, ErrorType};
 pub use event::{Event, EventKind, Fate, HeldEvent, Tail};
 pub use exchange::{Exchange, Protocol, Request};
 pub use filter::{Body, Contract, FailureMode, Filter, FilterError, Outcome, Phase, Phases, Step};
-pub use forward::{Clamped, Forward, ForwardBody};
+pub use forward::{CapMember, Clamped, Forward, ForwardBody, OutputCap};
 pub use principal::{
     CacheSharing, CredentialId, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope,
     Scopes,

@@ -322,7 +322,10 @@ fn a_cap_from_elsewhere_is_written_into_the_body() {
     let mut exchange = exchange(CHAT, &body, ModelAccess::All);
     assert!(refusal(&mut exchange).is_none());
     let forward = exchange.get_mut::<Forward>().expect("something to send");
-    forward.body.cap_output(33);
+    forward.body.cap_output(tollgate_filter::OutputCap {
+        tokens: 33,
+        member: tollgate_filter::CapMember::MaxTokens,
+    });
     let original = bytes::Bytes::from(body);
     let sent = forward.body.render(&original, "m");
     let sent = json(std::str::from_utf8(&sent).expect("UTF-8"));

@@ -46,6 +46,7 @@ pub(crate) fn model(id: &str) -> Arc<Model> {
             weight: 1,
         }],
         system_as_chat: false,
+        cap_member: tollgate_filter::CapMember::MaxTokens,
         routing: Routing::default(),
         after_leaving: None,
         working: AtomicBool::new(false),

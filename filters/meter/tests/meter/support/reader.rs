@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use tollgate_filter::{
     AnswerFault, AnswerProgress, AnswerUsage, Api, Body, Contract, Event, EventKind, Exchange,
-    FailureMode, Fate, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings,
-    Phase, Routing, Step, Tokens, UpstreamFault,
+    FailureMode, Fate, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, OutputCap,
+    PartCeilings, Phase, Routing, Step, Tokens, UpstreamFault,
 };
 use tollgate_money::{Micros, Price};
 use tollgate_openai::{Answer, ChunkReader, CompletionRequest, Endpoint, Patch, Usage};
@@ -32,7 +32,7 @@ impl ForwardBody for Recorder {
         original.clone()
     }
 
-    fn cap_output(&mut self, tokens: u64) {
+    fn cap_output(&mut self, OutputCap { tokens, .. }: OutputCap) {
         self.0.0.store(tokens, Ordering::Relaxed);
     }
 }
@@ -149,6 +149,7 @@ pub(crate) fn model() -> Arc<Model> {
         token_factor_ppm: 1_000_000,
         providers: Vec::new(),
         system_as_chat: false,
+        cap_member: tollgate_filter::CapMember::MaxTokens,
         routing: Routing::default(),
         after_leaving: None,
         working: AtomicBool::new(true),
