@@ -6,7 +6,8 @@
 //!
 //! At the end: the books balance, and no hold is left; what clients were told they were charged is what the books say, operation by
 //! operation; what was charged and reached nobody in whole is listed, and each of it belongs to a client that left or an answer that
-//! broke off; `tollgate usage` and the metrics come to the same sums; and the program has not grown.
+//! broke off; `tollgate usage` and the metrics come to the same sums; and the program has not grown
+//! beyond `TOLLGATE_CHAOS_GROWTH_MAX`, where that is set (130: by three tenths).
 
 mod ask;
 mod sums;
@@ -32,11 +33,9 @@ const PROGRAM: &str = "TOLLGATE_CHAOS_PROGRAM";
 /// Requests at the same time.
 const CROWD: usize = 48;
 
-/// From so many requests on the memory is judged; fewer do not fill what is filled once.
-const MEMORY_FROM: u64 = 20_000;
-
-/// How much the program may have grown since a fifth of the requests were answered, in hundredths.
-const GROWTH_MAX: u64 = 130;
+/// How much the program may have grown since a fifth of the requests were answered, in hundredths. Not judged where it is not said: a
+/// few requests do not fill what is filled once.
+const GROWTH_MAX: &str = "TOLLGATE_CHAOS_GROWTH_MAX";
 
 #[expect(clippy::disallowed_methods, reason = "a test's own settings")]
 fn setting(name: &str) -> Option<String> {
@@ -105,12 +104,11 @@ async fn after_a_storm_the_books_say_what_clients_were_told_and_nothing_is_held(
         memory.iter().map(|bytes| bytes >> 10).collect::<Vec<_>>()
     ));
     let (before, after) = (memory[0], memory[4]);
-    if requests >= MEMORY_FROM {
-        assert!(
-            after * 100 <= before * GROWTH_MAX,
-            "the program has grown from {before} to {after} bytes"
-        );
-    }
+    let most = number(GROWTH_MAX, u64::MAX);
+    assert!(
+        after.saturating_mul(100) / before <= most,
+        "the program has grown from {before} to {after} bytes"
+    );
 }
 
 /// Two providers behind one stand-in, one spoken to over HTTP/1.1 and one over HTTP/2, that are called whatever they have done; a
