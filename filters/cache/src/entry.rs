@@ -1,6 +1,6 @@
 //! A stored answer.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,7 +22,7 @@ pub(crate) struct Entry {
     /// The clock reading after which it is not given out any more.
     pub(crate) expires: Duration,
     pub(crate) endpoint: Endpoint,
-    pub(crate) answer: Kept,
+    pub(crate) answer: Answer,
     /// It as a stream, without and with the usage. Made when first asked for.
     pub(crate) events: [Option<Arc<KeptEvents>>; 2],
 }
@@ -34,9 +34,23 @@ impl Entry {
         OVERHEAD + self.answer.bytes() + events.sum::<usize>()
     }
 
+    /// The answer in the form that replies are written from. `metadata` is the name of our own member.
+    pub(crate) fn kept(&self, metadata: &str) -> Result<&Kept, KeepError> {
+        self.answer.kept(self.endpoint, &self.model, metadata)
+    }
+
+    /// This entry without the answer as it came, once that has been read.
+    pub(crate) fn settled(&self) -> Option<Entry> {
+        let answer = self.answer.settled()?;
+        Some(Entry {
+            answer,
+            ..self.clone()
+        })
+    }
+
     /// The whole answer as one reply, with room for the metadata.
-    pub(crate) fn whole(&self, stamp: Stamp<'_>) -> Bytes {
-        self.answer.answer(stamp, 0)
+    pub(crate) fn whole(kept: &Kept, stamp: Stamp<'_>) -> Bytes {
+        kept.answer(stamp, 0)
     }
 
     /// The stream in the form asked for, if it has been made before.
@@ -47,11 +61,65 @@ impl Entry {
     /// This entry with one form of its stream more.
     pub(crate) fn with_stream(
         &self,
+        kept: &Kept,
         include_usage: bool,
     ) -> Result<(Entry, Arc<KeptEvents>), KeepError> {
-        let events = Arc::new(self.answer.events(include_usage)?);
+        let events = Arc::new(kept.events(include_usage)?);
         let mut entry = self.clone();
         entry.events[usize::from(include_usage)] = Some(events.clone());
         Ok((entry, events))
+    }
+}
+
+/// A stored answer: as it came until somebody asks for it, since most are never asked for, and then as it is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// What the provider sent. It has been read once and found to be an answer.
+    came: Option<Bytes>,
+    kept: OnceLock<Kept>,
+}
+
+impl Answer {
+    /// The body of an answer that came in one piece.
+    pub(crate) fn came(body: &[u8]) -> Answer {
+        Answer {
+            // A copy: the original is a part of a buffer that is larger.
+            came: Some(Bytes::copy_from_slice(body)),
+            kept: OnceLock::new(),
+        }
+    }
+
+    fn kept(&self, endpoint: Endpoint, model: &str, metadata: &str) -> Result<&Kept, KeepError> {
+        match (self.kept.get(), &self.came) {
+            (Some(kept), _) => Ok(kept),
+            // Its size was looked at when it came.
+            (None, Some(body)) => {
+                let kept = Kept::of_answer(endpoint, body, model, metadata, usize::MAX)?;
+                Ok(self.kept.get_or_init(|| kept))
+            }
+            (None, None) => Err(KeepError::NoChoices),
+        }
+    }
+
+    fn settled(&self) -> Option<Answer> {
+        self.came.as_ref()?;
+        self.kept.get().cloned().map(Answer::from)
+    }
+
+    /// Never changes, as the shelf requires: when what came is read, an entry without it takes its place at once.
+    fn bytes(&self) -> usize {
+        match &self.came {
+            Some(body) => body.len(),
+            None => self.kept.get().map_or(0, Kept::bytes),
+        }
+    }
+}
+
+impl From<Kept> for Answer {
+    fn from(kept: Kept) -> Answer {
+        Answer {
+            came: None,
+            kept: OnceLock::from(kept),
+        }
     }
 }

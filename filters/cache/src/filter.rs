@@ -9,13 +9,13 @@ use tokio::sync::oneshot;
 use tollgate_filter::{
     AnswerCopy, AnswerProgress, AnswerUsage, Body, CacheEntryId, CacheStatus, Clamped, Clock,
     Contract, Ending, Entropy, Exchange, FailureMode, Filter, FilterError, Forward, Outcome, Phase,
-    Principal, Reply, ReplyBody, Step, Tail,
+    Principal, Reply, ReplyBody, Step, Tail, Tokens,
 };
-use tollgate_openai::{CompletionRequest, Endpoint, Fold, KeepError, Kept, Stamp};
+use tollgate_openai::{CompletionRequest, Endpoint, Fold, KeepError, Stamp};
 
 use crate::CacheSettings;
 use crate::counters::{Counters, Flight, Lookup, Storing};
-use crate::entry::Entry;
+use crate::entry::{Answer, Entry};
 use crate::error::CacheError;
 use crate::flight::{Flights, Joined, Leader, Turn};
 use crate::key::{Key, Keys, scope};
@@ -181,8 +181,9 @@ impl Cache {
         }
         let prefix = self.keys.prefix(scope, request.endpoint, &forward.model);
         let body = &exchange.request.body;
-        let raw = prefix.raw(body);
-        let key = match self.shelf.key_of(&raw) {
+        // A digest of a body that comes for the first time would be made for nothing.
+        let raw = self.shelf.is_familiar(body).then(|| prefix.raw(body));
+        let key = match raw.and_then(|raw| self.shelf.key_of(&raw)) {
             Some(key) => key,
             None => {
                 let made = SCRATCH.with_borrow_mut(|scratch| {
@@ -195,7 +196,9 @@ impl Cache {
                 let Ok(key) = made else {
                     return pass(exchange, CacheStatus::Uncacheable);
                 };
-                self.shelf.remember(raw, key);
+                if let Some(raw) = raw {
+                    self.shelf.remember(raw, key);
+                }
                 key
             }
         };
@@ -269,12 +272,17 @@ impl Cache {
             id: reply_id(entry.endpoint, exchange.request.id.as_bytes(), &mut id),
             created: u64::try_from(self.clock.unix_micros() / 1_000_000).unwrap_or(0),
         };
+        let kept = entry.kept(&self.metadata).map_err(CacheError::Entry)?;
+        if let Some(settled) = entry.settled() {
+            self.shelf.replace(key, Arc::new(settled));
+        }
         let reply = if request.stream {
             let events = match entry.stream(request.include_usage) {
                 Some(events) => events.write(stamp),
                 None => {
-                    let made = entry.with_stream(request.include_usage);
+                    let made = entry.with_stream(kept, request.include_usage);
                     let (more, events) = made.map_err(CacheError::Entry)?;
+                    let more = more.settled().unwrap_or(more);
                     self.shelf.replace(key, Arc::new(more));
                     events.write(stamp)
                 }
@@ -283,7 +291,7 @@ impl Cache {
             reply.body = ReplyBody::Events(events);
             reply
         } else {
-            Reply::json(entry.whole(stamp))
+            Reply::json(Entry::whole(kept, stamp))
         };
         self.counters.lookup(Lookup::Hit);
         exchange.record.cache = Some(CacheStatus::Hit);
@@ -291,7 +299,7 @@ impl Cache {
         if let Some(usage) = exchange.get_mut::<AnswerUsage>() {
             usage.reported = entry.tokens;
             if entry.tokens.is_none() {
-                entry.answer.append_text(&mut usage.text);
+                kept.append_text(&mut usage.text);
             }
         }
         Ok(Outcome::reply(reply))
@@ -320,7 +328,7 @@ impl Cache {
             self.counters.storing(Storing::Uncacheable);
             return;
         }
-        let made = self.keep(exchange, tail, copy);
+        let made = self.keep(exchange, tail, copy, tokens);
         let (status, storing) = match &made {
             Ok(_) => (CacheStatus::Stored, Storing::Stored),
             Err(KeepError::TooLarge { .. }) => (CacheStatus::TooLarge, Storing::TooLarge),
@@ -328,13 +336,19 @@ impl Cache {
         };
         self.counters.storing(storing);
         exchange.record.cache = Some(status);
-        let Ok((endpoint, model, answer)) = made else {
+        let Ok(Stored {
+            endpoint,
+            model,
+            answer,
+            tokens,
+        }) = made
+        else {
             return;
         };
         let entry = Arc::new(Entry {
             id: CacheEntryId(self.entropy.bytes()),
             model,
-            tokens: tokens.filter(|_| answer.has_usage()),
+            tokens,
             expires: self.clock.elapsed().saturating_add(self.settings.ttl),
             endpoint,
             answer,
@@ -352,7 +366,8 @@ impl Cache {
         exchange: &Exchange,
         tail: &mut Tail,
         copy: Option<Box<dyn AnswerCopy>>,
-    ) -> Result<(Endpoint, Arc<str>, Kept), KeepError> {
+        tokens: Option<Tokens>,
+    ) -> Result<Stored, KeepError> {
         let (Some(request), Some(forward)) = (
             exchange.get::<Arc<CompletionRequest>>(),
             exchange.get::<Forward>(),
@@ -360,23 +375,35 @@ impl Cache {
             return Err(KeepError::NoChoices);
         };
         let model = &forward.model.id;
-        let kept = if request.stream {
+        let bytes_max = self.settings.entry_bytes_max;
+        let (answer, tokens) = if request.stream {
             let copy: Option<Box<dyn Any>> = copy.map(|copy| copy as Box<dyn Any>);
             let copy = copy.and_then(|copy| copy.downcast::<Copy>().ok());
-            copy.ok_or(KeepError::NoChoices)?.0.finish(model)?
+            let kept = copy.ok_or(KeepError::NoChoices)?.0.finish(model)?;
+            let tokens = tokens.filter(|_| kept.has_usage());
+            (Answer::from(kept), tokens)
         } else {
             let last = tail.last_data().ok_or(KeepError::NoChoices)?;
-            let bytes_max = self.settings.entry_bytes_max;
-            Kept::of_answer(
-                request.endpoint,
-                &last.data,
-                model,
-                &self.metadata,
-                bytes_max,
-            )?
+            if last.data.len() > bytes_max {
+                return Err(KeepError::TooLarge { bytes_max });
+            }
+            (Answer::came(&last.data), tokens)
         };
-        Ok((request.endpoint, model.clone(), kept))
+        Ok(Stored {
+            endpoint: request.endpoint,
+            model: model.clone(),
+            answer,
+            tokens,
+        })
     }
+}
+
+/// What is to be stored.
+struct Stored {
+    endpoint: Endpoint,
+    model: Arc<str>,
+    answer: Answer,
+    tokens: Option<Tokens>,
 }
 
 /// The id of one reply, made of the request's own: unique, and nothing is drawn for it.

@@ -151,7 +151,9 @@ mod tests {
             tokens: None,
             expires: Duration::MAX,
             endpoint: Endpoint::Chat,
-            answer: Kept::of_answer(Endpoint::Chat, body, "m", "x_svc", 1000).expect("kept"),
+            answer: Kept::of_answer(Endpoint::Chat, body, "m", "x_svc", 1000)
+                .expect("kept")
+                .into(),
             events: [None, None],
         })
     }

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -14,7 +16,9 @@ use crate::key::{BuildDigestHasher, Key, RawKey};
 
 /// One byte of this many is for the map from bodies as they came to keys.
 const RAW_SHARE: usize = 32;
-/// Memory of one place in that map.
+/// How many bodies are remembered as seen.
+const SEEN: u64 = 1 << 14;
+/// Memory of one place in the map.
 const RAW_BYTES: usize = 160;
 
 /// Entries by key, within a bound of memory.
@@ -22,7 +26,31 @@ pub(crate) struct Shelf {
     entries: Cache<Key, Arc<Entry>, Weigh, BuildDigestHasher, Gone>,
     /// Keys by the digest of bodies as they came. A short cut and nothing else: what is lost here is worked out again.
     raw: Cache<RawKey, Key, quick_cache::UnitWeighter, BuildDigestHasher>,
+    /// Marks of bodies seen lately, so that one that comes for the first time is not looked for in `raw`, nor put there.
+    seen: Box<[AtomicU64]>,
     counters: Arc<Counters>,
+}
+
+/// A number made of the length of a body and of bytes spread all over it. Never zero.
+fn mark(body: &[u8]) -> u64 {
+    const PLACES: usize = 16;
+    let mut mark = body.len() as u64 | 1 << 63;
+    let mut mix = |word: &[u8]| {
+        let mut bytes = [0; 8];
+        bytes[..word.len()].copy_from_slice(word);
+        // The multiplier of Knuth's hash, and a rotation so that high bits come back down.
+        mark = (mark ^ u64::from_le_bytes(bytes))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
+    };
+    if body.len() <= 8 * PLACES {
+        body.chunks(8).for_each(&mut mix);
+    } else {
+        let step = (body.len() - 8) / (PLACES - 1);
+        (0..PLACES).for_each(|place| mix(&body[place * step..place * step + 8]));
+        mix(&body[body.len() - 8..]);
+    }
+    mark | 1
 }
 
 #[derive(Clone, Copy)]
@@ -86,8 +114,18 @@ impl Shelf {
                 BuildDigestHasher::default(),
                 DefaultLifecycle::default(),
             ),
+            seen: (0..SEEN).map(|_| AtomicU64::new(0)).collect(),
             counters,
         }
+    }
+
+    /// Whether a body looks like one that came lately; from now on this one does.
+    ///
+    /// A guess from a few of its bytes: a wrong one costs a digest too many or a short cut not taken, and never a wrong answer.
+    pub(crate) fn is_familiar(&self, body: &[u8]) -> bool {
+        let mark = mark(body);
+        let place = &self.seen[(mark % SEEN) as usize];
+        place.swap(mark, Relaxed) == mark
     }
 
     /// The key that a body was found to have before.
@@ -189,9 +227,16 @@ mod tests {
             tokens: None,
             expires: Duration::from_secs(expires),
             endpoint: Endpoint::Chat,
-            answer: kept.expect("it can be kept"),
+            answer: kept.expect("it can be kept").into(),
             events: [None, None],
         })
+    }
+
+    fn told(entry: &Entry, include_usage: bool) -> (Entry, Arc<tollgate_openai::KeptEvents>) {
+        let kept = entry.kept("x_svc").expect("it is kept");
+        entry
+            .with_stream(kept, include_usage)
+            .expect("it can be told")
     }
 
     fn key(number: u64) -> Key {
@@ -215,7 +260,7 @@ mod tests {
                 if number % 3 == 0 {
                     // A stream of it is asked for, which makes it larger.
                     shelf.insert(key(number), entry.clone());
-                    let (more, _) = entry.with_stream(number % 2 == 0).expect("it can be told");
+                    let (more, _) = told(&entry, number % 2 == 0);
                     entry = Arc::new(more);
                     shelf.replace(key(number), entry);
                 } else {
@@ -229,6 +274,20 @@ mod tests {
             }
             assert!(shelf.weight() >= 1 << 20, "most of the room is used");
             assert!(counters.removals(Removal::Evicted) > 0);
+        }
+    }
+
+    #[test]
+    fn a_body_is_familiar_the_second_time() {
+        let (shelf, _) = shelf(1 << 20);
+        for length in [0, 1, 7, 8, 9, 127, 128, 129, 1000, 100_000] {
+            let mut body = vec![b'x'; length];
+            assert!(!shelf.is_familiar(&body), "{length}");
+            assert!(shelf.is_familiar(&body), "{length}");
+            if let Some(last) = body.last_mut() {
+                *last = b'y';
+                assert!(!shelf.is_familiar(&body), "{length}, ending otherwise");
+            }
         }
     }
 
@@ -251,7 +310,7 @@ mod tests {
         let large = entry(0, (1 << 16) / 5 - 40, 9);
         shelf.insert(key(0), large.clone());
         assert!(shelf.get(&key(0), NOW).is_some());
-        let (more, _) = large.with_stream(true).expect("it can be told");
+        let (more, _) = told(&large, true);
         shelf.replace(key(0), Arc::new(more));
         assert!(
             shelf.get(&key(0), NOW).is_some(),
@@ -285,7 +344,7 @@ mod tests {
         assert_eq!(shelf.purge(&Purge::Model("even".into())), 5);
         assert_eq!(shelf.len(), 4);
         // A reply under way that adds its stream to an entry that has gone.
-        let (more, _) = entry(2, 1, 9).with_stream(false).expect("it can be told");
+        let (more, _) = told(&entry(2, 1, 9), false);
         shelf.replace(key(2), Arc::new(more));
         assert!(shelf.get(&key(2), NOW).is_none());
         assert_eq!(shelf.purge(&Purge::All), 4);
