@@ -20,12 +20,13 @@ use std::net::Ipv4Addr;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, header};
 use tollgate_auth::{Auths, RequiredAccess};
+use tollgate_cache::{Cache, CacheSettings};
 use tollgate_chain::run::Run;
 use tollgate_chain::{
     BodyError, Chain, Downstream, Gone, Head, Limits, Observer, Route, Upstream, UpstreamCall,
@@ -163,6 +164,9 @@ struct House {
     auths: Auths,
     rate_limits: RateLimits,
     meter: Arc<Meter>,
+    cache: Arc<Cache>,
+    /// Exchanges so far: each asks something else, so that no cache can answer it.
+    asked: AtomicU64,
     catalog: Catalog,
     /// Header fields of every request.
     headers: HeaderMap,
@@ -219,6 +223,15 @@ impl House {
                 clock.clone(),
                 "http://localhost",
             )),
+            cache: Arc::new(Cache::new(tollgate_cache::Parts {
+                settings: CacheSettings::default(),
+                service: SERVICE,
+                root: &store.root_secret().0,
+                uncached: Default::default(),
+                clock: clock.clone(),
+                entropy: entropy.clone(),
+            })),
+            asked: AtomicU64::new(0),
             catalog: Catalog::new(vec![model()], None).expect("one model"),
             store,
             ledger,
@@ -270,6 +283,7 @@ impl House {
                     // For requests without a key, as nearly all are.
                     ("+ idempotency", Arc::new(idempotency)),
                     ("+ meter", self.meter.clone()),
+                    ("+ cache", self.cache.clone()),
                 ]
             }
         };
@@ -357,7 +371,10 @@ impl House {
         };
         let mut run = Run::new(exchange, &case.route.chain, &Nobody);
         let mut client = Client {
-            body: provider.request.clone(),
+            body: numbered(
+                &provider.request,
+                self.asked.fetch_add(1, Ordering::Relaxed),
+            ),
             status: 0,
         };
         let ending = drive(
@@ -375,6 +392,14 @@ impl House {
             "{}: {ending:?}",
             case.name
         );
+    }
+}
+
+/// A body that no other exchange has.
+fn numbered(body: &Bytes, number: u64) -> Bytes {
+    match body.strip_suffix(b"}") {
+        Some(open) => Bytes::from([open, format!(",\"seed\":{number}}}").as_bytes()].concat()),
+        None => body.clone(),
     }
 }
 

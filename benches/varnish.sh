@@ -5,7 +5,7 @@ start_varnish() { # name, port
     mkdir "$dir"
     sed -e "s|@PROVIDER@|$provider_port|g; s|@KEY@|$bench_key|g" benches/varnish/hits.vcl >"$dir/hits.vcl"
     start "$1" "$2" "${gateway_core[@]}" varnishd -F -n "$dir/work" -f "$dir/hits.vcl" -a "127.0.0.1:$2" -s malloc,64m \
-        -p thread_pools=1 -p thread_pool_min=100
+        -p thread_pools=1 -p thread_pool_min=100 -p timeout_idle=600
 }
 
 mapfile -t varnish_ports < <("$rig" ports 2)
