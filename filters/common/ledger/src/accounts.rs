@@ -481,7 +481,12 @@ impl Inner {
         };
         let settled = settled(taken, balance);
         let (done, wait) = self.told_of_taking(account, taken.charged, None);
-        let unit = unit_with(part, beside, settled, Admission::Begins);
+        // A record of what cost nothing is waited for by nobody.
+        let admission = match taken.charged.is_positive() || beside.is_some() {
+            true => Admission::Begins,
+            false => Admission::Notes,
+        };
+        let unit = unit_with(part, beside, settled, admission);
         match self.store.submit(unit, done) {
             Ok(()) => Ok(Settlement {
                 operation,

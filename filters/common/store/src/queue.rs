@@ -26,10 +26,19 @@ pub(crate) struct Queue {
     gauges: Arc<Gauges>,
 }
 
+/// How long notes wait for company. They are written a hundred at a time instead of a few, and a crash loses no more than these.
+const NAP: Duration = Duration::from_millis(10);
+
+fn is_note(item: &Item) -> bool {
+    item.unit.admission == Admission::Notes
+}
+
 #[derive(Default)]
 struct State {
     items: VecDeque<Item>,
     writer_sleeps: bool,
+    /// It has nothing but notes, and waits for more of them or for something that somebody waits for.
+    writer_naps: bool,
     stopped: Option<Failure>,
     failed: bool,
 }
@@ -47,14 +56,16 @@ impl Queue {
     pub(crate) fn push(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
         let mut state = self.lock();
         match (&state.stopped, unit.admission) {
-            (_, Admission::Begins) => self.admits(&state)?,
+            (_, Admission::Begins | Admission::Notes) => self.admits(&state)?,
             (Some(failure), _) => return Err(SubmitError::Stopped(failure.clone())),
             (None, _) => {}
         }
+        let hurried = unit.admission != Admission::Notes;
         state.items.push_back(Item { unit, done });
         let waiting = state.items.len() as u64;
         self.gauges.queue_depth.store(waiting, Relaxed);
-        if std::mem::take(&mut state.writer_sleeps) {
+        if std::mem::take(&mut state.writer_sleeps) || (hurried && state.writer_naps) {
+            state.writer_naps = false;
             drop(state);
             self.waiting.notify_one();
         }
@@ -92,6 +103,17 @@ impl Queue {
                 .waiting
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.stopped.is_none() && state.items.len() < max && state.items.iter().all(is_note) {
+            state.writer_naps = true;
+            let napped = self.waiting.wait_timeout_while(state, NAP, |state| {
+                state.writer_naps && state.stopped.is_none()
+            });
+            state = napped.unwrap_or_else(PoisonError::into_inner).0;
+            state.writer_naps = false;
+            if state.items.is_empty() {
+                return false;
+            }
         }
         let begins = |item: &Item| item.unit.admission == Admission::Begins;
         if !linger.is_zero()
@@ -203,6 +225,40 @@ mod tests {
         assert!(
             !queue.take(8, Duration::ZERO, &mut batch),
             "then there is nothing more"
+        );
+    }
+
+    #[test]
+    fn notes_wait_for_company_and_for_nobody_who_is_waited_for() {
+        let queue = Arc::new(Queue::new(64, Arc::default()));
+        for _ in 0..2 {
+            push(&queue, Admission::Notes).expect("an open queue");
+        }
+        let writer = Arc::clone(&queue);
+        let taken = std::thread::spawn(move || {
+            let mut batch = Vec::new();
+            assert!(writer.take(64, Duration::ZERO, &mut batch));
+            batch.len()
+        });
+        // Either the writer naps and this wakes it, or it has not looked yet; both ways all of it is one batch, or the nap is over.
+        push(&queue, Admission::Ends).expect("an open queue");
+        let first = taken.join().expect("no panic");
+        assert!(first == 3 || first == 2, "{first}");
+        for _ in 0..48 {
+            let _ = push(&queue, Admission::Notes);
+        }
+        assert!(
+            matches!(
+                push(&queue, Admission::Notes),
+                Err(SubmitError::Overloaded { .. })
+            ),
+            "notes are refused like beginnings"
+        );
+        queue.stop(failure());
+        let mut batch = Vec::new();
+        assert!(
+            queue.take(64, Duration::ZERO, &mut batch),
+            "a stop ends the nap"
         );
     }
 

@@ -58,6 +58,8 @@ pub struct AccountChange {
 pub enum Admission {
     /// Begins something: refused once three quarters of the queue are in use.
     Begins,
+    /// Notes something that nobody waits for: refused like a beginning, and left waiting for company for a moment.
+    Notes,
     /// Ends something that was begun: always taken. There are never more of these than things begun.
     Ends,
 }
