@@ -434,6 +434,7 @@ async fn open_account(
         resources: Resources::API.bits(),
         scopes: Scopes::API.bits(),
         models: None,
+        spending_cap: None,
         expires_at: None,
         created_at: now,
     };

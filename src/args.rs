@@ -198,6 +198,12 @@ pub enum KeyCommand {
         /// The only models it may use, separated by commas; by default all.
         #[arg(long, value_name = "MODELS", value_delimiter = ',')]
         models: Vec<String>,
+        /// The most credits it may spend; by default as many as its account has.
+        #[arg(long, value_name = "CREDITS")]
+        spend_max: Option<String>,
+        /// Over which time: `total`, or `month`, which counts anew in each calendar month (UTC). By default `total`.
+        #[arg(long, value_name = "PERIOD", requires = "spend_max")]
+        spend_period: Option<String>,
         /// When it ends: a day such as 2027-01-31, a time such as 2027-01-31T12:00:00Z, or days from now such as 90d.
         #[arg(long, value_name = "WHEN")]
         expires: Option<String>,

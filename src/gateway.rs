@@ -16,7 +16,7 @@ use tollgate_filter::{Clock, Entropy, Filter};
 use tollgate_idempotency::Idempotency;
 use tollgate_identity::Credentials;
 use tollgate_ledger::{Ledger, record_prices};
-use tollgate_meter::Meter;
+use tollgate_meter::{Meter, Spending};
 use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
@@ -119,6 +119,9 @@ impl GatewayBuilder {
         let credentials =
             Credentials::open(&*store, now).map_err(|error| StartError::Books(Box::new(error)))?;
 
+        let spending =
+            Spending::open(&*store, now).map_err(|error| StartError::Books(Box::new(error)))?;
+
         for class in credentials.classes() {
             if settings.limits.class(&class).is_none() {
                 tracing::warn!(%class, "accounts have a class that the settings do not name; `free` counts them");
@@ -155,7 +158,8 @@ impl GatewayBuilder {
                     clock.clone(),
                     settings.credits.topup_url.as_str(),
                 )
-                .hit_price_ppm(settings.cache.hit_price_ppm),
+                .hit_price_ppm(settings.cache.hit_price_ppm)
+                .spending(spending),
             ),
             cache: Arc::new(Cache::new(tollgate_cache::Parts {
                 settings: settings.cache.clone(),

@@ -10,7 +10,7 @@ use tollgate_identity::{
 };
 use tollgate_ledger::{Credit, Ledger};
 use tollgate_money::{AccountId, Micros};
-use tollgate_store::{AccountStatus, CacheScope, Store};
+use tollgate_store::{AccountStatus, CacheScope, CapPeriod, SpendingCap, Store};
 
 use super::Look;
 use super::control::{Applied, Applying, CacheState, Change, Changes, SecretText};
@@ -136,14 +136,20 @@ impl Clerk {
                 name,
                 scopes,
                 models,
+                spend_max,
+                spend_period,
                 expires_at,
             } => {
+                let spending_cap = spend_max
+                    .map(|max| read_cap(&max, spend_period.as_deref()))
+                    .transpose()?;
                 let key = NewKey {
                     account: read(&account)?,
                     label: name,
                     resources: Resources::API.bits(),
                     scopes: read_scopes(&scopes)?.bits(),
                     models: self.models(&models)?,
+                    spending_cap,
                     expires_at,
                     created_at: now,
                 };
@@ -296,6 +302,21 @@ fn known(all: &[Arc<str>], name: &str, what: &str) -> Result<Arc<str>, String> {
                 crate::config::words(&names)
             )
         })
+}
+
+fn read_cap(max: &str, period: Option<&str>) -> Result<SpendingCap, String> {
+    Ok(SpendingCap {
+        max: max.parse().map_err(words::<tollgate_money::DecimalError>)?,
+        period: match period {
+            None | Some("total") => CapPeriod::Total,
+            Some("month") => CapPeriod::Month,
+            Some(other) => {
+                return Err(format!(
+                    "`{other}` is no period of a cap; use total or month"
+                ));
+            }
+        },
+    })
 }
 
 fn read_scopes(names: &[String]) -> Result<Scopes, String> {

@@ -87,6 +87,10 @@ pub enum Change {
         scopes: Vec<String>,
         /// The only models it may use; every model where there are none.
         models: Vec<String>,
+        /// The most it may spend, as a decimal number of credits; no cap where there is none.
+        spend_max: Option<String>,
+        /// Over which time: `total` or `month`; `total` where there is none.
+        spend_period: Option<String>,
         /// When it ends, in Unix microseconds.
         expires_at: Option<i64>,
     },

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::{Context as _, bail};
 use tollgate_filter::Scopes;
 use tollgate_identity::{Key, list_keys};
+use tollgate_store::{CapPeriod, SpendingCap};
 
 use super::office::{self, Office};
 use super::{GOOD, print, time};
@@ -18,6 +19,8 @@ pub(super) fn run(command: KeyCommand, office: &Office, out: &mut dyn Write) -> 
             name,
             scopes,
             models,
+            spend_max,
+            spend_period,
             expires,
             json,
         } => {
@@ -27,6 +30,8 @@ pub(super) fn run(command: KeyCommand, office: &Office, out: &mut dyn Write) -> 
                 name,
                 scopes,
                 models,
+                spend_max,
+                spend_period,
                 expires_at: expires.map(|text| time::read_end(&text, now)).transpose()?,
             };
             let Applied::Key { id, secret } = office.change(&change)? else {
@@ -70,7 +75,7 @@ fn list(keys: &[Key], now: i64, json: bool, out: &mut dyn Write) -> anyhow::Resu
         let shown: Vec<serde_json::Value> = keys.iter().map(|key| shown(key, now)).collect();
         return print::json(out, &shown);
     }
-    let rows: Vec<[String; 7]> = keys
+    let rows: Vec<[String; 8]> = keys
         .iter()
         .map(|key| {
             [
@@ -80,6 +85,7 @@ fn list(keys: &[Key], now: i64, json: bool, out: &mut dyn Write) -> anyhow::Resu
                 key.hint.as_deref().unwrap_or_default().to_owned(),
                 scopes(key).join(","),
                 models(key).map_or_else(|| "all".to_owned(), |models| models.join(",")),
+                spending(key),
                 key.expires_at
                     .map_or_else(|| "never".to_owned(), time::text),
             ]
@@ -87,7 +93,16 @@ fn list(keys: &[Key], now: i64, json: bool, out: &mut dyn Write) -> anyhow::Resu
         .collect();
     print::table(
         out,
-        ["ID", "NAME", "STATUS", "KEY", "SCOPES", "MODELS", "EXPIRES"],
+        [
+            "ID",
+            "NAME",
+            "STATUS",
+            "KEY",
+            "SCOPES",
+            "MODELS",
+            "MAY SPEND",
+            "EXPIRES",
+        ],
         &rows,
     )
 }
@@ -100,6 +115,8 @@ fn shown(key: &Key, now: i64) -> serde_json::Value {
         "hint": key.hint.as_deref(),
         "scopes": scopes(key),
         "models": models(key),
+        "spend_max": key.spending_cap.map(|cap| cap.max.to_string()),
+        "spend_period": key.spending_cap.map(period),
         "created_at": time::text(key.created_at),
         "expires_at": key.expires_at.map(time::text),
         "revoked_at": key.revoked_at.map(time::text),
@@ -119,6 +136,20 @@ fn scopes(key: &Key) -> Vec<&'static str> {
         .iter()
         .map(|scope| scope.name())
         .collect()
+}
+
+fn spending(key: &Key) -> String {
+    match key.spending_cap {
+        None => "all".to_owned(),
+        Some(cap) => format!("{} ({})", cap.max, period(cap)),
+    }
+}
+
+fn period(cap: SpendingCap) -> &'static str {
+    match cap.period {
+        CapPeriod::Month => "month",
+        _ => "total",
+    }
 }
 
 fn models(key: &Key) -> Option<Vec<&str>> {

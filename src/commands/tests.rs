@@ -156,7 +156,8 @@ fn whole_story(house: &House) -> String {
     assert!(taken.expect_err("taken").contains("already signs in"));
 
     let key = house.json(&format!(
-        "key create --account {account} --name laptop --scopes api:chat,api:models --models small --expires 90d"
+        "key create --account {account} --name laptop --scopes api:chat,api:models --models small --expires 90d \
+         --spend-max 12.5 --spend-period month"
     ));
     let secret = key["secret"].as_str().expect("a secret");
     assert!(secret.starts_with("sk-svc-"), "the form of a key");
@@ -164,6 +165,8 @@ fn whole_story(house: &House) -> String {
     assert_eq!(keys[0]["id"], key["id"]);
     assert_eq!(keys[0]["status"], "active");
     assert_eq!(keys[0]["models"], serde_json::json!(["small"]));
+    assert_eq!(keys[0]["spend_max"], "12.5");
+    assert_eq!(keys[0]["spend_period"], "month");
     assert!(!keys.to_string().contains(secret), "shown once");
 
     let grant = format!("credits grant --account {account} --amount 12.5 --reference inv-1");
@@ -308,6 +311,14 @@ fn refusals_say_what_to_do() {
         (
             format!("key create --account {account} --name a --expires 2001-01-01"),
             "expire",
+        ),
+        (
+            format!("key create --account {account} --name a --spend-max 0"),
+            "above 0",
+        ),
+        (
+            format!("key create --account {account} --name a --spend-max 1 --spend-period week"),
+            "use total or month",
         ),
         (
             format!("key create --account {missing} --name a"),

@@ -133,6 +133,7 @@ async fn open_account(gateway: &Gateway, service: &str) -> anyhow::Result<(Accou
         resources: Resources::API.bits(),
         scopes: Scopes::API.bits(),
         models: None,
+        spending_cap: None,
         expires_at: None,
         created_at: now,
     };

@@ -112,6 +112,7 @@ fn completion() -> Exchange {
         class: "free".into(),
         models: ModelAccess::All,
         sharing: tollgate_filter::CacheSharing::Shared,
+        spending_cap: None,
     });
     let at = |ms| Some(Duration::from_millis(ms));
     let record = &mut exchange.record;

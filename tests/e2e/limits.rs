@@ -1,6 +1,8 @@
 //! Limits on what one owner has under way, and uses.
 
 use serde_json::Value;
+use tollgate_money::Micros;
+use tollgate_store::{CapPeriod, SpendingCap};
 use tollgate_testing::{Answer, Client, Ended, Script};
 
 use crate::rig::{CHAT, IN, OUT, PRICE_OF_A_CHAT, Rig, chat};
@@ -163,5 +165,128 @@ async fn tokens_are_limited_by_what_a_request_may_use_and_counted_by_what_it_use
         let answer = one.post(CHAT, &body).await;
         assert_eq!(answer.status, 502, "{}", answer.text());
     }
+    rig.finish().await;
+}
+
+/// What the requests below hold: 74 tokens in, 16 out. They are charged [`PRICE_OF_A_CHAT`].
+const HELD: i64 = 74 * IN + 16 * OUT;
+
+fn capped(stream: bool) -> Value {
+    let mut body = chat(stream);
+    body["max_tokens"] = 16.into();
+    body
+}
+
+/// Clients over both protocols with a key of the rig's account that may spend so many micro-credits.
+async fn spender(rig: &Rig, max: i64, period: CapPeriod) -> [Client; 2] {
+    let max = Micros::new(max);
+    let (_, key) = rig
+        .new_key(rig.account, |key| {
+            key.spending_cap = Some(SpendingCap { max, period });
+        })
+        .await;
+    clients(rig, &key)
+}
+
+#[tokio::test]
+async fn a_key_spends_no_more_than_its_cap_and_is_told_so() {
+    let rig = Rig::start().await;
+    for (period, words) in [
+        (CapPeriod::Total, "credits in all"),
+        (CapPeriod::Month, "credits a month"),
+    ] {
+        let [one, two] = spender(&rig, HELD + 2 * PRICE_OF_A_CHAT, period).await;
+        for (client, stream) in [(&one, false), (&two, true), (&one, true)] {
+            let answer = client.stream(CHAT, &capped(stream)).await.whole().await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            rig.charged(PRICE_OF_A_CHAT);
+            rig.quiet().await;
+        }
+        for (client, stream) in [(&one, false), (&two, true)] {
+            let answer = client.stream(CHAT, &capped(stream)).await.whole().await;
+            assert_eq!(answer.status, 403);
+            let error = error(&answer);
+            assert_eq!(error["type"], "permission_error");
+            assert_eq!(error["code"], "key_spending_cap");
+            let message = error["message"].as_str().expect("a message");
+            let cap = format!(
+                "may spend {} {words}",
+                Micros::new(HELD + 2 * PRICE_OF_A_CHAT)
+            );
+            assert!(message.contains(&cap), "{message}");
+        }
+    }
+    // The account's other key is not concerned.
+    rig.told(&rig.client().post(CHAT, &capped(false)).await.json());
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn requests_at_once_cannot_pass_the_cap_of_their_key_and_what_fails_costs_none_of_it() {
+    let rig = Rig::start().await;
+    let clients = spender(&rig, 3 * HELD, CapPeriod::Total).await;
+    // More of them in a row, and the provider would be rested.
+    for _ in 0..2 {
+        rig.provider.script(Script::status(500).once());
+        let answer = clients[0].post(CHAT, &capped(false)).await;
+        assert_eq!(answer.status, 502, "{}", answer.text());
+    }
+    rig.provider.script(Script::hold_head("all"));
+    let (one, two, body) = (&clients[0], &clients[1], capped(false));
+    let crowd = (0..10).map(|number| {
+        let client = if number % 2 == 0 { one } else { two };
+        client.post(CHAT, &body)
+    });
+    let gate = rig.provider.gate("all");
+    let opening = async {
+        gate.reached_by(3).await;
+        gate.open();
+    };
+    let (answers, ()) = tokio::join!(all(crowd), opening);
+    let statuses = |status| {
+        answers
+            .iter()
+            .filter(|answer| answer.status == status)
+            .count()
+    };
+    // One that comes when another has been charged may find room for itself.
+    assert!(statuses(200) >= 3, "{}", statuses(200));
+    assert_eq!(statuses(200) + statuses(403), 10);
+    for answer in answers.iter().filter(|answer| answer.status == 200) {
+        rig.told(&answer.json());
+    }
+    let spent = 100_000_000 - rig.available(rig.account);
+    assert!(spent <= 3 * HELD, "{spent}");
+    rig.finish().await;
+}
+
+async fn all<T>(futures: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut running: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    let mut done: Vec<Option<T>> = running.iter().map(|_| None).collect();
+    std::future::poll_fn(|cx| {
+        for (future, done) in running.iter_mut().zip(&mut done) {
+            if done.is_none()
+                && let std::task::Poll::Ready(value) = future.as_mut().poll(cx)
+            {
+                *done = Some(value);
+            }
+        }
+        match done.iter().all(Option::is_some) {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}
+
+#[tokio::test]
+async fn a_request_without_a_cap_is_cut_to_what_its_key_may_still_spend() {
+    let rig = Rig::start().await;
+    let [one, _] = spender(&rig, HELD, CapPeriod::Total).await;
+    let answer = one.post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    rig.told(&answer.json());
+    assert_eq!(rig.provider.last_call().json()["max_tokens"], 16);
     rig.finish().await;
 }

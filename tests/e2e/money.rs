@@ -310,8 +310,8 @@ async fn a_credential_that_is_none_or_may_not_do_this_is_refused() {
             "without the model",
             bearer(&dear_only),
             CHAT,
-            400,
-            "model_not_supported",
+            403,
+            "key_not_permitted",
         ),
     ] {
         for (protocol, client) in rig.both() {

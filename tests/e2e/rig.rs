@@ -318,6 +318,7 @@ async fn open_key(
         resources: Resources::API.bits(),
         scopes: Scopes::API.bits(),
         models: None,
+        spending_cap: None,
         expires_at: None,
         created_at: Clock::system().unix_micros(),
     };

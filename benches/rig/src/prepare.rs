@@ -90,6 +90,7 @@ async fn one(
         resources: Resources::API.bits(),
         scopes: Scopes::API.bits(),
         models: None,
+        spending_cap: None,
         expires_at: None,
         created_at: now,
     };

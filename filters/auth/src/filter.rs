@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tollgate_filter::{
     Body, CacheSharing, Clock, Contract, CredentialId, CredentialKind, Exchange, FailureMode,
-    Filter, ModelAccess, Outcome, Phase, Principal, Request, Resources, Scopes, Step,
+    Filter, ModelAccess, Outcome, Phase, Principal, Request, Resources, Scopes, SpendingCap, Step,
 };
 use tollgate_identity::{Credential, Credentials, Form};
-use tollgate_store::{AccountStatus, CacheScope};
+use tollgate_store::{AccountStatus, CacheScope, CapPeriod};
 
 use crate::bearer::Presented;
 use crate::challenge::{AddressError, ByPath};
@@ -108,6 +108,11 @@ fn principal(credential: &Credential) -> Result<Principal, Refusal> {
             // The most careful of them also stands for one that a later version has stored.
             _ => CacheSharing::Off,
         },
+        spending_cap: credential.spending_cap.map(|cap| SpendingCap {
+            max: cap.max,
+            // A period that a later version has stored is all time here, which lets it spend no more than that one.
+            monthly: cap.period == CapPeriod::Month,
+        }),
     })
 }
 

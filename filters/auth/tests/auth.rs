@@ -79,6 +79,7 @@ impl Bench {
             resources: Resources::API.bits(),
             scopes: Scopes::API.bits(),
             models: None,
+            spending_cap: None,
             expires_at: None,
             created_at: NOW,
         };

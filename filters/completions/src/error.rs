@@ -44,7 +44,16 @@ pub(crate) fn bad_request(error: RequestError) -> ApiError {
     }
 }
 
-/// A model that is not on sale, or not to this credential. Both sound the same: a name is no secret to be probed for.
+/// A model that the credential may not use, though others may.
+pub(crate) fn not_for_this_key(name: &str) -> ApiError {
+    ApiError::new(
+        ErrorCode::KeyNotPermitted,
+        format!("This key may not use the model `{name}`. GET /v1/models lists those that it may."),
+    )
+    .param("model")
+}
+
+/// A model that is not on sale.
 pub(crate) fn unsupported_model(name: &str) -> ApiError {
     let short: String = name.chars().take(NAME_CHARS_MAX).collect();
     ApiError::new(

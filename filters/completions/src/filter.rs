@@ -11,7 +11,9 @@ use tollgate_filter::{
 use tollgate_openai::{CompletionRequest, Endpoint, Patch, RequestError, TextAsChat};
 
 use crate::answer::AnswerState;
-use crate::error::{CompletionsError, bad_request, no_chat, no_model, unsupported_model};
+use crate::error::{
+    CompletionsError, bad_request, no_chat, no_model, not_for_this_key, unsupported_model,
+};
 use crate::forward::{ChatBodies, CompletionBody};
 use crate::stamp::stamp;
 
@@ -62,13 +64,12 @@ impl Completions {
         let Some(name) = request.model.as_deref().or(self.default.as_deref()) else {
             return Ok(Outcome::refuse(no_model()));
         };
-        let Some(OnSale { model, chat, text }) = self
-            .on_sale
-            .get(name)
-            .filter(|_| principal.models.allows(name))
-        else {
+        let Some(OnSale { model, chat, text }) = self.on_sale.get(name) else {
             return Ok(Outcome::refuse(unsupported_model(name)));
         };
+        if !principal.models.allows(name) {
+            return Ok(Outcome::refuse(not_for_this_key(name)));
+        }
         let patch = Arc::clone(match endpoint {
             Endpoint::Chat => chat,
             Endpoint::Text => text,

@@ -7,6 +7,9 @@ use tollgate_filter::{ApiError, Credits, ErrorCode, FilterError, Outcome};
 use tollgate_ledger::{ChargeError, HoldError, SettleError};
 use tollgate_money::Micros;
 
+use crate::month::day;
+use crate::spending::CapReached;
+
 /// Why the meter cannot decide: the filters stand in the wrong order, or the account is gone.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MeterError {
@@ -36,6 +39,23 @@ pub(crate) fn insufficient(required: Micros, available: Micros, topup_url: &Arc<
         available,
         topup_url: Arc::clone(topup_url),
     })
+}
+
+/// A 403: credit would not help, and neither would trying again soon.
+pub(crate) fn cap_reached(required: Micros, reached: CapReached) -> ApiError {
+    let CapReached { cap, room, until } = reached;
+    let (period, wait) = match until {
+        Some(until) => ("a month", format!("wait for {}, ", day(until))),
+        None => ("in all", String::new()),
+    };
+    ApiError::new(
+        ErrorCode::KeySpendingCap,
+        format!(
+            "This key may spend {} credits {period}; {room} are left, and this request may need {required}. Lower `max_tokens`, {wait}or use \
+             another key.",
+            cap.max
+        ),
+    )
 }
 
 /// A hold that was not placed for another reason than credit.

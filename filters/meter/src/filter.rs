@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate_filter::{
     AnswerProgress, AnswerUsage, BeforeCharge, Body, CacheStatus, Charge, Clamped, Clock, Contract,
     Ending, Estimated, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome,
-    OutputCap, Phase, Principal, Step, Tail, Tokens,
+    OutputCap, Phase, Principal, SpendingCap, Step, Tail, Tokens,
 };
 use tollgate_ledger::{Beside, Hold, HoldError, HoldRequest, Ledger, Settle, Settled};
 use tollgate_money::Micros;
@@ -16,9 +16,10 @@ use tollgate_store::{CredentialId, UsageFlags, UsageRecord};
 use crate::MeterSettings;
 use crate::bill::{self, Bill, Source};
 use crate::counters::Counters;
-use crate::error::{MeterError, hold_failed, insufficient, settle_failed};
+use crate::error::{MeterError, cap_reached, hold_failed, insufficient, settle_failed};
 use crate::estimate::{Counter, Texts};
 use crate::quote::Quote;
+use crate::spending::{CapReached, Reserved, Spending};
 
 /// Holds the worst case before the upstream is called, and takes what was used when the answer is over.
 pub struct Meter {
@@ -29,12 +30,15 @@ pub struct Meter {
     counter: Counter,
     counters: Arc<Counters>,
     pub(crate) hit_price_ppm: u32,
+    pub(crate) spending: Arc<Spending>,
 }
 
 /// The credit promised to one exchange. Private to this filter; dropped with the exchange it is given back.
 struct Held {
     hold: Hold,
     quote: Quote,
+    /// What is kept of the credential's own cap.
+    kept: Option<(SpendingCap, Reserved)>,
 }
 
 /// What was used, ready to be taken.
@@ -58,6 +62,7 @@ impl Meter {
             topup_url: topup_url.into(),
             counters: Arc::default(),
             hit_price_ppm: 0,
+            spending: Arc::default(),
         }
     }
 
@@ -65,6 +70,13 @@ impl Meter {
     #[must_use]
     pub fn hit_price_ppm(mut self, ppm: u32) -> Meter {
         self.hit_price_ppm = ppm;
+        self
+    }
+
+    /// Goes on counting what credentials with a cap have spent. By default they start with nothing.
+    #[must_use]
+    pub fn spending(mut self, spending: Spending) -> Meter {
+        self.spending = Arc::new(spending);
         self
     }
 
@@ -91,6 +103,14 @@ impl Meter {
         {
             return Ok(self.refuse(&quote, balance.room()));
         }
+        let principal = principal(exchange)?;
+        if let Some(cap) = principal.spending_cap
+            && let Err(reached) =
+                self.spending
+                    .left(principal.credential, cap, self.clock.unix_micros())
+        {
+            return Ok(self.refuse_cap(&quote, reached));
+        }
         if let Some(forward) = exchange.get_mut::<Forward>() {
             forward.tokens_max = quote.sizes.tokens();
         }
@@ -103,6 +123,20 @@ impl Meter {
         let mut quote = exchange
             .take::<Quote>()
             .ok_or(MeterError::Missing { what: "quote" })?;
+        let mut clamped = None;
+        let mut kept = None;
+        if let Some(cap) = principal(exchange)?.spending_cap {
+            match self.keep(exchange, cap, &quote)? {
+                Ok((reserved, smaller)) => {
+                    kept = Some((cap, reserved));
+                    if let Some(smaller) = smaller {
+                        quote = smaller.clone();
+                        clamped = Some(smaller);
+                    }
+                }
+                Err(reached) => return Ok(self.refuse_cap(&quote, reached)),
+            }
+        }
         let request = HoldRequest {
             operation: exchange.request.id,
             account: principal(exchange)?.account,
@@ -115,10 +149,11 @@ impl Meter {
                 .steady_micros()
                 .saturating_add(micros(self.settings.hold)),
         };
-        let mut clamped = None;
         let less = |room| {
-            clamped = self.clamp(&quote, room);
-            clamped.as_ref().map(|quote| quote.amount)
+            let smaller = self.clamp(&quote, room)?;
+            let amount = smaller.amount;
+            clamped = Some(smaller);
+            Some(amount)
         };
         // A whole answer shows nothing before it is settled: until then a promise in memory is enough, and its end is one row.
         let placed = if exchange.record.stream {
@@ -145,8 +180,37 @@ impl Meter {
             exchange.put(Clamped);
             self.counters.clamped();
         }
-        exchange.put(Held { hold, quote });
+        exchange.put(Held { hold, quote, kept });
         Ok(Outcome::Continue)
+    }
+
+    /// Keeps the worst case free under the credential's own cap, or what is left of it where the request leaves its length to us.
+    fn keep(
+        &self,
+        exchange: &Exchange,
+        cap: SpendingCap,
+        quote: &Quote,
+    ) -> Result<Result<(Reserved, Option<Quote>), CapReached>, FilterError> {
+        let credential = principal(exchange)?.credential;
+        let now = self.clock.unix_micros();
+        let reserve = |amount| self.spending.reserve(credential, cap, amount, now);
+        Ok(match reserve(quote.amount) {
+            Ok(reserved) => Ok((reserved, None)),
+            Err(reached) => match self.clamp(quote, reached.room) {
+                Some(smaller) => reserve(smaller.amount).map(|reserved| (reserved, Some(smaller))),
+                None => Err(reached),
+            },
+        })
+    }
+
+    #[cold]
+    fn refuse_cap(&self, quote: &Quote, reached: CapReached) -> Outcome {
+        self.counters.refused();
+        let floor = self
+            .settings
+            .clamp_tokens_min
+            .map(std::num::NonZeroU64::get);
+        Outcome::refuse(cap_reached(quote.least(floor), reached))
     }
 
     /// The quote for the longest answer that `available` pays for, where the request leaves its length to us.
@@ -215,7 +279,7 @@ impl Meter {
         held: Held,
         used: Used,
     ) -> Result<Outcome, FilterError> {
-        let Held { hold, quote } = held;
+        let Held { hold, quote, kept } = held;
         let beside = if used.whole {
             beside(exchange, &used)
         } else {
@@ -230,6 +294,9 @@ impl Meter {
         let settlement = hold.settle_with(settle, beside);
         // The last byte waits for the disk: who has the whole answer has been charged for it.
         let settled = settlement.await.map_err(settle_failed)?;
+        if let Some((cap, reserved)) = kept {
+            reserved.settle(cap, settled.charged);
+        }
         self.tell(exchange, &used, settled);
         Ok(Outcome::Continue)
     }

@@ -68,7 +68,14 @@ impl Meter {
             at: self.clock.unix_micros(),
         };
         let settlement = self.ledger.charge_with(charge, beside)?;
-        self.tell(exchange, &used, settlement.settled());
+        let settled = settlement.settled();
+        let principal = principal(exchange)?;
+        if let Some(cap) = principal.spending_cap {
+            let now = self.clock.unix_micros();
+            self.spending
+                .add(principal.credential, cap, settled.charged, now);
+        }
+        self.tell(exchange, &used, settled);
         Ok(amount.is_positive().then_some(settlement))
     }
 }

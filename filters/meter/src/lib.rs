@@ -7,8 +7,11 @@ mod error;
 mod estimate;
 mod filter;
 mod hit;
+mod month;
 mod quote;
+mod spending;
 
 pub use config::{MeterSettings, RawEstimate, RawMeter};
 pub use counters::{Counted, Counters};
 pub use filter::Meter;
+pub use spending::Spending;

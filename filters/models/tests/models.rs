@@ -115,6 +115,7 @@ fn exchange(models: ModelAccess) -> Exchange {
         class: "free".into(),
         models,
         sharing: tollgate_filter::CacheSharing::Shared,
+        spending_cap: None,
     });
     exchange
 }

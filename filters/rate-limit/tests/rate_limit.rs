@@ -92,6 +92,7 @@ fn exchange_of(account: u8, class: &str) -> Exchange {
         class: Arc::from(class),
         models: ModelAccess::All,
         sharing: tollgate_filter::CacheSharing::Shared,
+        spending_cap: None,
     });
     exchange
 }

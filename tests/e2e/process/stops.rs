@@ -162,3 +162,37 @@ async fn nothing_the_program_prints_shows_a_secret_even_when_it_prints_everythin
     );
     SECRETS.assert_absent("what the program prints", &output);
 }
+
+#[tokio::test]
+async fn what_a_key_has_spent_of_its_cap_is_known_after_a_restart() {
+    let house = House::new("").await;
+    let made = house
+        .ask(&[
+            "key",
+            "create",
+            "--account",
+            &house.account,
+            "--name",
+            "capped",
+            "--spend-max",
+            "0.03",
+            "--spend-period",
+            "month",
+        ])
+        .await;
+    let key = SECRETS
+        .used("an API key", made["secret"].as_str().expect("a secret"))
+        .to_owned();
+    let mut body = chat(false);
+    body["max_tokens"] = 16.into();
+    for expected in [200, 403] {
+        let mut serving = house.serve().await;
+        let client = Client::new(&serving.url).with_key(&key);
+        // The first leaves less than the second may need.
+        let answer = client.post(CHAT, &body).await;
+        assert_eq!(answer.status, expected, "{}", answer.text());
+        serving.process.signal("TERM");
+        assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    }
+    assert_eq!(audited(&house.database()).sums.spent.get(), PRICE_OF_A_CHAT);
+}

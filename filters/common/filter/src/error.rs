@@ -78,6 +78,8 @@ codes! {
     InsufficientScope = "insufficient_scope", 403, Permission;
     /// The key may not do this.
     KeyNotPermitted = "key_not_permitted", 403, Permission;
+    /// The key may spend no more, whatever its account has.
+    KeySpendingCap = "key_spending_cap", 403, Permission;
     /// The account is suspended.
     AccountSuspended = "account_suspended", 403, Permission;
     /// There is nothing at this address.

@@ -40,7 +40,7 @@ pub use filter::{Body, Contract, FailureMode, Filter, FilterError, Outcome, Phas
 pub use forward::{CapMember, Clamped, Forward, ForwardBody, OutputCap};
 pub use principal::{
     CacheSharing, CredentialId, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope,
-    Scopes,
+    Scopes, SpendingCap,
 };
 pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens};
 pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_money::AccountId;
+use tollgate_money::{AccountId, Micros};
 
 /// The authenticated party of one exchange. Put there by `auth`.
 #[derive(Clone, Debug)]
@@ -22,6 +22,17 @@ pub struct Principal {
     pub models: ModelAccess,
     /// With whom the account shares stored answers.
     pub sharing: CacheSharing,
+    /// The most that the credential may spend, if that is limited.
+    pub spending_cap: Option<SpendingCap>,
+}
+
+/// The most that a credential may spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpendingCap {
+    /// The amount.
+    pub max: Micros,
+    /// Whether it counts anew in each calendar month (UTC), and not over all time.
+    pub monthly: bool,
 }
 
 /// With whom an account shares the answers that a cache has stored.

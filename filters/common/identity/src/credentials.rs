@@ -10,7 +10,7 @@ use dashmap::DashMap;
 use tollgate_money::AccountId;
 use tollgate_store::{
     AccountChange, AccountStatus, CacheScope, CredentialId, CredentialKind, Effect, NewCredential,
-    Observer, Part, Read, ReadError, Store,
+    Observer, Part, Read, ReadError, SpendingCap, Store,
 };
 
 use crate::digest::{BuildRandomAlready, Digest};
@@ -48,6 +48,8 @@ pub struct Credential {
     pub scopes: u32,
     /// The only models it may use; `None` for all.
     pub models: Option<Arc<[Arc<str>]>>,
+    /// The most it may spend; `None` for no cap of its own.
+    pub spending_cap: Option<SpendingCap>,
     /// Unix microseconds; `None` for good until revoked.
     pub expires_at: Option<i64>,
     digest: Digest,
@@ -270,6 +272,7 @@ impl Roster {
             resources: made.resource,
             scopes: made.scopes,
             models: made.models.clone(),
+            spending_cap: made.spending_cap,
             expires_at: made.expires_at,
             digest: Digest::from_bytes(made.hash),
             revoked: AtomicBool::new(false),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tollgate_money::AccountId;
 use tollgate_store::{
     Admission, CommitError, CredentialId, CredentialKind, CredentialRow, NewCredential, Part, Read,
-    ReadError, Refusal, Store, UnitOfWork, commit,
+    ReadError, Refusal, SpendingCap, Store, UnitOfWork, commit,
 };
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -31,6 +31,8 @@ pub struct NewKey {
     pub scopes: u32,
     /// The only models it may use; `None` for all.
     pub models: Option<Arc<[Arc<str>]>>,
+    /// The most it may spend; `None` for no cap of its own.
+    pub spending_cap: Option<SpendingCap>,
     /// Unix microseconds; `None` for good until revoked.
     pub expires_at: Option<i64>,
     /// Unix microseconds.
@@ -78,6 +80,9 @@ pub enum CreateKeyError {
     /// A model's id cannot be one.
     #[error("`{0:?}` is no id of a model")]
     Model(Arc<str>),
+    /// The key could spend nothing.
+    #[error("a spending cap is above 0; leave it out for none")]
+    NoSpending,
     /// The key would have expired before it exists.
     #[error("the key would expire before it is made; give an end in the future, or none")]
     Expired,
@@ -131,7 +136,7 @@ pub async fn create_key(
         label: Some(Arc::from(key.label)),
         hint: Some(Arc::from(&*hint)),
         models: key.models,
-        spending_cap: None,
+        spending_cap: key.spending_cap,
         created_at: key.created_at,
         expires_at: key.expires_at,
     };
@@ -182,6 +187,8 @@ pub struct Key {
     pub scopes: u32,
     /// The only models it may use; `None` for all.
     pub models: Option<Arc<[Arc<str>]>>,
+    /// The most it may spend; `None` for no cap of its own.
+    pub spending_cap: Option<SpendingCap>,
     /// Unix microseconds.
     pub created_at: i64,
     /// Unix microseconds.
@@ -198,6 +205,7 @@ impl From<CredentialRow> for Key {
             hint: row.made.hint,
             scopes: row.made.scopes,
             models: row.made.models,
+            spending_cap: row.made.spending_cap,
             created_at: row.made.created_at,
             expires_at: row.made.expires_at,
             revoked_at: row.revoked_at,
@@ -221,6 +229,9 @@ fn check(key: &NewKey) -> Result<(), CreateKeyError> {
         if let Some(model) = models.iter().find(no_id) {
             return Err(CreateKeyError::Model(model.clone()));
         }
+    }
+    if key.spending_cap.is_some_and(|cap| !cap.max.is_positive()) {
+        return Err(CreateKeyError::NoSpending);
     }
     match key.expires_at {
         Some(end) if end <= key.created_at => Err(CreateKeyError::Expired),

@@ -72,6 +72,7 @@ impl World {
                     resources: 1,
                     scopes: 1 + at as u32,
                     models: None,
+                    spending_cap: None,
                     expires_at: life.map(|life| NOW + life),
                     created_at: NOW,
                 };

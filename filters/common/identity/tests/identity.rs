@@ -79,6 +79,7 @@ impl Bench {
             resources: API,
             scopes: CHAT,
             models: None,
+            spending_cap: None,
             expires_at: None,
             created_at: NOW,
         };

@@ -132,6 +132,16 @@ codes! {
 }
 
 codes! {
+    /// The time over which a credential's spending counts against its cap.
+    CapPeriod {
+        /// All of it.
+        Total = 0,
+        /// Each calendar month, UTC.
+        Month = 1,
+    }
+}
+
+codes! {
     /// What a row of the change feed is about.
     ChangeKind {
         /// An account's status, class or cache scope.

@@ -23,15 +23,16 @@ mod store;
 mod unit;
 
 pub use codes::{
-    AccountStatus, CacheScope, ChangeKind, Contra, CredentialKind, Endpoint, EntryKind, LoginKind,
+    AccountStatus, CacheScope, CapPeriod, ChangeKind, Contra, CredentialKind, Endpoint, EntryKind,
+    LoginKind,
 };
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
 pub use idempotency::{IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse};
 pub use rows::{
     AccountRow, CredentialId, CredentialRow, LedgerLine, LoginId, LoginRow, NewAccount,
-    NewCredential, NewLogin, OpenHold, PriceRow, RootSecret, UsageFlags, UsageRecord, UsageRow,
-    UsageTotal,
+    NewCredential, NewLogin, OpenHold, PriceRow, RootSecret, SpendingCap, UsageFlags, UsageRecord,
+    UsageRow, UsageTotal,
 };
 pub use store::{BatchRows, Observer, OperationRows, Read, Snapshot, Store, commit, flush};
 pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_money::{AccountId, Micros, OperationId, Price};
 
 use crate::books::Entry;
-use crate::codes::{AccountStatus, CacheScope, CredentialKind, Endpoint, LoginKind};
+use crate::codes::{AccountStatus, CacheScope, CapPeriod, CredentialKind, Endpoint, LoginKind};
 
 macro_rules! row_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -108,12 +108,21 @@ pub struct NewCredential {
     pub hint: Option<Arc<str>>,
     /// The only models it may use; `None` for all. A model id has no line break.
     pub models: Option<Arc<[Arc<str>]>>,
-    /// The most it may ever spend; `None` for no cap.
-    pub spending_cap: Option<Micros>,
+    /// The most it may spend; `None` for no cap.
+    pub spending_cap: Option<SpendingCap>,
     /// Unix microseconds.
     pub created_at: i64,
     /// Unix microseconds; `None` for good until revoked.
     pub expires_at: Option<i64>,
+}
+
+/// The most that a credential may spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpendingCap {
+    /// The amount; not negative.
+    pub max: Micros,
+    /// Over which time.
+    pub period: CapPeriod,
 }
 
 /// A credential as it is stored.

@@ -6,7 +6,10 @@
 /// The schema that this version writes.
 pub(crate) const SCHEMA: i64 = MIGRATIONS.len() as i64;
 
-const MIGRATIONS: &[&str] = &[include_str!("migrations/001.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/001.sql"),
+    include_str!("migrations/002.sql"),
+];
 
 /// What an engine calls the words that differ.
 pub(crate) struct Dialect {

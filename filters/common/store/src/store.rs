@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use tollgate_money::{AccountId, OperationId};
+use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::books::{Entry, Seal};
 use crate::codes::LoginKind;
@@ -11,8 +11,8 @@ use crate::error::{CommitError, Failure, FailureKind, ReadError, SubmitError};
 use crate::gauges::Gauges;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::rows::{
-    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret, UsageRow,
-    UsageTotal,
+    AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret,
+    UsageRow, UsageTotal,
 };
 use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
 
@@ -52,6 +52,14 @@ pub trait Read: Send + Sync {
 
     /// The credentials of one account, revoked and expired ones too, oldest first.
     fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError>;
+
+    /// What a credential of an account was charged since `since` (Unix microseconds), from the usage records.
+    fn credential_spent(
+        &self,
+        account: AccountId,
+        credential: CredentialId,
+        since: i64,
+    ) -> Result<Micros, ReadError>;
 
     /// The credential whose secret has this digest, revoked and expired ones too.
     fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError>;

@@ -7,10 +7,10 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::books::LedgerPart;
 use tollgate_store::sqlite::{self, BackupError, Durability, Options};
 use tollgate_store::{
-    AccountChange, AccountStatus, Admission, CacheScope, CommitError, CredentialId, CredentialKind,
-    Effect, Endpoint, EntryKind, FailureKind, LoginId, LoginKind, NewAccount, NewCredential,
-    NewLogin, Observer, Part, Receipt, Refusal, RootSecret, Store, SubmitError, UnitOfWork,
-    UsageFlags, UsageRecord, commit, flush,
+    AccountChange, AccountStatus, Admission, CacheScope, CapPeriod, CommitError, CredentialId,
+    CredentialKind, Effect, Endpoint, EntryKind, FailureKind, LoginId, LoginKind, NewAccount,
+    NewCredential, NewLogin, Observer, Part, Receipt, Refusal, RootSecret, SpendingCap, Store,
+    SubmitError, UnitOfWork, UsageFlags, UsageRecord, commit, flush,
 };
 
 const DAY: i64 = 86_400_000_000;
@@ -72,7 +72,10 @@ fn credential(number: u8, account_number: u8) -> NewCredential {
         label: Some(Arc::from("main")),
         hint: Some(Arc::from("7Hq2...o8FL")),
         models: Some(Arc::from([Arc::from("small"), Arc::from("large")])),
-        spending_cap: Some(Micros::new(9)),
+        spending_cap: Some(SpendingCap {
+            max: Micros::new(9),
+            period: CapPeriod::Month,
+        }),
         created_at: i64::from(number),
         expires_at: Some(100),
     }

@@ -218,8 +218,13 @@ fn only_models_on_sale_to_the_credential_are_served() {
         assert_eq!(exchange.record.model.as_deref(), served);
         if served.is_none() {
             let refusal = refusal.expect("a refusal");
-            assert_eq!(refusal.code, ErrorCode::ModelNotSupported);
-            assert_eq!(refusal.status().as_u16(), 400);
+            let (code, status) = match access {
+                ModelAccess::All => (ErrorCode::ModelNotSupported, 400),
+                // It is on sale, but not to this key.
+                ModelAccess::Only(_) => (ErrorCode::KeyNotPermitted, 403),
+            };
+            assert_eq!(refusal.code, code);
+            assert_eq!(refusal.status().as_u16(), status);
             assert_eq!(refusal.param.as_deref(), Some("model"));
         }
     }

@@ -83,6 +83,7 @@ pub(crate) fn exchange(path: &str, body: &str, models: ModelAccess) -> Exchange 
         class: "free".into(),
         models,
         sharing: tollgate_filter::CacheSharing::Shared,
+        spending_cap: None,
     });
     exchange
 }

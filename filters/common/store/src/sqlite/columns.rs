@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Params, Row};
 use tollgate_money::{AccountId, Micros, OperationId, Price, TokenPrice};
 
 use super::failure::RowError;
 use crate::books;
 use crate::codes::{
-    AccountStatus, CacheScope, Contra, CredentialKind, Endpoint, EntryKind, LoginKind,
+    AccountStatus, CacheScope, CapPeriod, Contra, CredentialKind, Endpoint, EntryKind, LoginKind,
 };
 use crate::rows::{
     AccountRow, CredentialId, CredentialRow, LoginId, LoginRow, NewCredential, OpenHold, PriceRow,
-    UsageFlags, UsageRecord, UsageRow, UsageTotal,
+    SpendingCap, UsageFlags, UsageRecord, UsageRow, UsageTotal,
 };
 
 macro_rules! entry_columns {
@@ -113,7 +114,7 @@ pub(crate) fn all_credentials(
 ) -> Result<(), RowError> {
     let sql = format!(
         "SELECT hash, id, kind, account_id, client_id, grant_id, resource, scopes, label, hint, models, cap, created_at, expires_at,
-                revoked_at FROM credentials {which}"
+                revoked_at, cap_period FROM credentials {which}"
     );
     each_row(connection, &sql, params, credential, each)
 }
@@ -194,7 +195,17 @@ fn credential(row: &Row<'_>) -> Result<CredentialRow, RowError> {
             hint: row.get(9)?,
             // No model at all is written as an empty text, which has no line.
             models: models.map(|models| models.lines().map(Arc::from).collect()),
-            spending_cap: row.get::<_, Option<i64>>(11)?.map(Micros::new),
+            spending_cap: match row.get::<_, Option<i64>>(11)? {
+                None => None,
+                Some(max) => Some(SpendingCap {
+                    max: Micros::new(max),
+                    // What was written before there were periods counts over all time.
+                    period: match row.get_ref(15)? {
+                        ValueRef::Null => CapPeriod::Total,
+                        _ => word(row, 15, "a cap's period", CapPeriod::from_code)?,
+                    },
+                }),
+            },
             created_at: row.get(12)?,
             expires_at: (expires_at != super::parts::NEVER).then_some(expires_at),
         },

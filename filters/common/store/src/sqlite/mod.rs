@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tollgate_money::{AccountId, OperationId};
+use tollgate_money::{AccountId, Micros, OperationId};
 
 use self::batch::Batch;
 use self::checkpoint::Checkpointer;
@@ -37,7 +37,8 @@ use crate::error::{Failure, FailureKind, OpenError, ReadError, SubmitError};
 use crate::gauges::Gauges;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::rows::{
-    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret, UsageTotal,
+    AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret,
+    UsageTotal,
 };
 use crate::store::{Observer, OperationRows, Read, Snapshot, Store};
 use crate::unit::{Done, UnitOfWork};
@@ -270,6 +271,15 @@ impl Read for SqliteStore {
 
     fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError> {
         self.reader.account_credentials(account)
+    }
+
+    fn credential_spent(
+        &self,
+        account: AccountId,
+        credential: CredentialId,
+        since: i64,
+    ) -> Result<Micros, ReadError> {
+        self.reader.credential_spent(account, credential, since)
     }
 
     fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError> {

@@ -75,8 +75,8 @@ pub(crate) fn insert_credential(
     connection
         .prepare_cached(
             "INSERT INTO credentials (hash, id, kind, account_id, client_id, grant_id, resource, scopes, label, hint, models, cap,
-                                      created_at, expires_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                                      created_at, expires_at, cap_period)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
         )?
         .execute(params![
             credential.hash,
@@ -90,9 +90,10 @@ pub(crate) fn insert_credential(
             credential.label.as_deref(),
             credential.hint.as_deref(),
             models,
-            credential.spending_cap.map(Micros::get),
+            credential.spending_cap.map(|cap| cap.max.get()),
             credential.created_at,
             credential.expires_at.unwrap_or(NEVER),
+            credential.spending_cap.map(|cap| cap.period.code()),
         ])
         .map_err(|error| taken(error, || Refusal::CredentialExists(credential.id)))?;
     Ok(())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, params};
-use tollgate_money::{AccountId, OperationId};
+use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::columns::{
     CREDIT_LINES, ENTRY_COLUMNS, HOLDS, OPERATION_ENTRIES, OPERATION_HOLD, OPERATION_USAGE,
@@ -20,7 +20,7 @@ use crate::codes::LoginKind;
 use crate::error::{OpenError, ReadError};
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::rows::{
-    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageTotal,
+    AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageTotal,
 };
 use crate::store::{OperationRows, Read, Snapshot};
 
@@ -184,6 +184,26 @@ impl Read for Reader {
                 &mut |row| found.push(row),
             )?;
             Ok(found)
+        })
+    }
+
+    fn credential_spent(
+        &self,
+        account: AccountId,
+        credential: CredentialId,
+        since: i64,
+    ) -> Result<Micros, ReadError> {
+        self.with("what a credential has spent", |connection| {
+            let spent: i64 = connection
+                .prepare_cached(
+                    "SELECT coalesce(sum(cost), 0) FROM usage
+                     WHERE account_id = ?1 AND at >= ?2 AND credential_id = ?3",
+                )?
+                .query_row(
+                    params![account.as_bytes(), since, credential.as_bytes()],
+                    |row| row.get(0),
+                )?;
+            Ok(Micros::new(spent))
         })
     }
 

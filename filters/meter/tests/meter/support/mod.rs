@@ -182,6 +182,7 @@ impl Gateway {
             class: "free".into(),
             models: ModelAccess::All,
             sharing: tollgate_filter::CacheSharing::Shared,
+            spending_cap: None,
         });
         exchange.put(model);
         exchange.put(provider.caps());

@@ -1,0 +1,81 @@
+//! Calendar months, UTC.
+
+/// The day of an instant at which a month begins, as `2026-12-01`.
+pub(crate) fn day(start: i64) -> String {
+    let Month(month) = Month::of(start);
+    format!(
+        "{:04}-{:02}-01",
+        month.div_euclid(12),
+        month.rem_euclid(12) + 1
+    )
+}
+
+const DAY_MICROS: i64 = 86_400_000_000;
+
+/// A month, as a count from January of year 0 in the proleptic Gregorian calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Month(i64);
+
+impl Month {
+    /// The month of an instant (Unix microseconds).
+    pub(crate) fn of(at: i64) -> Month {
+        let day = at.div_euclid(DAY_MICROS);
+        // A first guess that is never late, as no month is longer than 31 days, and then month by month.
+        let mut month = Month(1970 * 12 + day.div_euclid(31).min(day.div_euclid(28)));
+        while month.next().first_day() <= day {
+            month = month.next();
+        }
+        month
+    }
+
+    /// The month after it.
+    pub(crate) fn next(self) -> Month {
+        Month(self.0 + 1)
+    }
+
+    /// Its first instant, Unix microseconds.
+    pub(crate) fn start(self) -> i64 {
+        self.first_day().saturating_mul(DAY_MICROS)
+    }
+
+    /// Its first day, counted from 1970-01-01.
+    fn first_day(self) -> i64 {
+        const BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
+        /// Days from the first day of year 0 to that of 1970.
+        const EPOCH: i64 = 719_528;
+        let (year, month) = (self.0.div_euclid(12), self.0.rem_euclid(12));
+        let leaps =
+            |years: i64| years.div_euclid(4) - years.div_euclid(100) + years.div_euclid(400);
+        // Year 0 is a leap year, and its day counts for every year after it.
+        let days = 365 * year + leaps(year - 1) + 1;
+        let is_leap = leaps(year) > leaps(year - 1);
+        let leap_day = i64::from(is_leap && month > 1);
+        days + BEFORE[month as usize] + leap_day - EPOCH
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn months_begin_where_the_calendar_says() {
+        //    Unix seconds of the first instant, and of the month after it
+        for (start, next) in [
+            (0, 2_678_400),
+            (1_704_067_200, 1_706_745_600),           // January 2024
+            (1_706_745_600, 1_709_251_200),           // February 2024, 29 days
+            (1_738_368_000, 1_740_787_200),           // February 2025
+            (1_764_547_200, 1_767_225_600),           // December 2025
+            (951_782_400 - 28 * 86_400, 951_868_800), // February 2000, 29 days
+            (4_107_542_400 - 28 * 86_400, 4_107_542_400), // February 2100, 28 days
+        ] {
+            let month = Month::of(start * 1_000_000);
+            assert_eq!(month.start(), start * 1_000_000, "{start}");
+            assert_eq!(month.next().start(), next * 1_000_000, "{start}");
+            assert_eq!(Month::of(next * 1_000_000 - 1), month, "{start}");
+            assert_eq!(Month::of(next * 1_000_000), month.next(), "{start}");
+        }
+        assert_eq!(day(1_764_547_200_000_000), "2025-12-01");
+    }
+}

@@ -1,0 +1,277 @@
+//! What credentials with a spending cap have spent, and what is promised to their requests under way.
+//!
+//! Counted in memory: read from the usage records at the start, then added to as answers are charged. A request reserves its worst case
+//! against the cap as it does against the account, so that any number of them at once cannot pass it.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use tollgate_filter::{CredentialId, SpendingCap};
+use tollgate_money::Micros;
+use tollgate_store::{CapPeriod, Read, ReadError};
+
+use crate::month::Month;
+
+/// The spending of every credential that has a cap.
+#[derive(Debug, Default)]
+pub struct Spending {
+    cells: DashMap<CredentialId, Cell>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    /// The month that `spent` is about, where the cap counts by the month.
+    month: Month,
+    spent: Micros,
+    promised: Micros,
+}
+
+/// Part of a cap that is kept for one request. Dropped, it is free again.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    spending: Arc<Spending>,
+    credential: CredentialId,
+    amount: Micros,
+    month: Month,
+}
+
+/// A cap that leaves too little for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CapReached {
+    pub(crate) cap: SpendingCap,
+    /// What of it is neither spent nor promised; not negative.
+    pub(crate) room: Micros,
+    /// When the month ends, Unix microseconds, for a cap that counts by the month.
+    pub(crate) until: Option<i64>,
+}
+
+impl Spending {
+    /// What live credentials with a cap have spent according to the usage records, at `now` (Unix microseconds).
+    pub fn open(store: &dyn Read, now: i64) -> Result<Spending, ReadError> {
+        let month = Month::of(now);
+        let mut capped = Vec::new();
+        store.credentials(now, &mut |row| {
+            if let Some(cap) = row.made.spending_cap {
+                capped.push((row.made.id, row.made.account, cap.period));
+            }
+        })?;
+        let spending = Spending::default();
+        for (credential, account, period) in capped {
+            let since = match period {
+                CapPeriod::Month => month.start(),
+                _ => i64::MIN,
+            };
+            let cell = Cell {
+                month,
+                spent: store.credential_spent(account, credential, since)?,
+                promised: Micros::ZERO,
+            };
+            let credential = CredentialId(*credential.as_bytes());
+            spending.cells.insert(credential, cell);
+        }
+        Ok(spending)
+    }
+
+    /// What of `cap` is left to `credential`.
+    pub(crate) fn left(
+        &self,
+        credential: CredentialId,
+        cap: SpendingCap,
+        now: i64,
+    ) -> Result<Micros, CapReached> {
+        let mut cell = self.cells.entry(credential).or_insert_with(Cell::new(now));
+        let room = cell.room(cap, now);
+        if room.is_positive() {
+            Ok(room)
+        } else {
+            Err(CapReached::of(cap, room, now))
+        }
+    }
+
+    /// Keeps `amount` of `cap` for a request, if so much is left.
+    pub(crate) fn reserve(
+        self: &Arc<Spending>,
+        credential: CredentialId,
+        cap: SpendingCap,
+        amount: Micros,
+        now: i64,
+    ) -> Result<Reserved, CapReached> {
+        let mut cell = self.cells.entry(credential).or_insert_with(Cell::new(now));
+        let room = cell.room(cap, now);
+        if amount > room {
+            return Err(CapReached::of(cap, room, now));
+        }
+        cell.promised = cell.promised.saturating_add(amount);
+        Ok(Reserved {
+            spending: Arc::clone(self),
+            credential,
+            amount,
+            month: cell.month,
+        })
+    }
+
+    /// Counts what was charged to a credential that had nothing reserved.
+    pub(crate) fn add(&self, credential: CredentialId, cap: SpendingCap, amount: Micros, now: i64) {
+        let mut cell = self.cells.entry(credential).or_insert_with(Cell::new(now));
+        cell.turn(cap, now);
+        cell.spent = cell.spent.saturating_add(amount);
+    }
+}
+
+impl Cell {
+    fn new(now: i64) -> impl FnOnce() -> Cell {
+        move || Cell {
+            month: Month::of(now),
+            spent: Micros::ZERO,
+            promised: Micros::ZERO,
+        }
+    }
+
+    /// A new month begins with nothing spent; what is promised is promised still.
+    fn turn(&mut self, cap: SpendingCap, now: i64) {
+        let month = Month::of(now);
+        if month > self.month {
+            self.month = month;
+            if cap.monthly {
+                self.spent = Micros::ZERO;
+            }
+        }
+    }
+
+    fn room(&mut self, cap: SpendingCap, now: i64) -> Micros {
+        self.turn(cap, now);
+        minus(minus(cap.max, self.spent), self.promised)
+    }
+}
+
+impl CapReached {
+    fn of(cap: SpendingCap, room: Micros, now: i64) -> CapReached {
+        CapReached {
+            cap,
+            room: room.max(Micros::ZERO),
+            until: cap.monthly.then(|| Month::of(now).next().start()),
+        }
+    }
+}
+
+impl Reserved {
+    /// Counts what was charged in place of what was kept.
+    pub(crate) fn settle(self, cap: SpendingCap, charged: Micros) {
+        if let Some(mut cell) = self.spending.cells.get_mut(&self.credential) {
+            // What was reserved in a month that is over was charged for an answer of that month.
+            if !cap.monthly || cell.month == self.month {
+                cell.spent = cell.spent.saturating_add(charged);
+            }
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(mut cell) = self.spending.cells.get_mut(&self.credential) {
+            cell.promised = minus(cell.promised, self.amount);
+        }
+    }
+}
+
+/// A difference that may be below zero.
+fn minus(from: Micros, amount: Micros) -> Micros {
+    Micros::new(from.get().saturating_sub(amount.get()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KEY: CredentialId = CredentialId([1; 16]);
+    /// 2026-11-30T23:59:59Z
+    const NOVEMBER: i64 = 1_796_083_199_000_000;
+    const DECEMBER: i64 = NOVEMBER + 1_000_000;
+
+    fn cap(max: i64, monthly: bool) -> SpendingCap {
+        SpendingCap {
+            max: Micros::new(max),
+            monthly,
+        }
+    }
+
+    #[test]
+    fn what_is_reserved_is_replaced_by_what_is_charged() {
+        let spending = Arc::new(Spending::default());
+        let cap = cap(100, false);
+        let reserve = |amount| spending.reserve(KEY, cap, Micros::new(amount), NOVEMBER);
+        let first = reserve(70).expect("there is room");
+        let room = |amount| {
+            reserve(amount)
+                .map(drop)
+                .map_err(|reached| reached.room.get())
+        };
+        assert_eq!(room(31), Err(30));
+        assert_eq!(room(30), Ok(()));
+        first.settle(cap, Micros::new(20));
+        assert_eq!(room(81), Err(80));
+        drop(reserve(80).expect("there is room"));
+        assert_eq!(room(80), Ok(()), "what failed is free again");
+        spending.add(KEY, cap, Micros::new(80), NOVEMBER);
+        assert!(spending.left(KEY, cap, NOVEMBER).is_err());
+    }
+
+    #[test]
+    fn a_month_begins_with_nothing_spent_and_with_what_is_promised() {
+        let spending = Arc::new(Spending::default());
+        let (monthly, total) = (cap(100, true), cap(100, false));
+        let over = spending.reserve(KEY, monthly, Micros::new(40), NOVEMBER);
+        let over = over.expect("there is room");
+        spending.add(KEY, monthly, Micros::new(60), NOVEMBER);
+        let reached = spending
+            .left(KEY, monthly, NOVEMBER)
+            .expect_err("all of it is gone");
+        assert_eq!(reached.until, Some(DECEMBER));
+        assert_eq!(spending.left(KEY, monthly, DECEMBER), Ok(Micros::new(60)));
+        over.settle(monthly, Micros::new(40));
+        assert_eq!(
+            spending.left(KEY, monthly, DECEMBER),
+            Ok(Micros::new(100)),
+            "it was an answer of November"
+        );
+        let other = CredentialId([2; 16]);
+        spending.add(other, total, Micros::new(100), NOVEMBER);
+        assert!(
+            spending.left(other, total, DECEMBER).is_err(),
+            "all time is all time"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_order_of_requests_passes_the_cap(
+            max in 1i64..1_000,
+            steps in prop::collection::vec((0i64..400, any::<bool>(), any::<bool>()), 1..100),
+        ) {
+            let spending = Arc::new(Spending::default());
+            let cap = cap(max, false);
+            let (mut open, mut spent) = (Vec::new(), 0);
+            for (amount, close, fails) in steps {
+                if close && !open.is_empty() {
+                    let (reserved, held): (Reserved, i64) = open.remove(0);
+                    if fails {
+                        drop(reserved);
+                    } else {
+                        let charged = held.min(amount);
+                        reserved.settle(cap, Micros::new(charged));
+                        spent += charged;
+                    }
+                } else if let Ok(reserved) = spending.reserve(KEY, cap, Micros::new(amount), NOVEMBER) {
+                    open.push((reserved, amount));
+                }
+                let promised: i64 = open.iter().map(|(_, held)| held).sum();
+                prop_assert!(spent + promised <= max);
+            }
+            open.clear();
+            let left = spending.left(KEY, cap, NOVEMBER).map_or(0, Micros::get);
+            prop_assert_eq!(left, max - spent);
+        }
+    }
+}
