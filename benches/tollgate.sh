@@ -34,6 +34,11 @@ id = "bench"
 providers = [{ provider = "bench", model = "bench" }]
 price = { input = "1", output = "2", request = "0" }
 
+# Full after the first thousands, as it is in a gateway that has run for a while; until then every answer takes memory that is new to
+# the process.
+[cache]
+max_bytes = 16777216
+
 # Counted like any other, and never refused.
 [limits.classes.free]
 quota = 1000000
