@@ -124,8 +124,8 @@ fn settings(connection: &Connection, options: &Options) -> rusqlite::Result<()> 
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "cell_size_check", true)?;
-    // Kibibytes. Enough for the upper levels and the hot leaves of a store of some million operations.
-    connection.pragma_update(None, "cache_size", -65_536)?;
+    // Kibibytes. Enough for the upper levels and the hot leaves of a store of some million operations; more would only grow with the file.
+    connection.pragma_update(None, "cache_size", -16_384)?;
     if let Some(pages) = options.pages_max {
         connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
     }
