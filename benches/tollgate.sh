@@ -1,4 +1,4 @@
-# tollgate's part of `benches/run`: two instances with one worker each, all filters on and none. Read by it, not run.
+# tollgate's part of `benches/run`: three instances with one worker each, all filters on, all but the cache, and none. Read by it, not run.
 
 tollgate_config() { # file, port, tls port, admin port, folder, chain of the completion route or nothing for the built-in one
     cat >"$1" <<EOF
@@ -76,6 +76,9 @@ start_tollgate() { # name, port, tls port, admin port, chain or nothing, program
 }
 tollgate_ports all_ports
 start_tollgate tollgate "${all_ports[@]}" "" "${serve[@]}"
+tollgate_ports uncached_ports
+chain='["address-limit", "auth", "rate-limit", "completions", "idempotency", "meter"]'
+start_tollgate tollgate-no-cache "${uncached_ports[@]}" "$chain" "${serve[@]}"
 tollgate_ports no_ports
 start_tollgate tollgate-no-filters "${no_ports[@]}" '["pass"]' "$rig" gateway
 
