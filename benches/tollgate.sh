@@ -52,6 +52,7 @@ path = "/v1/chat/completions"
 methods = ["POST"]
 chain = $6
 EOF
+        case $6 in *auth*) echo 'scope = "api:chat"' >>"$1" ;; esac
     fi
 }
 

@@ -82,6 +82,10 @@ impl Framing {
                         input.advance(2);
                         *chunk = Chunk::Size;
                     }
+                    // The parser takes a line without digits for a size of nothing.
+                    Chunk::Size if input.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) => {
+                        return Err("a chunk has no size");
+                    }
                     Chunk::Size => match httparse::parse_chunk_size(input) {
                         Ok(httparse::Status::Complete((length, size))) => {
                             input.advance(length);

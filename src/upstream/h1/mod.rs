@@ -64,6 +64,8 @@ pub(super) struct Connection<S> {
     framing: Framing,
     /// Whether the connection may carry another call once this answer has been read.
     is_kept: bool,
+    /// Whether something of the answer has come: the provider has seen the request.
+    is_answering: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -75,6 +77,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             output: Vec::new(),
             framing: Framing::Done,
             is_kept: true,
+            is_answering: false,
         }
     }
 
@@ -83,6 +86,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// The answer is listened for while the body is still being written: a provider may refuse a long one before it has read it.
     pub(super) async fn ask(&mut self, head: HeadOf<'_>, body: &Bytes) -> Result<Head, Error> {
         self.output.clear();
+        self.is_answering = false;
         head.heads
             .write(&mut self.output, head.path, head.stream, body.len());
         let joined = body.len() <= JOINED_BYTES_MAX;
@@ -111,6 +115,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let answer = ready!(self.poll_head(cx));
             if written < total {
                 self.is_kept = false;
+                if let Ok(head) = &answer
+                    && head.status.is_success()
+                {
+                    // The rest would have to be written beside the reading, for a provider that answers before it was asked.
+                    return Poll::Ready(Err(Error::Invalid(
+                        "the answer came before the request was written",
+                    )));
+                }
             }
             Poll::Ready(answer.map_err(|error| match (error, broken.take()) {
                 (Error::Unanswered(_), Some(error)) => Error::Unanswered(error),
@@ -127,6 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             {
                 let _ = self.input.split_to(length);
                 if head.is_informational() {
+                    self.is_answering = true;
                     continue;
                 }
                 self.framing = head.framing;
@@ -134,7 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Poll::Ready(Ok(head));
             }
             match ready!(self.poll_fill(cx, READ_BYTES)) {
-                Ok(0) if self.input.is_empty() => {
+                Ok(0) if self.input.is_empty() && !self.is_answering => {
                     let error = io::ErrorKind::UnexpectedEof.into();
                     return Poll::Ready(Err(Error::Unanswered(error)));
                 }
@@ -143,7 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     return Poll::Ready(Err(Error::Cut(error)));
                 }
                 Ok(_) => {}
-                Err(error) if self.input.is_empty() => {
+                Err(error) if self.input.is_empty() && !self.is_answering => {
                     return Poll::Ready(Err(Error::Unanswered(error)));
                 }
                 Err(error) => return Poll::Ready(Err(Error::Cut(error))),

@@ -163,6 +163,8 @@ async fn what_is_not_plainly_framed_is_refused() {
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nx\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n;x\r\n\r\n",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nab\r\n",
         &long,
         &many,
@@ -176,6 +178,7 @@ async fn what_is_not_plainly_framed_is_refused() {
         );
     }
     let cut = [
+        "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n",
         "HTTP/1.1 200 OK\r\ncontent-le",
         "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\nhello",
@@ -238,4 +241,16 @@ async fn a_long_body_may_be_refused_before_it_is_read() {
         connection.keep().is_none(),
         "half a request stands on the connection"
     );
+}
+
+#[tokio::test]
+async fn a_success_before_the_request_was_written_is_no_answer_to_it() {
+    let (near, mut far) = duplex(1024);
+    let mut connection = Connection::new(near);
+    let body: &'static [u8] = vec![b'x'; 1 << 20].leak();
+    far.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        .await
+        .expect("room");
+    let answer = asked(&mut connection, body).await;
+    assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
 }
