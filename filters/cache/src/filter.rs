@@ -376,6 +376,8 @@ impl Cache {
         };
         let model = &forward.model.id;
         let bytes_max = self.settings.entry_bytes_max;
+        // Nothing at all is no count: a hit is counted by us, as the answer itself was.
+        let tokens = tokens.filter(|&tokens| tokens != Tokens::default());
         let (answer, tokens) = if request.stream {
             let copy: Option<Box<dyn Any>> = copy.map(|copy| copy as Box<dyn Any>);
             let copy = copy.and_then(|copy| copy.downcast::<Copy>().ok());

@@ -282,13 +282,19 @@ impl Filter for Idempotency {
         Step::later(self.keep(exchange))
     }
 
-    fn on_end(&self, exchange: &mut Exchange, _: Ending) {
+    fn on_end(&self, exchange: &mut Exchange, ending: Ending) {
         if let Some(claim) = exchange.take::<Claim>()
-            && !claim.recording().kept
+            && !is_kept(claim.recording().kept, ending)
         {
             self.send(claim.free());
         }
     }
+}
+
+/// Whether an answer that was handed over for keeping is known to be kept. Of any other the key is freed, which does nothing where
+/// the answer is there after all.
+fn is_kept(handed_over: bool, ending: Ending) -> bool {
+    handed_over && matches!(ending, Ending::Complete | Ending::Answered)
 }
 
 fn part(part: IdempotencyPart) -> Part {
@@ -297,4 +303,28 @@ fn part(part: IdempotencyPart) -> Part {
 
 fn after(moment: i64, time: Duration) -> i64 {
     moment.saturating_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_stays_taken_only_when_its_answer_has_been_kept() {
+        for (handed_over, ending, kept) in [
+            (true, Ending::Complete, true),
+            (true, Ending::Answered, true),
+            // The store had no room for the charge, and the answer was lost with it.
+            (true, Ending::Unsettled, false),
+            (true, Ending::GoneDuring, false),
+            (false, Ending::Complete, false),
+            (false, Ending::Refused, false),
+        ] {
+            assert_eq!(
+                is_kept(handed_over, ending),
+                kept,
+                "{handed_over} {ending:?}"
+            );
+        }
+    }
 }

@@ -30,8 +30,8 @@ impl Meter {
         }
     }
 
-    /// Queues the charge of an answer from a cache, and gives what to wait for: one that costs nothing is not waited for, since
-    /// all that a crash could lose is the record of it.
+    /// Queues the charge of an answer from a cache, and gives what to wait for: one that costs nothing, and with which nobody else
+    /// wants anything durable, is not waited for, since all that a crash could lose is the record of it.
     fn charge_hit(
         &self,
         exchange: &mut Exchange,
@@ -54,6 +54,7 @@ impl Meter {
             whole: true,
         };
         let beside = beside(exchange, &used);
+        let is_recorded = beside.is_some();
         let full = quote
             .model
             .price
@@ -76,7 +77,7 @@ impl Meter {
                 .add(principal.credential, cap, settled.charged, now);
         }
         self.tell(exchange, &used, settled);
-        Ok(amount.is_positive().then_some(settlement))
+        Ok((amount.is_positive() || is_recorded).then_some(settlement))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A completion kept for later: one form from which whole answers and streams are both written.
 //!
 //! The kept form is a whole answer without what belongs to one reply: its id, its time, the metadata. A whole answer becomes it by
-//! leaving those out; a stream is folded into it ([`Fold`]). From it a reply is written by putting an id and a time in front, and a
+//! leaving those out, and what it may repeat of whoever asked; a stream is folded into it ([`Fold`]). From it a reply is written by putting an id and a time in front, and a
 //! stream by telling it in events again ([`Kept::events`]). Every member that a provider adds by itself is kept.
 
 mod fold;
@@ -108,10 +108,11 @@ impl Kept {
             let kind = reader.kind()?;
             let value = reader.skip()?;
             match &*name {
-                "id" | "created" | "model" => continue,
+                // The last two some providers repeat from the request: they are about whoever sent it.
+                "id" | "created" | "model" | "metadata" | "user" => continue,
                 "choices" => has_choices = kind == Kind::Array,
                 "usage" => {
-                    has_usage = crate::Usage::read(value.of(body)).is_some();
+                    has_usage = tells_usage(value.of(body));
                     if !has_usage {
                         // It is counted and written anew for every reply.
                         continue;
@@ -211,6 +212,12 @@ impl KeptEvents {
         }
         events
     }
+}
+
+/// Whether the value of a `usage` member says how many tokens were used. None at all is no count.
+fn tells_usage(value: &[u8]) -> bool {
+    crate::Usage::read(value)
+        .is_some_and(|usage| (usage.prompt_tokens, usage.completion_tokens) != (0, 0))
 }
 
 /// The members of an object in a text that has been read before: names as written, and where the values stand.

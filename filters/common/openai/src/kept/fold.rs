@@ -8,7 +8,7 @@ use crate::string;
 use crate::usage::Usage;
 
 use super::node::{Join, Node, Touched, index_of, place, write_members};
-use super::{KeepError, Kept};
+use super::{KeepError, Kept, tells_usage};
 
 /// Most choices that are folded; a broken provider stays cheap.
 const CHOICES_MAX: usize = 128;
@@ -112,7 +112,7 @@ impl Fold {
             choice.write(self.endpoint, &mut out);
         }
         out.push(b']');
-        let has_usage = !self.usage.is_empty();
+        let has_usage = tells_usage(&self.usage);
         if has_usage {
             out.extend_from_slice(br#","usage":"#);
             out.extend_from_slice(&self.usage);
@@ -186,6 +186,10 @@ impl Fold {
             match (&*name, reader.kind()?) {
                 // What hides the length of events in one reply would hide nothing in another.
                 ("id" | "created" | "model" | "object" | "error" | "obfuscation", _) => {
+                    reader.skip()?;
+                }
+                // What some providers repeat from the request is about whoever sent it.
+                ("metadata" | "user", _) => {
                     reader.skip()?;
                 }
                 (name, _) if name == &*self.metadata => {

@@ -65,6 +65,26 @@ fn an_answer_is_kept_without_what_belongs_to_one_reply() {
 }
 
 #[test]
+fn neither_whoever_asked_nor_a_usage_of_nothing_is_kept() {
+    let body = json!({"user": "u", "metadata": {"a": 1}, "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}]});
+    let mut event = delta(json!({"content": "Hi"}), json!("stop"));
+    for member in ["user", "metadata", "usage"] {
+        event[member] = body[member].clone();
+    }
+    for kept in [
+        kept(Endpoint::Chat, &body),
+        fold(Endpoint::Chat, &[event.to_string().into()]).expect("it can be kept"),
+    ] {
+        assert!(!kept.has_usage());
+        let answer = value(&kept.answer(STAMP, 0));
+        for member in ["user", "metadata", "usage"] {
+            assert_eq!(answer.get(member), None, "{member}");
+        }
+    }
+}
+
+#[test]
 fn a_stream_of_words_becomes_one_message() {
     let mut events = vec![delta(
         json!({"role": "assistant", "content": ""}),
