@@ -28,7 +28,7 @@ pub struct Meter {
     pub(crate) clock: Clock,
     topup_url: Arc<str>,
     counter: Counter,
-    counters: Arc<Counters>,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) hit_price_ppm: u32,
     pub(crate) spending: Arc<Spending>,
 }
@@ -129,10 +129,7 @@ impl Meter {
             match self.keep(exchange, cap, &quote)? {
                 Ok((reserved, smaller)) => {
                     kept = Some((cap, reserved));
-                    if let Some(smaller) = smaller {
-                        quote = smaller.clone();
-                        clamped = Some(smaller);
-                    }
+                    clamped = smaller;
                 }
                 Err(reached) => return Ok(self.refuse_cap(&quote, reached)),
             }
@@ -140,7 +137,7 @@ impl Meter {
         let request = HoldRequest {
             operation: exchange.request.id,
             account: principal(exchange)?.account,
-            amount: quote.amount,
+            amount: clamped.as_ref().unwrap_or(&quote).amount,
             price_version: Some(quote.model.price_version),
             at: self.clock.unix_micros(),
             // By the clock that nobody sets: a jump of the other must not take the credit of answers under way.
@@ -149,6 +146,7 @@ impl Meter {
                 .steady_micros()
                 .saturating_add(micros(self.settings.hold)),
         };
+        // From the request as it came: that its key's cap has made it shorter does not keep it from being made shorter still.
         let less = |room| {
             let smaller = self.clamp(&quote, room)?;
             let amount = smaller.amount;
@@ -286,16 +284,17 @@ impl Meter {
             None
         };
         let price = bill::price(&quote.model.price, used.succeeded);
+        let at = self.clock.unix_micros();
         let settle = Settle {
             actual: price.charge(used.tokens.prompt, used.tokens.completion),
             usage: self.usage_record(exchange, &quote.model, &used)?,
-            at: self.clock.unix_micros(),
+            at,
         };
         let settlement = hold.settle_with(settle, beside);
         // The last byte waits for the disk: who has the whole answer has been charged for it.
         let settled = settlement.await.map_err(settle_failed)?;
         if let Some((cap, reserved)) = kept {
-            reserved.settle(cap, settled.charged);
+            reserved.settle(cap, settled.charged, at);
         }
         self.tell(exchange, &used, settled);
         Ok(Outcome::Continue)

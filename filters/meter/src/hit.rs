@@ -1,13 +1,15 @@
 //! Answers from a cache: nothing was held, and what they cost is taken when they leave.
 
-use tollgate_filter::{AnswerUsage, Exchange, FilterError, Outcome, Step, Tokens};
+use tollgate_filter::{AnswerUsage, Exchange, FilterError, Outcome, Principal, Step, Tokens};
 use tollgate_ledger::{ChargeError, Settlement};
+use tollgate_money::Micros;
 use tollgate_store::UsageFlags;
 
 use crate::bill;
-use crate::error::{MeterError, charge_failed, settle_failed};
+use crate::error::{MeterError, cap_reached, charge_failed, settle_failed};
 use crate::filter::{Meter, Used, beside, principal};
 use crate::quote::Quote;
+use crate::spending::CapReached;
 
 impl Meter {
     /// Charges an answer from a cache: nothing was held, and what it costs is taken at once.
@@ -17,14 +19,14 @@ impl Meter {
             Some(tokens) => match self.charge_hit(exchange, &quote, tokens, false) {
                 Ok(None) => Step::now(Outcome::Continue),
                 Ok(Some(settlement)) => Step::later(durable(settlement)),
-                Err(error) => hit_failed(error),
+                Err(error) => self.hit_failed(error),
             },
             None => Step::later(async move {
                 let tokens = self.count(exchange, &quote.model, usage).await?;
                 match self.charge_hit(exchange, &quote, tokens, true) {
                     Ok(None) => Ok(Outcome::Continue),
                     Ok(Some(settlement)) => durable(settlement).await,
-                    Err(error) => hit_failed(error).finish().await,
+                    Err(error) => self.hit_failed(error).finish().await,
                 }
             }),
         }
@@ -53,37 +55,63 @@ impl Meter {
             flags,
             whole: true,
         };
-        let beside = beside(exchange, &used);
-        let is_recorded = beside.is_some();
         let full = quote
             .model
             .price
             .charge(used.tokens.prompt, used.tokens.completion);
         let amount = bill::part_of(full, self.hit_price_ppm);
+        let at = self.clock.unix_micros();
+        let Principal {
+            account,
+            credential,
+            spending_cap,
+            ..
+        } = *principal(exchange)?;
+        // Before the charge, as for any other answer: so many at once would pass the cap together.
+        let kept = match spending_cap.filter(|_| amount.is_positive()) {
+            Some(cap) => {
+                let reserved = self.spending.reserve(credential, cap, amount, at);
+                let reserved = reserved.map_err(|reached| HitError::Cap(amount, reached))?;
+                Some((cap, reserved))
+            }
+            None => None,
+        };
+        let beside = beside(exchange, &used);
+        let is_recorded = beside.is_some();
         let charge = tollgate_ledger::Charge {
             operation: exchange.request.id,
-            account: principal(exchange)?.account,
+            account,
             amount,
             price_version: Some(quote.model.price_version),
             usage: self.usage_record(exchange, &quote.model, &used)?,
-            at: self.clock.unix_micros(),
+            at,
         };
         let settlement = self.ledger.charge_with(charge, beside)?;
         let settled = settlement.settled();
-        let principal = principal(exchange)?;
-        if let Some(cap) = principal.spending_cap {
-            let now = self.clock.unix_micros();
-            self.spending
-                .add(principal.credential, cap, settled.charged, now);
+        if let Some((cap, reserved)) = kept {
+            reserved.settle(cap, settled.charged, at);
         }
         self.tell(exchange, &used, settled);
         Ok((amount.is_positive() || is_recorded).then_some(settlement))
+    }
+
+    fn hit_failed<'a>(&self, error: HitError) -> Step<'a, Outcome> {
+        Step::Now(match error {
+            HitError::Charge(error) => charge_failed(error),
+            HitError::Cap(required, reached) => {
+                self.counters.refused();
+                Ok(Outcome::refuse(cap_reached(required, reached)))
+            }
+            HitError::Filter(error) => Err(error),
+        })
     }
 }
 
 /// Why an answer from a cache was not charged.
 enum HitError {
     Charge(ChargeError),
+    /// The credential's cap leaves less than the amount.
+    Cap(Micros, CapReached),
     Filter(FilterError),
 }
 
@@ -103,13 +131,6 @@ impl From<MeterError> for HitError {
     fn from(error: MeterError) -> HitError {
         HitError::Filter(error.into())
     }
-}
-
-fn hit_failed<'a>(error: HitError) -> Step<'a, Outcome> {
-    Step::Now(match error {
-        HitError::Charge(error) => charge_failed(error),
-        HitError::Filter(error) => Err(error),
-    })
 }
 
 /// The last byte waits for the disk, as for any other charge.

@@ -32,7 +32,6 @@ pub(crate) struct Reserved {
     spending: Arc<Spending>,
     credential: CredentialId,
     amount: Micros,
-    month: Month,
 }
 
 /// A cap that leaves too little for a request.
@@ -106,15 +105,7 @@ impl Spending {
             spending: Arc::clone(self),
             credential,
             amount,
-            month: cell.month,
         })
-    }
-
-    /// Counts what was charged to a credential that had nothing reserved.
-    pub(crate) fn add(&self, credential: CredentialId, cap: SpendingCap, amount: Micros, now: i64) {
-        let mut cell = self.cells.entry(credential).or_insert_with(Cell::new(now));
-        cell.turn(cap, now);
-        cell.spent = cell.spent.saturating_add(amount);
     }
 }
 
@@ -155,13 +146,12 @@ impl CapReached {
 }
 
 impl Reserved {
-    /// Counts what was charged in place of what was kept.
-    pub(crate) fn settle(self, cap: SpendingCap, charged: Micros) {
+    /// Counts what was charged `at` (Unix microseconds) in place of what was kept. The month is that of the charge, as it is where
+    /// the usage records are added up.
+    pub(crate) fn settle(self, cap: SpendingCap, charged: Micros, at: i64) {
         if let Some(mut cell) = self.spending.cells.get_mut(&self.credential) {
-            // What was reserved in a month that is over was charged for an answer of that month.
-            if !cap.monthly || cell.month == self.month {
-                cell.spent = cell.spent.saturating_add(charged);
-            }
+            cell.turn(cap, at);
+            cell.spent = cell.spent.saturating_add(charged);
         }
     }
 }
@@ -210,12 +200,31 @@ mod tests {
         };
         assert_eq!(room(31), Err(30));
         assert_eq!(room(30), Ok(()));
-        first.settle(cap, Micros::new(20));
+        first.settle(cap, Micros::new(20), NOVEMBER);
         assert_eq!(room(81), Err(80));
         drop(reserve(80).expect("there is room"));
         assert_eq!(room(80), Ok(()), "what failed is free again");
-        spending.add(KEY, cap, Micros::new(80), NOVEMBER);
+        let rest = reserve(80).expect("there is room");
+        rest.settle(cap, Micros::new(80), NOVEMBER);
         assert!(spending.left(KEY, cap, NOVEMBER).is_err());
+    }
+
+    fn spend(spending: &Arc<Spending>, key: CredentialId, cap: SpendingCap, amount: i64) {
+        let amount = Micros::new(amount);
+        let reserved = spending.reserve(key, cap, amount, NOVEMBER);
+        let reserved = reserved.expect("there is room");
+        reserved.settle(cap, amount, NOVEMBER);
+    }
+
+    #[test]
+    fn the_first_charge_of_a_month_begins_it() {
+        let spending = Arc::new(Spending::default());
+        let monthly = cap(100, true);
+        spend(&spending, KEY, monthly, 60);
+        let over = spending.reserve(KEY, monthly, Micros::new(40), NOVEMBER);
+        let over = over.expect("there is room");
+        over.settle(monthly, Micros::new(40), DECEMBER);
+        assert_eq!(spending.left(KEY, monthly, DECEMBER), Ok(Micros::new(60)));
     }
 
     #[test]
@@ -224,20 +233,20 @@ mod tests {
         let (monthly, total) = (cap(100, true), cap(100, false));
         let over = spending.reserve(KEY, monthly, Micros::new(40), NOVEMBER);
         let over = over.expect("there is room");
-        spending.add(KEY, monthly, Micros::new(60), NOVEMBER);
+        spend(&spending, KEY, monthly, 60);
         let reached = spending
             .left(KEY, monthly, NOVEMBER)
             .expect_err("all of it is gone");
         assert_eq!(reached.until, Some(DECEMBER));
         assert_eq!(spending.left(KEY, monthly, DECEMBER), Ok(Micros::new(60)));
-        over.settle(monthly, Micros::new(40));
+        over.settle(monthly, Micros::new(30), DECEMBER);
         assert_eq!(
             spending.left(KEY, monthly, DECEMBER),
-            Ok(Micros::new(100)),
-            "it was an answer of November"
+            Ok(Micros::new(70)),
+            "it was charged in December, and is found there again after a restart"
         );
         let other = CredentialId([2; 16]);
-        spending.add(other, total, Micros::new(100), NOVEMBER);
+        spend(&spending, other, total, 100);
         assert!(
             spending.left(other, total, DECEMBER).is_err(),
             "all time is all time"
@@ -260,7 +269,7 @@ mod tests {
                         drop(reserved);
                     } else {
                         let charged = held.min(amount);
-                        reserved.settle(cap, Micros::new(charged));
+                        reserved.settle(cap, Micros::new(charged), NOVEMBER);
                         spent += charged;
                     }
                 } else if let Ok(reserved) = spending.reserve(KEY, cap, Micros::new(amount), NOVEMBER) {

@@ -190,8 +190,18 @@ async fn a_stored_answer_is_told_whole_and_streamed_whichever_it_was() {
 
 #[tokio::test]
 async fn an_answer_whose_provider_told_no_usage_is_counted_for_each_reply() {
+    let nothing = UsageReport::Exactly {
+        prompt_tokens: 0,
+        completion_tokens: 0,
+    };
+    for report in [UsageReport::Forgotten, nothing] {
+        counted_for_each_reply(report).await;
+    }
+}
+
+async fn counted_for_each_reply(report: UsageReport) {
     let rig = Rig::with("cache = { enabled = true, hit_price_ppm = 1000000 }").await;
-    rig.provider.script(Script::usage(UsageReport::Forgotten));
+    rig.provider.script(Script::usage(report));
     let first = rig.client().post(CHAT, &chat(true)).await;
     assert_eq!(status(&first), "stored");
     let charged = crate::rig::micros(&metadata(&first)["credits_used"]);
