@@ -17,21 +17,37 @@ type Plain = Connection<TcpStream>;
 /// Idle connections by provider and address, the most recently used last.
 ///
 /// Only one thread uses a pool, so its lock is never waited for.
-#[derive(Default)]
-pub(super) struct Pool {
-    idle: Mutex<HashMap<(usize, SocketAddr), Vec<Idle>>>,
+pub(super) struct Pool<C = Plain> {
+    kept: Mutex<Kept<C>>,
 }
 
-struct Idle {
-    connection: Plain,
+struct Kept<C> {
+    idle: HashMap<(usize, SocketAddr), Vec<Idle<C>>>,
+    /// When all of them were last looked at: nobody else comes by the address of a provider that has moved.
+    swept: Duration,
+}
+
+struct Idle<C> {
+    connection: C,
     since: Duration,
+}
+
+impl<C> Default for Pool<C> {
+    fn default() -> Pool<C> {
+        Pool {
+            kept: Mutex::new(Kept {
+                idle: HashMap::new(),
+                swept: Duration::ZERO,
+            }),
+        }
+    }
 }
 
 impl Pool {
     /// A connection that was alive a moment ago.
     pub(super) fn take(&self, key: (usize, SocketAddr), now: Duration) -> Option<Plain> {
-        let mut idle = self.idle.lock().expect("no panic under this lock");
-        let streams = idle.get_mut(&key)?;
+        let mut kept = self.kept.lock().expect("no panic under this lock");
+        let streams = kept.idle.get_mut(&key)?;
         while let Some(mut one) = streams.pop() {
             if now.saturating_sub(one.since) > IDLE_MAX {
                 // Those below it are older still.
@@ -44,32 +60,71 @@ impl Pool {
         }
         None
     }
+}
 
+impl<C> Pool<C> {
     /// Keeps a connection for the next call.
     pub(super) fn put(
         &self,
         key: (usize, SocketAddr),
-        connection: Plain,
+        connection: C,
         now: Duration,
         idle_max: usize,
     ) {
-        let mut idle = self.idle.lock().expect("no panic under this lock");
-        let streams = idle.entry(key).or_default();
-        if streams
-            .first()
-            .is_some_and(|oldest| now.saturating_sub(oldest.since) > IDLE_MAX)
-        {
-            streams.retain(|one| now.saturating_sub(one.since) <= IDLE_MAX);
+        let mut kept = self.kept.lock().expect("no panic under this lock");
+        if now.saturating_sub(kept.swept) > IDLE_MAX {
+            kept.sweep(now);
         }
+        if idle_max == 0 {
+            return;
+        }
+        let streams = kept.idle.entry(key).or_default();
         if streams.len() >= idle_max {
-            if idle_max == 0 {
-                return;
-            }
             streams.remove(0);
         }
         streams.push(Idle {
             connection,
             since: now,
         });
+    }
+}
+
+impl<C> Kept<C> {
+    /// Closes what has been idle for too long, wherever it leads.
+    #[cold]
+    fn sweep(&mut self, now: Duration) {
+        self.swept = now;
+        self.idle.retain(|_, streams| {
+            streams.retain(|one| now.saturating_sub(one.since) <= IDLE_MAX);
+            !streams.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_to_an_address_that_is_not_used_any_more_are_closed_in_time() {
+        let key = |port| (0, SocketAddr::from(([127, 0, 0, 1], port)));
+        let pool = Pool::<&str>::default();
+        let kept = |port| {
+            let kept = pool.kept.lock().expect("no panic under this lock");
+            let streams = kept.idle.get(&key(port));
+            streams.map(|all| all.iter().map(|one| one.connection).collect::<Vec<_>>())
+        };
+        let secs = Duration::from_secs;
+        pool.put(key(1), "left", secs(1), 2);
+        pool.put(key(2), "old", secs(2), 2);
+        pool.put(key(2), "young", secs(30), 2);
+        assert_eq!(kept(1), Some(vec!["left"]));
+        pool.put(key(2), "new", secs(63), 3);
+        assert_eq!(kept(1), None, "with its entry");
+        assert_eq!(kept(2), Some(vec!["young", "new"]));
+        pool.put(key(2), "newer", secs(64), 2);
+        assert_eq!(kept(2), Some(vec!["new", "newer"]), "the oldest makes room");
+        pool.put(key(3), "none", secs(64), 0);
+        assert_eq!(kept(3), None);
     }
 }
