@@ -304,9 +304,7 @@ impl Upstream for Caller {
             trip.attempts += 1;
             let offer = &ticket.offer;
             exchange.record.provider = Some(offer.provider.settings.name.clone());
-            if offers.is_fallback(at) {
-                exchange.record.served_by = Some(offer.model.clone());
-            }
+            exchange.record.served_by = offers.is_fallback(at).then(|| offer.model.clone());
             let hedge = self.providers.terms.hedge_after;
             let ended = match hedge.filter(|_| offers.has_others()) {
                 None => {
