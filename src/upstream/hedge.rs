@@ -91,6 +91,9 @@ impl Caller {
         first: &Ticket,
     ) -> Result<Option<(usize, Ticket, Ask)>, UpstreamError> {
         trip.now = self.clock.elapsed();
+        if trip.attempts >= self.providers.terms.attempts_max {
+            return Ok(None);
+        }
         let now = trip.now.as_micros() as u64;
         let Next::Go(at, ticket) = self.next(offers, trip) else {
             return Ok(None);

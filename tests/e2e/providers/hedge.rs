@@ -142,3 +142,32 @@ async fn nobody_else_is_asked_unless_the_settings_say_so_or_without_a_budget() {
         rig.finish().await;
     }
 }
+
+#[tokio::test]
+async fn a_hedge_is_one_of_the_attempts_that_may_be_made() {
+    for (attempts, served) in [(1, "stand-in"), (2, "other-1")] {
+        let more = format!("[upstream]\nhedge_after_ms = 1\nattempts_max = {attempts}");
+        let (rig, others) = House {
+            others: &[""],
+            weights: Some(&[1, 0]),
+            more: &more,
+            ..House::default()
+        }
+        .open()
+        .await;
+        // Where no other may be asked, the first one answers long after another would have been.
+        rig.provider.script(match attempts {
+            1 => Script {
+                delay_head_ms: 200,
+                ..Script::default()
+            },
+            _ => Script::hold_head("never"),
+        });
+        assert_eq!(look(&rig.client(), false).await, Ok(Answer { words: 16 }));
+        rig.quiet().await;
+        rig.charged(PRICE_OF_A_CHAT);
+        assert_eq!(others[0].call_count(), attempts - 1);
+        let after = rig.finish().await;
+        assert_eq!(after.each("provider"), [served]);
+    }
+}
