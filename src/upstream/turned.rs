@@ -2,13 +2,15 @@
 //!
 //! One text request may be several chats. They run at the same time and are one call to everybody else: one head, one stream of
 //! pieces in which the events of all take turns, one end. When one of them fails, the call has failed and the others are cut.
+//!
+//! Those that are answered are read while others wait for a place at a provider, and each gives its place back at its own end: what
+//! waits for a place never waits for one that only waits for it in turn.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
 use http::HeaderMap;
 use tollgate_chain::{Limits, Upstream, UpstreamCall, UpstreamError};
@@ -37,22 +39,22 @@ pub(crate) struct Turned<C> {
     shape: Shape,
     /// A read of each call that is still wanted.
     reads: FuturesUnordered<Read<C>>,
-    /// Calls that have said everything; their connections have yet to be read to the end.
-    said: Vec<C>,
-    /// Calls read to the end.
-    ended: Vec<C>,
+    /// Which chats have said everything; their connections may have yet to be read to the end.
+    over: Vec<bool>,
     /// Bytes that may still come.
     bytes_left: usize,
-    /// Chats that are not over.
-    open: usize,
+    /// What was ready before all were answered.
+    early: BytesMut,
+    /// What went wrong by then.
+    failed: Option<UpstreamError>,
 }
 
 type Read<C> = Pin<Box<dyn Future<Output = Piece<C>> + Send>>;
 
-/// What came of reading one call.
+/// What came of reading one call. One that is at its end is finished already.
 struct Piece<C> {
     chat: usize,
-    call: C,
+    call: Option<C>,
     read: Result<Option<Bytes>, UpstreamError>,
 }
 
@@ -85,13 +87,59 @@ impl<U: Upstream> Turning<U> {
         };
         let chats = forward.body.parts().into_iter();
         let mut chats: Vec<Exchange> = chats.map(|body| part_of(exchange, forward, body)).collect();
-        let calls = try_join_all(chats.iter_mut().map(|chat| self.calls.call(chat))).await;
-        for chat in &chats {
+        let turned = self.answered(&mut chats, turn).await;
+        for chat in chats {
             exchange.record.upstream_calls += chat.record.upstream_calls;
-            exchange.record.provider = chat.record.provider.clone();
-            exchange.record.served_by = chat.record.served_by.clone();
+            exchange.record.provider = chat.record.provider;
+            // One that another model served makes the whole an answer of that model.
+            if chat.record.served_by.is_some() {
+                exchange.record.served_by = chat.record.served_by;
+            }
         }
-        Turned::new(turn, calls?, &self.limits)
+        turned
+    }
+
+    /// Makes the calls, and reads those that are answered until all are.
+    async fn answered(
+        &self,
+        chats: &mut [Exchange],
+        turn: Arc<TextAsChat>,
+    ) -> Result<Turned<U::Call>, UpstreamError>
+    where
+        U::Call: 'static,
+    {
+        let count = chats.len();
+        let call = |(chat, part)| async move { (chat, self.calls.call(part).await) };
+        let mut calls: FuturesUnordered<_> = chats.iter_mut().enumerate().map(call).collect();
+        let Some((chat, first)) = calls.next().await else {
+            return Err(fault::invalid("there is nothing to ask"));
+        };
+        let first = first?;
+        let mut turned = Turned::new(turn, count, first.is_stream(), &self.limits);
+        turned.reads.push(read(chat, first));
+        while !calls.is_empty() {
+            tokio::select! {
+                biased;
+                Some((chat, call)) = calls.next() => {
+                    let call = call?;
+                    if call.is_stream() != turned.is_stream() {
+                        return Err(fault::invalid("some answers are streams and others are not"));
+                    }
+                    turned.reads.push(read(chat, call));
+                }
+                Some(piece) = turned.reads.next() => {
+                    let mut early = std::mem::take(&mut turned.early);
+                    let taken = turned.take_piece(piece, &mut early);
+                    turned.early = early;
+                    if let Err(error) = taken {
+                        // The client is told after what comes before it, as if it had been read later.
+                        turned.failed = Some(error);
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(turned)
     }
 }
 
@@ -144,7 +192,7 @@ impl<C: UpstreamCall + 'static> UpstreamCall for Answer<C> {
     fn is_stream(&self) -> bool {
         match self {
             Answer::AsAsked(call) => call.is_stream(),
-            Answer::Turned(turned) => matches!(turned.shape, Shape::Stream { .. }),
+            Answer::Turned(turned) => turned.is_stream(),
         }
     }
 
@@ -166,84 +214,78 @@ impl<C: UpstreamCall + 'static> UpstreamCall for Answer<C> {
     async fn finish(self) {
         match self {
             Answer::AsAsked(call) => call.finish().await,
-            Answer::Turned(turned) => {
-                for call in turned.ended {
-                    call.finish().await;
-                }
-            }
+            // Each call was finished at its own end.
+            Answer::Turned(_) => {}
         }
     }
 }
 
 impl<C: UpstreamCall + 'static> Turned<C> {
-    fn new(
-        turn: Arc<TextAsChat>,
-        calls: Vec<C>,
-        limits: &Limits,
-    ) -> Result<Turned<C>, UpstreamError> {
-        let streams = calls.iter().filter(|call| call.is_stream()).count();
-        let shape = if streams == 0 {
-            let bodies = calls.iter().map(|_| BytesMut::new()).collect();
-            Shape::Whole { turn, bodies }
-        } else if streams == calls.len() {
+    /// The answer to `chats` chats, before any of them is read.
+    fn new(turn: Arc<TextAsChat>, chats: usize, is_stream: bool, limits: &Limits) -> Turned<C> {
+        let shape = if is_stream {
             let cutter = |_| EventCutter::new(limits.event_bytes_max);
             Shape::Stream {
                 stream: TextStream::new(turn),
-                cutters: calls.iter().map(cutter).collect(),
+                cutters: (0..chats).map(cutter).collect(),
             }
         } else {
-            return Err(fault::invalid(
-                "some answers are streams and others are not",
-            ));
+            let bodies = vec![BytesMut::new(); chats];
+            Shape::Whole { turn, bodies }
         };
-        Ok(Turned {
+        Turned {
             shape,
-            open: calls.len(),
-            reads: calls
-                .into_iter()
-                .enumerate()
-                .map(|(chat, call)| read(chat, call))
-                .collect(),
-            said: Vec::new(),
-            ended: Vec::new(),
+            reads: FuturesUnordered::new(),
+            over: vec![false; chats],
             bytes_left: limits.answer_bytes_max,
-        })
+            early: BytesMut::new(),
+            failed: None,
+        }
+    }
+
+    fn is_stream(&self) -> bool {
+        matches!(self.shape, Shape::Stream { .. })
     }
 
     /// The next piece of the text answer. May be dropped and called again: the reads of the calls go on where they were.
     async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
+        let mut out = std::mem::take(&mut self.early);
         loop {
-            let Some(Piece {
-                chat,
-                call,
-                read: piece,
-            }) = self.reads.next().await
-            else {
-                return Ok(None);
-            };
-            let piece = piece?;
-            let mut out = BytesMut::new();
-            let is_over = match &piece {
-                // What follows the end of all is read for the sake of the connection alone.
-                _ if self.open == 0 => false,
-                Some(piece) => self.take(chat, piece, &mut out)?,
-                None => self.take_end(chat, &mut out)?,
-            };
-            match piece {
-                None => self.ended.push(call),
-                Some(_) if is_over => self.said.push(call),
-                Some(_) => self.reads.push(read(chat, call)),
-            }
-            if is_over {
-                self.open -= 1;
-                if self.open == 0 {
-                    self.end(&mut out)?;
-                }
-            }
             if !out.is_empty() {
                 return Ok(Some(out.freeze()));
             }
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            let Some(piece) = self.reads.next().await else {
+                return Ok(None);
+            };
+            self.take_piece(piece, &mut out)?;
         }
+    }
+
+    /// Takes what came of reading one call, and reads on unless that was its end.
+    fn take_piece(&mut self, piece: Piece<C>, out: &mut BytesMut) -> Result<(), UpstreamError> {
+        let Piece {
+            chat,
+            call,
+            read: piece,
+        } = piece;
+        let piece = piece?;
+        // What follows the end of a chat is read for the sake of the connection alone.
+        if !self.over[chat] {
+            self.over[chat] = match &piece {
+                Some(piece) => self.take(chat, piece, out)?,
+                None => self.take_end(chat, out)?,
+            };
+            if self.over.iter().all(|over| *over) {
+                self.end(out)?;
+            }
+        }
+        if let Some(call) = call {
+            self.reads.push(read(chat, call));
+        }
+        Ok(())
     }
 
     /// Takes a piece of the answer to one chat, and says whether that was the end of it.
@@ -312,9 +354,6 @@ impl<C: UpstreamCall + 'static> Turned<C> {
             }
             Shape::Stream { stream, .. } => stream.end(out),
         }
-        for call in self.said.drain(..) {
-            self.reads.push(read(0, call));
-        }
         Ok(())
     }
 }
@@ -322,6 +361,13 @@ impl<C: UpstreamCall + 'static> Turned<C> {
 fn read<C: UpstreamCall + 'static>(chat: usize, mut call: C) -> Read<C> {
     Box::pin(async move {
         let read = call.read().await;
+        let call = match &read {
+            Ok(None) => {
+                call.finish().await;
+                None
+            }
+            Ok(Some(_)) | Err(_) => Some(call),
+        };
         Piece { chat, call, read }
     })
 }

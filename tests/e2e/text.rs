@@ -252,6 +252,59 @@ async fn several_prompts_for_a_model_that_only_chats_are_several_chats_and_one_c
 }
 
 #[tokio::test]
+async fn more_prompts_than_places_are_answered_one_after_the_other() {
+    let setup = parrot();
+    let narrow = "[[provider]]\nconcurrency_max = 1\nqueue_max = 8\nqueue_wait_secs = 60\n";
+    let setup = Setup {
+        settings: format!("{narrow}{}", setup.settings),
+        ..setup
+    };
+    let rig = setup.start().await;
+    let expected = ["a0", "b0", "c0"];
+    // Two of them beside each other do not block each other either.
+    let ask = |stream: bool| {
+        let (rig, client) = (&rig, rig.client());
+        async move {
+            let body = json!({"model": "small", "prompt": ["a", "b", "c"], "stream": stream});
+            if !stream {
+                let answer = client.post(TEXT, &body).await.json();
+                let choices = answer["choices"].as_array().expect("choices");
+                assert_eq!(texts(choices.iter()), expected, "whole");
+                rig.told(&answer);
+                return;
+            }
+            let (events, end) = client.stream(TEXT, &body).await.rest().await;
+            let chunks = whole(&events, &end, "stream");
+            let choices = chunks.iter().flat_map(|chunk| chunk["choices"].as_array());
+            assert_eq!(texts(choices.flatten()), expected, "stream");
+            rig.told(chunks.last().expect("chunks"));
+        }
+    };
+    tokio::join!(ask(false), ask(true), ask(true));
+    let after = rig.finish().await;
+    assert_eq!(after.endings(), ["complete"; 3]);
+    assert!(after.log.iter().all(|line| line["upstream_calls"] == 3));
+}
+
+/// Two prompts, of which the fallback serves the one and the own provider the other: not to be had from the cache as the own model's.
+#[tokio::test]
+async fn a_text_is_served_by_the_other_model_when_one_of_its_chats_is() {
+    let fallback = CHAT_ALONE.replace("providers", "fallback = [\"dear\"]\n    providers");
+    let rig = Rig::with(&fallback).await;
+    rig.provider.script(Script {
+        times: Some(1),
+        status: Some(500),
+        ..Script::default()
+    });
+    let body = json!({"model": "small", "prompt": ["a", "b"]});
+    let answer = rig.client().post(TEXT, &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    rig.told(&answer.json());
+    let after = rig.finish().await;
+    assert_eq!(after.each("served_by"), ["dear"]);
+}
+
+#[tokio::test]
 async fn a_chat_that_fails_fails_the_text_it_is_a_part_of() {
     let rig = Rig::with(CHAT_ALONE).await;
     let client = rig.client();
