@@ -65,6 +65,11 @@ impl Weighter<Key, Arc<Entry>> for Weigh {
     }
 }
 
+thread_local! {
+    /// The key whose entry gets another form: the form before it leaves the shelf like one that is put out, and is none.
+    static REPLACED: Cell<Option<Key>> = const { Cell::new(None) };
+}
+
 /// Counts what is put out.
 #[derive(Clone)]
 struct Gone(Arc<Counters>);
@@ -72,8 +77,10 @@ struct Gone(Arc<Counters>);
 impl Lifecycle<Key, Arc<Entry>> for Gone {
     type RequestState = ();
 
-    fn on_evict(&self, (): &mut (), _: Key, _: Arc<Entry>) {
-        self.0.removed(Removal::Evicted, 1);
+    fn on_evict(&self, (): &mut (), key: Key, _: Arc<Entry>) {
+        if REPLACED.get() != Some(key) {
+            self.0.removed(Removal::Evicted, 1);
+        }
     }
 }
 
@@ -162,7 +169,9 @@ impl Shelf {
     /// Puts another form of an entry in its place, unless it has gone meanwhile.
     pub(crate) fn replace(&self, key: Key, entry: Arc<Entry>) {
         // It has been purged or evicted; the reply under way has it still.
+        REPLACED.set(Some(key));
         let _ = self.entries.replace(key, entry, false);
+        REPLACED.set(None);
     }
 
     /// Removes what an operator wants gone, and says how many entries that were.
@@ -309,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_largest_entry_finds_a_place_in_the_smallest_shelf() {
-        let (shelf, _) = shelf(1 << 20);
+        let (shelf, counters) = shelf(1 << 20);
         let large = entry(0, (1 << 16) / 5 - 40, 9);
         shelf.insert(key(0), large.clone());
         assert!(shelf.get(&key(0), NOW).is_some());
@@ -319,6 +328,7 @@ mod tests {
             shelf.get(&key(0), NOW).is_some(),
             "its stream has a place too"
         );
+        assert_eq!(counters.removals(Removal::Evicted), 0, "nothing has gone");
     }
 
     #[test]
