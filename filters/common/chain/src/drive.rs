@@ -118,11 +118,15 @@ async fn request<D: Downstream>(
 ) -> Result<Outcome, Gone> {
     let mut body_read = false;
     while let Some(next) = run.peek() {
-        if let Body::Json { bytes_max } = next.body
-            && !body_read
-        {
-            let bytes_max = bytes_max.min(route.body_bytes_max);
-            match read_json(&mut run.exchange, downstream, bytes_max).await {
+        if !body_read && next.body != Body::Unread {
+            match read_body(
+                &mut run.exchange,
+                downstream,
+                next.body,
+                route.body_bytes_max,
+            )
+            .await
+            {
                 Ok(()) => body_read = true,
                 Err(Some(error)) => return Ok(Outcome::refuse(error)),
                 Err(None) => return Err(Gone),
@@ -158,14 +162,22 @@ async fn request<D: Downstream>(
     Ok(Outcome::Continue)
 }
 
-/// Reads a JSON body; `Err(None)` when the client left.
-async fn read_json<D: Downstream>(
+/// Reads the body that a filter asks for; `Err(None)` when the client left.
+async fn read_body<D: Downstream>(
     exchange: &mut Exchange,
     downstream: &mut D,
-    bytes_max: usize,
+    wanted: Body,
+    route_bytes_max: usize,
 ) -> Result<(), Option<ApiError>> {
-    check_media_type(&exchange.request.headers).map_err(Some)?;
-    match downstream.read_body(bytes_max).await {
+    let bytes_max = match wanted {
+        Body::Unread => return Ok(()),
+        Body::Json { bytes_max } => {
+            check_media_type(&exchange.request.headers).map_err(Some)?;
+            bytes_max
+        }
+        Body::Bytes { bytes_max } => bytes_max,
+    };
+    match downstream.read_body(bytes_max.min(route_bytes_max)).await {
         Ok(body) => {
             exchange.request.body = body;
             Ok(())

@@ -164,6 +164,12 @@ pub enum Body {
         /// The most bytes it accepts.
         bytes_max: usize,
     },
+    /// It needs all of it, of whatever media type and encoding: forms, and bodies whose refusal has a shape of its own. More bytes
+    /// than this, or than the route allows, are refused with 413 before it is called.
+    Bytes {
+        /// The most bytes it accepts.
+        bytes_max: usize,
+    },
 }
 
 /// What the chain does when a filter cannot decide.
