@@ -72,8 +72,14 @@ pub(crate) async fn send_reply<D: Downstream>(
             if !status.is_success() {
                 let head = head(&mut run.exchange, status, headers);
                 run.exchange.record.bytes_sent += body.len() as u64;
+                // A redirection, or "you have it already", is an answer; what is worse than that is a refusal.
+                let ending = if status.is_redirection() {
+                    Ending::Answered
+                } else {
+                    Ending::Refused
+                };
                 return match downstream.send(head, body).await {
-                    Ok(()) => Ending::Refused,
+                    Ok(()) => ending,
                     Err(Gone) => Ending::GoneBefore,
                 };
             }

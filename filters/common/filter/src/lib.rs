@@ -10,6 +10,7 @@ mod address;
 mod before_charge;
 mod catalog;
 mod clock;
+mod document;
 mod ending;
 mod entropy;
 mod error;
@@ -31,6 +32,7 @@ pub use catalog::{
     Routing,
 };
 pub use clock::{Clock, ManualClock};
+pub use document::Document;
 pub use ending::{Ending, UpstreamFault};
 pub use entropy::Entropy;
 pub use error::{ApiError, CODES, Credits, ErrorCode, ErrorShape, ErrorType};
