@@ -209,14 +209,21 @@ impl GatewayBuilder {
         let workers = proxy.start(bound).map_err(StartError::Threads)?;
         let refreshed = providers.clone();
         runtime.spawn(async move { refreshed.keep_fresh().await });
-        let house_keeping = keep_house(
+        let (cache, idempotency) = (house.cache.clone(), house.idempotency.clone());
+        let (live, today) = (credentials.clone(), clock.clone());
+        let chores: Vec<Chore> = vec![
+            Box::new(move || {
+                cache.sweep();
+            }),
+            Box::new(move || idempotency.forget()),
+            Box::new(move || live.forget_expired(today.unix_micros())),
+        ];
+        runtime.spawn(keep_house(
             proxy.clone(),
             ledger.clone(),
-            house.cache.clone(),
-            house.idempotency.clone(),
             clock.clone(),
-        );
-        runtime.spawn(house_keeping);
+            chores,
+        ));
         for source in [
             sources::store(store.clone()),
             sources::ledger(ledger.clone()),
@@ -378,14 +385,11 @@ fn readiness(
     })
 }
 
+/// Something that has to be done now and then, at once and without blocking.
+type Chore = Box<dyn Fn() + Send>;
+
 /// What has to be done now and then while the gateway serves.
-async fn keep_house(
-    proxy: Arc<Proxy>,
-    ledger: Ledger,
-    cache: Arc<Cache>,
-    idempotency: Arc<Idempotency>,
-    clock: Clock,
-) {
+async fn keep_house(proxy: Arc<Proxy>, ledger: Ledger, clock: Clock, chores: Vec<Chore>) {
     let mut most_open = 0;
     loop {
         tokio::time::sleep(SWEEP).await;
@@ -396,8 +400,7 @@ async fn keep_house(
                 "released holds that outlived their requests"
             );
         }
-        cache.sweep();
-        idempotency.forget();
+        chores.iter().for_each(|chore| chore());
         let open = proxy.open_exchanges();
         most_open = most_open.max(proxy.take_crowd());
         if most_open >= CROWD && open < most_open / 2 {

@@ -1,6 +1,6 @@
 //! The credentials that work now, in memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +29,8 @@ pub struct Credentials {
 struct Roster {
     accounts: HashMap<AccountId, Arc<Account>, BuildRandomAlready>,
     by_id: HashMap<CredentialId, Arc<Credential>, BuildRandomAlready>,
+    /// Those that end by themselves, by their end.
+    ends: BTreeSet<(i64, CredentialId)>,
     /// Every status, class and cache scope that accounts have or had, so that a hundred thousand of them share a handful of texts.
     facts: Vec<Arc<Facts>>,
 }
@@ -177,15 +179,35 @@ impl Credentials {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lets go of those that have expired by `now` (Unix microseconds): short-lived tokens would add up.
+    pub fn forget_expired(&self, now: i64) {
+        let mut roster = self.roster();
+        while let Some(&(end, id)) = roster.ends.first()
+            && end <= now
+        {
+            roster.ends.pop_first();
+            if let Some(credential) = roster.by_id.remove(&id) {
+                self.by_digest.remove(&credential.digest);
+            }
+        }
+    }
+
     fn add(&self, roster: &mut Roster, credential: Arc<Credential>) {
+        if let Some(end) = credential.expires_at {
+            roster.ends.insert((end, credential.id));
+        }
         roster.by_id.insert(credential.id, credential.clone());
         self.by_digest.insert(credential.digest, credential);
     }
 
     fn revoke(&self, id: CredentialId) {
-        let Some(credential) = self.roster().by_id.remove(&id) else {
+        let mut roster = self.roster();
+        let Some(credential) = roster.by_id.remove(&id) else {
             return;
         };
+        if let Some(end) = credential.expires_at {
+            roster.ends.remove(&(end, id));
+        }
         self.by_digest.remove(&credential.digest);
         credential.revoked.store(true, Ordering::Release);
     }

@@ -240,7 +240,7 @@ fn check(key: &NewKey) -> Result<(), CreateKeyError> {
 }
 
 /// The 16 bytes of an id of version 7 (RFC 9562 section 5.7).
-pub(crate) fn id_bytes(unix_micros: i64, draw: &mut impl FnMut(&mut [u8])) -> [u8; 16] {
+pub(crate) fn id_bytes(unix_micros: i64, draw: &mut (impl FnMut(&mut [u8]) + ?Sized)) -> [u8; 16] {
     let mut random = [0; 10];
     draw(&mut random);
     let millis = u64::try_from(unix_micros / 1000).unwrap_or(0);

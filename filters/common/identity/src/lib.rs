@@ -16,6 +16,7 @@ mod form;
 mod keys;
 mod login;
 mod secret;
+mod tokens;
 
 pub use accounts::{
     AccountError, CreateAccountError, NewAccount, create_account, set_cache_scope, set_class,
@@ -30,3 +31,4 @@ pub use keys::{
 };
 pub use login::{Login, LoginError};
 pub use secret::Secret;
+pub use tokens::{IssueTokenError, IssuedToken, NewToken, issue_token, revoke_token};

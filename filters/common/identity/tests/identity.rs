@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tollgate_identity::{
     AccountError, CreateAccountError, CreateKeyError, CreatedKey, Credential, Credentials, Form,
-    KeyId, Login, NewAccount, NewKey, RevokeKeyError, create_account, create_key, list_keys,
-    revoke_key, set_class, set_status,
+    IssueTokenError, KeyId, Login, NewAccount, NewKey, NewToken, RevokeKeyError, create_account,
+    create_key, issue_token, list_keys, revoke_key, revoke_token, set_class, set_status,
 };
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::sqlite::{self, Options};
@@ -308,4 +308,79 @@ async fn what_is_not_there_cannot_be_changed() {
     let no_key = KeyId(CredentialId::from_bytes([9; 16]));
     let error = revoke_key(&*bench.store, no_key, NOW).await;
     assert!(matches!(error, Err(RevokeKeyError::NoKey(id)) if id == no_key));
+}
+
+fn token(account: AccountId) -> NewToken {
+    NewToken {
+        account,
+        client: None,
+        grant: None,
+        resources: API,
+        scopes: CHAT,
+        created_at: NOW,
+        expires_at: NOW + 5,
+    }
+}
+
+#[tokio::test]
+async fn a_token_works_until_its_end_or_its_revocation_and_is_no_key() {
+    let mut bench = Bench::new();
+    let account = bench.account(&[]).await.expect("an account");
+    let form = Form::access_token("svc");
+    let draws = [bench.draw(), bench.draw()];
+    let [one, other] = draws.map(|draw| issue_token(&*bench.store, &form, token(account), draw));
+    let (one, other) = (one.await.expect("a token"), other.await.expect("a token"));
+    assert!(one.secret.expose().starts_with("svc_at_"));
+    let find = |credentials: &Credentials, token: &tollgate_identity::IssuedToken| {
+        let digest = form.digest(token.secret.expose().as_bytes());
+        credentials.find(&digest.expect("of our form"))
+    };
+    let found = find(&bench.credentials, &one).expect("it works");
+    assert_eq!((found.id, found.account.id()), (one.id, account));
+    assert_eq!((found.resources, found.scopes), (API, CHAT));
+    assert!(found.is_live(NOW + 4) && !found.is_live(NOW + 5));
+    assert!(
+        list_keys(&*bench.store, account)
+            .expect("it can be read")
+            .is_empty(),
+        "a token is not listed among the keys"
+    );
+
+    revoke_token(&*bench.store, one.id, NOW + 1)
+        .await
+        .expect("revoked");
+    assert!(find(&bench.credentials, &one).is_none());
+    revoke_token(&*bench.store, CredentialId::from_bytes([9; 16]), NOW)
+        .await
+        .expect("nobody's token is revoked already");
+
+    bench.credentials.forget_expired(NOW + 4);
+    assert!(find(&bench.credentials, &other).is_some(), "not yet");
+    bench.credentials.forget_expired(NOW + 5);
+    assert!(find(&bench.credentials, &other).is_none());
+    assert!(bench.credentials.is_empty());
+}
+
+#[tokio::test]
+async fn a_token_that_would_be_of_no_use_is_not_made() {
+    let mut bench = Bench::new();
+    let account = bench.account(&[]).await.expect("an account");
+    let form = Form::access_token("svc");
+    let changes: [fn(&mut NewToken); 3] = [
+        |token| token.scopes = 0,
+        |token| token.resources = 0,
+        |token| token.expires_at = NOW,
+    ];
+    for change in changes {
+        let mut token = token(account);
+        change(&mut token);
+        let draw = bench.draw();
+        let made = issue_token(&*bench.store, &form, token, draw).await;
+        let told = made.expect_err("refused").to_string();
+        assert!(told.contains("would"), "{told}");
+    }
+    let nobody = AccountId::from_parts(1, [9; 10]);
+    let draw = bench.draw();
+    let made = issue_token(&*bench.store, &form, token(nobody), draw).await;
+    assert!(matches!(made, Err(IssueTokenError::NoAccount(_))));
 }

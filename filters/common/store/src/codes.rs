@@ -64,6 +64,10 @@ codes! {
         ApiKey = 1,
         /// An OAuth access token (RFC 6749 section 1.4).
         AccessToken = 2,
+        /// A refresh token (RFC 6749 section 1.5).
+        RefreshToken = 3,
+        /// An authorization code (RFC 6749 section 1.3.1).
+        AuthorizationCode = 4,
     }
 }
 
@@ -148,6 +152,8 @@ codes! {
         Account = 1,
         /// A credential made or revoked.
         Credential = 2,
+        /// A grant revoked, or all grants of an account.
+        Grant = 3,
     }
 }
 

@@ -7,6 +7,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::codes::EntryKind;
 use crate::idempotency::KeyUse;
+use crate::oauth::OAuthRefusal;
 use crate::rows::CredentialId;
 
 /// Why a store could not be opened. Each is for the operator, at start.
@@ -174,6 +175,9 @@ pub enum Refusal {
     /// The idempotency key is not free.
     #[error("the key is not free: {0:?}")]
     KeyInUse(KeyUse),
+    /// A request, code, token or grant is not what the change needs.
+    #[error(transparent)]
+    OAuth(OAuthRefusal),
     /// A value cannot be stored.
     #[error("{0}")]
     Invalid(&'static str),

@@ -14,6 +14,7 @@ mod codes;
 mod error;
 mod gauges;
 mod idempotency;
+mod oauth;
 mod queue;
 mod rows;
 mod schema;
@@ -29,10 +30,15 @@ pub use codes::{
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
 pub use idempotency::{IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse};
+pub use oauth::{
+    ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
+};
 pub use rows::{
-    AccountRow, CredentialId, CredentialRow, LedgerLine, LoginId, LoginRow, NewAccount,
+    AccountRow, CredentialId, CredentialRow, GrantId, LedgerLine, LoginId, LoginRow, NewAccount,
     NewCredential, NewLogin, OpenHold, PriceRow, RootSecret, SpendingCap, UsageFlags, UsageRecord,
     UsageRow, UsageTotal,
 };
-pub use store::{BatchRows, Observer, OperationRows, Read, Snapshot, Store, commit, flush};
+pub use store::{
+    BatchRows, Observer, OperationRows, Read, Snapshot, Store, commit, flush, reading,
+};
 pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};

@@ -41,6 +41,11 @@ row_id! {
 }
 
 row_id! {
+    /// One grant: what a person has allowed an OAuth client, and the family of all that came from it.
+    GrantId
+}
+
+row_id! {
     /// One login: an address that an account is reached by.
     LoginId
 }

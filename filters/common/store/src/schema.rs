@@ -9,6 +9,7 @@ pub(crate) const SCHEMA: i64 = MIGRATIONS.len() as i64;
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/001.sql"),
     include_str!("migrations/002.sql"),
+    include_str!("migrations/003.sql"),
 ];
 
 /// What an engine calls the words that differ.

@@ -10,6 +10,7 @@ use crate::codes::LoginKind;
 use crate::error::{CommitError, Failure, FailureKind, ReadError, SubmitError};
 use crate::gauges::Gauges;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
+use crate::oauth::OAuthRead;
 use crate::rows::{
     AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret,
     UsageRow, UsageTotal,
@@ -17,7 +18,7 @@ use crate::rows::{
 use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
 
 /// Committed data, to be looked at. Every method blocks until the engine has answered: call it where waiting is allowed.
-pub trait Read: Send + Sync {
+pub trait Read: Send + Sync + OAuthRead {
     /// Hands over every account, for a node that keeps them in memory.
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
 
@@ -185,6 +186,22 @@ pub async fn commit(store: &dyn Store, unit: UnitOfWork) -> Result<Receipt, Comm
         Err(SubmitError::Stopped(failure)) => Err(CommitError::Stopped(failure)),
         Err(SubmitError::Overloaded { waiting }) => Err(CommitError::Overloaded { waiting }),
     }
+}
+
+/// Reads on a thread that may wait, for callers that may not.
+pub async fn reading<T: Send + 'static>(
+    store: &Arc<dyn Store>,
+    read: impl FnOnce(&dyn Read) -> Result<T, ReadError> + Send + 'static,
+) -> Result<T, ReadError> {
+    let store = Arc::clone(store);
+    tokio::task::spawn_blocking(move || read(&*store))
+        .await
+        .unwrap_or_else(|error| {
+            Err(ReadError::Engine {
+                what: "anything",
+                source: Box::new(error),
+            })
+        })
 }
 
 /// Waits until everything queued before is durable.

@@ -9,6 +9,7 @@ use crate::books::LedgerPart;
 use crate::codes::{AccountStatus, CacheScope};
 use crate::error::CommitError;
 use crate::idempotency::IdempotencyPart;
+use crate::oauth::OAuthPart;
 use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
 
 /// One change. Later parts (payments) become variants of their own.
@@ -34,6 +35,8 @@ pub enum Part {
     RecordPrice(Box<PriceRow>),
     /// Changes what is known under an idempotency key.
     Idempotency(Box<IdempotencyPart>),
+    /// Changes clients, grants, codes or refresh tokens.
+    OAuth(Box<OAuthPart>),
     /// Makes entries of the ledger.
     Ledger(LedgerPart),
 }

@@ -153,7 +153,7 @@ fn a_file_of_a_newer_version_is_left_alone() {
     let before = fs::read(&path).expect("the file");
     let message = refused(&path);
     assert!(
-        message.contains("has schema 99, this version knows up to 2"),
+        message.contains("has schema 99, this version knows up to 3"),
         "{message}"
     );
     assert!(sqlite::open_read(&path).is_err(), "not even to be read");

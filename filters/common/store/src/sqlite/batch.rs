@@ -8,10 +8,11 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use super::entry::Stamp;
 use super::fold::{Step, plan};
 use super::statements::Statements;
-use super::{keys, parts};
+use super::{keys, oauth, parts};
 use crate::books::{Entry, LedgerPart, Sealer};
 use crate::codes::{ChangeKind, Contra, EntryKind};
 use crate::error::Refusal;
+use crate::oauth::OAuthPart;
 use crate::queue::Item;
 use crate::rows::UsageRecord;
 use crate::unit::{Part, Receipt};
@@ -216,6 +217,15 @@ impl Batch {
             }
             Part::InsertLogin(login) => parts::insert_login(connection, login)?,
             Part::Idempotency(part) => keys::write(connection, part)?,
+            Part::OAuth(part) => {
+                oauth::write(connection, part)?;
+                let (subject, at) = match &**part {
+                    OAuthPart::RevokeGrant { id, at } => (id.as_bytes(), *at),
+                    OAuthPart::RevokeGrants { account, at, .. } => (account.as_bytes(), *at),
+                    _ => return Ok(Receipt::default()),
+                };
+                self.changed(connection, ChangeKind::Grant, subject, at)?;
+            }
             Part::RecordPrice(row) => parts::record_price(connection, row)?,
         }
         Ok(Receipt::default())

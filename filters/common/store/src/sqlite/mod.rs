@@ -14,6 +14,7 @@ mod file;
 mod fold;
 mod keys;
 mod lock;
+mod oauth;
 mod parts;
 mod read;
 mod snapshot;

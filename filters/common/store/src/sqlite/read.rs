@@ -72,7 +72,7 @@ impl Reader {
         }
     }
 
-    fn with<T>(
+    pub(crate) fn with<T>(
         &self,
         what: &'static str,
         read: impl FnOnce(&Connection) -> Result<T, RowError>,

@@ -1,0 +1,45 @@
+-- What people and programs need to get in. One heading for each part of the service.
+
+-- OAuth: clients, what they ask for, and what they were granted ------------------------------------------------------------------
+
+-- The first release made these two and used neither.
+DROP TABLE oauth_clients;
+DROP TABLE oauth_codes;
+
+-- `redirect_uris`: one per line. `refresh`: whether it registered for refresh tokens. `document`: whether its id is the address of a
+-- document about it. `used_at`: when somebody last allowed it something; absent before the first time.
+CREATE TABLE oauth_clients (
+  id TEXT PRIMARY KEY, name TEXT, redirect_uris TEXT NOT NULL, refresh $INT NOT NULL, document $INT NOT NULL, created_at $INT NOT NULL,
+  used_at $INT) $KEYED;
+CREATE INDEX oauth_clients_unused ON oauth_clients (created_at) WHERE used_at IS NULL;
+CREATE INDEX oauth_clients_used ON oauth_clients (used_at) WHERE used_at IS NOT NULL;
+
+-- Requests for authorization that a person has yet to decide on. `session`: the digest of the session that may; absent until one has
+-- looked at it. `asked`: the resource as the client wrote it.
+CREATE TABLE oauth_pending (
+  id $BIN PRIMARY KEY, client_id TEXT NOT NULL, client_name TEXT, refresh $INT NOT NULL, document $INT NOT NULL, redirect_uri TEXT NOT NULL,
+  state TEXT, challenge TEXT NOT NULL, resource $INT NOT NULL, asked TEXT, scopes $INT NOT NULL, session $BIN, created_at $INT NOT NULL,
+  expires_at $INT NOT NULL) $KEYED;
+CREATE INDEX oauth_pending_created ON oauth_pending (created_at);
+
+-- A decision, and the family of all that came from it. `ends_at`: when nothing of the family works any more by itself.
+CREATE TABLE oauth_grants (
+  id $BIN PRIMARY KEY, account_id $BIN NOT NULL, client_id TEXT NOT NULL, client_name TEXT, refresh $INT NOT NULL, redirect_uri TEXT NOT NULL,
+  resource $INT NOT NULL, asked TEXT, scopes $INT NOT NULL, created_at $INT NOT NULL, used_at $INT NOT NULL, ends_at $INT NOT NULL,
+  revoked_at $INT) $KEYED;
+CREATE INDEX oauth_grants_account ON oauth_grants (account_id, client_id);
+CREATE INDEX oauth_grants_end ON oauth_grants (ends_at);
+
+CREATE TABLE oauth_codes (
+  hash $BIN PRIMARY KEY, grant_id $BIN NOT NULL, challenge TEXT NOT NULL, refusals $INT NOT NULL DEFAULT 0, expires_at $INT NOT NULL,
+  used_at $INT) $KEYED;
+CREATE INDEX oauth_codes_grant ON oauth_codes (grant_id);
+
+-- `successor`: the digest of the token that took its place.
+CREATE TABLE oauth_refresh (
+  hash $BIN PRIMARY KEY, grant_id $BIN NOT NULL, expires_at $INT NOT NULL, spent_at $INT, successor $BIN) $KEYED;
+CREATE INDEX oauth_refresh_grant ON oauth_refresh (grant_id);
+
+CREATE INDEX credentials_grant ON credentials (grant_id) WHERE grant_id IS NOT NULL;
+-- When it was last let in, to within minutes.
+ALTER TABLE credentials ADD COLUMN used_at $INT;
