@@ -509,7 +509,12 @@ impl Inner {
 
     /// Queues a movement of credit. What comes in counts once it is durable ([`Follower`]); what goes out counts at once and comes
     /// back when the books refuse it or know its reference.
-    pub(crate) fn book(self: &Arc<Self>, credit: &Credit, part: Part) -> Result<Told, CreditError> {
+    pub(crate) fn book(
+        self: &Arc<Self>,
+        credit: &Credit,
+        part: Part,
+        beside: Option<Part>,
+    ) -> Result<Told, CreditError> {
         let account = credit.account;
         self.latest.fetch_max(credit.at, Relaxed);
         let mut shard = self.shard(account);
@@ -536,10 +541,11 @@ impl Inner {
             }
             let _ = told.send(result);
         });
-        match self
-            .store
-            .submit(UnitOfWork::of(part, Admission::Begins), done)
-        {
+        let unit = match beside {
+            None => UnitOfWork::of(part, Admission::Begins),
+            Some(beside) => UnitOfWork::of_all([part, beside], Admission::Begins),
+        };
+        match self.store.submit(unit, done) {
             Ok(()) => Ok(wait),
             Err(error) => {
                 balance.available += outward;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_money::{AccountId, Micros, OperationId};
-use tollgate_store::{CommitError, EntryKind, Failure, ReadError, Store, UsageRecord};
+use tollgate_store::{CommitError, EntryKind, Failure, Part, ReadError, Store, UsageRecord};
 
 use crate::account::Balance;
 use crate::accounts::{Inner, closed};
@@ -170,6 +170,12 @@ impl Ledger {
         self.book(EntryKind::TopUp, credit).await
     }
 
+    /// The same, with a part that becomes durable in the same commit or not at all: the purchase that it belongs to. When the reference
+    /// has been booked before, the part is written all the same.
+    pub async fn top_up_with(&self, credit: Credit, beside: Part) -> Result<Credited, CreditError> {
+        self.book_with(EntryKind::TopUp, credit, Some(beside)).await
+    }
+
     /// Books credit given by the operator.
     pub async fn grant(&self, credit: Credit) -> Result<Credited, CreditError> {
         self.book(EntryKind::Grant, credit).await
@@ -183,6 +189,16 @@ impl Ledger {
     /// Books a difference put right by the operator, up or down.
     pub async fn correct(&self, credit: Credit) -> Result<Credited, CreditError> {
         self.book(EntryKind::Correction, credit).await
+    }
+
+    /// The same, with a part that becomes durable in the same commit or not at all.
+    pub async fn correct_with(
+        &self,
+        credit: Credit,
+        beside: Part,
+    ) -> Result<Credited, CreditError> {
+        self.book_with(EntryKind::Correction, credit, Some(beside))
+            .await
     }
 
     /// Books credit that ran out by time; the amount is below zero.
@@ -201,8 +217,17 @@ impl Ledger {
     }
 
     async fn book(&self, kind: EntryKind, credit: Credit) -> Result<Credited, CreditError> {
+        self.book_with(kind, credit, None).await
+    }
+
+    async fn book_with(
+        &self,
+        kind: EntryKind,
+        credit: Credit,
+        beside: Option<Part>,
+    ) -> Result<Credited, CreditError> {
         let part = credit.check(kind)?;
-        let wait = self.inner.book(&credit, part)?;
+        let wait = self.inner.book(&credit, part, beside)?;
         let receipt = match wait.await {
             Ok(answer) => answer.map_err(|error| credit.error(error))?,
             Err(_) => return Err(credit.error(CommitError::Stopped(closed()))),

@@ -1,4 +1,4 @@
-//! The ids of accounts and operations: UUIDs of version 7, whose order is the order they were made in.
+//! The ids of accounts, operations and purchases: UUIDs of version 7, whose order is the order they were made in.
 
 use std::fmt;
 use std::str::FromStr;
@@ -70,6 +70,11 @@ id! {
     /// One billable request: the id of its hold, its ledger entries, its usage record, and, as `req_` and 32 hex digits, the
     /// `x-request-id` of its answer.
     OperationId, "req_"
+}
+
+id! {
+    /// One purchase of credits. The text form, `topup_` and 32 hex digits, is what a payment provider is told.
+    TopUpId, "topup_"
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@ mod decimal;
 mod id;
 mod micros;
 mod price;
+mod usd;
 
 pub use decimal::DecimalError;
-pub use id::{AccountId, IdError, OperationId};
+pub use id::{AccountId, IdError, OperationId, TopUpId};
 pub use micros::{MICROS_PER_CREDIT, Micros};
 pub use price::{Price, TOKENS_PER_PRICE, TokenPrice};
+pub use usd::Usd;

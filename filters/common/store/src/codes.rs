@@ -146,6 +146,24 @@ codes! {
 }
 
 codes! {
+    /// How far a purchase of credits has come.
+    TopUpState {
+        /// Decided here; the provider may have heard of it or not.
+        Created = 0,
+        /// The provider has an order, and the buyer decides.
+        Open = 1,
+        /// The provider was asked to take the money, or is about to be; what came of it shows only there.
+        Capturing = 2,
+        /// The provider has taken the money and does not have it yet.
+        Pending = 3,
+        /// Paid and credited.
+        Captured = 4,
+        /// Over, and nothing was taken.
+        Failed = 5,
+    }
+}
+
+codes! {
     /// What a row of the change feed is about.
     ChangeKind {
         /// An account's status, class or cache scope.

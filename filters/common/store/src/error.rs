@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, Micros, OperationId, TopUpId};
 
 use crate::codes::EntryKind;
 use crate::idempotency::KeyUse;
@@ -172,6 +172,15 @@ pub enum Refusal {
         /// How much.
         amount: Micros,
     },
+    /// There is a purchase with this id, or one with the same order or payment.
+    #[error("purchase `{0}`, its order or its payment is stored already")]
+    TopUpExists(TopUpId),
+    /// Somebody else has changed the purchase.
+    #[error("purchase `{0}` was changed meanwhile")]
+    TopUpMoved(TopUpId),
+    /// The notice has come in before.
+    #[error("the notice was stored already")]
+    NoticeSeen,
     /// The idempotency key is not free.
     #[error("the key is not free: {0:?}")]
     KeyInUse(KeyUse),

@@ -20,12 +20,14 @@ mod rows;
 mod schema;
 mod seal;
 pub mod sqlite;
+mod statement;
 mod store;
+mod topup;
 mod unit;
 
 pub use codes::{
     AccountStatus, CacheScope, CapPeriod, ChangeKind, Contra, CredentialKind, Endpoint, EntryKind,
-    LoginKind,
+    LoginKind, TopUpState,
 };
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
@@ -38,7 +40,9 @@ pub use rows::{
     NewCredential, NewLogin, OpenHold, PriceRow, RootSecret, SpendingCap, UsageFlags, UsageRecord,
     UsageRow, UsageTotal,
 };
+pub use statement::{DaySpending, ReadStatement, Statement};
 pub use store::{
     BatchRows, Observer, OperationRows, Read, Snapshot, Store, commit, flush, reading,
 };
+pub use topup::{ReadTopUps, Ring, TopUpPart, TopUpRow};
 pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};

@@ -11,8 +11,9 @@ use crate::error::CommitError;
 use crate::idempotency::IdempotencyPart;
 use crate::oauth::OAuthPart;
 use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
+use crate::topup::TopUpPart;
 
-/// One change. Later parts (payments) become variants of their own.
+/// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {
@@ -37,6 +38,8 @@ pub enum Part {
     Idempotency(Box<IdempotencyPart>),
     /// Changes clients, grants, codes or refresh tokens.
     OAuth(Box<OAuthPart>),
+    /// Changes what is known about purchases of credits.
+    TopUp(Box<TopUpPart>),
     /// Makes entries of the ledger.
     Ledger(LedgerPart),
 }

@@ -43,3 +43,21 @@ CREATE INDEX oauth_refresh_grant ON oauth_refresh (grant_id);
 CREATE INDEX credentials_grant ON credentials (grant_id) WHERE grant_id IS NOT NULL;
 -- When it was last let in, to within minutes.
 ALTER TABLE credentials ADD COLUMN used_at $INT;
+
+-- Adding credits --------------------------------------------------------------------------------------------------------------------
+
+-- One row for each time an account sets out to buy credits. `version` counts its changes: whoever changes it names the one that it has
+-- seen. `rings` counts notices of news, `heard` those that were looked at. Money in cents, credits in micro-credits.
+CREATE TABLE top_ups (
+  id $BIN PRIMARY KEY, account_id $BIN NOT NULL, state $INT NOT NULL, version $INT NOT NULL, price $INT NOT NULL,
+  credits $INT NOT NULL, create_key TEXT NOT NULL, order_ref TEXT UNIQUE, approve_url TEXT, capture_key TEXT, capture_ref TEXT UNIQUE,
+  declines $INT NOT NULL, returned $INT NOT NULL, taken_back $INT NOT NULL, owed $INT NOT NULL, note TEXT, looks $INT NOT NULL,
+  look_at $INT, rings $INT NOT NULL, heard $INT NOT NULL, created_at $INT NOT NULL, updated_at $INT NOT NULL,
+  CHECK (price > 0), CHECK (credits > 0), CHECK (heard <= rings)) $KEYED;
+CREATE INDEX top_ups_account ON top_ups (account_id, created_at);
+CREATE INDEX top_ups_look ON top_ups (look_at) WHERE look_at IS NOT NULL;
+CREATE INDEX top_ups_rung ON top_ups (updated_at) WHERE rings > heard;
+
+-- The ids of a payment provider's notices, so that each is heard once.
+CREATE TABLE payment_notices (id TEXT PRIMARY KEY, kind TEXT NOT NULL, at $INT NOT NULL) $KEYED;
+CREATE INDEX payment_notices_at ON payment_notices (at);

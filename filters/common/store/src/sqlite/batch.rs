@@ -8,7 +8,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use super::entry::Stamp;
 use super::fold::{Step, plan};
 use super::statements::Statements;
-use super::{keys, oauth, parts};
+use super::{keys, oauth, parts, topup};
 use crate::books::{Entry, LedgerPart, Sealer};
 use crate::codes::{ChangeKind, Contra, EntryKind};
 use crate::error::Refusal;
@@ -226,6 +226,7 @@ impl Batch {
                 };
                 self.changed(connection, ChangeKind::Grant, subject, at)?;
             }
+            Part::TopUp(part) => topup::write(connection, part)?,
             Part::RecordPrice(row) => parts::record_price(connection, row)?,
         }
         Ok(Receipt::default())

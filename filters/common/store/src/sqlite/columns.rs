@@ -61,6 +61,11 @@ pub(crate) const CREDIT_LINES: &str = concat!(
     entry_columns!(),
     " FROM entries e WHERE account_id = ?1 AND ref IS NOT NULL AND at < ?2 ORDER BY at DESC LIMIT ?3"
 );
+pub(crate) const CREDITS: &str = concat!(
+    "SELECT ",
+    entry_columns!(),
+    " FROM entries e WHERE account_id = ?1 AND ref IS NOT NULL AND at >= ?2 AND at < ?3 ORDER BY at DESC, op_id DESC"
+);
 /// A usage record's entry is its settlement, or the charge that stands alone; a usage record that cost nothing may have none.
 pub(crate) const USAGE_LINES: &str = concat!(
     "SELECT ",
@@ -309,7 +314,7 @@ pub(crate) fn add(total: &mut UsageTotal, more: &UsageTotal) {
     total.written_off = total.written_off.saturating_add(more.written_off);
 }
 
-fn word<T>(
+pub(super) fn word<T>(
     row: &Row<'_>,
     column: usize,
     what: &'static str,

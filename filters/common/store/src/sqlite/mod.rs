@@ -18,7 +18,9 @@ mod oauth;
 mod parts;
 mod read;
 mod snapshot;
+mod statement;
 mod statements;
+mod topup;
 mod writer;
 
 use std::path::Path;

@@ -27,7 +27,8 @@ use crate::store::{OperationRows, Read, Snapshot};
 /// Connections that are kept for the next reader.
 const IDLE_MAX: usize = 4;
 
-const DAY_US: i64 = 86_400_000_000;
+/// A day, in microseconds.
+pub(super) const DAY_US: i64 = 86_400_000_000;
 
 /// Opens connections as they are needed, and keeps a few.
 pub(crate) struct Reader {

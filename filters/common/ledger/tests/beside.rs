@@ -1,0 +1,121 @@
+//! Credit that becomes durable together with the purchase it belongs to.
+
+mod support;
+
+use std::sync::Arc;
+
+use support::{NOW, account, open, operation, start, wait};
+use tollgate_ledger::{Credit, CreditError, Ledger};
+use tollgate_money::{Micros, TopUpId, Usd};
+use tollgate_store::{
+    Admission, CacheScope, NewAccount, Part, Refusal, Store, TopUpPart, TopUpRow, TopUpState,
+    UnitOfWork, commit,
+};
+
+fn row(version: i64) -> TopUpRow {
+    TopUpRow {
+        id: TopUpId::from_bytes([3; 16]),
+        account: account(1),
+        state: TopUpState::Captured,
+        version,
+        price: Usd::from_cents(100),
+        credits: Micros::new(100),
+        create_key: Arc::from("k"),
+        order: None,
+        approve_url: None,
+        capture_key: None,
+        capture: None,
+        declines: 0,
+        returned: Usd::ZERO,
+        taken_back: Micros::ZERO,
+        owed: Micros::ZERO,
+        note: None,
+        looks: 0,
+        look_at: None,
+        rings: 0,
+        rings_heard: 0,
+        created_at: NOW,
+        updated_at: NOW,
+    }
+}
+
+fn change(version: i64) -> Part {
+    Part::TopUp(Box::new(TopUpPart::Change(row(version))))
+}
+
+fn credit(number: u64, amount: i64, reference: &str) -> Credit {
+    Credit {
+        operation: operation(number),
+        account: account(1),
+        amount: Micros::new(amount),
+        reference: Arc::from(reference),
+        at: NOW,
+    }
+}
+
+fn books(store: &Arc<dyn Store>) -> Ledger {
+    let ledger = start(store);
+    let made = NewAccount {
+        id: account(1),
+        class: Arc::from("free"),
+        cache_scope: CacheScope::Shared,
+        credit_limit: Micros::ZERO,
+        created_at: NOW,
+    };
+    let begun = TopUpPart::Begin(row(0));
+    let parts = [
+        Part::CreateAccount(Box::new(made)),
+        Part::TopUp(Box::new(begun)),
+    ];
+    wait(commit(
+        &**store,
+        UnitOfWork::of_all(parts, Admission::Begins),
+    ))
+    .expect("stored");
+    ledger
+}
+
+#[test]
+fn credit_and_its_purchase_are_written_together_or_not_at_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let ledger = books(&store);
+    let available = || ledger.available(account(1)).expect("an account").get();
+    let version = || {
+        let row = store.top_up(row(0).id).expect("readable");
+        row.expect("stored").version
+    };
+    let moved = wait(ledger.top_up_with(credit(1, 100, "capture"), change(5)));
+    assert!(
+        matches!(&moved, Err(CreditError::Conflict(Refusal::TopUpMoved(_)))),
+        "{moved:?}"
+    );
+    assert_eq!((available(), version()), (0, 0), "nothing of it happened");
+    let booked = wait(ledger.top_up_with(credit(2, 100, "capture"), change(1)));
+    assert!(!booked.expect("books").repeated);
+    assert_eq!((available(), version()), (100, 1));
+    // The credit is known already: only the purchase moves.
+    let again = wait(ledger.top_up_with(credit(3, 100, "capture"), change(2)));
+    assert!(again.expect("books").repeated);
+    assert_eq!((available(), version()), (100, 2));
+}
+
+#[test]
+fn what_a_correction_takes_comes_back_when_its_purchase_moved_meanwhile() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let ledger = books(&store);
+    wait(ledger.top_up_with(credit(1, 100, "capture"), change(1))).expect("books");
+    let moved = wait(ledger.correct_with(credit(2, -40, "refund"), change(1)));
+    assert!(matches!(moved, Err(CreditError::Conflict(_))), "{moved:?}");
+    assert_eq!(ledger.available(account(1)), Some(Micros::new(100)));
+    wait(ledger.correct_with(credit(3, -40, "refund"), change(2))).expect("books");
+    assert_eq!(ledger.available(account(1)), Some(Micros::new(60)));
+    let again = wait(ledger.correct_with(credit(4, -40, "refund"), change(3)));
+    assert!(again.expect("books").repeated);
+    assert_eq!(
+        ledger.available(account(1)),
+        Some(Micros::new(60)),
+        "taken once"
+    );
+}

@@ -1,0 +1,217 @@
+//! Purchases of credits. Rare, so prepared where they stand.
+
+use rusqlite::{Connection, Row, ToSql, params};
+use tollgate_money::{AccountId, Micros, TopUpId, Usd};
+
+use super::SqliteStore;
+use super::batch::{Trouble, taken};
+use super::columns::{each_row, rows_max, word};
+use super::failure::RowError;
+use super::parts::account_exists;
+use super::read::Reader;
+use crate::codes::TopUpState;
+use crate::error::{ReadError, Refusal};
+use crate::topup::{ReadTopUps, Ring, TopUpPart, TopUpRow};
+
+const COLUMNS: &str = "id, account_id, state, version, price, credits, create_key, order_ref, approve_url, capture_key, capture_ref,
+    declines, returned, taken_back, owed, note, looks, look_at, heard, created_at, updated_at, rings";
+
+pub(crate) fn write(connection: &Connection, part: &TopUpPart) -> Result<(), Trouble> {
+    match part {
+        TopUpPart::Begin(row) => {
+            if !account_exists(connection, row.account)? {
+                return Err(Trouble::Refused(Refusal::NoAccount(row.account)));
+            }
+            let sql = format!(
+                "INSERT INTO top_ups ({COLUMNS})
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, 0)"
+            );
+            with_values(row, |values| {
+                connection.prepare_cached(&sql)?.execute(values)
+            })
+            .map_err(|error| taken(error, || Refusal::TopUpExists(row.id)))?;
+        }
+        TopUpPart::Change(row) => {
+            let changed = with_values(row, |values| {
+                connection
+                    .prepare_cached(
+                        "UPDATE top_ups SET state = ?3, version = ?4, price = ?5, credits = ?6, create_key = ?7, order_ref = ?8,
+                            approve_url = ?9, capture_key = ?10, capture_ref = ?11, declines = ?12, returned = ?13, taken_back = ?14,
+                            owed = ?15, note = ?16, looks = ?17, look_at = ?18, heard = ?19, created_at = ?20, updated_at = ?21
+                         WHERE id = ?1 AND account_id = ?2 AND version = ?4 - 1",
+                    )?
+                    .execute(values)
+            })
+            .map_err(|error| taken(error, || Refusal::TopUpExists(row.id)))?;
+            if changed == 0 {
+                return Err(Trouble::Refused(Refusal::TopUpMoved(row.id)));
+            }
+        }
+        TopUpPart::Ring(Ring::TopUp(id)) => {
+            connection
+                .prepare_cached("UPDATE top_ups SET rings = rings + 1 WHERE id = ?1")?
+                .execute([id.as_bytes()])?;
+        }
+        TopUpPart::Ring(Ring::Order(order)) => {
+            connection
+                .prepare_cached("UPDATE top_ups SET rings = rings + 1 WHERE order_ref = ?1")?
+                .execute([order])?;
+        }
+        TopUpPart::Notice { id, kind, at } => {
+            connection
+                .prepare_cached("INSERT INTO payment_notices (id, kind, at) VALUES (?1, ?2, ?3)")?
+                .execute(params![id, kind, at])
+                .map_err(|error| taken(error, || Refusal::NoticeSeen))?;
+        }
+        TopUpPart::ForgetNotices { before, limit } => {
+            connection
+                .prepare_cached(
+                    "DELETE FROM payment_notices WHERE id IN (SELECT id FROM payment_notices WHERE at < ?1 LIMIT ?2)",
+                )?
+                .execute(params![before, limit])?;
+        }
+    }
+    Ok(())
+}
+
+/// All columns but `rings`, in their order.
+fn with_values<T>(row: &TopUpRow, write: impl FnOnce(&[&dyn ToSql]) -> T) -> T {
+    write(params![
+        row.id.as_bytes(),
+        row.account.as_bytes(),
+        row.state.code(),
+        row.version,
+        row.price.cents(),
+        row.credits.get(),
+        row.create_key,
+        row.order,
+        row.approve_url,
+        row.capture_key,
+        row.capture,
+        row.declines,
+        row.returned.cents(),
+        row.taken_back.get(),
+        row.owed.get(),
+        row.note,
+        row.looks,
+        row.look_at,
+        row.rings_heard,
+        row.created_at,
+        row.updated_at,
+    ])
+}
+
+fn top_up(row: &Row<'_>) -> Result<TopUpRow, RowError> {
+    Ok(TopUpRow {
+        id: TopUpId::from_bytes(row.get(0)?),
+        account: AccountId::from_bytes(row.get(1)?),
+        state: word(row, 2, "a purchase's state", TopUpState::from_code)?,
+        version: row.get(3)?,
+        price: Usd::from_cents(row.get(4)?),
+        credits: Micros::new(row.get(5)?),
+        create_key: row.get(6)?,
+        order: row.get(7)?,
+        approve_url: row.get(8)?,
+        capture_key: row.get(9)?,
+        capture: row.get(10)?,
+        declines: row.get(11)?,
+        returned: Usd::from_cents(row.get(12)?),
+        taken_back: Micros::new(row.get(13)?),
+        owed: Micros::new(row.get(14)?),
+        note: row.get(15)?,
+        looks: row.get(16)?,
+        look_at: row.get(17)?,
+        rings_heard: row.get(18)?,
+        created_at: row.get(19)?,
+        updated_at: row.get(20)?,
+        rings: row.get(21)?,
+    })
+}
+
+impl Reader {
+    fn some_top_ups(
+        &self,
+        which: &str,
+        params: impl rusqlite::Params,
+    ) -> Result<Vec<TopUpRow>, ReadError> {
+        self.with("purchases", |connection| {
+            let mut found = Vec::new();
+            let sql = format!("SELECT {COLUMNS} FROM top_ups {which}");
+            each_row(connection, &sql, params, top_up, &mut |row| found.push(row))?;
+            Ok(found)
+        })
+    }
+}
+
+impl ReadTopUps for Reader {
+    fn top_up(&self, id: TopUpId) -> Result<Option<TopUpRow>, ReadError> {
+        let found = self.some_top_ups("WHERE id = ?1", [id.as_bytes()])?;
+        Ok(found.into_iter().next())
+    }
+
+    fn top_ups_due(&self, now: i64, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
+        // Two halves, each by an index of its own: few rows are ever in either.
+        let limit = rows_max(limit);
+        let mut found = self.some_top_ups(
+            "WHERE rings > heard ORDER BY updated_at LIMIT ?1",
+            params![limit],
+        )?;
+        let due = self.some_top_ups(
+            "WHERE look_at <= ?1 AND rings <= heard ORDER BY look_at LIMIT ?2",
+            params![now, limit],
+        )?;
+        found.extend(due);
+        found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(found)
+    }
+
+    fn top_ups_of(
+        &self,
+        account: AccountId,
+        before: i64,
+        limit: usize,
+    ) -> Result<Vec<TopUpRow>, ReadError> {
+        self.some_top_ups(
+            "WHERE account_id = ?1 AND created_at < ?2 ORDER BY created_at DESC, id DESC LIMIT ?3",
+            params![account.as_bytes(), before, rows_max(limit)],
+        )
+    }
+
+    fn top_ups_open(&self) -> Result<u64, ReadError> {
+        self.with("purchases", |connection| {
+            // Whatever is neither paid nor over is looked at now and then.
+            let open: i64 = connection
+                .prepare_cached(
+                    "SELECT count(*) FROM top_ups WHERE look_at IS NOT NULL AND state NOT IN (?1, ?2)",
+                )?
+                .query_row(
+                    [TopUpState::Captured.code(), TopUpState::Failed.code()],
+                    |row| row.get(0),
+                )?;
+            Ok(open.unsigned_abs())
+        })
+    }
+}
+
+impl ReadTopUps for SqliteStore {
+    fn top_up(&self, id: TopUpId) -> Result<Option<TopUpRow>, ReadError> {
+        self.reader.top_up(id)
+    }
+
+    fn top_ups_due(&self, now: i64, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
+        self.reader.top_ups_due(now, limit)
+    }
+
+    fn top_ups_of(
+        &self,
+        account: AccountId,
+        before: i64,
+        limit: usize,
+    ) -> Result<Vec<TopUpRow>, ReadError> {
+        self.reader.top_ups_of(account, before, limit)
+    }
+
+    fn top_ups_open(&self) -> Result<u64, ReadError> {
+        self.reader.top_ups_open()
+    }
+}

@@ -1,0 +1,301 @@
+//! Purchases of credits, notices about them, and statements.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
+use tollgate_store::books::LedgerPart;
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{
+    Admission, CacheScope, CommitError, CredentialId, Endpoint, EntryKind, NewAccount, Part,
+    Receipt, Refusal, Ring, RootSecret, Store, TopUpPart, TopUpRow, TopUpState, UnitOfWork,
+    UsageFlags, UsageRecord, commit,
+};
+
+const DAY: i64 = 86_400_000_000;
+
+fn open(folder: &Path) -> Arc<dyn Store> {
+    let options = Options {
+        durability: Durability::Process,
+        ..Options::new(1, RootSecret([7; 32]))
+    };
+    let store = sqlite::open(&folder.join("t.db"), options).expect("the store opens");
+    let account = NewAccount {
+        id: ACCOUNT,
+        class: Arc::from("free"),
+        cache_scope: CacheScope::Shared,
+        credit_limit: Micros::ZERO,
+        created_at: 1,
+    };
+    write(&store, [Part::CreateAccount(Box::new(account))]).expect("an account");
+    store
+}
+
+const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
+
+fn write(
+    store: &Arc<dyn Store>,
+    parts: impl IntoIterator<Item = Part>,
+) -> Result<Receipt, Refusal> {
+    let unit = UnitOfWork::of_all(parts, Admission::Ends);
+    let done = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime")
+        .block_on(commit(&**store, unit));
+    match done {
+        Ok(receipt) => Ok(receipt),
+        Err(CommitError::Refused(refusal)) => Err(refusal),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn top_up(number: u8) -> TopUpRow {
+    TopUpRow {
+        id: TopUpId::from_bytes([number; 16]),
+        account: ACCOUNT,
+        state: TopUpState::Created,
+        version: 0,
+        price: Usd::from_cents(2_000),
+        credits: Micros::new(2_000_000_000),
+        create_key: Arc::from("create"),
+        order: None,
+        approve_url: None,
+        capture_key: None,
+        capture: None,
+        declines: 0,
+        returned: Usd::ZERO,
+        taken_back: Micros::ZERO,
+        owed: Micros::ZERO,
+        note: None,
+        looks: 0,
+        look_at: Some(10),
+        rings: 0,
+        rings_heard: 0,
+        created_at: i64::from(number),
+        updated_at: i64::from(number),
+    }
+}
+
+fn part(part: TopUpPart) -> Part {
+    Part::TopUp(Box::new(part))
+}
+
+#[test]
+fn a_purchase_is_changed_only_by_whoever_has_seen_its_last_version() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let begun = top_up(1);
+    write(&store, [part(TopUpPart::Begin(begun.clone()))]).expect("begins");
+    assert_eq!(
+        write(&store, [part(TopUpPart::Begin(begun.clone()))]),
+        Err(Refusal::TopUpExists(begun.id)),
+        "one purchase has one row"
+    );
+    let open = TopUpRow {
+        state: TopUpState::Open,
+        version: 1,
+        order: Some(Arc::from("5O190127TN364715T")),
+        approve_url: Some(Arc::from(
+            "https://www.paypal.com/checkoutnow?token=5O190127TN364715T",
+        )),
+        note: Some(Arc::from("a note")),
+        look_at: None,
+        declines: 2,
+        ..begun.clone()
+    };
+    write(&store, [part(TopUpPart::Change(open.clone()))]).expect("changes");
+    assert_eq!(
+        write(&store, [part(TopUpPart::Change(open.clone()))]),
+        Err(Refusal::TopUpMoved(open.id)),
+        "the second of two who saw version 0"
+    );
+    assert_eq!(store.top_up(open.id).expect("readable"), Some(open.clone()));
+    assert_eq!(
+        store
+            .top_up(TopUpId::from_bytes([9; 16]))
+            .expect("readable"),
+        None
+    );
+    let other = TopUpRow {
+        version: 1,
+        order: open.order,
+        ..top_up(2)
+    };
+    write(&store, [part(TopUpPart::Begin(top_up(2)))]).expect("begins");
+    assert_eq!(
+        write(&store, [part(TopUpPart::Change(other.clone()))]),
+        Err(Refusal::TopUpExists(other.id)),
+        "an order belongs to one purchase"
+    );
+}
+
+#[test]
+fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let row = TopUpRow {
+        look_at: Some(100),
+        ..top_up(1)
+    };
+    write(&store, [part(TopUpPart::Begin(row.clone()))]).expect("begins");
+    let due = |now| store.top_ups_due(now, 10).expect("readable");
+    assert_eq!(due(99).len(), 0, "its time has not come");
+    assert_eq!(due(100).len(), 1);
+    let ring = part(TopUpPart::Ring(Ring::TopUp(row.id)));
+    write(&store, [ring.clone()]).expect("rings");
+    let seen = due(0).pop().expect("news is due at once");
+    assert_eq!((seen.rings, seen.rings_heard), (1, 0));
+    // Somebody rings while the first ring is looked at.
+    write(&store, [ring]).expect("rings");
+    let heard = TopUpRow {
+        version: 1,
+        order: Some(Arc::from("ORDER")),
+        look_at: None,
+        rings_heard: seen.rings,
+        ..seen
+    };
+    write(&store, [part(TopUpPart::Change(heard.clone()))]).expect("changes");
+    assert_eq!(due(0).len(), 1, "the second ring is still to be heard");
+    let quiet = TopUpRow {
+        version: 2,
+        rings_heard: 2,
+        ..heard
+    };
+    write(&store, [part(TopUpPart::Change(quiet))]).expect("changes");
+    assert_eq!(due(i64::MAX).len(), 0);
+    write(
+        &store,
+        [part(TopUpPart::Ring(Ring::Order(Arc::from("ORDER"))))],
+    )
+    .expect("rings");
+    assert_eq!(due(0).len(), 1, "an order leads to its purchase");
+    write(
+        &store,
+        [part(TopUpPart::Ring(Ring::Order(Arc::from("OTHER"))))],
+    )
+    .expect("an order that nobody knows is no error");
+}
+
+#[test]
+fn a_notice_is_heard_once_and_takes_what_stands_beside_it_along() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    write(&store, [part(TopUpPart::Begin(top_up(1)))]).expect("begins");
+    let notice = |at| {
+        [
+            part(TopUpPart::Notice {
+                id: Arc::from("WH-1"),
+                kind: Arc::from("CHECKOUT.ORDER.APPROVED"),
+                at,
+            }),
+            part(TopUpPart::Ring(Ring::TopUp(TopUpId::from_bytes([1; 16])))),
+        ]
+    };
+    write(&store, notice(5)).expect("the first");
+    assert_eq!(write(&store, notice(6)), Err(Refusal::NoticeSeen));
+    let rings = || {
+        let row = store.top_up(TopUpId::from_bytes([1; 16]));
+        row.expect("readable").expect("stored").rings
+    };
+    assert_eq!(rings(), 1, "the second notice rings nothing");
+    let forget = |before| part(TopUpPart::ForgetNotices { before, limit: 10 });
+    write(&store, [forget(5)]).expect("forgets");
+    assert_eq!(
+        write(&store, notice(6)),
+        Err(Refusal::NoticeSeen),
+        "too young"
+    );
+    write(&store, [forget(6)]).expect("forgets");
+    write(&store, notice(7)).expect("unknown again");
+    assert_eq!(rings(), 2);
+}
+
+#[test]
+fn purchases_of_an_account_come_newest_first() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    for number in 1..=5 {
+        write(&store, [part(TopUpPart::Begin(top_up(number)))]).expect("begins");
+    }
+    let numbers = |before, limit| -> Vec<i64> {
+        let rows = store.top_ups_of(ACCOUNT, before, limit).expect("readable");
+        rows.iter().map(|row| row.created_at).collect()
+    };
+    assert_eq!(numbers(i64::MAX, 3), [5, 4, 3]);
+    assert_eq!(numbers(3, 3), [2, 1]);
+    assert_eq!(store.top_ups_open().expect("readable"), 5);
+}
+
+#[test]
+fn a_statement_folds_days_and_keys_and_adds_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let credit = |number: u8, amount, at| {
+        Part::Ledger(LedgerPart::Credit {
+            operation: OperationId::from_bytes([number; 16]),
+            account: ACCOUNT,
+            kind: EntryKind::TopUp,
+            amount: Micros::new(amount),
+            reference: Arc::from(format!("r{number}")),
+            at,
+        })
+    };
+    let charge = |number: u8, key: Option<u8>, amount, at| {
+        Part::Ledger(LedgerPart::Charge {
+            operation: OperationId::from_bytes([number; 16]),
+            account: ACCOUNT,
+            charged: Micros::new(amount),
+            written_off: Micros::ZERO,
+            price_version: None,
+            usage: UsageRecord {
+                credential: key.map(|key| CredentialId::from_bytes([key; 16])),
+                endpoint: Endpoint::Chat,
+                model: Arc::from("small"),
+                upstream: None,
+                prompt_tokens: 1,
+                completion_tokens: 1,
+                flags: UsageFlags::NONE,
+                http_status: 200,
+                ttfb_us: None,
+                total_us: None,
+            },
+            at,
+        })
+    };
+    for one in [
+        credit(1, 1_000, DAY),
+        charge(2, Some(7), 10, DAY + 1),
+        charge(3, Some(7), 20, DAY + 2),
+        charge(4, Some(8), 30, DAY + 3),
+        charge(5, Some(8), 0, DAY + 4),
+        credit(6, 500, 2 * DAY),
+        charge(7, None, 40, 2 * DAY + 1),
+    ] {
+        write(&store, [one]).expect("books");
+    }
+    let read = |from, to| {
+        let statement = store.statement(ACCOUNT, from, to).expect("readable");
+        statement.expect("an account")
+    };
+    let first = read(DAY, 2 * DAY);
+    assert_eq!(first.available, Micros::new(1_400));
+    assert_eq!(first.changed_since, Micros::new(500 - 40), "the second day");
+    let folded: Vec<_> = first
+        .spending
+        .iter()
+        .map(|day| (day.day_at, day.credential, day.requests, day.cost.get()))
+        .collect();
+    let key = |number| Some(CredentialId::from_bytes([number; 16]));
+    assert_eq!(folded, [(DAY, key(7), 2, 30), (DAY, key(8), 1, 30)]);
+    assert_eq!(first.credits.len(), 1);
+    assert_eq!(first.older, None, "nothing happened before");
+    let second = read(2 * DAY, 3 * DAY);
+    assert_eq!(second.changed_since, Micros::ZERO);
+    assert_eq!(
+        second.older,
+        Some(DAY + 3),
+        "the last charge that cost anything"
+    );
+    let unknown = AccountId::from_bytes([9; 16]);
+    assert_eq!(store.statement(unknown, 0, DAY).expect("readable"), None);
+}
