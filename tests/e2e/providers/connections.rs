@@ -97,7 +97,7 @@ async fn a_silent_model_is_covered_by_comments_which_give_its_provider_no_more_t
 
 #[tokio::test]
 async fn an_answer_that_takes_too_long_in_all_is_ended() {
-    let rig = Rig::with("[[provider]]\ntimeouts = { total_secs = 1 }").await;
+    let rig = Rig::with("[[provider]]\ntimeouts = { total_secs = 2 }").await;
     // Something comes all the time: now and then, or so fast that there is always something to read.
     let paces = [Some("pace".to_owned()), None];
     let cases = paces
