@@ -17,6 +17,7 @@ use tollgate_idempotency::Idempotency;
 use tollgate_identity::Credentials;
 use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::{Meter, Spending};
+use tollgate_onboarding::{Documents, ExpiresError};
 use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
@@ -127,6 +128,7 @@ impl GatewayBuilder {
                 tracing::warn!(%class, "accounts have a class that the settings do not name; `free` counts them");
             }
         }
+        let documents = documents(&settings, now)?;
         let counters = Arc::new(Counters::default());
         let house = House {
             ledger: ledger.clone(),
@@ -169,6 +171,7 @@ impl GatewayBuilder {
                 clock: clock.clone(),
                 entropy: entropy.clone(),
             })),
+            documents: Arc::new(documents),
         };
         let routes = routes(&registry, &settings, &clock, &entropy, &house)?;
         let providers = Arc::new(Providers::new(
@@ -278,6 +281,15 @@ impl GatewayBuilder {
             failure,
         })
     }
+}
+
+fn documents(settings: &Settings, now: i64) -> Result<Documents, ExpiresError> {
+    let service = tollgate_onboarding::Service {
+        name: &settings.service.name,
+        base_url: settings.service.base_url.as_str(),
+    };
+    let now = jiff::Timestamp::from_microsecond(now).unwrap_or(jiff::Timestamp::MAX);
+    Documents::new(&settings.onboarding, service, now)
 }
 
 fn open_store(
@@ -567,6 +579,9 @@ pub enum StartError {
     /// What is in the store could not be read or recovered.
     #[error("cannot read the books; restore a backup if this stays")]
     Books(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A document about the service would be wrong from today on.
+    #[error(transparent)]
+    Document(#[from] ExpiresError),
     /// A filter could not be built.
     #[error("the chain of `{route}` cannot be built")]
     Filter {

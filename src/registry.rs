@@ -10,6 +10,7 @@ use tollgate_idempotency::Idempotency;
 use tollgate_ledger::Ledger;
 use tollgate_meter::Meter;
 use tollgate_models::Models;
+use tollgate_onboarding::{Documents, Onboarding};
 use tollgate_rate_limit::RateLimits;
 
 use crate::config::{Route, Settings};
@@ -55,6 +56,7 @@ pub(crate) struct House {
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) meter: Arc<Meter>,
     pub(crate) cache: Arc<Cache>,
+    pub(crate) documents: Arc<Documents>,
 }
 
 /// Filters by the names that chains call them by.
@@ -100,6 +102,12 @@ impl Registry {
                 rate,
                 ledger,
             )))
+        });
+        registry.add("onboarding", |context| {
+            let filter = Onboarding::new(&context.house.documents, context.route.path.as_str());
+            Ok(Arc::new(
+                filter.map_err(|error| BuildError::new(error.to_string()))?,
+            ))
         });
         registry
     }

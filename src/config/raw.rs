@@ -9,6 +9,7 @@ use tollgate_cache::RawCache;
 use tollgate_filter::settings::At;
 use tollgate_idempotency::RawIdempotency;
 use tollgate_meter::RawMeter;
+use tollgate_onboarding::RawOnboarding;
 use tollgate_rate_limit::RawLimits;
 
 /// The settings of a tollgate gateway.
@@ -43,6 +44,8 @@ pub(crate) struct RawSettings {
     pub(crate) idempotency: RawIdempotency,
     /// What a credit is worth.
     pub(crate) credits: RawCredits,
+    /// What programs and people are told about getting in.
+    pub(crate) onboarding: RawOnboarding,
     /// Logs.
     pub(crate) telemetry: RawTelemetry,
 }

@@ -16,6 +16,7 @@ use tollgate_filter::{Catalog, ErrorShape, Scope};
 use tollgate_idempotency::IdempotencySettings;
 use tollgate_meter::MeterSettings;
 use tollgate_models::UsdPerCredit;
+use tollgate_onboarding::OnboardingSettings;
 use tollgate_rate_limit::Limits;
 
 use super::certificate::Certificate;
@@ -56,6 +57,8 @@ pub struct Settings {
     pub idempotency: IdempotencySettings,
     /// What a credit is worth.
     pub credits: Credits,
+    /// What programs and people are told about getting in.
+    pub onboarding: OnboardingSettings,
     /// Logs.
     pub telemetry: Telemetry,
 }

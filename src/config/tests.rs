@@ -6,23 +6,17 @@ use tollgate_filter::PartCeilings;
 
 use super::*;
 
-const FILTERS: &[&str] = &[
-    "address-limit",
-    "auth",
-    "rate-limit",
-    "completions",
-    "idempotency",
-    "meter",
-    "cache",
-    "models",
-];
+/// The filters that there are.
+fn filters() -> Vec<&'static str> {
+    crate::registry::Registry::standard().names()
+}
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn check(text: &str, environment: &Environment) -> Result<Settings, Vec<String>> {
-    load_text(Path::new("t.toml"), text, environment, FILTERS)
+    load_text(Path::new("t.toml"), text, environment, &filters())
         .map_err(|report| report.findings.iter().map(ToString::to_string).collect())
 }
 
@@ -34,7 +28,7 @@ fn problems(text: &str) -> Vec<String> {
 fn nothing_written_gives_settings_that_serve_nothing_yet() {
     let settings = check("", &Environment::default()).expect("defaults are good");
     assert_eq!(settings.listeners.len(), 1);
-    assert_eq!(settings.routes.len(), 3);
+    assert!(!settings.routes.is_empty());
     assert!(settings.catalog.models().is_empty());
     assert_eq!(settings.service.base_url.as_str(), "http://localhost:8080");
 }
@@ -42,7 +36,8 @@ fn nothing_written_gives_settings_that_serve_nothing_yet() {
 #[test]
 fn the_shipped_file_loads_and_writes_out_the_built_in_routes() {
     let file = root().join("conf/tollgate.toml");
-    let shipped = load(&file, &Environment::default(), FILTERS).expect("the shipped file is good");
+    let shipped =
+        load(&file, &Environment::default(), &filters()).expect("the shipped file is good");
     let built_in = check("", &Environment::default()).expect("defaults are good");
     assert_eq!(
         format!("{:#?}", shipped.routes),
@@ -85,7 +80,7 @@ fn every_example_loads() {
         let text = std::fs::read_to_string(&file).expect("a text");
         // Certificates of an example are the operator's; here stand-ins take their place.
         let (_folder, text) = with_certificates(&text);
-        if let Err(report) = load_text(&file, &text, &environment, FILTERS) {
+        if let Err(report) = load_text(&file, &text, &environment, &filters()) {
             panic!("an example must be good:\n{report}");
         }
     }
@@ -124,7 +119,9 @@ fn everything_wrong_is_told_at_once_with_its_place() {
         ("TOLLGATE__SERVICE__NAME__X", "x"),
         ("EMPTY_KEY", " "),
     ]);
-    let report = load_text(file, &text, &environment, FILTERS).expect_err("much is wrong");
+    // Few of the filters, so that the report stays what it is when there are more.
+    let filters = ["address-limit", "auth", "cache", "models"];
+    let report = load_text(file, &text, &environment, &filters).expect_err("much is wrong");
     let report = format!("{report}\n");
     assert_eq!(
         report, wanted,

@@ -5,6 +5,7 @@
 
 mod bodies;
 mod cache;
+mod documents;
 mod forward;
 mod frames;
 mod heads;

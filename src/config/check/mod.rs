@@ -122,6 +122,11 @@ pub(super) fn settings(
         upstream: provider::upstream(&raw.upstream, problems),
         routes: route::routes(&raw.route, shop, limits.as_ref(), problems),
         credits: credits(&raw.credits, &service, problems),
+        onboarding: raw.onboarding.check(
+            "onboarding",
+            (&service.name, service.base_url.as_str()),
+            problems,
+        ),
         telemetry: telemetry(&raw.telemetry, shop, problems),
         meter,
         cache,

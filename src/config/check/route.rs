@@ -47,6 +47,16 @@ fn built_in() -> Vec<Route> {
         "cache",
     ];
     const MODELS: &[&str] = &["address-limit", "auth", "rate-limit", "models"];
+    let document = |path: &str| Route {
+        path: path.parse().expect("the built-in paths are patterns"),
+        methods: vec![Method::GET],
+        body_bytes_max: 0,
+        chain: ["rate-limit", "onboarding"].map(Arc::from).to_vec(),
+        errors: ErrorShape::Envelope,
+        scope: None,
+        class: None,
+        cors: Cors::Public,
+    };
     vec![
         route(
             "/v1/chat/completions",
@@ -69,6 +79,12 @@ fn built_in() -> Vec<Route> {
             Scope::ApiModels,
             MODELS,
         ),
+        document("/developer/onboarding"),
+        document("/.well-known/mcp/server-card.json"),
+        document("/.well-known/mcp/android/server-card.json"),
+        document("/.well-known/security.txt"),
+        document("/llms.txt"),
+        document("/robots.txt"),
     ]
 }
 

@@ -1,0 +1,361 @@
+//! Settings: `[onboarding]` as written, and as checked.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollgate_filter::settings::{At, Problems};
+
+use crate::address::{AddressReference, PublicAddress};
+
+const DEVICES_MAX: u64 = 1_000_000;
+
+/// `[onboarding]` exactly as written.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawOnboarding {
+    /// What the service is called there; `service.name` when missing.
+    pub service: Option<At<String>>,
+    /// Whether a person has to sign in to get a key. Default true.
+    pub login_required: Option<At<bool>>,
+    /// Where an account is made; `/sign-up` of this service when missing.
+    pub signup_url: Option<At<String>>,
+    /// Whether people make keys by themselves. Default true.
+    pub self_service_keys: Option<At<bool>>,
+    /// Where keys are made; `/keys` of this service when missing.
+    pub dashboard_url: Option<At<String>>,
+    /// Where keys are explained; `/docs` of this service when missing.
+    pub documentation_url: Option<At<String>>,
+    /// Whether there is a sandbox. Default true.
+    pub sandbox_available: Option<At<bool>>,
+    /// Where it is: an address, or a path of this service. Default `/sandbox`.
+    pub sandbox_url: Option<At<String>>,
+    /// Whether what is tried there are real requests. Default true.
+    pub sandbox_uses_production_api: Option<At<bool>>,
+    /// The free tier.
+    pub free_tier: RawFreeTier,
+    /// Where the OpenAPI document is; `/openapi.json` of this service when missing.
+    pub openapi_url: Option<At<String>>,
+    /// Where the card of the general MCP server is; that of this service when missing.
+    pub mcp_server_card: Option<At<String>>,
+    /// The release that the cards of the MCP servers name. Default `1.0.0`.
+    pub mcp_version: Option<At<String>>,
+    /// Whom to tell of a weakness; without a contact there is no such document.
+    pub security: RawSecurity,
+}
+
+/// The free tier exactly as written.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawFreeTier {
+    /// Whether it can be had; whether there is an app to download when missing.
+    pub available: Option<At<bool>>,
+    /// What it is called. Default `Android MCP`.
+    pub service: Option<At<String>>,
+    /// Devices of an account. Default 1.
+    pub included_devices: Option<At<u64>>,
+    /// Whether it needs credits. Default false.
+    pub credits_required: Option<At<bool>>,
+    /// Where it is; `/mcp/android` of this service when missing.
+    pub endpoint: Option<At<String>>,
+    /// Where its card is; that of this service when missing.
+    pub server_card: Option<At<String>>,
+    /// Where the app is downloaded; needed where the tier can be had.
+    pub apk_download_url: Option<At<String>>,
+}
+
+/// Whom to tell of a weakness, exactly as written (RFC 9116).
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawSecurity {
+    /// An address to write to: `mailto:security@example.com` or a page.
+    pub contact: Option<At<String>>,
+    /// When the contact ends, RFC 3339: at least 30 days from the start, at most a year.
+    pub expires: Option<At<String>>,
+    /// Where the policy is.
+    pub policy: Option<At<String>>,
+    /// Languages, as in `en, de`.
+    pub languages: Option<At<String>>,
+}
+
+/// Checked settings: what the documents say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnboardingSettings {
+    pub(crate) service: String,
+    pub(crate) login_required: bool,
+    pub(crate) signup_url: String,
+    pub(crate) self_service_keys: bool,
+    pub(crate) dashboard_url: String,
+    pub(crate) documentation_url: String,
+    pub(crate) sandbox_available: bool,
+    pub(crate) sandbox_url: String,
+    pub(crate) sandbox_uses_production_api: bool,
+    pub(crate) free_tier: FreeTier,
+    pub(crate) openapi_url: String,
+    pub(crate) mcp_server_card: String,
+    pub(crate) mcp_version: String,
+    pub(crate) security: Option<Security>,
+}
+
+/// The free tier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreeTier {
+    pub(crate) available: bool,
+    pub(crate) service: String,
+    pub(crate) included_devices: u64,
+    pub(crate) credits_required: bool,
+    pub(crate) endpoint: String,
+    pub(crate) server_card: String,
+    pub(crate) apk_download_url: String,
+}
+
+/// Whom to tell of a weakness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Security {
+    pub(crate) contact: String,
+    pub(crate) expires: jiff::Timestamp,
+    pub(crate) policy: Option<String>,
+    pub(crate) languages: Option<String>,
+}
+
+impl RawOnboarding {
+    /// The checked settings of `section`; everything wrong is noted, and its default stands in. `name` is the service's own word,
+    /// `base_url` its address without a slash at the end.
+    pub fn check(
+        &self,
+        section: &str,
+        (name, base_url): (&str, &str),
+        problems: &mut Problems,
+    ) -> OnboardingSettings {
+        let mut reader = Reader {
+            section,
+            base_url,
+            problems,
+        };
+        let free_tier = reader.free_tier(&self.free_tier);
+        OnboardingSettings {
+            service: reader.line("service", self.service.as_ref(), name),
+            login_required: flag(self.login_required.as_ref(), true),
+            signup_url: reader.address("signup_url", self.signup_url.as_ref(), "/sign-up"),
+            self_service_keys: flag(self.self_service_keys.as_ref(), true),
+            dashboard_url: reader.address("dashboard_url", self.dashboard_url.as_ref(), "/keys"),
+            documentation_url: reader.address(
+                "documentation_url",
+                self.documentation_url.as_ref(),
+                "/docs",
+            ),
+            sandbox_available: flag(self.sandbox_available.as_ref(), true),
+            sandbox_url: reader
+                .parsed::<AddressReference>("sandbox_url", self.sandbox_url.as_ref())
+                .unwrap_or_else(|| "/sandbox".to_owned()),
+            sandbox_uses_production_api: flag(self.sandbox_uses_production_api.as_ref(), true),
+            free_tier,
+            openapi_url: reader.address("openapi_url", self.openapi_url.as_ref(), "/openapi.json"),
+            mcp_server_card: reader.address(
+                "mcp_server_card",
+                self.mcp_server_card.as_ref(),
+                crate::documents::GENERAL_CARD,
+            ),
+            mcp_version: reader.line("mcp_version", self.mcp_version.as_ref(), "1.0.0"),
+            security: reader.security(&self.security),
+        }
+    }
+}
+
+fn flag(at: Option<&At<bool>>, default: bool) -> bool {
+    at.map_or(default, |at| at.value)
+}
+
+struct Reader<'a> {
+    section: &'a str,
+    base_url: &'a str,
+    problems: &'a mut Problems,
+}
+
+impl Reader<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.section)
+    }
+
+    fn parsed<T: FromStr<Err: Display> + Display>(
+        &mut self,
+        name: &str,
+        at: Option<&At<String>>,
+    ) -> Option<String> {
+        let key = self.key(name);
+        let value: T = self.problems.parse(key, at?)?;
+        Some(value.to_string())
+    }
+
+    fn address(&mut self, name: &str, at: Option<&At<String>>, path: &str) -> String {
+        self.parsed::<PublicAddress>(name, at)
+            .unwrap_or_else(|| format!("{}{path}", self.base_url))
+    }
+
+    /// A text of one line.
+    fn line(&mut self, name: &str, at: Option<&At<String>>, default: &str) -> String {
+        let Some(at) = at else {
+            return default.to_owned();
+        };
+        if at.value.trim().is_empty() || at.value.chars().any(char::is_control) {
+            let key = self.key(name);
+            self.problems.note(
+                key,
+                at,
+                "is empty or has more than one line; write a few words",
+            );
+            return default.to_owned();
+        }
+        at.value.trim().to_owned()
+    }
+
+    fn free_tier(&mut self, raw: &RawFreeTier) -> FreeTier {
+        let available = flag(raw.available.as_ref(), raw.apk_download_url.is_some());
+        if available && raw.apk_download_url.is_none() {
+            let key = self.key("free_tier.apk_download_url");
+            self.problems.note_missing(
+                key,
+                "is missing; write where the app is downloaded, or `available = false`",
+            );
+        }
+        let included_devices = match &raw.included_devices {
+            Some(at) => {
+                let key = self.key("free_tier.included_devices");
+                self.problems.within(key, at, 1..=DEVICES_MAX).unwrap_or(1)
+            }
+            None => 1,
+        };
+        FreeTier {
+            available,
+            service: self.line("free_tier.service", raw.service.as_ref(), "Android MCP"),
+            included_devices,
+            credits_required: flag(raw.credits_required.as_ref(), false),
+            endpoint: self.address("free_tier.endpoint", raw.endpoint.as_ref(), "/mcp/android"),
+            server_card: self.address(
+                "free_tier.server_card",
+                raw.server_card.as_ref(),
+                crate::documents::ANDROID_CARD,
+            ),
+            // The member has to be an address. Where there is no app yet, the documentation is what there is to read about it.
+            apk_download_url: self.address(
+                "free_tier.apk_download_url",
+                raw.apk_download_url.as_ref(),
+                "/docs",
+            ),
+        }
+    }
+
+    fn security(&mut self, raw: &RawSecurity) -> Option<Security> {
+        let Some(contact) = &raw.contact else {
+            let others = [&raw.expires, &raw.policy, &raw.languages];
+            if others.iter().any(|at| at.is_some()) {
+                let key = self.key("security.contact");
+                self.problems
+                    .note_missing(key, "is missing; write `mailto:` and an address");
+            }
+            return None;
+        };
+        let is_mail = |text: &str| {
+            text.strip_prefix("mailto:").is_some_and(|address| {
+                address.contains('@') && address.bytes().all(|byte| byte.is_ascii_graphic())
+            })
+        };
+        if !is_mail(&contact.value) && contact.value.parse::<PublicAddress>().is_err() {
+            let key = self.key("security.contact");
+            self.problems.note(
+                key,
+                contact,
+                "is no address to write to; use `mailto:security@example.com` or a page",
+            );
+        }
+        let expires = match &raw.expires {
+            Some(at) => {
+                let key = self.key("security.expires");
+                self.problems.parse(key, at)
+            }
+            None => {
+                let key = self.key("security.expires");
+                self.problems.note_missing(
+                    key,
+                    "is missing; write when the contact ends, as `2027-06-01T00:00:00Z`",
+                );
+                None
+            }
+        };
+        let policy = self.parsed::<PublicAddress>("security.policy", raw.policy.as_ref());
+        let languages = raw
+            .languages
+            .as_ref()
+            .map(|_| self.line("security.languages", raw.languages.as_ref(), "en"));
+        Some(Security {
+            contact: contact.value.clone(),
+            expires: expires?,
+            policy,
+            languages,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) -> (OnboardingSettings, Vec<String>) {
+        let raw: RawOnboarding = toml::from_str(text).expect("TOML of the section");
+        let mut problems = Problems::default();
+        let service = ("svc", "https://api.example.com");
+        let settings = raw.check("onboarding", service, &mut problems);
+        let keys = problems.into_vec().into_iter().map(|problem| problem.key);
+        (settings, keys.collect())
+    }
+
+    #[test]
+    fn nothing_written_points_to_this_service() {
+        let (settings, problems) = check("");
+        assert_eq!(problems, Vec::<String>::new());
+        assert_eq!(settings.signup_url, "https://api.example.com/sign-up");
+        assert_eq!(settings.sandbox_url, "/sandbox");
+        assert!(!settings.free_tier.available, "there is no app to download");
+        assert_eq!(settings.security, None);
+    }
+
+    #[test]
+    fn an_app_makes_a_free_tier() {
+        let (settings, problems) =
+            check("free_tier.apk_download_url = \"https://e.example/a.apk\"");
+        assert_eq!(problems, Vec::<String>::new());
+        assert!(settings.free_tier.available);
+    }
+
+    #[test]
+    fn everything_wrong_is_noted() {
+        let (_, problems) = check(
+            "service = \" \"\nsignup_url = \"/here\"\nsandbox_url = \"here\"\n\
+             free_tier = { available = true, included_devices = 0, endpoint = \"x\" }\n\
+             security = { contact = \"me\", expires = \"tomorrow\", policy = \"p\" }",
+        );
+        let found: Vec<&str> = problems
+            .iter()
+            .map(|key| key.strip_prefix("onboarding.").expect("of the section"))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "free_tier.apk_download_url",
+                "free_tier.included_devices",
+                "free_tier.endpoint",
+                "service",
+                "signup_url",
+                "sandbox_url",
+                "security.contact",
+                "security.expires",
+                "security.policy",
+            ]
+        );
+        let (_, problems) = check("security = { policy = \"https://e.example\" }");
+        assert_eq!(problems, ["onboarding.security.contact"]);
+        let (_, problems) = check("security = { contact = \"mailto:a@b.example\" }");
+        assert_eq!(problems, ["onboarding.security.expires"]);
+    }
+}

@@ -1,0 +1,281 @@
+//! The documents, made once.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tollgate_filter::Document;
+
+use crate::config::OnboardingSettings;
+use crate::entry::Entry;
+use crate::security::{self, ExpiresError};
+
+const ENTRY: &str = "/developer/onboarding";
+pub(crate) const GENERAL_CARD: &str = "/.well-known/mcp/server-card.json";
+pub(crate) const ANDROID_CARD: &str = "/.well-known/mcp/android/server-card.json";
+const SECURITY: &str = "/.well-known/security.txt";
+const FOR_MODELS: &str = "/llms.txt";
+const FOR_CRAWLERS: &str = "/robots.txt";
+
+/// The paths of all documents.
+pub(crate) const PATHS: [&str; 6] = [
+    ENTRY,
+    GENERAL_CARD,
+    ANDROID_CARD,
+    SECURITY,
+    FOR_MODELS,
+    FOR_CRAWLERS,
+];
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// Where cards say what they look like.
+const CARD_SCHEMA: &str =
+    "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json";
+
+/// The longest description that a card may have.
+const CARD_DESCRIPTION_CHARS_MAX: usize = 100;
+
+/// Who the service is.
+#[derive(Clone, Copy, Debug)]
+pub struct Service<'a> {
+    /// Its own word, as in `sk-svc-`.
+    pub name: &'a str,
+    /// Its address, without a slash at the end.
+    pub base_url: &'a str,
+}
+
+/// Every document that tells how to get in.
+pub struct Documents {
+    made: Vec<(&'static str, Document)>,
+}
+
+impl Documents {
+    /// The documents at `now`.
+    ///
+    /// # Errors
+    ///
+    /// The time for which the security contact stands is out of its bounds.
+    pub fn new(
+        settings: &OnboardingSettings,
+        service: Service<'_>,
+        now: Timestamp,
+    ) -> Result<Documents, ExpiresError> {
+        let entry = serde_json::to_value(Entry::new(settings))
+            .expect("texts, numbers and truth values are JSON");
+        let mut made = vec![
+            (ENTRY, Document::json(&entry)),
+            (
+                GENERAL_CARD,
+                Document::json(&card(
+                    settings,
+                    service,
+                    &format!("{}/mcp", service.base_url),
+                    "mcp",
+                    &settings.service,
+                )),
+            ),
+            (
+                ANDROID_CARD,
+                Document::json(&card(
+                    settings,
+                    service,
+                    &settings.free_tier.endpoint,
+                    "android",
+                    &settings.free_tier.service,
+                )),
+            ),
+            (
+                FOR_MODELS,
+                Document::new(PLAIN, for_models(settings, service)),
+            ),
+            (FOR_CRAWLERS, Document::new(PLAIN, FOR_CRAWLERS_TEXT)),
+        ];
+        if let Some(security) = &settings.security {
+            let canonical = format!("{}{SECURITY}", service.base_url);
+            let text = security::text(security, &canonical, now)?;
+            made.push((SECURITY, Document::new(PLAIN, text)));
+        }
+        Ok(Documents { made })
+    }
+
+    /// The document of this path, if there is one.
+    pub(crate) fn find(&self, path: &str) -> Option<&Document> {
+        let found = self.made.iter().find(|(known, _)| *known == path);
+        found.map(|(_, document)| document)
+    }
+}
+
+/// The card of an MCP server: what it is and where, before anybody connects (SEP-2127). What it can do is said by the server itself.
+fn card(
+    settings: &OnboardingSettings,
+    service: Service<'_>,
+    endpoint: &str,
+    part: &str,
+    title: &str,
+) -> Value {
+    let mut description = format!("{title}: tools over Streamable HTTP, access by OAuth");
+    if let Some((end, _)) = description.char_indices().nth(CARD_DESCRIPTION_CHARS_MAX) {
+        description.truncate(end);
+    }
+    json!({
+        "$schema": CARD_SCHEMA,
+        "name": format!("{}/{part}", reversed_host(service.base_url)),
+        "version": settings.mcp_version,
+        "title": title,
+        "description": description,
+        "websiteUrl": settings.documentation_url,
+        "remotes": [{"type": "streamable-http", "url": endpoint}],
+    })
+}
+
+/// The host of an address with its labels in reverse order, as names of servers begin; an address of numbers as it is.
+fn reversed_host(base_url: &str) -> String {
+    let host = base_url
+        .parse::<http::Uri>()
+        .ok()
+        .and_then(|uri| uri.host().map(str::to_owned))
+        .unwrap_or_default();
+    let numbers = host.starts_with('[') || host.parse::<std::net::Ipv4Addr>().is_ok();
+    if numbers {
+        return host;
+    }
+    let labels: Vec<&str> = host.split('.').rev().collect();
+    labels.join(".")
+}
+
+/// What models that read about the service are told, in Markdown.
+fn for_models(settings: &OnboardingSettings, service: Service<'_>) -> String {
+    let base = service.base_url;
+    let name = service.name;
+    format!(
+        "# {title}\n\n\
+         > Text generation behind an OpenAI-compatible interface, paid with credits. A stock OpenAI SDK works with this base URL and a key.\n\n\
+         - Base URL: {base}/v1\n\
+         - Credential: `Authorization: Bearer` with an API key (`sk-{name}-...`) or an OAuth access token for the resource {base}/v1\n\
+         - A 402 says what is missing and where credits are added; a 429 says in `Retry-After` how long to wait\n\n\
+         ## Getting in\n\n\
+         - [Sign up]({signup}): an account, by a code to e-mail or phone\n\
+         - [API keys]({keys}): made and revoked by a signed-in person\n\
+         - [Onboarding for programs]({base}{ENTRY}): the same as JSON\n\
+         - [OAuth metadata]({base}/.well-known/oauth-authorization-server): registration, authorization code with PKCE\n\n\
+         ## Using it\n\n\
+         - [Documentation]({docs}): quick start, errors, limits, paying from a program\n\
+         - [OpenAPI]({openapi}): every operation\n\
+         - `GET {base}/v1/models`, `POST {base}/v1/chat/completions`, `POST {base}/v1/completions`\n\n\
+         ## MCP\n\n\
+         - [Server card]({card}): {base}/mcp, Streamable HTTP\n\
+         - [Server card, {tier}]({tier_card}): {endpoint}\n",
+        title = settings.service,
+        signup = settings.signup_url,
+        keys = settings.dashboard_url,
+        docs = settings.documentation_url,
+        openapi = settings.openapi_url,
+        card = settings.mcp_server_card,
+        tier = settings.free_tier.service,
+        tier_card = settings.free_tier.server_card,
+        endpoint = settings.free_tier.endpoint,
+    )
+}
+
+/// Documents may be read by all; pages that belong to somebody, and operations, lead a crawler nowhere (RFC 9309).
+const FOR_CRAWLERS_TEXT: &str = "User-agent: *\n\
+    Allow: /docs\n\
+    Allow: /llms.txt\n\
+    Disallow: /v1/\n\
+    Disallow: /mcp\n\
+    Disallow: /oauth/\n\
+    Disallow: /consent/\n\
+    Disallow: /keys\n\
+    Disallow: /usage\n\
+    Disallow: /credits\n\
+    Disallow: /plan\n\
+    Disallow: /apps\n\
+    Disallow: /sandbox\n";
+
+#[cfg(test)]
+mod tests {
+    use tollgate_filter::settings::Problems;
+
+    use super::*;
+    use crate::config::RawOnboarding;
+
+    fn documents(text: &str) -> Documents {
+        let raw: RawOnboarding = toml::from_str(text).expect("TOML of the section");
+        let mut problems = Problems::default();
+        let service = Service {
+            name: "svc",
+            base_url: "https://api.svc.example:8443/gate",
+        };
+        let settings = raw.check(
+            "onboarding",
+            (service.name, service.base_url),
+            &mut problems,
+        );
+        assert_eq!(problems.into_vec(), []);
+        let now = "2027-01-01T00:00:00Z".parse().expect("a time");
+        Documents::new(&settings, service, now).expect("the contact lasts")
+    }
+
+    fn json_at(documents: &Documents, path: &str) -> Value {
+        let document = documents.find(path).expect("a document");
+        serde_json::from_slice(document.body()).expect("JSON")
+    }
+
+    #[test]
+    fn the_entry_has_every_member_and_no_other() {
+        let made = documents("free_tier.apk_download_url = \"https://e.example/a.apk\"");
+        let entry = json_at(&made, ENTRY);
+        let base = "https://api.svc.example:8443/gate";
+        assert_eq!(
+            entry,
+            json!({
+                "service": "svc",
+                "status": "self_service",
+                "login_required": true,
+                "signup_url": format!("{base}/sign-up"),
+                "api_keys": {"self_service": true, "dashboard_url": format!("{base}/keys"), "documentation_url": format!("{base}/docs")},
+                "sandbox": {"available": true, "url": "/sandbox", "uses_production_api": true},
+                "free_tier": {
+                    "available": true, "service": "Android MCP", "included_devices": 1, "credits_required": false,
+                    "endpoint": format!("{base}/mcp/android"),
+                    "server_card": format!("{base}/.well-known/mcp/android/server-card.json"),
+                    "apk_download_url": "https://e.example/a.apk",
+                },
+                "openapi_url": format!("{base}/openapi.json"),
+                "mcp_server_card": format!("{base}/.well-known/mcp/server-card.json"),
+            })
+        );
+    }
+
+    #[test]
+    fn a_card_names_its_server_and_where_it_is() {
+        let made = documents("service = \"Example\"\nmcp_version = \"2.1.0\"");
+        let card = json_at(&made, GENERAL_CARD);
+        assert_eq!(card["name"], "example.svc.api/mcp");
+        assert_eq!(card["version"], "2.1.0");
+        assert_eq!(
+            card["remotes"],
+            json!([{"type": "streamable-http", "url": "https://api.svc.example:8443/gate/mcp"}])
+        );
+        let android = json_at(&made, ANDROID_CARD);
+        assert_eq!(
+            android["remotes"][0]["url"],
+            "https://api.svc.example:8443/gate/mcp/android"
+        );
+        assert_eq!(reversed_host("http://127.0.0.1:8080"), "127.0.0.1");
+        assert_eq!(reversed_host("http://[::1]:8080"), "[::1]");
+        let long = documents(&format!("service = \"{}\"", "long ".repeat(40)));
+        let card = json_at(&long, GENERAL_CARD);
+        let description = card["description"].as_str().expect("a text");
+        assert_eq!(description.chars().count(), CARD_DESCRIPTION_CHARS_MAX);
+    }
+
+    #[test]
+    fn there_is_a_security_contact_where_there_is_one() {
+        assert!(documents("").find(SECURITY).is_none());
+        let made = documents(
+            "security = { contact = \"mailto:s@e.example\", expires = \"2027-06-01T00:00:00Z\" }",
+        );
+        let text = made.find(SECURITY).expect("a contact").body().clone();
+        assert!(text.starts_with(b"Contact: mailto:s@e.example\n"));
+    }
+}

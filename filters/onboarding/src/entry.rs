@@ -1,0 +1,76 @@
+//! `DeveloperOnboarding`: everything a program needs to know to get in. A closed object; every member is there.
+
+use serde::Serialize;
+
+use crate::config::OnboardingSettings;
+
+#[derive(Serialize)]
+pub(crate) struct Entry<'a> {
+    service: &'a str,
+    status: &'static str,
+    login_required: bool,
+    signup_url: &'a str,
+    api_keys: ApiKeys<'a>,
+    sandbox: Sandbox<'a>,
+    free_tier: FreeTier<'a>,
+    openapi_url: &'a str,
+    mcp_server_card: &'a str,
+}
+
+#[derive(Serialize)]
+struct ApiKeys<'a> {
+    self_service: bool,
+    dashboard_url: &'a str,
+    documentation_url: &'a str,
+}
+
+#[derive(Serialize)]
+struct Sandbox<'a> {
+    available: bool,
+    url: &'a str,
+    uses_production_api: bool,
+}
+
+#[derive(Serialize)]
+struct FreeTier<'a> {
+    available: bool,
+    service: &'a str,
+    included_devices: u64,
+    credits_required: bool,
+    endpoint: &'a str,
+    server_card: &'a str,
+    apk_download_url: &'a str,
+}
+
+impl<'a> Entry<'a> {
+    pub(crate) fn new(settings: &'a OnboardingSettings) -> Entry<'a> {
+        let tier = &settings.free_tier;
+        Entry {
+            service: &settings.service,
+            status: "self_service",
+            login_required: settings.login_required,
+            signup_url: &settings.signup_url,
+            api_keys: ApiKeys {
+                self_service: settings.self_service_keys,
+                dashboard_url: &settings.dashboard_url,
+                documentation_url: &settings.documentation_url,
+            },
+            sandbox: Sandbox {
+                available: settings.sandbox_available,
+                url: &settings.sandbox_url,
+                uses_production_api: settings.sandbox_uses_production_api,
+            },
+            free_tier: FreeTier {
+                available: tier.available,
+                service: &tier.service,
+                included_devices: tier.included_devices,
+                credits_required: tier.credits_required,
+                endpoint: &tier.endpoint,
+                server_card: &tier.server_card,
+                apk_download_url: &tier.apk_download_url,
+            },
+            openapi_url: &settings.openapi_url,
+            mcp_server_card: &settings.mcp_server_card,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+#![doc = include_str!("../README.md")]
+
+mod address;
+mod config;
+mod documents;
+mod entry;
+mod filter;
+mod security;
+
+pub use config::{FreeTier, OnboardingSettings, RawFreeTier, RawOnboarding, RawSecurity, Security};
+pub use documents::{Documents, Service};
+pub use filter::{Onboarding, UnknownDocument};
+pub use security::ExpiresError;

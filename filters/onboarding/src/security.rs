@@ -1,0 +1,85 @@
+//! `security.txt`: whom to tell of a weakness (RFC 9116).
+
+use std::fmt::Write as _;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::config::Security;
+
+/// The least time that a document has to last from the start of the gateway: nobody restarts it to put off an end.
+const LASTS_MIN: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// The longest that it may last (RFC 9116 section 2.5.5).
+const LASTS_MAX: SignedDuration = SignedDuration::from_hours(366 * 24);
+
+/// The contact ends too soon, or too late to be believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`onboarding.security.expires` is {expires}; use a time at least 30 days and at most a year from now"
+)]
+pub struct ExpiresError {
+    expires: Timestamp,
+}
+
+/// The document at `now`; `canonical` is its own address.
+pub(crate) fn text(
+    security: &Security,
+    canonical: &str,
+    now: Timestamp,
+) -> Result<String, ExpiresError> {
+    let lasts = security.expires.duration_since(now);
+    if !(LASTS_MIN..=LASTS_MAX).contains(&lasts) {
+        return Err(ExpiresError {
+            expires: security.expires,
+        });
+    }
+    let mut text = format!(
+        "Contact: {}\nExpires: {}\n",
+        security.contact, security.expires
+    );
+    let mut line = |name: &str, value: &str| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name}: {value}");
+    };
+    if let Some(policy) = &security.policy {
+        line("Policy", policy);
+    }
+    if let Some(languages) = &security.languages {
+        line("Preferred-Languages", languages);
+    }
+    line("Canonical", canonical);
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_contact_that_ends_too_soon_or_too_late_is_no_contact() {
+        let security = Security {
+            contact: "mailto:security@example.com".to_owned(),
+            expires: "2027-06-01T00:00:00Z".parse().expect("a time"),
+            policy: None,
+            languages: Some("en, de".to_owned()),
+        };
+        let at = |now: &str| {
+            text(
+                &security,
+                "https://e.example/x",
+                now.parse().expect("a time"),
+            )
+        };
+        assert_eq!(
+            at("2027-01-01T00:00:00Z").as_deref(),
+            Ok(
+                "Contact: mailto:security@example.com\nExpires: 2027-06-01T00:00:00Z\n\
+                 Preferred-Languages: en, de\nCanonical: https://e.example/x\n"
+            )
+        );
+        assert_eq!(at("2027-05-02T00:00:00Z").is_ok(), true);
+        assert!(at("2027-05-02T00:00:01Z").is_err(), "less than 30 days");
+        assert!(at("2026-05-30T00:00:00Z").is_err(), "more than a year");
+        assert!(at("2027-06-02T00:00:00Z").is_err(), "over");
+    }
+}
