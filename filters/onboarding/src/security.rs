@@ -77,7 +77,7 @@ mod tests {
                  Preferred-Languages: en, de\nCanonical: https://e.example/x\n"
             )
         );
-        assert_eq!(at("2027-05-02T00:00:00Z").is_ok(), true);
+        assert!(at("2027-05-02T00:00:00Z").is_ok());
         assert!(at("2027-05-02T00:00:01Z").is_err(), "less than 30 days");
         assert!(at("2026-05-30T00:00:00Z").is_err(), "more than a year");
         assert!(at("2027-06-02T00:00:00Z").is_err(), "over");
