@@ -19,7 +19,9 @@ use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::{Meter, Spending};
 use tollgate_onboarding::{Documents, ExpiresError};
 use tollgate_rate_limit::{Counters, RateLimits};
-use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
+use tollgate_store::{
+    Admission, Failure, OAuthPart, OpenError, Part, PriceRow, RootSecret, Store, UnitOfWork, sqlite,
+};
 
 use crate::admin::{self, Admin, AdminError, Clerk, Readiness, Ready};
 use crate::config::{Durability, Settings, StoreUrl};
@@ -36,6 +38,9 @@ const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// How often holds that outlived their operation and counters nobody uses are looked for, and freed memory is given back.
 const SWEEP: Duration = Duration::from_secs(10);
+
+/// How often it is written down which credentials have been used.
+const NOTE_USES: Duration = Duration::from_secs(60);
 
 /// How long the last bytes of answers may take to leave, once nothing is under way any more or nothing can go on.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -227,6 +232,7 @@ impl GatewayBuilder {
             clock.clone(),
             chores,
         ));
+        runtime.spawn(note_uses(credentials, store.clone()));
         for source in [
             sources::store(store.clone()),
             sources::ledger(ledger.clone()),
@@ -418,6 +424,24 @@ async fn keep_house(proxy: Arc<Proxy>, ledger: Ledger, clock: Clock, chores: Vec
         if most_open >= CROWD && open < most_open / 2 {
             most_open = open;
             proxy.give_back();
+        }
+    }
+}
+
+/// Writes down which credentials have been used. Nobody waits for it, and nobody is worse off when some of it is lost.
+async fn note_uses(credentials: Arc<Credentials>, store: Arc<dyn Store>) {
+    loop {
+        tokio::time::sleep(NOTE_USES).await;
+        let uses = credentials.take_uses();
+        if uses.is_empty() {
+            continue;
+        }
+        let unit = UnitOfWork::of(
+            Part::OAuth(Box::new(OAuthPart::NoteUses(uses))),
+            Admission::Notes,
+        );
+        if let Err(error) = store.submit(unit, Box::new(|_| {})) {
+            tracing::debug!(%error, "the last uses of credentials were not noted");
         }
     }
 }

@@ -74,9 +74,12 @@ impl Auth {
     /// The credential of this text, if there is one and it works now.
     fn find(&self, text: &[u8]) -> Option<Arc<Credential>> {
         let digest = self.forms.iter().find_map(|form| form.digest(text))?;
-        self.credentials
-            .find(&digest)
-            .filter(|found| found.is_live(self.clock.unix_micros()))
+        let now = self.clock.unix_micros();
+        let found = self.credentials.find(&digest)?;
+        found.is_live(now).then(|| {
+            found.used(now);
+            found
+        })
     }
 
     fn refuse(&self, refusal: Refusal, request: &Request) -> Outcome {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -56,9 +56,24 @@ pub struct Credential {
     pub expires_at: Option<i64>,
     digest: Digest,
     revoked: AtomicBool,
+    /// When it was last presented, Unix microseconds; zero for not since this program began.
+    used_at: AtomicI64,
+    /// What of that has been handed over to be stored.
+    noted_at: AtomicI64,
 }
 
+/// How far the time of last use may be behind: a credential that is in use all the time is written to once in this many microseconds,
+/// so that the threads that read it do not take it from each other.
+const USE_STEP: i64 = 15_000_000;
+
 impl Credential {
+    /// Notes that it was presented at `now` (Unix microseconds).
+    pub fn used(&self, now: i64) {
+        if now.saturating_sub(self.used_at.load(Ordering::Relaxed)) >= USE_STEP {
+            self.used_at.store(now, Ordering::Relaxed);
+        }
+    }
+
     /// Whether it works at `now` (Unix microseconds): neither expired nor revoked. For those who keep one: a look-up finds no revoked one.
     pub fn is_live(&self, now: i64) -> bool {
         self.expires_at.is_none_or(|end| now < end) && !self.revoked.load(Ordering::Acquire)
@@ -151,6 +166,29 @@ impl Credentials {
         self.by_digest
             .get(digest)
             .map(|found| found.value().clone())
+    }
+
+    /// When the credential of this id was last presented since this program began, Unix microseconds, some seconds behind.
+    pub fn used_at(&self, id: CredentialId) -> Option<i64> {
+        let used_at = self
+            .roster()
+            .by_id
+            .get(&id)?
+            .used_at
+            .load(Ordering::Relaxed);
+        (used_at > 0).then_some(used_at)
+    }
+
+    /// What has been presented since this was last asked, to be stored. Looks at every credential there is.
+    pub fn take_uses(&self) -> Vec<(CredentialId, i64)> {
+        let mut uses = Vec::new();
+        for credential in &self.by_digest {
+            let used_at = credential.used_at.load(Ordering::Relaxed);
+            if credential.noted_at.swap(used_at, Ordering::Relaxed) != used_at {
+                uses.push((credential.id, used_at));
+            }
+        }
+        uses
     }
 
     /// How many there are.
@@ -298,6 +336,8 @@ impl Roster {
             expires_at: made.expires_at,
             digest: Digest::from_bytes(made.hash),
             revoked: AtomicBool::new(false),
+            used_at: AtomicI64::new(0),
+            noted_at: AtomicI64::new(0),
         }))
     }
 }

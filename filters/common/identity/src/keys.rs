@@ -195,6 +195,8 @@ pub struct Key {
     pub expires_at: Option<i64>,
     /// Unix microseconds.
     pub revoked_at: Option<i64>,
+    /// When it was last used, Unix microseconds, a minute or two behind; `None` for never.
+    pub used_at: Option<i64>,
 }
 
 impl From<CredentialRow> for Key {
@@ -209,6 +211,7 @@ impl From<CredentialRow> for Key {
             created_at: row.made.created_at,
             expires_at: row.made.expires_at,
             revoked_at: row.revoked_at,
+            used_at: row.used_at,
         }
     }
 }

@@ -213,6 +213,28 @@ async fn a_key_is_listed_by_what_may_be_shown_of_it() {
 }
 
 #[tokio::test]
+async fn a_key_that_is_used_says_when_and_is_written_down_once_for_each_time() {
+    let mut bench = Bench::new();
+    let account = bench.account(&[]).await.expect("an account");
+    let made = bench.key(account, |_| {}).await.expect("a key");
+    let credential = bench.find(&made).expect("it works");
+    assert_eq!(bench.credentials.take_uses(), []);
+    assert_eq!(bench.credentials.used_at(made.id.0), None);
+    //   used at, and what is known of it then
+    for (at, known) in [
+        (NOW, NOW),
+        (NOW + 1, NOW),
+        (NOW + 60_000_000, NOW + 60_000_000),
+    ] {
+        credential.used(at);
+        assert_eq!(bench.credentials.used_at(made.id.0), Some(known));
+    }
+    let uses = bench.credentials.take_uses();
+    assert_eq!(uses, [(made.id.0, NOW + 60_000_000)]);
+    assert_eq!(bench.credentials.take_uses(), [], "it is taken once");
+}
+
+#[tokio::test]
 async fn a_key_that_would_be_of_no_use_is_not_made() {
     let mut bench = Bench::new();
     let account = bench.account(&[]).await.expect("an account");

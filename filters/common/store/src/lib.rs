@@ -24,6 +24,7 @@ mod statement;
 mod store;
 mod topup;
 mod unit;
+mod usage;
 
 pub use codes::{
     AccountStatus, CacheScope, CapPeriod, ChangeKind, Contra, CredentialKind, Endpoint, EntryKind,
@@ -46,3 +47,4 @@ pub use store::{
 };
 pub use topup::{ReadTopUps, Ring, TopUpPart, TopUpRow};
 pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};
+pub use usage::{Place, RequestMark, RequestsWanted, UsageDay};

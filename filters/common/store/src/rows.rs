@@ -137,6 +137,8 @@ pub struct CredentialRow {
     pub made: NewCredential,
     /// Unix microseconds; `None` while it is good.
     pub revoked_at: Option<i64>,
+    /// Unix microseconds, to a minute or two; `None` while nobody has presented it.
+    pub used_at: Option<i64>,
 }
 
 /// A login to be stored.

@@ -18,6 +18,7 @@ use crate::rows::{
 use crate::statement::ReadStatement;
 use crate::topup::ReadTopUps;
 use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
+use crate::usage::{RequestsWanted, UsageDay};
 
 /// Committed data, to be looked at. Every method blocks until the engine has answered: call it where waiting is allowed.
 pub trait Read: Send + Sync + OAuthRead + ReadStatement + ReadTopUps {
@@ -77,6 +78,17 @@ pub trait Read: Send + Sync + OAuthRead + ReadStatement + ReadTopUps {
         from: i64,
         to: i64,
     ) -> Result<Vec<UsageTotal>, ReadError>;
+
+    /// What one account used in `from <= at < to`, by day (UTC), model and credential.
+    fn usage_days(
+        &self,
+        account: AccountId,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<UsageDay>, ReadError>;
+
+    /// Requests of one account that left a usage record, newest first.
+    fn requests(&self, wanted: &RequestsWanted) -> Result<Vec<UsageRow>, ReadError>;
 
     /// The last `limit` entries before `before` that moved the balance of one account, newest first: credits, settlements and
     /// charges, with what was used. Holds and releases leave no trace on a balance and are not listed.

@@ -76,6 +76,21 @@ pub(crate) const USAGE_LINES: &str = concat!(
      WHERE u.account_id = ?1 AND u.at < ?2 ORDER BY u.at DESC LIMIT ?3"
 );
 
+/// Newest first, from a mark on into the past. The mark's instant bounds the walk of the index by itself.
+pub(crate) const OLDER_REQUESTS: &str = concat!(
+    "SELECT ",
+    usage_columns!(),
+    " FROM usage u WHERE account_id = ?1 AND at >= ?2 AND at < ?3 AND at <= ?4 AND (at, op_id) < (?4, ?5)
+     AND (?6 IS NULL OR model = ?6) AND (?7 IS NULL OR credential_id = ?7) ORDER BY at DESC, op_id DESC LIMIT ?8"
+);
+/// Oldest first, from a mark on towards now.
+pub(crate) const NEWER_REQUESTS: &str = concat!(
+    "SELECT ",
+    usage_columns!(),
+    " FROM usage u WHERE account_id = ?1 AND at >= ?2 AND at < ?3 AND at >= ?4 AND (at, op_id) > (?4, ?5)
+     AND (?6 IS NULL OR model = ?6) AND (?7 IS NULL OR credential_id = ?7) ORDER BY at, op_id LIMIT ?8"
+);
+
 /// Hands over the rows of a query.
 pub(crate) fn each_row<T>(
     connection: &Connection,
@@ -119,7 +134,7 @@ pub(crate) fn all_credentials(
 ) -> Result<(), RowError> {
     let sql = format!(
         "SELECT hash, id, kind, account_id, client_id, grant_id, resource, scopes, label, hint, models, cap, created_at, expires_at,
-                revoked_at, cap_period FROM credentials {which}"
+                revoked_at, cap_period, used_at FROM credentials {which}"
     );
     each_row(connection, &sql, params, credential, each)
 }
@@ -215,6 +230,7 @@ fn credential(row: &Row<'_>) -> Result<CredentialRow, RowError> {
             expires_at: (expires_at != super::parts::NEVER).then_some(expires_at),
         },
         revoked_at: row.get(14)?,
+        used_at: row.get(16)?,
     })
 }
 
@@ -327,7 +343,7 @@ pub(super) fn word<T>(
     })
 }
 
-fn count(row: &Row<'_>, column: usize) -> Result<u64, RowError> {
+pub(crate) fn count(row: &Row<'_>, column: usize) -> Result<u64, RowError> {
     optional_count(row, column).map(|count| count.unwrap_or(0))
 }
 

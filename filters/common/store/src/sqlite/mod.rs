@@ -21,6 +21,7 @@ mod snapshot;
 mod statement;
 mod statements;
 mod topup;
+mod usage;
 mod writer;
 
 use std::path::Path;
@@ -41,10 +42,11 @@ use crate::gauges::Gauges;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::rows::{
     AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret,
-    UsageTotal,
+    UsageRow, UsageTotal,
 };
 use crate::store::{Observer, OperationRows, Read, Snapshot, Store};
 use crate::unit::{Done, UnitOfWork};
+use crate::usage::{RequestsWanted, UsageDay};
 
 pub use self::backup::{BackupError, backup};
 pub use self::lock::Lock;
@@ -300,6 +302,19 @@ impl Read for SqliteStore {
         to: i64,
     ) -> Result<Vec<UsageTotal>, ReadError> {
         self.reader.usage_totals(account, from, to)
+    }
+
+    fn usage_days(
+        &self,
+        account: AccountId,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<UsageDay>, ReadError> {
+        self.reader.usage_days(account, from, to)
+    }
+
+    fn requests(&self, wanted: &RequestsWanted) -> Result<Vec<UsageRow>, ReadError> {
+        self.reader.requests(wanted)
     }
 
     fn lines(

@@ -20,9 +20,11 @@ use crate::codes::LoginKind;
 use crate::error::{OpenError, ReadError};
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::rows::{
-    AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageTotal,
+    AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageRow,
+    UsageTotal,
 };
 use crate::store::{OperationRows, Read, Snapshot};
+use crate::usage::{RequestsWanted, UsageDay};
 
 /// Connections that are kept for the next reader.
 const IDLE_MAX: usize = 4;
@@ -247,6 +249,23 @@ impl Read for Reader {
                 },
             )?;
             Ok(days.into_values().collect())
+        })
+    }
+
+    fn usage_days(
+        &self,
+        account: AccountId,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<UsageDay>, ReadError> {
+        self.with("usage", |connection| {
+            super::usage::days(connection, account, from, to)
+        })
+    }
+
+    fn requests(&self, wanted: &RequestsWanted) -> Result<Vec<UsageRow>, ReadError> {
+        self.with("requests", |connection| {
+            super::usage::requests(connection, wanted)
         })
     }
 

@@ -1,0 +1,73 @@
+//! What an account has used, as its owner looks at it.
+
+use std::sync::Arc;
+
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use crate::rows::CredentialId;
+
+/// What one account used of one model through one credential in one day.
+///
+/// Everything that is shown of a period is a sum of these: by day, by model, by credential, or all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageDay {
+    /// Unix microseconds of the day's beginning, UTC.
+    pub day_at: i64,
+    /// The model as the service names it.
+    pub model: Arc<str>,
+    /// The credential that was presented.
+    pub credential: Option<CredentialId>,
+    /// How many operations.
+    pub requests: u64,
+    /// How many of them were answered from the completion cache.
+    pub cache_hits: u64,
+    /// How many of them were cut short.
+    pub incomplete: u64,
+    /// Tokens read.
+    pub prompt_tokens: u64,
+    /// Tokens written.
+    pub completion_tokens: u64,
+    /// What was taken.
+    pub cost: Micros,
+    /// What the cache's answers would have cost beyond what was taken for them, at the price in force when they were given.
+    pub saved: Micros,
+}
+
+/// Which requests of an account are wanted, and how many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestsWanted {
+    /// Whose.
+    pub account: AccountId,
+    /// Unix microseconds; none before it.
+    pub from: i64,
+    /// Unix microseconds; none at it or after it.
+    pub to: i64,
+    /// Only those for this model.
+    pub model: Option<Arc<str>>,
+    /// Only those with this credential.
+    pub credential: Option<CredentialId>,
+    /// Where in the period.
+    pub place: Place,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// Where a page of requests begins or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// With the newest of the period.
+    Newest,
+    /// With the first that is older than this one.
+    OlderThan(RequestMark),
+    /// With the last that is newer than this one.
+    NewerThan(RequestMark),
+}
+
+/// The place of one request in the order of time. Two may share an instant, hence the id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestMark {
+    /// Unix microseconds.
+    pub at: i64,
+    /// Which of that instant.
+    pub operation: OperationId,
+}

@@ -1,0 +1,298 @@
+//! What an account has used, read by day and request by request.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tollgate_money::{AccountId, Micros, OperationId, Price, TokenPrice};
+use tollgate_store::books::LedgerPart;
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{
+    Admission, CacheScope, CredentialId, CredentialKind, Endpoint, NewAccount, NewCredential,
+    OAuthPart, Part, Place, PriceRow, RequestMark, RequestsWanted, RootSecret, Store, UnitOfWork,
+    UsageDay, UsageFlags, UsageRecord, UsageRow, commit,
+};
+
+const DAY: i64 = 86_400_000_000;
+const MINE: AccountId = AccountId::from_bytes([1; 16]);
+const THEIRS: AccountId = AccountId::from_bytes([2; 16]);
+
+/// One request: what differs from the next one.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    at: i64,
+    model: &'static str,
+    key: u8,
+    flags: UsageFlags,
+}
+
+struct Books {
+    store: Arc<dyn Store>,
+    made: u8,
+    _folder: tempfile::TempDir,
+}
+
+impl Books {
+    fn open() -> Books {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = Options {
+            durability: Durability::Process,
+            ..Options::new(1, RootSecret([7; 32]))
+        };
+        let store = sqlite::open(&folder.path().join("t.db"), options).expect("the store opens");
+        let mut books = Books {
+            store,
+            made: 0,
+            _folder: folder,
+        };
+        for id in [MINE, THEIRS] {
+            books.write([Part::CreateAccount(Box::new(NewAccount {
+                id,
+                class: Arc::from("free"),
+                cache_scope: CacheScope::Shared,
+                credit_limit: Micros::ZERO,
+                created_at: 1,
+            }))]);
+        }
+        books
+    }
+
+    fn write(&mut self, parts: impl IntoIterator<Item = Part>) {
+        let unit = UnitOfWork::of_all(parts, Admission::Ends);
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime")
+            .block_on(commit(&*self.store, unit))
+            .expect("it is written");
+    }
+
+    fn used(&mut self, account: AccountId, requests: &[Request]) {
+        let parts: Vec<Part> = requests
+            .iter()
+            .map(|request| {
+                self.made += 1;
+                Part::Ledger(LedgerPart::Charge {
+                    operation: OperationId::from_bytes([self.made; 16]),
+                    account,
+                    charged: Micros::ZERO,
+                    written_off: Micros::ZERO,
+                    price_version: None,
+                    usage: UsageRecord {
+                        credential: Some(key(request.key)),
+                        endpoint: Endpoint::Chat,
+                        model: Arc::from(request.model),
+                        upstream: None,
+                        prompt_tokens: 1_000_000,
+                        completion_tokens: 2_000_000,
+                        flags: request.flags,
+                        http_status: 200,
+                        ttfb_us: None,
+                        total_us: None,
+                    },
+                    at: request.at,
+                })
+            })
+            .collect();
+        self.write(parts);
+    }
+
+    fn requests(&self, change: impl FnOnce(&mut RequestsWanted)) -> Vec<UsageRow> {
+        let mut wanted = RequestsWanted {
+            account: MINE,
+            from: 0,
+            to: i64::MAX,
+            model: None,
+            credential: None,
+            place: Place::Newest,
+            limit: 1000,
+        };
+        change(&mut wanted);
+        self.store.requests(&wanted).expect("a read")
+    }
+}
+
+fn key(number: u8) -> CredentialId {
+    CredentialId::from_bytes([number; 16])
+}
+
+fn at(at: i64, model: &'static str, key: u8) -> Request {
+    Request {
+        at,
+        model,
+        key,
+        flags: UsageFlags::NONE,
+    }
+}
+
+fn mark(row: &UsageRow) -> RequestMark {
+    RequestMark {
+        at: row.at,
+        operation: row.operation,
+    }
+}
+
+fn price(version: i64, valid_from: i64, per_token: i64) -> Part {
+    let tokens = TokenPrice::new(Micros::new(per_token * 1_000_000)).expect("a price");
+    Part::RecordPrice(Box::new(PriceRow {
+        version,
+        model: Arc::from("small"),
+        price: Price {
+            input: tokens,
+            output: tokens,
+            request: Micros::ZERO,
+        },
+        valid_from,
+    }))
+}
+
+#[test]
+fn days_are_kept_apart_by_model_and_key_and_hits_save_what_they_would_have_cost() {
+    let mut books = Books::open();
+    books.write([price(1, 10, 1), price(2, 2 * DAY, 2)]);
+    let hit = |time| Request {
+        flags: UsageFlags::CACHE_HIT,
+        ..at(time, "small", 1)
+    };
+    let cut = Request {
+        flags: UsageFlags::INCOMPLETE,
+        ..at(DAY + 1, "small", 1)
+    };
+    books.used(
+        MINE,
+        &[
+            at(DAY, "small", 1),
+            cut,
+            hit(DAY + 2),
+            at(DAY + 3, "small", 2),
+            at(DAY + 4, "large", 1),
+            hit(2 * DAY),
+            Request {
+                flags: UsageFlags::CACHE_HIT,
+                ..at(2 * DAY, "nobody prices it", 1)
+            },
+        ],
+    );
+    books.used(THEIRS, &[at(DAY, "small", 1)]);
+    let days = books.store.usage_days(MINE, DAY, 3 * DAY).expect("a read");
+    let seen: Vec<_> = days
+        .iter()
+        .map(|day: &UsageDay| {
+            (
+                day.day_at / DAY,
+                &*day.model,
+                day.credential,
+                (day.requests, day.cache_hits, day.incomplete),
+                day.saved.get(),
+            )
+        })
+        .collect();
+    //  day, model, key, (requests, hits, cut), saved
+    assert_eq!(
+        seen,
+        [
+            (1, "large", Some(key(1)), (1, 0, 0), 0),
+            (1, "small", Some(key(1)), (3, 1, 1), 3_000_000),
+            (1, "small", Some(key(2)), (1, 0, 0), 0),
+            (2, "nobody prices it", Some(key(1)), (1, 1, 0), 0),
+            (2, "small", Some(key(1)), (1, 1, 0), 6_000_000),
+        ]
+    );
+    let first = books.store.usage_days(MINE, DAY, DAY + 1).expect("a read");
+    assert_eq!(first.len(), 1, "an end is not in the period");
+    assert_eq!(first[0].prompt_tokens, 1_000_000);
+}
+
+#[test]
+fn a_credential_that_was_used_says_when_and_one_that_is_gone_is_passed_over() {
+    let mut books = Books::open();
+    books.write([Part::InsertCredential(Box::new(NewCredential {
+        id: key(1),
+        hash: [1; 32],
+        kind: CredentialKind::ApiKey,
+        account: MINE,
+        client_id: None,
+        grant_id: None,
+        resource: 1,
+        scopes: 1,
+        label: None,
+        hint: None,
+        models: None,
+        spending_cap: None,
+        created_at: 1,
+        expires_at: None,
+    }))]);
+    let seen = |books: &Books| {
+        let rows = books.store.account_credentials(MINE).expect("a read");
+        rows[0].used_at
+    };
+    assert_eq!(seen(&books), None);
+    let used = |number, used_at| (key(number), used_at);
+    //   written, and what stands there then
+    for (uses, stands) in [
+        (vec![used(9, 50), used(1, 70)], 70),
+        (vec![used(1, 60)], 70),
+        (vec![used(1, 80)], 80),
+    ] {
+        books.write([Part::OAuth(Box::new(OAuthPart::NoteUses(uses)))]);
+        assert_eq!(seen(&books), Some(stands));
+    }
+}
+
+#[test]
+fn requests_are_chosen_by_period_model_and_key() {
+    let mut books = Books::open();
+    books.used(
+        MINE,
+        &[
+            at(10, "small", 1),
+            at(20, "large", 1),
+            at(30, "small", 2),
+            at(40, "small", 1),
+        ],
+    );
+    books.used(THEIRS, &[at(25, "small", 1)]);
+    let times = |change: fn(&mut RequestsWanted)| {
+        let rows = books.requests(change);
+        rows.iter().map(|row| row.at).collect::<Vec<_>>()
+    };
+    assert_eq!(times(|_| {}), [40, 30, 20, 10]);
+    assert_eq!(times(|wanted| wanted.limit = 2), [40, 30]);
+    assert_eq!(times(|wanted| wanted.to = 40), [30, 20, 10]);
+    assert_eq!(times(|wanted| wanted.from = 20), [40, 30, 20]);
+    let small = |wanted: &mut RequestsWanted| wanted.model = Some(Arc::from("small"));
+    assert_eq!(times(small), [40, 30, 10]);
+    assert_eq!(times(|wanted| wanted.credential = Some(key(2))), [30]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Several requests of one instant included: whoever follows the links sees each request once, in both directions.
+    #[test]
+    fn pages_in_either_direction_leave_nothing_out(
+        times in prop::collection::vec(0i64..6, 1..40),
+        limit in 1usize..7,
+    ) {
+        let mut books = Books::open();
+        let requests: Vec<_> = times.iter().map(|&time| at(time, "small", 1)).collect();
+        books.used(MINE, &requests);
+        let all = books.requests(|_| {});
+        prop_assert_eq!(all.len(), times.len());
+        let mut older = Vec::new();
+        let mut place = Place::Newest;
+        loop {
+            let page = books.requests(|wanted| { wanted.place = place; wanted.limit = limit; });
+            let Some(last) = page.last() else { break };
+            place = Place::OlderThan(mark(last));
+            older.extend(page);
+        }
+        prop_assert_eq!(&older, &all);
+        let mut newer = vec![all[all.len() - 1].clone()];
+        loop {
+            let place = Place::NewerThan(mark(&newer[0]));
+            let page = books.requests(|wanted| { wanted.place = place; wanted.limit = limit; });
+            if page.is_empty() { break }
+            newer.splice(0..0, page);
+        }
+        prop_assert_eq!(&newer, &all);
+    }
+}
