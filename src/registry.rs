@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_auth::{Auths, RequiredAccess};
+use tollgate_auth::Auths;
 use tollgate_cache::Cache;
 use tollgate_completions::Completions;
 use tollgate_filter::{Clock, Entropy, Filter};
@@ -146,12 +146,12 @@ impl Registry {
 }
 
 fn auth(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
-    let Some(scope) = context.route.scope else {
+    let Some(access) = context.route.access else {
         return Err(BuildError::new(
             "`auth` needs to know what a credential must be allowed to do; give the route a `scope`",
         ));
     };
-    let filter = context.house.auths.auth(RequiredAccess::of(scope));
+    let filter = context.house.auths.auth(access);
     Ok(Arc::new(
         filter.map_err(|error| BuildError::new(error.to_string()))?,
     ))

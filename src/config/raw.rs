@@ -150,6 +150,8 @@ pub(crate) struct RawRoute {
     pub(crate) errors: Option<At<String>>,
     /// The scope a credential needs here.
     pub(crate) scope: Option<At<String>>,
+    /// Scopes of one resource, any one of which a credential needs here.
+    pub(crate) scopes_any: Option<At<Vec<At<String>>>>,
     /// The rate class that counts requests here instead of the account's own.
     pub(crate) class: Option<At<String>>,
     /// What pages of other origins may do: `none`, `public` or `api`.

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use http::Method;
 use rustls::pki_types::CertificateDer;
+use tollgate_auth::RequiredAccess;
 use tollgate_cache::CacheSettings;
-use tollgate_filter::{Catalog, ErrorShape, Scope};
+use tollgate_filter::{Catalog, ErrorShape};
 use tollgate_idempotency::IdempotencySettings;
 use tollgate_meter::MeterSettings;
 use tollgate_models::UsdPerCredit;
@@ -174,7 +175,7 @@ pub struct Route {
     /// How errors are written.
     pub errors: ErrorShape,
     /// What a credential must be allowed to do here, where the chain has `auth`.
-    pub scope: Option<Scope>,
+    pub access: Option<RequiredAccess>,
     /// The rate class that counts requests here; none: the class of the account, or `anonymous`.
     pub class: Option<Arc<str>>,
     /// What pages of other origins may do here.

@@ -1,27 +1,90 @@
 //! What a route asks of a credential.
 
-use tollgate_filter::{Resource, Scope};
+use tollgate_filter::{Resource, Scope, Scopes};
 
 /// What a credential must have to be let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequiredAccess {
     /// The resource it must be bound to (RFC 8707).
     pub resource: Resource,
-    /// The scope it must have.
-    pub scope: Scope,
+    /// The scopes of which it must have at least one.
+    pub any_of: Scopes,
+}
+
+/// Scopes that cannot stand side by side on one route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// There is none, so nobody could be let in.
+    #[error("no scope is named; name at least one")]
+    NoScope,
+    /// They belong to different resources, and a credential works at one.
+    #[error("`{0}` and `{1}` belong to different resources; name scopes of one")]
+    Mixed(&'static str, &'static str),
 }
 
 impl RequiredAccess {
     /// What an operation that needs this scope asks for: every scope belongs to one resource.
     pub fn of(scope: Scope) -> RequiredAccess {
-        let resource = match scope {
-            Scope::ApiModels
-            | Scope::ApiChat
-            | Scope::ApiCompletions
-            | Scope::CommerceSubscribe => Resource::Api,
-            Scope::McpChat | Scope::McpProjects | Scope::McpDevices => Resource::Mcp,
-            Scope::McpAndroid => Resource::McpAndroid,
+        RequiredAccess {
+            resource: resource_of(scope),
+            any_of: Scopes::NONE.with(scope),
+        }
+    }
+
+    /// What an address asks for that any one of these scopes opens, and that looks itself at what each operation needs.
+    pub fn any_of(scopes: Scopes) -> Result<RequiredAccess, AccessError> {
+        let mut all = scopes.iter();
+        let first = all.next().ok_or(AccessError::NoScope)?;
+        let resource = resource_of(first);
+        match all.find(|&scope| resource_of(scope) != resource) {
+            Some(other) => Err(AccessError::Mixed(first.name(), other.name())),
+            None => Ok(RequiredAccess {
+                resource,
+                any_of: scopes,
+            }),
+        }
+    }
+}
+
+/// The one resource at which a scope means something.
+pub fn resource_of(scope: Scope) -> Resource {
+    match scope {
+        Scope::ApiModels | Scope::ApiChat | Scope::ApiCompletions | Scope::CommerceSubscribe => {
+            Resource::Api
+        }
+        Scope::McpChat | Scope::McpProjects | Scope::McpDevices => Resource::Mcp,
+        Scope::McpAndroid => Resource::McpAndroid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_side_by_side_are_of_one_resource() {
+        let of = |scopes: &[Scope]| {
+            let set = scopes.iter().fold(Scopes::NONE, |set, &one| set.with(one));
+            RequiredAccess::any_of(set).map(|access| access.resource)
         };
-        RequiredAccess { resource, scope }
+        assert_eq!(of(&[]), Err(AccessError::NoScope));
+        assert_eq!(of(&[Scope::McpChat, Scope::McpDevices]), Ok(Resource::Mcp));
+        assert_eq!(of(&[Scope::McpAndroid]), Ok(Resource::McpAndroid));
+        assert_eq!(
+            of(&[Scope::McpChat, Scope::McpAndroid]),
+            Err(AccessError::Mixed("mcp:android", "mcp:chat"))
+        );
+        assert_eq!(
+            of(&[Scope::ApiChat, Scope::McpChat]),
+            Err(AccessError::Mixed("api:chat", "mcp:chat"))
+        );
+    }
+
+    #[test]
+    fn one_scope_asks_for_itself_at_its_resource() {
+        for scope in Scope::ALL {
+            let alone = RequiredAccess::any_of(Scopes::NONE.with(scope));
+            assert_eq!(alone, Ok(RequiredAccess::of(scope)), "{}", scope.name());
+        }
     }
 }

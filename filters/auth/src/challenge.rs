@@ -4,7 +4,7 @@
 //! and no parameter ends in the name of another.
 
 use http::HeaderValue;
-use tollgate_filter::{Resource, Scope};
+use tollgate_filter::{Resource, Scopes};
 
 use crate::{RequiredAccess, Service};
 
@@ -27,12 +27,13 @@ pub(crate) struct Challenges {
     pub(crate) invalid_token: HeaderValue,
     /// The request cannot be understood.
     pub(crate) invalid_request: HeaderValue,
-    /// The credential works, and lacks the scope.
+    /// The credential works, and lacks the scope. Where any of several opens the address all are named: what is asked for is then enough
+    /// for everything there.
     pub(crate) insufficient_scope: HeaderValue,
 }
 
 impl Challenges {
-    fn new(document: &str, scope: Scope) -> Result<Challenges, AddressError> {
+    fn new(document: &str, scopes: Scopes) -> Result<Challenges, AddressError> {
         let sound = document
             .bytes()
             .all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\');
@@ -41,7 +42,7 @@ impl Challenges {
                 address: document.to_owned(),
             });
         }
-        let scope = scope.name();
+        let scope = scopes.to_string();
         let value = |parameters: String| {
             HeaderValue::try_from(format!("Bearer {parameters}"))
                 .expect("the address was checked, and all else is ours")
@@ -77,11 +78,11 @@ impl ByPath {
         };
         let below = Challenges::new(
             &format!("{}{WELL_KNOWN}{name}", service.base_url),
-            access.scope,
+            access.any_of,
         )?;
         let elsewhere = match access.resource {
             Resource::Api => {
-                Challenges::new(&format!("{}{WELL_KNOWN}", service.root_url), access.scope)?
+                Challenges::new(&format!("{}{WELL_KNOWN}", service.root_url), access.any_of)?
             }
             // The two MCP resources have no second address.
             Resource::Mcp | Resource::McpAndroid => below.clone(),
@@ -111,6 +112,8 @@ fn path_of(url: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_filter::Scope;
+
     use super::*;
 
     fn service(base_url: &str) -> Service {

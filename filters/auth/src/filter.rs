@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use tollgate_filter::{
     Body, CacheSharing, Clock, Contract, CredentialId, CredentialKind, Exchange, FailureMode,
-    Filter, ModelAccess, Outcome, Phase, Principal, Request, Resources, Scopes, SpendingCap, Step,
+    Filter, ModelAccess, Outcome, Phase, Principal, Request, Resource, Resources, Scopes,
+    SpendingCap, Step,
 };
 use tollgate_identity::{Credential, Credentials, Form};
 use tollgate_store::{AccountStatus, CacheScope, CapPeriod};
 
 use crate::bearer::Presented;
 use crate::challenge::{AddressError, ByPath};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Told};
 use crate::{RequiredAccess, Service};
 
 /// Lets in requests whose credential works here, and says whose they are.
@@ -64,7 +65,7 @@ impl Auth {
             _ => return Err(Refusal::Invalid),
         }
         let principal = principal(&credential)?;
-        match (principal.scopes.has(self.access.scope), principal.kind) {
+        match (principal.scopes.has_any(self.access.any_of), principal.kind) {
             (true, _) => Ok(principal),
             (false, CredentialKind::ApiKey) => Err(Refusal::KeyLacksScope),
             (false, CredentialKind::AccessToken) => Err(Refusal::TokenLacksScope),
@@ -82,10 +83,24 @@ impl Auth {
         })
     }
 
+    /// How a credential begins that works here: beside the API that is a token and never a key.
+    fn form_wanted(&self) -> &str {
+        let wanted = match self.access.resource {
+            Resource::Api => tollgate_store::CredentialKind::ApiKey,
+            Resource::Mcp | Resource::McpAndroid => tollgate_store::CredentialKind::AccessToken,
+        };
+        let form = self.forms.iter().find(|form| form.kind() == wanted);
+        form.map_or("", Form::prefix)
+    }
+
     fn refuse(&self, refusal: Refusal, request: &Request) -> Outcome {
         let challenges = self.challenges.of(&request.path);
-        let key = self.forms.first().map_or("", Form::prefix);
-        Outcome::refuse(refusal.error(challenges, self.access.scope, key))
+        let told = Told {
+            challenges,
+            access: self.access,
+            form: self.form_wanted(),
+        };
+        Outcome::refuse(refusal.error(&told))
     }
 }
 

@@ -3,8 +3,9 @@
 //! Unknown, malformed, expired and revoked are one answer: whoever tries texts learns nothing from it.
 
 use http::{HeaderValue, header};
-use tollgate_filter::{ApiError, ErrorCode, Scope};
+use tollgate_filter::{ApiError, ErrorCode, Resource};
 
+use crate::RequiredAccess;
 use crate::bearer::Unreadable;
 use crate::challenge::Challenges;
 
@@ -32,14 +33,50 @@ pub(crate) enum Refusal {
     },
 }
 
+/// What a client is told of the address beside the refusal itself.
+pub(crate) struct Told<'a> {
+    pub(crate) challenges: &'a Challenges,
+    pub(crate) access: RequiredAccess,
+    /// How a credential begins that works there.
+    pub(crate) form: &'a str,
+}
+
+impl Told<'_> {
+    /// What to send, in words.
+    fn wanted(&self) -> &'static str {
+        match self.access.resource {
+            Resource::Api => "your API key",
+            Resource::Mcp | Resource::McpAndroid => "an access token for this resource",
+        }
+    }
+
+    /// What is lacking, in words: one scope, or one of several.
+    fn scopes(&self) -> String {
+        let names: Vec<String> = self
+            .access
+            .any_of
+            .iter()
+            .map(|scope| format!("`{}`", scope.name()))
+            .collect();
+        match names.as_slice() {
+            [one] => format!("the scope {one}"),
+            several => format!("a scope of this resource ({})", several.join(", ")),
+        }
+    }
+}
+
 impl Refusal {
-    /// The refusal as the client is told. `key` is how keys begin.
-    pub(crate) fn error(self, challenges: &Challenges, scope: Scope, key: &str) -> ApiError {
+    /// The refusal as the client is told.
+    pub(crate) fn error(self, told: &Told<'_>) -> ApiError {
+        let Told {
+            challenges, form, ..
+        } = told;
         match self {
             Refusal::Missing => challenged(
                 ErrorCode::MissingCredential,
                 format!(
-                    "This address needs a credential. Send your API key in the header `Authorization: Bearer {key}...`."
+                    "This address needs a credential. Send {} in the header `Authorization: Bearer {form}...`.",
+                    told.wanted()
                 ),
                 &challenges.missing,
             ),
@@ -51,7 +88,7 @@ impl Refusal {
             Refusal::Unreadable(Unreadable::Malformed) => challenged(
                 ErrorCode::InvalidHeader,
                 format!(
-                    "The `Authorization` header cannot be read. Send `Authorization: Bearer {key}...`, with one space and without quotes."
+                    "The `Authorization` header cannot be read. Send `Authorization: Bearer {form}...`, with one space and without quotes."
                 ),
                 &challenges.invalid_request,
             ),
@@ -76,15 +113,15 @@ impl Refusal {
             Refusal::KeyLacksScope => ApiError::new(
                 ErrorCode::KeyNotPermitted,
                 format!(
-                    "This API key may not do this: it lacks `{}`. Use a key that has it.",
-                    scope.name()
+                    "This API key may not do this: it lacks {}. Use a key that has it.",
+                    told.scopes()
                 ),
             ),
             Refusal::TokenLacksScope => challenged(
                 ErrorCode::InsufficientScope,
                 format!(
-                    "The token lacks the scope `{}`. Ask for authorization again, with that scope.",
-                    scope.name()
+                    "The token lacks {}. Ask for authorization again, with what the challenge names.",
+                    told.scopes()
                 ),
                 &challenges.insufficient_scope,
             ),
@@ -93,7 +130,8 @@ impl Refusal {
             } => challenged(
                 ErrorCode::MissingCredential,
                 format!(
-                    "A key in the address is not accepted, since addresses end up in logs. Revoke that key, and send a new one in the header `Authorization: Bearer {key}...`."
+                    "A credential in the address is not accepted, since addresses end up in logs. Revoke it, and send {} that is new in the header `Authorization: Bearer {form}...`.",
+                    told.wanted()
                 ),
                 &challenges.missing,
             ),
@@ -102,7 +140,7 @@ impl Refusal {
             } => challenged(
                 ErrorCode::InvalidRequest,
                 String::from(
-                    "There is a key in the address as well as in the header. Addresses end up in logs: revoke that key, and leave it out of the address.",
+                    "There is a credential in the address as well as in the header. Addresses end up in logs: revoke it, and leave it out of the address.",
                 ),
                 &challenges.invalid_request,
             ),

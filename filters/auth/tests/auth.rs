@@ -123,6 +123,14 @@ impl Bench {
             .expect("the addresses are sound")
     }
 
+    /// The filter of the general MCP resource, which any of its scopes opens.
+    fn mcp(&self) -> Auth {
+        let scopes = [Scope::McpChat, Scope::McpProjects, Scope::McpDevices];
+        let scopes = scopes.into_iter().fold(Scopes::NONE, Scopes::with);
+        let access = RequiredAccess::any_of(scopes).expect("scopes of one resource");
+        self.auths.auth(access).expect("the addresses are sound")
+    }
+
     fn chat(&self) -> Auth {
         self.filter(Scope::ApiChat)
     }
@@ -350,6 +358,39 @@ async fn a_credential_works_at_its_own_resource_only() {
         let refused = at(scope, path, credential);
         check(refused, ErrorCode::WrongResource, Some(&invalid(document)));
     }
+}
+
+#[tokio::test]
+async fn any_scope_of_the_general_mcp_resource_opens_it_and_a_challenge_names_them_all() {
+    const MCP: &str = "https://api.svc.example/.well-known/oauth-protected-resource/mcp";
+    const ALL: &str = "mcp:chat mcp:projects mcp:devices";
+    for scope in [Scope::McpChat, Scope::McpProjects, Scope::McpDevices] {
+        let bench = Bench::new().await;
+        let resource = Resources::only(Resource::Mcp);
+        bench.token(resource.bits(), Scopes::NONE.with(scope)).await;
+        let principal = ask(&bench.mcp(), "/mcp", &[&format!("Bearer {TOKEN}")]).expect("let in");
+        assert_eq!(principal.scopes.to_string(), scope.name());
+    }
+
+    let bench = Bench::new().await;
+    let challenge = format!("Bearer resource_metadata=\"{MCP}\", scope=\"{ALL}\"");
+    let refused = ask(&bench.mcp(), "/mcp", &[]);
+    let told = refused.as_ref().expect_err("refused").to_string();
+    assert!(
+        told.contains("access token") && told.contains("Bearer svc_at_..."),
+        "no API key works here: {told}"
+    );
+    check(refused, ErrorCode::MissingCredential, Some(&challenge));
+
+    let foreign = Scopes::NONE.with(Scope::McpAndroid).with(Scope::ApiChat);
+    bench
+        .token(Resources::only(Resource::Mcp).bits(), foreign)
+        .await;
+    let challenge = format!(
+        "Bearer error=\"insufficient_scope\", scope=\"{ALL}\", resource_metadata=\"{MCP}\""
+    );
+    let refused = ask(&bench.mcp(), "/mcp", &[&format!("Bearer {TOKEN}")]);
+    check(refused, ErrorCode::InsufficientScope, Some(&challenge));
 }
 
 #[tokio::test]

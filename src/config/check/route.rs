@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use http::Method;
+use tollgate_auth::RequiredAccess;
 use tollgate_filter::settings::{At, Problems};
-use tollgate_filter::{ErrorShape, Scope};
+use tollgate_filter::{ErrorShape, Scope, Scopes};
 use tollgate_rate_limit::Limits;
 
 use super::{Shop, number, required, word};
@@ -33,7 +34,7 @@ fn built_in() -> Vec<Route> {
         body_bytes_max,
         chain: chain.iter().map(|name| Arc::from(*name)).collect(),
         errors: ErrorShape::Envelope,
-        scope: Some(scope),
+        access: Some(RequiredAccess::of(scope)),
         class: None,
         cors: Cors::Api,
     };
@@ -110,7 +111,7 @@ pub(super) fn routes(
         let pattern = path.and_then(|at| problems.parse(key("path"), at));
         let methods = methods(index, one, problems);
         let chain = chain(index, one, shop, problems);
-        let scope = scope(index, one, &chain, problems);
+        let access = access(index, one, &chain, problems);
         let errors = word(problems, key("errors"), one.errors.as_ref(), SHAPES);
         let cors = word(problems, key("cors"), one.cors.as_ref(), CORS);
         let body_bytes_max = number(
@@ -129,7 +130,7 @@ pub(super) fn routes(
             body_bytes_max: body_bytes_max as usize,
             chain,
             errors: errors.unwrap_or_default(),
-            scope,
+            access,
             class: class(index, one, limits, problems),
             cors: cors.unwrap_or(Cors::None),
         };
@@ -229,36 +230,62 @@ fn twice(before: &[At<String>], name: &str) -> bool {
 }
 
 /// A credential's scope is checked by `auth`, so the one needs the other: a scope without `auth` would promise what nobody keeps.
-fn scope(
+fn access(
     index: usize,
     raw: &RawRoute,
     chain: &[Arc<str>],
     problems: &mut Problems,
-) -> Option<Scope> {
-    let key = format!("route.{index}.scope");
+) -> Option<RequiredAccess> {
+    let key = |name: &str| format!("route.{index}.{name}");
     let known: Vec<(&str, Scope)> = Scope::ALL
         .into_iter()
         .map(|scope| (scope.name(), scope))
         .collect();
     let has_auth = chain.iter().any(|name| **name == *"auth");
-    match &raw.scope {
-        None if has_auth => {
-            problems.note_missing(
-                key,
-                "is missing where the chain has `auth`; name the scope a credential needs, such as `api:chat`",
-            );
+    if !has_auth && !chain.is_empty() {
+        let message =
+            "stands where the chain has no `auth` to check it; add `auth` or leave the scope out";
+        if let Some(at) = &raw.scope {
+            problems.note(key("scope"), at, message);
+        }
+        if let Some(at) = &raw.scopes_any {
+            problems.note(key("scopes_any"), at, message);
+        }
+        return None;
+    }
+    match (&raw.scope, &raw.scopes_any) {
+        (None, None) => {
+            if has_auth {
+                problems.note_missing(
+                    key("scope"),
+                    "is missing where the chain has `auth`; name the scope a credential needs, such as `api:chat`",
+                );
+            }
             None
         }
-        None => None,
-        Some(at) if !has_auth && !chain.is_empty() => {
+        (Some(_), Some(at)) => {
             problems.note(
-                key,
+                key("scopes_any"),
                 at,
-                "stands where the chain has no `auth` to check it; add `auth` or leave the scope out",
+                "stands beside `scope`; keep one of them",
             );
             None
         }
-        at => word(problems, key, at.as_ref(), &known),
+        (one @ Some(_), None) => {
+            word(problems, key("scope"), one.as_ref(), &known).map(RequiredAccess::of)
+        }
+        (None, Some(at)) => {
+            let mut scopes = Scopes::NONE;
+            for (number, one) in at.value.iter().enumerate() {
+                let key = format!("{}.{number}", key("scopes_any"));
+                scopes = scopes.with(word(problems, key, Some(one), &known)?);
+            }
+            let access = RequiredAccess::any_of(scopes);
+            if let Err(error) = &access {
+                problems.note(key("scopes_any"), at, error);
+            }
+            access.ok()
+        }
     }
 }
 

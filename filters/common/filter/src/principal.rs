@@ -167,6 +167,11 @@ impl Scopes {
         self.0 & (1 << scope as u8) != 0
     }
 
+    /// Whether the two sets share a scope.
+    pub const fn has_any(self, others: Scopes) -> bool {
+        self.0 & others.0 != 0
+    }
+
     /// The set with `scope` in it.
     #[must_use]
     pub const fn with(self, scope: Scope) -> Scopes {
@@ -210,7 +215,12 @@ pub struct Resources(u32);
 
 impl Resources {
     /// The API alone.
-    pub const API: Resources = Resources(1 << Resource::Api as u8);
+    pub const API: Resources = Resources::only(Resource::Api);
+
+    /// One resource alone, as an access token is bound to it.
+    pub const fn only(resource: Resource) -> Resources {
+        Resources(1 << resource as u8)
+    }
 
     /// A set from its stored bits.
     pub const fn from_bits(bits: u32) -> Resources {
