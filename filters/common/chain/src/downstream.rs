@@ -27,10 +27,20 @@ pub trait Downstream: Send {
         bytes_max: usize,
     ) -> impl Future<Output = Result<Bytes, BodyError>> + Send;
 
+    /// How long the body is, as far as the head tells.
+    fn body_length(&mut self) -> BodyLength {
+        BodyLength::Nothing
+    }
+
+    /// Reads the next piece of the body, `None` at its end, for those who pass it on as it comes. May be dropped and called again.
+    fn read_piece(&mut self) -> impl Future<Output = Result<Option<Bytes>, BodyError>> + Send {
+        std::future::ready(Ok(None))
+    }
+
     /// Sends a whole answer.
     fn send(&mut self, head: Head, body: Bytes) -> impl Future<Output = Result<(), Gone>> + Send;
 
-    /// Sends the head of a stream and its first bytes, leaving `first` empty.
+    /// Sends the head of a stream and its first bytes, leaving `first` empty. A head that names the length of its body is kept to it.
     fn start(
         &mut self,
         head: Head,
@@ -45,6 +55,17 @@ pub trait Downstream: Send {
 
     /// Waits until the client has gone. May be dropped and called again.
     fn gone(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// How long a request's body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    /// There is none.
+    Nothing,
+    /// So many bytes.
+    Bytes(u64),
+    /// It ends where it ends.
+    Unknown,
 }
 
 /// The client has left, or has stopped reading for too long.

@@ -6,12 +6,13 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tollgate_filter::{
     AfterLeaving, ApiError, Body, Clock, Ending, ErrorCode, ErrorShape, Exchange, Forward, Outcome,
-    Phase, Step, UpstreamFault,
+    Phase, Relay, Step, UpstreamFault,
 };
 
 use crate::answer::{fail, send_error, send_reply, send_whole};
 use crate::chain::Route;
 use crate::downstream::{BodyError, Downstream, Gone, Head};
+use crate::relay::relay;
 use crate::run::Run;
 use crate::stream;
 use crate::upstream::{Upstream, UpstreamCall, UpstreamError, answer_for};
@@ -69,6 +70,9 @@ async fn exchange<D: Downstream, U: Upstream>(
         }
     }
     let Some(forward) = run.exchange.get::<Forward>() else {
+        if run.exchange.get::<Relay>().is_some() {
+            return Box::pin(relay(route, run, downstream, upstream, clock, limits)).await;
+        }
         tracing::error!(
             route = &*route.name,
             "no filter of the route answered or forwarded"

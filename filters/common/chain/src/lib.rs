@@ -12,17 +12,24 @@
 //! 4. `before_tail` in reverse order, then the pieces that were kept back.
 //! 5. `on_end`, exactly once for each filter that saw the request, on every way out: when the future is dropped or a filter panics
 //!    too, for that is a `Drop` of the [`run::Run`] that owns the exchange.
+//!
+//! A request for which a filter left a [`tollgate_filter::Relay`] is passed on as it comes, through a [`Passage`]: `on_forward`, both ways at
+//! once and piece by piece without a look at any of them, `before_first_byte` before the head of its answer, `before_tail` before its end.
 
 mod answer;
+mod boundary;
 mod chain;
 mod downstream;
 mod drive;
+mod passage;
+mod relay;
 pub mod run;
 mod stream;
 mod upstream;
 
 pub use chain::{Chain, Route};
-pub use downstream::{BodyError, Downstream, Gone, Head};
+pub use downstream::{BodyError, BodyLength, Downstream, Gone, Head};
 pub use drive::{Limits, drive, refuse, send_bare};
+pub use passage::{Heard, Passage, RelayedHead};
 pub use run::Observer;
-pub use upstream::{Upstream, UpstreamCall, UpstreamError};
+pub use upstream::{Opening, Upstream, UpstreamCall, UpstreamError};

@@ -26,7 +26,7 @@ const JOINED_BYTES: usize = 16 * 1024;
 const END_WAIT: Duration = Duration::from_millis(200);
 
 /// A comment line and nothing else: with a blank line after it some clients make an empty event of it.
-const KEEP_ALIVE: &[u8] = b": keep-alive\n";
+pub(crate) const KEEP_ALIVE: &[u8] = b": keep-alive\n";
 
 /// The client's side of a stream.
 struct Relay<'r, 'c, D> {

@@ -1,10 +1,14 @@
 //! The model provider's side of an exchange, as the driver sees it.
 
 use std::borrow::Cow;
-use std::future::Future;
+use std::future::{Future, ready};
+use std::pin::Pin;
 
 use bytes::Bytes;
 use tollgate_filter::{ApiError, ErrorCode, Exchange, UpstreamFault};
+
+use crate::downstream::BodyLength;
+use crate::passage::Passage;
 
 /// Something that answers a [`tollgate_filter::Forward`].
 pub trait Upstream: Send + Sync {
@@ -17,7 +21,19 @@ pub trait Upstream: Send + Sync {
         &self,
         exchange: &mut Exchange,
     ) -> impl Future<Output = Result<Self::Call, UpstreamError>> + Send;
+
+    /// Opens a way to the upstream of the exchange's [`tollgate_filter::Relay`], for a request with a body of this length. Boxed: few
+    /// exchanges need it, and the others should not carry room for it.
+    fn open<'a>(&'a self, exchange: &'a mut Exchange, body: BodyLength) -> Opening<'a> {
+        let _ = (exchange, body);
+        let error = UpstreamError::of_relay(UpstreamFault::Unreachable, "nothing is relayed here");
+        Box::pin(ready(Err(error)))
+    }
 }
+
+/// A [`Passage`] that is being opened.
+pub type Opening<'a> =
+    Pin<Box<dyn Future<Output = Result<Box<dyn Passage>, UpstreamError>> + Send + 'a>>;
 
 /// A successful answer on its way.
 pub trait UpstreamCall: Send {

@@ -80,6 +80,8 @@ codes! {
     KeyNotPermitted = "key_not_permitted", 403, Permission;
     /// The key may spend no more, whatever its account has.
     KeySpendingCap = "key_spending_cap", 403, Permission;
+    /// A page of another origin, which may not call this address.
+    OriginNotAllowed = "origin_not_allowed", 403, Permission;
     /// The account is suspended.
     AccountSuspended = "account_suspended", 403, Permission;
     /// There is nothing at this address.
@@ -110,14 +112,16 @@ codes! {
     InternalError = "internal_error", 500, Server;
     /// A method that no address answers.
     NotImplemented = "not_implemented", 501, Server;
-    /// The model provider cannot be reached.
+    /// The model provider, or the server behind the address, cannot be reached.
     UpstreamUnreachable = "upstream_unreachable", 502, Upstream;
-    /// The model provider failed.
+    /// The model provider, or the server behind the address, failed.
     UpstreamError = "upstream_error", 502, Upstream;
-    /// The model provider's answer is no completion.
+    /// The model provider's answer is no completion, or the server behind the address answered with what is no HTTP.
     UpstreamInvalid = "upstream_invalid", 502, Upstream;
-    /// The model provider took too long.
+    /// The model provider, or the server behind the address, took too long.
     UpstreamTimeout = "upstream_timeout", 504, Upstream;
+    /// No MCP server stands behind this address.
+    McpUnavailable = "mcp_unavailable", 503, Unavailable;
     /// The gateway cannot write its books.
     StoreUnavailable = "store_unavailable", 503, Unavailable;
     /// The gateway has more work than it can finish.

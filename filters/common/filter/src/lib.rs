@@ -21,6 +21,7 @@ mod forward;
 mod principal;
 mod progress;
 mod record;
+mod relay;
 mod reply;
 pub mod settings;
 mod slots;
@@ -46,4 +47,5 @@ pub use principal::{
 };
 pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens};
 pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
+pub use relay::{Relay, end_to_end};
 pub use reply::{Reply, ReplyBody};

@@ -1,0 +1,84 @@
+//! Where in a stream of events a comment may stand.
+
+/// How far a stream of events has come, as far as it matters to somebody who wants to say something in between.
+///
+/// A comment between two events means nothing to a reader (WHATWG HTML, server-sent events); one in the middle of a line would be a part
+/// of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Boundary {
+    /// Nothing has come of the line so far.
+    line_is_empty: bool,
+    /// The line before was empty too, or there was none.
+    is_between: bool,
+    /// The last byte was a carriage return, to which a line feed may belong.
+    after_return: bool,
+}
+
+impl Default for Boundary {
+    fn default() -> Boundary {
+        Boundary {
+            line_is_empty: true,
+            is_between: true,
+            after_return: false,
+        }
+    }
+}
+
+impl Boundary {
+    /// Takes note of what was passed on.
+    pub(crate) fn pass(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            match byte {
+                b'\n' if self.after_return => self.after_return = false,
+                b'\n' | b'\r' => {
+                    self.is_between = self.line_is_empty;
+                    self.line_is_empty = true;
+                    self.after_return = byte == b'\r';
+                }
+                _ => {
+                    self.is_between = false;
+                    self.line_is_empty = false;
+                    self.after_return = false;
+                }
+            }
+        }
+    }
+
+    /// Whether a comment may be put here.
+    pub(crate) fn is_between(&self) -> bool {
+        self.is_between && self.line_is_empty && !self.after_return
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_stands_between_two_events_or_nowhere() {
+        for (passed, may) in [
+            ("", true),
+            ("data: 1", false),
+            ("data: 1\n", false),
+            ("data: 1\n\n", true),
+            ("data: 1\r\n", false),
+            ("data: 1\r\n\r\n", true),
+            // The line feed that belongs to the last return may still come.
+            ("data: 1\r\r", false),
+            ("data: 1\r\n\r", false),
+            ("data: 1\n\nd", false),
+            ("data: 1\n\ndata: 2\n\n", true),
+            (": a comment\n", false),
+            ("id: 1\n\n\n", true),
+        ] {
+            let mut whole = Boundary::default();
+            whole.pass(passed.as_bytes());
+            assert_eq!(whole.is_between(), may, "{passed:?}");
+            let mut pieces = Boundary::default();
+            for byte in passed.bytes() {
+                pieces.pass(&[byte]);
+            }
+            assert_eq!(pieces.is_between(), may, "{passed:?} byte by byte");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A request that is passed on as it comes.
+
+use std::sync::Arc;
+
+use http::header::{self, HeaderMap, HeaderName};
+
+/// A request to be passed on as it comes, and its answer likewise: neither is collected, looked at or charged for. Put on the exchange by
+/// the filter that decided it, where another would put a [`crate::Forward`].
+#[derive(Clone, Debug)]
+pub struct Relay {
+    /// Whose address it is: the name of an upstream in the settings, such as `mcp.general`.
+    pub upstream: Arc<str>,
+    /// Path and query as the upstream is to see them.
+    pub target: Box<str>,
+    /// The fields the upstream is sent, complete but for `Host` and what frames the body.
+    pub headers: HeaderMap,
+    /// What this gateway calls itself in `Via` (RFC 9110 section 7.6.3).
+    pub pseudonym: Arc<str>,
+}
+
+/// Fields that are about one connection and not about the message (RFC 9110 section 7.6.1), and those that earlier programs took for such.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// The fields of a message that may be passed on: all but those about its connection, and those that `Connection` names.
+///
+/// What a gateway adds of its own has to be added afterwards, so that no sender can take it away by naming it.
+pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = headers.clone();
+    for value in headers.get_all(header::CONNECTION) {
+        for name in value.as_bytes().split(|&byte| byte == b',') {
+            if let Ok(name) = HeaderName::from_bytes(name.trim_ascii()) {
+                kept.remove(name);
+            }
+        }
+    }
+    for name in HOP_BY_HOP {
+        kept.remove(name);
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn rfc9110_7_6_1_what_belongs_to_a_connection_stays_on_it() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "close, X-Private ,,@"),
+            ("connection", "mcp-session-id"),
+            ("x-private", "1"),
+            ("mcp-session-id", "2"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("trailer", "x-late"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("proxy-connection", "close"),
+            ("proxy-authorization", "Basic eA=="),
+            ("proxy-authenticate", "Basic"),
+            ("accept", "application/json"),
+            ("accept", "text/event-stream"),
+        ] {
+            let name = HeaderName::from_static(name);
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        let kept = end_to_end(&headers);
+        let names: Vec<&str> = kept.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["accept", "accept"], "both values, and nothing else");
+    }
+}
