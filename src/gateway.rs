@@ -188,6 +188,7 @@ impl GatewayBuilder {
         let proxy = Arc::new(Proxy::new(Parts {
             routes,
             providers: providers.clone(),
+            relayed_to: settings.mcp.upstreams().cloned().collect(),
             telemetry: telemetry.clone(),
             clock: clock.clone(),
             entropy: entropy.clone(),

@@ -12,6 +12,8 @@ use tollgate_meter::RawMeter;
 use tollgate_onboarding::RawOnboarding;
 use tollgate_rate_limit::RawLimits;
 
+use super::mcp::RawMcp;
+
 /// The settings of a tollgate gateway.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -46,6 +48,8 @@ pub(crate) struct RawSettings {
     pub(crate) credits: RawCredits,
     /// What programs and people are told about getting in.
     pub(crate) onboarding: RawOnboarding,
+    /// The servers behind the MCP resources.
+    pub(crate) mcp: RawMcp,
     /// Logs.
     pub(crate) telemetry: RawTelemetry,
 }

@@ -21,6 +21,7 @@ use tollgate_onboarding::OnboardingSettings;
 use tollgate_rate_limit::Limits;
 
 use super::certificate::Certificate;
+use super::mcp::Mcp;
 use super::pattern::PathPattern;
 use super::secret::Secret;
 use super::url::{BaseUrl, PublicUrl};
@@ -60,6 +61,8 @@ pub struct Settings {
     pub credits: Credits,
     /// What programs and people are told about getting in.
     pub onboarding: OnboardingSettings,
+    /// The servers behind the MCP resources.
+    pub mcp: Mcp,
     /// Logs.
     pub telemetry: Telemetry,
 }

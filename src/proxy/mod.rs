@@ -37,10 +37,10 @@ use self::routes::Found;
 pub(crate) use self::routes::{Gate, Routes};
 use self::session::Client;
 pub(crate) use self::tls::server_config;
-use crate::config::ConnectionLimits;
+use crate::config::{ConnectionLimits, RelayUpstream};
 use crate::socket::CorkHandle;
 use crate::telemetry::Telemetry;
-use crate::upstream::{Caller, Providers, Turning};
+use crate::upstream::{Caller, Providers, Relays, Turning};
 use crate::wake::Inbox;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -50,6 +50,8 @@ const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 pub(crate) struct Proxy {
     pub(crate) routes: Routes,
     pub(crate) providers: Arc<Providers>,
+    /// The upstreams that requests may be relayed to.
+    pub(crate) relayed_to: Vec<Arc<RelayUpstream>>,
     pub(crate) telemetry: Telemetry,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
@@ -79,6 +81,8 @@ struct State {
 pub(crate) struct Parts {
     pub(crate) routes: Routes,
     pub(crate) providers: Arc<Providers>,
+    /// The upstreams that requests may be relayed to.
+    pub(crate) relayed_to: Vec<Arc<RelayUpstream>>,
     pub(crate) telemetry: Telemetry,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
@@ -108,6 +112,7 @@ impl Proxy {
         let Parts {
             routes,
             providers,
+            relayed_to,
             telemetry,
             clock,
             entropy,
@@ -118,6 +123,7 @@ impl Proxy {
         Proxy {
             routes,
             providers,
+            relayed_to,
             telemetry,
             clock,
             entropy,
@@ -263,11 +269,18 @@ struct Worker {
 impl Worker {
     /// The worker of the thread that calls.
     fn new(proxy: Arc<Proxy>) -> Worker {
+        let relays = Relays::new(
+            &proxy.relayed_to,
+            proxy.clock.clone(),
+            proxy.telemetry.clone(),
+            proxy.state.draining.subscribe(),
+        );
         let caller = Caller::new(
             proxy.providers.clone(),
             proxy.clock.clone(),
             proxy.entropy.clone(),
             proxy.telemetry.clone(),
+            relays,
         );
         let calls = Turning::new(caller, proxy.answer_limits);
         Worker {

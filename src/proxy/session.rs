@@ -6,7 +6,8 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, Version, header};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
-use tollgate_chain::{BodyError, Downstream, Gone, Head};
+use tokio::time::Instant;
+use tollgate_chain::{BodyError, BodyLength, Downstream, Gone, Head};
 
 use crate::config::ConnectionLimits;
 use crate::socket::CorkHandle;
@@ -23,6 +24,17 @@ pub(super) struct Client {
     finished: bool,
     /// Something of the answer was sent.
     begun: bool,
+    /// How far a body has come that is read piece by piece.
+    piecewise: Option<Piecewise>,
+}
+
+/// How far a body has come that is read piece by piece.
+#[derive(Clone, Copy)]
+struct Piecewise {
+    /// When all of it has to be there.
+    deadline: Instant,
+    /// Whether nothing of it has come.
+    is_empty: bool,
 }
 
 impl Client {
@@ -39,6 +51,7 @@ impl Client {
             is_head,
             finished: false,
             begun: false,
+            piecewise: None,
         }
     }
 
@@ -55,6 +68,7 @@ impl Client {
             is_head: false,
             finished: false,
             begun: false,
+            piecewise: None,
         }
     }
 
@@ -95,6 +109,14 @@ impl Client {
         }
     }
 
+    /// Tells a client that waits for it to send its body: Pingora says nothing when a body is read here (RFC 9110 section 10.1.1).
+    async fn ask_for_body(&mut self) -> Result<(), BodyError> {
+        let limit = self.limits.write;
+        Self::bounded(limit, self.session.write_continue_response())
+            .await
+            .map_err(|Gone| BodyError::Gone)
+    }
+
     fn cork(&self, corked: bool) {
         if let Some(cork) = &self.cork {
             cork.set(corked);
@@ -115,11 +137,7 @@ impl Downstream for Client {
             return Err(BodyError::TooLarge { bytes_max });
         }
         if head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT) {
-            // The client waits for it: Pingora sends none when a body is read here (RFC 9110 section 10.1.1).
-            let limit = self.limits.write;
-            Self::bounded(limit, self.session.write_continue_response())
-                .await
-                .map_err(|Gone| BodyError::Gone)?;
+            self.ask_for_body().await?;
         }
         let session = &mut self.session;
         let read = async {
@@ -157,6 +175,53 @@ impl Downstream for Client {
         }
     }
 
+    fn body_length(&mut self) -> BodyLength {
+        if self.session.is_body_empty() {
+            return BodyLength::Nothing;
+        }
+        let length = self
+            .session
+            .req_header()
+            .headers
+            .get(header::CONTENT_LENGTH);
+        let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
+        length.map_or(BodyLength::Unknown, BodyLength::Bytes)
+    }
+
+    async fn read_piece(&mut self) -> Result<Option<Bytes>, BodyError> {
+        let mut piecewise = match self.piecewise {
+            Some(piecewise) => piecewise,
+            None => {
+                let piecewise = Piecewise {
+                    deadline: Instant::now() + self.limits.body,
+                    is_empty: true,
+                };
+                self.piecewise = Some(piecewise);
+                let head = self.session.req_header();
+                if head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT) {
+                    self.ask_for_body().await?;
+                }
+                piecewise
+            }
+        };
+        let left = piecewise.deadline.saturating_duration_since(Instant::now());
+        let piece = match within(left, self.session.read_request_body()).await {
+            Ok(Ok(piece)) => piece,
+            Ok(Err(error)) => return Err(body_error(&error)),
+            Err(Elapsed) => return Err(BodyError::Timeout),
+        };
+        if piece.is_none() && piecewise.is_empty && self.body_length() == BodyLength::Unknown {
+            let head = self.session.req_header();
+            if head.headers.contains_key(header::TRANSFER_ENCODING) {
+                // As for a body that is read whole: what follows must not be taken for a request.
+                return Err(BodyError::Malformed);
+            }
+        }
+        piecewise.is_empty &= piece.is_none();
+        self.piecewise = Some(piecewise);
+        Ok(piece)
+    }
+
     async fn send(&mut self, mut head: Head, body: Bytes) -> Result<(), Gone> {
         self.begun = true;
         if head.status != http::StatusCode::NO_CONTENT {
@@ -190,14 +255,15 @@ impl Downstream for Client {
     async fn start(&mut self, mut head: Head, first: &mut BytesMut) -> Result<(), Gone> {
         self.begun = true;
         let h2 = self.session.is_http2();
-        if !h2 {
+        let is_long_known = head.headers.contains_key(header::CONTENT_LENGTH);
+        if !h2 && !is_long_known {
             head.headers.insert(
                 header::TRANSFER_ENCODING,
                 HeaderValue::from_static("chunked"),
             );
         }
         let old = self.session.req_header().version == Version::HTTP_10;
-        if old {
+        if old && !is_long_known {
             // HTTP/1.0 has no chunks: the end of the connection ends the body.
             head.headers.remove(header::TRANSFER_ENCODING);
             head.close = true;
@@ -209,6 +275,10 @@ impl Downstream for Client {
         let written = Self::bounded(self.limits.write, session.write_response_header(head)).await;
         self.cork(false);
         written?;
+        // A chunk of nothing would be the end.
+        if first.is_empty() {
+            return Ok(());
+        }
         self.write(first).await
     }
 

@@ -187,7 +187,9 @@ impl Metrics {
             providers: settings
                 .providers
                 .iter()
-                .map(|one| (Box::from(&*one.name), provider(&one.name)))
+                .map(|one| &*one.name)
+                .chain(settings.mcp.upstreams().map(|one| &*one.name))
+                .map(|name| (Box::from(name), provider(name)))
                 .collect(),
             classes: settings
                 .limits

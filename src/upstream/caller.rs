@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_chain::{Upstream, UpstreamError};
+use tollgate_chain::{BodyLength, Opening, Upstream, UpstreamError};
 use tollgate_filter::{Clock, Entropy, Exchange, Forward, UpstreamFault};
 
 use super::attempt::{Ask, Connections, Failed, Seen};
@@ -14,6 +14,7 @@ use super::ground::{Verdict, verdict};
 use super::hedge::Ended;
 use super::offer::{Next, Offers, Ticket, Why};
 use super::providers::Providers;
+use super::relay::Relays;
 use super::served::Served;
 use crate::telemetry::Telemetry;
 
@@ -27,6 +28,7 @@ pub(crate) struct Caller {
     entropy: Entropy,
     telemetry: Telemetry,
     connections: Arc<Connections>,
+    relays: Relays,
 }
 
 /// How far a request has come.
@@ -59,6 +61,7 @@ impl Caller {
         clock: Clock,
         entropy: Entropy,
         telemetry: Telemetry,
+        relays: Relays,
     ) -> Caller {
         let connections = Connections::new(providers.any_needs_connector(), clock.clone());
         Caller {
@@ -67,6 +70,7 @@ impl Caller {
             entropy,
             telemetry,
             connections: Arc::new(connections),
+            relays,
         }
     }
 
@@ -328,5 +332,9 @@ impl Upstream for Caller {
                 return Err(self.give_up(trip, Why::Tried));
             }
         }
+    }
+
+    fn open<'a>(&'a self, exchange: &'a mut Exchange, body: BodyLength) -> Opening<'a> {
+        Box::pin(self.relays.open(exchange, body))
     }
 }

@@ -17,6 +17,7 @@ mod offer;
 mod pool;
 mod probe;
 mod providers;
+mod relay;
 mod retry_after;
 mod room;
 mod served;
@@ -26,5 +27,6 @@ mod view;
 
 pub(crate) use self::caller::Caller;
 pub(crate) use self::providers::Providers;
+pub(crate) use self::relay::Relays;
 pub(crate) use self::turned::Turning;
 pub(crate) use self::view::ProviderView;

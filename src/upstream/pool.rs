@@ -1,10 +1,12 @@
-//! Idle connections to the providers, for one worker.
+//! Idle connections to the providers and other upstreams, for one worker.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::h1::Connection;
@@ -14,15 +16,16 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 
 type Plain = Connection<TcpStream>;
 
-/// Idle connections by provider and address, the most recently used last.
+/// Idle connections by provider and address (or by what else tells them apart), the most recently used last.
 ///
 /// Only one thread uses a pool, so its lock is never waited for.
-pub(super) struct Pool<C = Plain> {
-    kept: Mutex<Kept<C>>,
+pub(super) struct Pool<C = Plain, K = (usize, SocketAddr)> {
+    kept: Mutex<Kept<C, K>>,
+    rest_max: Duration,
 }
 
-struct Kept<C> {
-    idle: HashMap<(usize, SocketAddr), Vec<Idle<C>>>,
+struct Kept<C, K> {
+    idle: HashMap<K, Vec<Idle<C>>>,
     /// When all of them were last looked at: nobody else comes by the address of a provider that has moved.
     swept: Duration,
 }
@@ -34,22 +37,30 @@ struct Idle<C> {
 
 impl<C> Default for Pool<C> {
     fn default() -> Pool<C> {
+        Pool::resting(IDLE_MAX)
+    }
+}
+
+impl<C, K> Pool<C, K> {
+    /// A pool whose connections rest no longer than this.
+    pub(super) fn resting(rest_max: Duration) -> Pool<C, K> {
         Pool {
             kept: Mutex::new(Kept {
                 idle: HashMap::new(),
                 swept: Duration::ZERO,
             }),
+            rest_max,
         }
     }
 }
 
-impl Pool {
+impl<S: AsyncRead + AsyncWrite + Unpin, K: Eq + Hash> Pool<Connection<S>, K> {
     /// A connection that was alive a moment ago.
-    pub(super) fn take(&self, key: (usize, SocketAddr), now: Duration) -> Option<Plain> {
+    pub(super) fn take(&self, key: K, now: Duration) -> Option<Connection<S>> {
         let mut kept = self.kept.lock().expect("no panic under this lock");
         let streams = kept.idle.get_mut(&key)?;
         while let Some(mut one) = streams.pop() {
-            if now.saturating_sub(one.since) > IDLE_MAX {
+            if now.saturating_sub(one.since) > self.rest_max {
                 // Those below it are older still.
                 streams.clear();
                 return None;
@@ -62,18 +73,12 @@ impl Pool {
     }
 }
 
-impl<C> Pool<C> {
+impl<C, K: Eq + Hash> Pool<C, K> {
     /// Keeps a connection for the next call.
-    pub(super) fn put(
-        &self,
-        key: (usize, SocketAddr),
-        connection: C,
-        now: Duration,
-        idle_max: usize,
-    ) {
+    pub(super) fn put(&self, key: K, connection: C, now: Duration, idle_max: usize) {
         let mut kept = self.kept.lock().expect("no panic under this lock");
-        if now.saturating_sub(kept.swept) > IDLE_MAX {
-            kept.sweep(now);
+        if now.saturating_sub(kept.swept) > self.rest_max {
+            kept.sweep(now, self.rest_max);
         }
         if idle_max == 0 {
             return;
@@ -89,13 +94,13 @@ impl<C> Pool<C> {
     }
 }
 
-impl<C> Kept<C> {
+impl<C, K> Kept<C, K> {
     /// Closes what has been idle for too long, wherever it leads.
     #[cold]
-    fn sweep(&mut self, now: Duration) {
+    fn sweep(&mut self, now: Duration, rest_max: Duration) {
         self.swept = now;
         self.idle.retain(|_, streams| {
-            streams.retain(|one| now.saturating_sub(one.since) <= IDLE_MAX);
+            streams.retain(|one| now.saturating_sub(one.since) <= rest_max);
             !streams.is_empty()
         });
     }

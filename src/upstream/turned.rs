@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::HeaderMap;
-use tollgate_chain::{Limits, Upstream, UpstreamCall, UpstreamError};
+use tollgate_chain::{BodyLength, Limits, Opening, Upstream, UpstreamCall, UpstreamError};
 use tollgate_filter::{Exchange, Forward, ForwardBody, Request};
 use tollgate_openai::event::{EventCutter, Tail};
 use tollgate_openai::{TextAsChat, TextStream, TurnError};
@@ -185,6 +185,10 @@ where
             return Ok(Answer::Turned(Box::new(turned)));
         }
         self.calls.call(exchange).await.map(Answer::AsAsked)
+    }
+
+    fn open<'a>(&'a self, exchange: &'a mut Exchange, body: BodyLength) -> Opening<'a> {
+        self.calls.open(exchange, body)
     }
 }
 

@@ -4,6 +4,7 @@
 //! result is thrown away then, so it never gets out.
 
 mod catalog;
+mod mcp;
 mod provider;
 mod route;
 mod server;
@@ -121,6 +122,7 @@ pub(super) fn settings(
         store: server::store(&raw.store, shop, problems),
         upstream: provider::upstream(&raw.upstream, problems),
         routes: route::routes(&raw.route, shop, limits.as_ref(), problems),
+        mcp: mcp::mcp(&raw.mcp, shop, problems),
         credits: credits(&raw.credits, &service, problems),
         onboarding: raw.onboarding.check(
             "onboarding",

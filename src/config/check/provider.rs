@@ -203,7 +203,7 @@ fn api_key(
     Some(Secret::new(secret.to_owned()))
 }
 
-fn is_variable(name: &str) -> bool {
+pub(super) fn is_variable(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|letter: char| letter.is_ascii_digit())
         && name

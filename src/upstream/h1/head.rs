@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::mem::MaybeUninit;
 
-use http::StatusCode;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::body::Framing;
 
@@ -132,6 +132,26 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, &'static str>
         } && !(seen.is_chunked && (seen.length.is_some() || !is_newer)),
     };
     Ok(Some((head, length)))
+}
+
+/// Every field of a head that [`parse`] has taken.
+pub(super) fn fields(head: &[u8]) -> Result<HeaderMap, &'static str> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut response = httparse::Response::new(&mut fields);
+    match response.parse(head) {
+        Ok(httparse::Status::Complete(_)) => {}
+        _ => return Err("the head of the answer is not HTTP"),
+    }
+    let mut all = HeaderMap::with_capacity(response.headers.len());
+    for field in &*response.headers {
+        let name = HeaderName::from_bytes(field.name.as_bytes());
+        let value = HeaderValue::from_bytes(field.value);
+        let (Ok(name), Ok(value)) = (name, value) else {
+            return Err("the head of the answer has a field that is none");
+        };
+        all.append(name, value);
+    }
+    Ok(all)
 }
 
 #[derive(Default)]

@@ -9,6 +9,7 @@
 
 mod body;
 mod head;
+mod streamed;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use self::body::Framing;
 pub(super) use self::head::{Head, Heads};
+pub(super) use self::streamed::{Framed, Step, Streamed};
 
 /// Room made for a read while it is not known how much there is to come.
 const READ_BYTES: usize = 4 * 1024;
@@ -133,15 +135,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Error>> {
+        self.poll_head_with(cx, |_| {})
+    }
+
+    /// As [`Connection::poll_head`]; `look` is shown the bytes of the head that comes back.
+    fn poll_head_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        look: impl FnOnce(&[u8]),
+    ) -> Poll<Result<Head, Error>> {
         loop {
             if !self.input.is_empty()
                 && let Some((head, length)) = head::parse(&self.input).map_err(Error::Invalid)?
             {
-                let _ = self.input.split_to(length);
                 if head.is_informational() {
+                    let _ = self.input.split_to(length);
                     self.is_answering = true;
                     continue;
                 }
+                look(&self.input[..length]);
+                let _ = self.input.split_to(length);
                 self.framing = head.framing;
                 self.is_kept &= head.is_kept && !matches!(head.framing, Framing::UntilClose);
                 return Poll::Ready(Ok(head));

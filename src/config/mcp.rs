@@ -1,0 +1,115 @@
+//! `[mcp.general]` and `[mcp.android]`: the servers behind the MCP resources.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollgate_filter::settings::At;
+
+use super::secret::Secret;
+use super::url::BaseUrl;
+
+/// The servers behind the MCP resources.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawMcp {
+    /// The general resource.
+    pub(crate) general: RawMcpResource,
+    /// The Android resource.
+    pub(crate) android: RawMcpResource,
+}
+
+/// The server behind one MCP resource.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawMcpResource {
+    /// The whole address of its endpoint.
+    pub(crate) upstream: Option<At<String>>,
+    /// A PEM file with the roots to trust instead of the system's.
+    pub(crate) ca_file: Option<At<String>>,
+    /// The environment variable that holds the secret by which what the gateway tells it is signed.
+    pub(crate) signing_secret_env: Option<At<String>>,
+    /// The origins whose pages may call the resource; every one when missing.
+    pub(crate) origins: Option<At<Vec<At<String>>>>,
+    /// Seconds for a connection, TLS included.
+    pub(crate) connect_secs: Option<At<u64>>,
+    /// Seconds from the end of a request to the head of its answer.
+    pub(crate) first_byte_secs: Option<At<u64>>,
+    /// Seconds of silence in an answer.
+    pub(crate) idle_secs: Option<At<u64>>,
+    /// Seconds for a whole call; a stream of events is ended in order then.
+    pub(crate) total_secs: Option<At<u64>>,
+    /// Connections kept open between calls, by each worker.
+    pub(crate) connections_idle_max: Option<At<u64>>,
+}
+
+/// `[mcp]`: what stands behind the two MCP resources.
+#[derive(Clone, Debug, Default)]
+pub struct Mcp {
+    /// Behind `/mcp`.
+    pub general: McpResource,
+    /// Behind `/mcp/android`.
+    pub android: McpResource,
+}
+
+impl Mcp {
+    /// Every upstream there is.
+    pub fn upstreams(&self) -> impl Iterator<Item = &Arc<RelayUpstream>> {
+        let all = [&self.general, &self.android];
+        all.into_iter().filter_map(|one| one.upstream.as_ref())
+    }
+}
+
+/// What stands behind one MCP resource.
+#[derive(Clone, Debug, Default)]
+pub struct McpResource {
+    /// Where its server is; none: the resource is not offered at the moment.
+    pub upstream: Option<Arc<RelayUpstream>>,
+    /// What the gateway's own header fields are signed with.
+    pub signing_secret: Option<Secret>,
+    /// The origins whose pages may call it, as browsers write them; `None` for every one.
+    pub origins: Option<Vec<String>>,
+}
+
+/// A server that requests are relayed to.
+#[derive(Clone)]
+pub struct RelayUpstream {
+    /// Its name in logs and metrics: that of its section.
+    pub name: Arc<str>,
+    /// Where it is.
+    pub url: BaseUrl,
+    /// The path of its endpoint, as written.
+    pub path: String,
+    /// Roots to trust instead of the system's.
+    pub roots: Option<Vec<CertificateDer<'static>>>,
+    /// For a connection, TLS included.
+    pub connect: Duration,
+    /// From the end of a request to the head of its answer.
+    pub first_byte: Duration,
+    /// Silence in an answer.
+    pub idle: Duration,
+    /// For the whole call.
+    pub total: Duration,
+    /// Connections kept open between calls, by each worker.
+    pub connections_idle_max: usize,
+}
+
+impl fmt::Debug for RelayUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The roots are long and tell nothing that their number does not.
+        f.debug_struct("RelayUpstream")
+            .field("name", &self.name)
+            .field("url", &self.url)
+            .field("path", &self.path)
+            .field("roots", &self.roots.as_ref().map(Vec::len))
+            .field("connect", &self.connect)
+            .field("first_byte", &self.first_byte)
+            .field("idle", &self.idle)
+            .field("total", &self.total)
+            .field("connections_idle_max", &self.connections_idle_max)
+            .finish()
+    }
+}

@@ -1,0 +1,392 @@
+//! Calls to upstreams that requests are relayed to: streamed both ways, never tried again.
+//!
+//! Nothing is repeated but the search for an address that answers: once anything of a request has left, nobody can tell what it has done.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, header};
+use pingora_core::connectors::{ConnectorOptions, TransportConnector};
+use pingora_core::protocols::ALPN;
+use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::utils::tls::{WrappedX509, parse_x509};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+use tollgate_chain::{BodyLength, Heard, Passage, RelayedHead, UpstreamError};
+use tollgate_filter::{Clock, Exchange, Relay, UpstreamFault};
+
+use super::h1::{self, Connection, Framed, Step, Streamed};
+use super::pool::Pool;
+use crate::config::RelayUpstream;
+use crate::telemetry::Telemetry;
+use crate::wait::within;
+
+/// For so long a connection may rest between two calls. Common servers close theirs after 5 s, and a call that meets the close would be
+/// lost: it is not made again.
+const REST_MAX: Duration = Duration::from_secs(3);
+
+/// Anything that bytes go through in both directions.
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+type Socket = Box<dyn Io>;
+
+/// The upstreams of the settings, and one worker's connections to them.
+pub(crate) struct Relays {
+    upstreams: HashMap<Arc<str>, (usize, Arc<RelayUpstream>)>,
+    idle: Arc<Pool<Connection<Socket>, usize>>,
+    /// Only made when an upstream needs it: it loads the system's roots.
+    tls: Option<TransportConnector>,
+    clock: Clock,
+    telemetry: Telemetry,
+    draining: watch::Receiver<bool>,
+}
+
+impl Relays {
+    pub(crate) fn new(
+        upstreams: &[Arc<RelayUpstream>],
+        clock: Clock,
+        telemetry: Telemetry,
+        draining: watch::Receiver<bool>,
+    ) -> Relays {
+        let any_tls = upstreams.iter().any(|one| one.url.tls);
+        let numbered = upstreams.iter().enumerate();
+        Relays {
+            upstreams: numbered
+                .map(|(index, one)| (one.name.clone(), (index, one.clone())))
+                .collect(),
+            idle: Arc::new(Pool::resting(REST_MAX)),
+            tls: any_tls.then(|| TransportConnector::new(Some(ConnectorOptions::new(1)))),
+            clock,
+            telemetry,
+            draining,
+        }
+    }
+
+    /// Opens a way to the upstream of an exchange and begins the request there.
+    pub(super) async fn open(
+        &self,
+        exchange: &mut Exchange,
+        body: BodyLength,
+    ) -> Result<Box<dyn Passage>, UpstreamError> {
+        let Some(relay) = exchange.get::<Relay>() else {
+            return Err(unreachable("nothing to relay"));
+        };
+        let Some((index, upstream)) = self.upstreams.get(&relay.upstream) else {
+            return Err(unreachable("there is no upstream of this name"));
+        };
+        let method = exchange.request.method.clone();
+        let (framed, framing) = framing(&method, body);
+        let head = head(&method, relay, upstream, &framing);
+        exchange.record.provider = Some(upstream.name.clone());
+        exchange.record.upstream_calls += 1;
+        let connection = match self.idle.take(*index, self.clock.elapsed()) {
+            Some(connection) => connection,
+            None => match within(upstream.connect, self.connect(upstream)).await {
+                Ok(Ok(socket)) => Connection::new(socket),
+                Ok(Err(error)) => {
+                    return Err(self.failed(&upstream.name, unreachable(error)));
+                }
+                Err(_) => {
+                    let error = timeout("a connection", upstream.connect);
+                    return Err(self.failed(&upstream.name, error));
+                }
+            },
+        };
+        let mut draining = self.draining.clone();
+        // A GET waits for whatever comes, and would hold up a stop for as long as nothing does. A client makes it again elsewhere.
+        let stop = (method == Method::GET).then(|| {
+            let stop: Stop = Box::pin(async move {
+                let _ = draining.wait_for(|draining| *draining).await;
+            });
+            stop
+        });
+        let now = Instant::now();
+        Ok(Box::new(Call {
+            streamed: Some(Streamed::begin(connection, head, framed)),
+            index: *index,
+            idle: self.idle.clone(),
+            clock: self.clock.clone(),
+            telemetry: self.telemetry.clone(),
+            stage: Stage::Asking,
+            timer: Box::pin(tokio::time::sleep_until(now + upstream.first_byte)),
+            ends_at: Box::pin(tokio::time::sleep_until(now + upstream.total)),
+            upstream: upstream.clone(),
+            stop,
+        }))
+    }
+
+    fn failed(&self, name: &str, error: UpstreamError) -> UpstreamError {
+        self.telemetry.upstream_call(name, Err(error.fault));
+        error
+    }
+
+    /// A new connection, to the first of its addresses that takes one. The name is looked up each time, so one that has moved is found.
+    async fn connect(&self, upstream: &RelayUpstream) -> io::Result<Socket> {
+        let url = &upstream.url;
+        let addresses = tokio::net::lookup_host((url.host.as_str(), url.port)).await?;
+        let mut last = io::Error::other("the name has no address");
+        for address in addresses {
+            let connected = match &self.tls {
+                Some(connector) if url.tls => secure(connector, upstream, address).await,
+                _ => plain(address).await,
+            };
+            match connected {
+                Ok(socket) => return Ok(socket),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+async fn plain(address: SocketAddr) -> io::Result<Socket> {
+    let socket = TcpStream::connect(address).await?;
+    // Pieces leave as they come.
+    let _ = socket.set_nodelay(true);
+    Ok(Box::new(socket))
+}
+
+async fn secure(
+    connector: &TransportConnector,
+    upstream: &RelayUpstream,
+    address: SocketAddr,
+) -> io::Result<Socket> {
+    let mut peer = HttpPeer::new(address, true, upstream.url.host.clone());
+    peer.options.alpn = ALPN::H1;
+    if let Some(roots) = &upstream.roots {
+        let roots = roots
+            .iter()
+            .map(|root| WrappedX509::new(root.to_vec(), parse_x509));
+        peer.options.ca = Some(roots.collect());
+    }
+    match connector.new_stream(&peer).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) => Err(io::Error::other(error.to_string())),
+    }
+}
+
+/// How the end of the request's body is told, and the field that says so.
+fn framing(method: &Method, body: BodyLength) -> (Framed, String) {
+    match body {
+        BodyLength::Bytes(length) => (
+            Framed::Length(length),
+            format!("content-length: {length}\r\n"),
+        ),
+        BodyLength::Unknown => (Framed::Chunks, "transfer-encoding: chunked\r\n".to_owned()),
+        // A method that usually has a body says that there is none (RFC 9110 section 8.6).
+        BodyLength::Nothing if method == Method::POST => {
+            (Framed::Nothing, "content-length: 0\r\n".to_owned())
+        }
+        BodyLength::Nothing => (Framed::Nothing, String::new()),
+    }
+}
+
+/// The head of the request. What frames it is ours, whatever stands in the relay's fields.
+fn head(method: &Method, relay: &Relay, upstream: &RelayUpstream, framing: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    out.extend_from_slice(method.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(relay.target.as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\nhost: ");
+    out.extend_from_slice(upstream.url.authority.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    for (name, value) in &sendable(&relay.headers) {
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(framing.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+/// The fields without those that are written here.
+fn sendable(headers: &HeaderMap) -> HeaderMap {
+    let mut headers = headers.clone();
+    for name in [
+        header::HOST,
+        header::CONTENT_LENGTH,
+        header::TRANSFER_ENCODING,
+        header::CONNECTION,
+        header::EXPECT,
+    ] {
+        headers.remove(name);
+    }
+    headers
+}
+
+type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How far a call has come, by which its time limit is chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The request is leaving, or its answer is waited for.
+    Asking,
+    /// A whole answer is coming.
+    Answering,
+    /// A stream of events is coming, which may end whenever no event is under way.
+    Streaming,
+}
+
+/// A call to an upstream, which is cut when it is dropped before its end.
+struct Call {
+    streamed: Option<Streamed<Socket>>,
+    upstream: Arc<RelayUpstream>,
+    index: usize,
+    idle: Arc<Pool<Connection<Socket>, usize>>,
+    clock: Clock,
+    telemetry: Telemetry,
+    stage: Stage,
+    /// Fires when nothing has happened for too long.
+    timer: Pin<Box<Sleep>>,
+    /// Fires when the whole call has taken too long.
+    ends_at: Pin<Box<Sleep>>,
+    /// Comes back when the gateway is about to stop.
+    stop: Option<Stop>,
+}
+
+impl Call {
+    fn silence_max(&self) -> Duration {
+        match self.stage {
+            Stage::Asking => self.upstream.first_byte,
+            Stage::Answering | Stage::Streaming => self.upstream.idle,
+        }
+    }
+
+    fn fail(&mut self, error: UpstreamError) -> UpstreamError {
+        self.streamed = None;
+        if self.stage == Stage::Asking {
+            self.telemetry
+                .upstream_call(&self.upstream.name, Err(error.fault));
+        }
+        error
+    }
+
+    /// What is to be told of a step.
+    fn heard(&mut self, step: Step) -> Heard {
+        match step {
+            Step::Room => Heard::Room,
+            Step::Head(head, headers, has_body) => {
+                self.stage = match head.is_stream {
+                    true => Stage::Streaming,
+                    false => Stage::Answering,
+                };
+                self.telemetry.upstream_call(&self.upstream.name, Ok(()));
+                Heard::Head(RelayedHead {
+                    status: head.status,
+                    headers,
+                    has_body,
+                })
+            }
+            Step::Piece(piece) => Heard::Piece(piece),
+            Step::End => {
+                if let Some(connection) = self.streamed.take().and_then(Streamed::keep) {
+                    let now = self.clock.elapsed();
+                    let max = self.upstream.connections_idle_max;
+                    self.idle.put(self.index, connection, now, max);
+                }
+                Heard::End
+            }
+        }
+    }
+
+    /// The call has taken as long as it may, or the gateway stops: a stream of events ends in order, so that its client comes back and is
+    /// judged anew; anything else has failed.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
+        let too_long = self.ends_at.as_mut().poll(cx).is_ready();
+        let is_stream = self.stage == Stage::Streaming;
+        let stopping = match &mut self.stop {
+            Some(stop) if is_stream => stop.as_mut().poll(cx).is_ready(),
+            _ => false,
+        };
+        if is_stream && (too_long || stopping) {
+            self.streamed = None;
+            return Poll::Ready(Ok(Heard::End));
+        }
+        if too_long {
+            let error = timeout("the end of the answer", self.upstream.total);
+            return Poll::Ready(Err(self.fail(error)));
+        }
+        Poll::Pending
+    }
+
+    /// Nothing has come for too long.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
+        ready!(self.timer.as_mut().poll(cx));
+        let what = match self.stage {
+            Stage::Asking => "the answer",
+            Stage::Answering | Stage::Streaming => "the next piece of the answer",
+        };
+        let error = timeout(what, self.silence_max());
+        Poll::Ready(Err(self.fail(error)))
+    }
+
+    fn wind_up(&mut self) {
+        let limit = self.silence_max();
+        self.timer.as_mut().reset(Instant::now() + limit);
+    }
+}
+
+impl Passage for Call {
+    fn send(&mut self, piece: Option<Bytes>) {
+        if let Some(streamed) = &mut self.streamed {
+            streamed.send(piece);
+            self.wind_up();
+        }
+    }
+
+    fn poll_hear(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
+        // Asked first: one that always has something to say would otherwise never be stopped.
+        if let Poll::Ready(over) = self.poll_over(cx) {
+            return Poll::Ready(over);
+        }
+        let Some(streamed) = &mut self.streamed else {
+            return Poll::Ready(Ok(Heard::End));
+        };
+        match streamed.poll(cx) {
+            // It is the client that is waited for, and has a time limit of its own.
+            Poll::Pending if self.stage == Stage::Asking && streamed.wants_more() => Poll::Pending,
+            Poll::Pending => self.poll_silence(cx),
+            Poll::Ready(Ok(step)) => {
+                let heard = self.heard(step);
+                self.wind_up();
+                Poll::Ready(Ok(heard))
+            }
+            Poll::Ready(Err(error)) => {
+                let error = of_plain(&error);
+                Poll::Ready(Err(self.fail(error)))
+            }
+        }
+    }
+}
+
+fn of_plain(error: &h1::Error) -> UpstreamError {
+    let (fault, detail) = match error {
+        h1::Error::Unanswered(_) | h1::Error::Cut(_) => (UpstreamFault::Cut, "connection broke"),
+        h1::Error::Invalid(_) => (UpstreamFault::Invalid, "the answer is not HTTP"),
+    };
+    UpstreamError::of_relay(fault, format!("{detail}: {error}"))
+}
+
+fn unreachable(detail: impl std::fmt::Display) -> UpstreamError {
+    UpstreamError::of_relay(
+        UpstreamFault::Unreachable,
+        format!("cannot connect: {detail}"),
+    )
+}
+
+fn timeout(waiting_for: &str, limit: Duration) -> UpstreamError {
+    let detail = format!("waited {limit:?} for {waiting_for}");
+    UpstreamError::of_relay(UpstreamFault::Timeout, detail)
+}
