@@ -54,7 +54,7 @@ fn built_in() -> Vec<Route> {
         body_bytes_max: 0,
         chain: ["rate-limit", "onboarding"].map(Arc::from).to_vec(),
         errors: ErrorShape::Envelope,
-        scope: None,
+        access: None,
         class: None,
         cors: Cors::Public,
     };
