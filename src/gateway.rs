@@ -14,10 +14,12 @@ use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_filter::{Clock, Entropy, Filter};
 use tollgate_idempotency::Idempotency;
-use tollgate_identity::Credentials;
+use tollgate_identity::{Credentials, Signin, SigninRules};
 use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::{Meter, Spending};
 use tollgate_onboarding::{Documents, ExpiresError};
+use tollgate_pages::{Brand, Look};
+use tollgate_portal::{Channels, Portal};
 use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{
     Admission, Failure, OAuthPart, OpenError, Part, PriceRow, RootSecret, Store, UnitOfWork, sqlite,
@@ -176,6 +178,7 @@ impl GatewayBuilder {
                 clock: clock.clone(),
                 entropy: entropy.clone(),
             })),
+            portal: Arc::new(portal(&settings, &store, &ledger, &clock, &entropy)),
             documents: Arc::new(documents),
         };
         let routes = routes(&registry, &settings, &clock, &entropy, &house)?;
@@ -366,6 +369,32 @@ fn routes(
         });
     }
     Ok(Routes::new(gates))
+}
+
+/// The pages for people.
+fn portal(
+    settings: &Settings,
+    store: &Arc<dyn Store>,
+    ledger: &Ledger,
+    clock: &Clock,
+    entropy: &Entropy,
+) -> Portal {
+    let service = &settings.service;
+    Portal::new(tollgate_portal::Parts {
+        look: Arc::new(Look::new(Brand::named(&*service.name))),
+        signin: Signin::new(store.clone(), SigninRules::default()),
+        store: store.clone(),
+        ledger: ledger.clone(),
+        channels: Channels::default(),
+        sign_up: true,
+        service: tollgate_portal::Service {
+            name: service.name.to_string(),
+            base_url: service.base_url.to_string(),
+            root_url: service.root_url.to_string(),
+        },
+        clock: clock.clone(),
+        entropy: entropy.clone(),
+    })
 }
 
 /// What `/providers` says.

@@ -11,6 +11,7 @@ use tollgate_ledger::Ledger;
 use tollgate_meter::Meter;
 use tollgate_models::Models;
 use tollgate_onboarding::{Documents, Onboarding};
+use tollgate_portal::Portal;
 use tollgate_rate_limit::RateLimits;
 
 use crate::config::{Route, Settings};
@@ -56,6 +57,7 @@ pub(crate) struct House {
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) meter: Arc<Meter>,
     pub(crate) cache: Arc<Cache>,
+    pub(crate) portal: Arc<Portal>,
     pub(crate) documents: Arc<Documents>,
 }
 
@@ -103,6 +105,7 @@ impl Registry {
                 ledger,
             )))
         });
+        registry.add("portal", |context| Ok(context.house.portal.clone()));
         registry.add("onboarding", |context| {
             let filter = Onboarding::new(&context.house.documents, context.route.path.as_str());
             Ok(Arc::new(

@@ -13,6 +13,7 @@ mod idempotency;
 mod leaving;
 mod limits;
 mod money;
+mod pages;
 mod process;
 mod providers;
 mod rig;

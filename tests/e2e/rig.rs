@@ -1,6 +1,7 @@
 //! A gateway, a provider and an account for one test, and the look at the books after it.
 
 mod after;
+mod browser;
 mod setup;
 
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use tollgate_store::Failure;
 use tollgate_testing::{Client, Provider, RawClient, Secrets, TempDir, within};
 
 pub(crate) use after::audited;
+pub(crate) use browser::Browser;
 pub(crate) use setup::{PROVIDER_KEY, Setup};
 
 /// Every secret of the suite.

@@ -8,7 +8,7 @@ use crate::tree::{Manifest, Tree};
 
 /// Lower never names higher, and neighbours never name each other. A crate of `filters/common` that is not here has no place
 /// yet; filters stand above all of these, then the root package, then the benchmarks.
-const RANKS: [(&str, u8); 10] = [
+const RANKS: [(&str, u8); 11] = [
     ("tollgate-money", 0),
     ("tollgate-filter", 1),
     ("tollgate-openai", 1),
@@ -16,6 +16,7 @@ const RANKS: [(&str, u8); 10] = [
     ("tollgate-chain", 2),
     ("tollgate-identity", 2),
     ("tollgate-ledger", 2),
+    ("tollgate-pages", 2),
     ("tollgate-paypal", 2),
     ("tollgate-purchase", 3),
     ("tollgate-testing", 4),

@@ -26,6 +26,35 @@ const CORS: &[(&str, Cors)] = &[
     ("api", Cors::Api),
 ];
 
+const SHOWN: &[Method] = &[Method::GET];
+const SENT: &[Method] = &[Method::GET, Method::POST];
+
+/// Pages for people.
+const PAGES: &[(&str, &[Method])] = &[
+    ("/", SHOWN),
+    ("/sign-up", SENT),
+    ("/sign-in", SENT),
+    ("/sign-in/{*step}", SENT),
+    ("/confirm", SENT),
+    ("/sign-out", SENT),
+    ("/sign-out/{*step}", SENT),
+    ("/keys", SENT),
+    ("/keys/{*step}", SENT),
+    ("/usage", SHOWN),
+    ("/usage.csv", SHOWN),
+    ("/credits", SHOWN),
+    ("/credits/{*step}", SENT),
+    ("/plan", SENT),
+    ("/plan/{*step}", SENT),
+    ("/apps", SENT),
+    ("/apps/{*step}", SENT),
+    ("/sandbox", SENT),
+    ("/sandbox/{*step}", SENT),
+    ("/docs", SHOWN),
+    ("/docs/{*page}", SHOWN),
+    ("/consent/{*request}", SENT),
+];
+
 /// The table that is used where the settings have no route; the shipped file writes the same one out.
 fn built_in() -> Vec<Route> {
     let route = |path: &str, method, body_bytes_max, scope, chain: &[&str]| Route {
@@ -58,7 +87,17 @@ fn built_in() -> Vec<Route> {
         class: None,
         cors: Cors::Public,
     };
-    vec![
+    let page = |path: &str, methods: &[Method], chain: &[&str]| Route {
+        path: path.parse().expect("the built-in paths are patterns"),
+        methods: methods.to_vec(),
+        body_bytes_max: BODY_BYTES as usize,
+        chain: chain.iter().map(|name| Arc::from(*name)).collect(),
+        errors: ErrorShape::Envelope,
+        access: None,
+        class: None,
+        cors: Cors::None,
+    };
+    let mut routes = vec![
         route(
             "/v1/chat/completions",
             Method::POST,
@@ -86,7 +125,14 @@ fn built_in() -> Vec<Route> {
         document("/.well-known/security.txt"),
         document("/llms.txt"),
         document("/robots.txt"),
-    ]
+    ];
+    const PAGE: &[&str] = &["rate-limit", "portal"];
+    for (path, methods) in PAGES {
+        routes.push(page(path, methods, PAGE));
+    }
+    // What pages are made of is not counted: one page asks for several.
+    routes.push(page("/assets/{*file}", &[Method::GET], &["portal"]));
+    routes
 }
 
 pub(super) fn routes(

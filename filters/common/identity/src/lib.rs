@@ -16,6 +16,8 @@ mod form;
 mod keys;
 mod login;
 mod secret;
+pub mod session;
+pub mod signin;
 mod tokens;
 
 pub use accounts::{
@@ -31,4 +33,6 @@ pub use keys::{
 };
 pub use login::{Login, LoginError};
 pub use secret::Secret;
+pub use session::{Session, SessionValue};
+pub use signin::{Signin, SigninKeys, SigninRules};
 pub use tokens::{IssueTokenError, IssuedToken, NewToken, issue_token, revoke_token};

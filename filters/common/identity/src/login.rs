@@ -72,6 +72,24 @@ impl Login {
         })
     }
 
+    /// What a person typed: an e-mail address when it has an `@`, else a phone number.
+    pub fn read(text: &str) -> Result<Login, LoginError> {
+        if text.contains('@') {
+            Login::email(text)
+        } else {
+            Login::phone(text)
+        }
+    }
+
+    /// An address as it is stored.
+    pub(crate) fn stored(kind: LoginKind, address: &str) -> Option<Login> {
+        match kind {
+            LoginKind::Email => Login::email(address).ok(),
+            LoginKind::Phone => Login::phone(address).ok(),
+            _ => None,
+        }
+    }
+
     /// What kind of address.
     pub fn kind(&self) -> LoginKind {
         self.kind

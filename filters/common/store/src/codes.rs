@@ -82,6 +82,18 @@ codes! {
 }
 
 codes! {
+    /// What a one-time code is for.
+    CodePurpose {
+        /// Signing in to an account.
+        SignIn = 1,
+        /// Making an account, or signing in to the one that there is.
+        SignUp = 2,
+        /// Confirming, within a session, who is there.
+        Confirm = 3,
+    }
+}
+
+codes! {
     /// What an entry of the ledger does.
     EntryKind {
         /// Promises credit to one operation.

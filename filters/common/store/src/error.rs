@@ -187,6 +187,15 @@ pub enum Refusal {
     /// A request, code, token or grant is not what the change needs.
     #[error(transparent)]
     OAuth(OAuthRefusal),
+    /// So many were sent that the next has to wait.
+    #[error("too many were sent; the next may be at {until}")]
+    TooMany {
+        /// Unix microseconds.
+        until: i64,
+    },
+    /// The one-time code has ended, was used, or has no tries left.
+    #[error("the one-time code is over")]
+    CodeOver,
     /// A value cannot be stored.
     #[error("{0}")]
     Invalid(&'static str),

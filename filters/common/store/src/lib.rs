@@ -19,6 +19,7 @@ mod queue;
 mod rows;
 mod schema;
 mod seal;
+mod signin;
 pub mod sqlite;
 mod statement;
 mod store;
@@ -27,8 +28,8 @@ mod unit;
 mod usage;
 
 pub use codes::{
-    AccountStatus, CacheScope, CapPeriod, ChangeKind, Contra, CredentialKind, Endpoint, EntryKind,
-    LoginKind, TopUpState,
+    AccountStatus, CacheScope, CapPeriod, ChangeKind, CodePurpose, Contra, CredentialKind,
+    Endpoint, EntryKind, LoginKind, TopUpState,
 };
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
@@ -40,6 +41,10 @@ pub use rows::{
     AccountRow, CredentialId, CredentialRow, GrantId, LedgerLine, LoginId, LoginRow, NewAccount,
     NewCredential, NewLogin, OpenHold, PriceRow, RootSecret, SpendingCap, UsageFlags, UsageRecord,
     UsageRow, UsageTotal,
+};
+pub use signin::{
+    Draft, FailureRule, LoginCodeId, LoginCodeRow, MessageId, MessageRow, NewLoginCode, NewMessage,
+    NewSession, SendLimit, SessionRow, SigninPart, SigninRead,
 };
 pub use statement::{DaySpending, ReadStatement, Statement};
 pub use store::{

@@ -15,13 +15,14 @@ use crate::rows::{
     AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret,
     UsageRow, UsageTotal,
 };
+use crate::signin::SigninRead;
 use crate::statement::ReadStatement;
 use crate::topup::ReadTopUps;
 use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
 use crate::usage::{RequestsWanted, UsageDay};
 
 /// Committed data, to be looked at. Every method blocks until the engine has answered: call it where waiting is allowed.
-pub trait Read: Send + Sync + OAuthRead + ReadStatement + ReadTopUps {
+pub trait Read: Send + Sync + OAuthRead + ReadStatement + ReadTopUps + SigninRead {
     /// Hands over every account, for a node that keeps them in memory.
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
 

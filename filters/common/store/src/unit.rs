@@ -11,6 +11,7 @@ use crate::error::CommitError;
 use crate::idempotency::IdempotencyPart;
 use crate::oauth::OAuthPart;
 use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
+use crate::signin::SigninPart;
 use crate::topup::TopUpPart;
 
 /// One change.
@@ -40,6 +41,8 @@ pub enum Part {
     OAuth(Box<OAuthPart>),
     /// Changes what is known about purchases of credits.
     TopUp(Box<TopUpPart>),
+    /// Changes sessions, one-time codes, their counters or messages.
+    Signin(Box<SigninPart>),
     /// Makes entries of the ledger.
     Ledger(LedgerPart),
 }

@@ -61,3 +61,36 @@ CREATE INDEX top_ups_rung ON top_ups (updated_at) WHERE rings > heard;
 -- The ids of a payment provider's notices, so that each is heard once.
 CREATE TABLE payment_notices (id TEXT PRIMARY KEY, kind TEXT NOT NULL, at $INT NOT NULL) $KEYED;
 CREATE INDEX payment_notices_at ON payment_notices (at);
+
+-- Signing in ---------------------------------------------------------------------------------------------------------------------
+
+-- Codes and sessions are kept as digests; addresses and networks that limits count by as keyed digests.
+DROP TABLE login_codes;
+
+-- `draft_path`, `draft`: a form that was sent too long after the last code, kept until its sender has confirmed who they are.
+CREATE TABLE sessions (
+  hash $BIN PRIMARY KEY, account_id $BIN NOT NULL, login_id $BIN NOT NULL, started_at $INT NOT NULL, confirmed_at $INT NOT NULL,
+  seen_at $INT NOT NULL, expires_at $INT NOT NULL, draft_path TEXT, draft TEXT) $KEYED;
+CREATE INDEX sessions_account ON sessions (account_id);
+CREATE INDEX sessions_expiry ON sessions (expires_at);
+
+-- One live code for each browser. `login_id` is absent where the address has no account.
+CREATE TABLE login_codes (
+  id $BIN PRIMARY KEY, session_hash $BIN NOT NULL UNIQUE, purpose $INT NOT NULL, kind $INT NOT NULL, address TEXT NOT NULL,
+  login_id $BIN, code_hash $BIN NOT NULL, attempts $INT NOT NULL DEFAULT 0, created_at $INT NOT NULL, expires_at $INT NOT NULL) $KEYED;
+CREATE INDEX login_codes_expiry ON login_codes (expires_at);
+
+CREATE TABLE login_failures (key $BIN PRIMARY KEY, failures $INT NOT NULL, since $INT NOT NULL, until $INT NOT NULL) $KEYED;
+
+CREATE TABLE login_sends (key $BIN NOT NULL, at $INT NOT NULL) $ROWS;
+CREATE INDEX login_sends_key ON login_sends (key, at);
+CREATE INDEX login_sends_at ON login_sends (at);
+
+-- Messages that have to leave. `sealed` is what they say, readable with a key of the store alone.
+CREATE TABLE outbox (
+  id $BIN PRIMARY KEY, kind $INT NOT NULL, recipient TEXT NOT NULL, purpose $INT NOT NULL, sealed $BIN NOT NULL,
+  tries $INT NOT NULL DEFAULT 0, created_at $INT NOT NULL, next_at $INT NOT NULL, expires_at $INT NOT NULL) $KEYED;
+CREATE INDEX outbox_next ON outbox (next_at);
+
+-- Credits promised at sign-up and not yet booked.
+CREATE TABLE signup_grants (account_id $BIN PRIMARY KEY, amount $INT NOT NULL, at $INT NOT NULL) $KEYED;

@@ -8,7 +8,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use super::entry::Stamp;
 use super::fold::{Step, plan};
 use super::statements::Statements;
-use super::{keys, oauth, parts, topup};
+use super::{keys, oauth, parts, signin, topup};
 use crate::books::{Entry, LedgerPart, Sealer};
 use crate::codes::{ChangeKind, Contra, EntryKind};
 use crate::error::Refusal;
@@ -227,6 +227,7 @@ impl Batch {
                 self.changed(connection, ChangeKind::Grant, subject, at)?;
             }
             Part::TopUp(part) => topup::write(connection, part)?,
+            Part::Signin(part) => signin::write(connection, part)?,
             Part::RecordPrice(row) => parts::record_price(connection, row)?,
         }
         Ok(Receipt::default())

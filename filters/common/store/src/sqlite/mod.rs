@@ -17,6 +17,7 @@ mod lock;
 mod oauth;
 mod parts;
 mod read;
+mod signin;
 mod snapshot;
 mod statement;
 mod statements;

@@ -1,0 +1,182 @@
+//! The keys of signing in, each for one purpose, made from the store's root secret.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+use tollgate_money::AccountId;
+use tollgate_store::{LoginCodeId, LoginKind, MessageId, RootSecret};
+use zeroize::Zeroizing;
+
+use crate::login::Login;
+use crate::session::{SessionValue, hex};
+
+/// Bytes of a form's token.
+const TOKEN_BYTES: usize = 16;
+
+/// Keys for forms, codes, counters and messages. HMAC-SHA256 (RFC 2104) throughout.
+#[derive(Clone)]
+pub struct SigninKeys {
+    forms: Key,
+    codes: Key,
+    counters: Key,
+    messages: Key,
+}
+
+type Key = Zeroizing<[u8; 32]>;
+
+impl SigninKeys {
+    /// The keys of a store.
+    pub fn of(root: &RootSecret) -> SigninKeys {
+        let key = |purpose: &str| {
+            Zeroizing::new(mac(&root.0, &[b"tollgate signin ", purpose.as_bytes()]))
+        };
+        SigninKeys {
+            forms: key("forms"),
+            codes: key("codes"),
+            counters: key("counters"),
+            messages: key("messages"),
+        }
+    }
+
+    /// The token that every form of a session carries: 32 hex digits.
+    pub fn form_token(&self, session: &SessionValue) -> String {
+        hex(&mac(&*self.forms, &[session.expose().as_bytes()])[..TOKEN_BYTES])
+    }
+
+    /// Whether a token is the session's, in constant time.
+    pub fn is_form_token(&self, session: &SessionValue, token: &str) -> bool {
+        let own = self.form_token(session);
+        own.as_bytes().ct_eq(token.as_bytes()).into()
+    }
+
+    /// What is stored of a code.
+    pub(super) fn code_hash(&self, id: LoginCodeId, code: &str) -> [u8; 32] {
+        mac(&*self.codes, &[&id.0, code.as_bytes()])
+    }
+
+    /// Seals a message's code, or opens it: the code is never stored as it is.
+    pub(super) fn seal(&self, id: MessageId, text: &[u8]) -> Vec<u8> {
+        let pad = mac(&*self.messages, &[&id.0]);
+        debug_assert!(text.len() <= pad.len(), "a code is shorter than a digest");
+        text.iter().zip(pad).map(|(byte, pad)| byte ^ pad).collect()
+    }
+
+    /// What failures of an account are counted by; of an address where there is no account.
+    pub(super) fn failures_of(&self, account: Option<AccountId>, login: &Login) -> [u8; 32] {
+        match account {
+            Some(account) => mac(&*self.counters, &[b"account", account.as_bytes()]),
+            None => mac(&*self.counters, &[b"nobody", login.address().as_bytes()]),
+        }
+    }
+
+    /// What sendings to an address are counted by.
+    pub(super) fn sends_to(&self, login: &Login) -> [u8; 32] {
+        mac(&*self.counters, &[b"address", login.address().as_bytes()])
+    }
+
+    /// What sendings asked for from a network are counted by: an address of IPv4, 64 bits of IPv6.
+    pub(super) fn sends_from(&self, network: IpAddr) -> [u8; 32] {
+        match network.to_canonical() {
+            IpAddr::V4(address) => mac(&*self.counters, &[b"network4", &address.octets()]),
+            IpAddr::V6(address) => mac(&*self.counters, &[b"network6", &address.octets()[..8]]),
+        }
+    }
+
+    /// What messages to a country are counted by; `None` for what is no phone number.
+    pub(super) fn sends_to_country(&self, login: &Login) -> Option<[u8; 32]> {
+        let digits = login.address().strip_prefix('+')?;
+        (login.kind() == LoginKind::Phone).then(|| {
+            mac(
+                &*self.counters,
+                &[b"country", calling_code(digits).as_bytes()],
+            )
+        })
+    }
+}
+
+impl fmt::Debug for SigninKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SigninKeys([redacted])")
+    }
+}
+
+/// The country code at the start of an international number: one to three digits (ITU-T E.164, annex of assigned codes).
+fn calling_code(digits: &str) -> &str {
+    const OF_TWO: [&str; 44] = [
+        "20", "27", "30", "31", "32", "33", "34", "36", "39", "40", "41", "43", "44", "45", "46",
+        "47", "48", "49", "51", "52", "53", "54", "55", "56", "57", "58", "60", "61", "62", "63",
+        "64", "65", "66", "81", "82", "84", "86", "90", "91", "92", "93", "94", "95", "98",
+    ];
+    let length = match digits.get(..2) {
+        _ if digits.starts_with(['1', '7']) => 1,
+        Some(two) if OF_TWO.contains(&two) => 2,
+        _ => 3,
+    };
+    digits.get(..length).unwrap_or(digits)
+}
+
+fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+    for part in parts {
+        mac.update(&(part.len() as u64).to_be_bytes());
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> SigninKeys {
+        SigninKeys::of(&RootSecret([7; 32]))
+    }
+
+    #[test]
+    fn a_token_belongs_to_one_session() {
+        let keys = keys();
+        let one = SessionValue::draw(|out| out.fill(1));
+        let other = SessionValue::draw(|out| out.fill(2));
+        let token = keys.form_token(&one);
+        assert!(keys.is_form_token(&one, &token));
+        for wrong in ["", &token[1..], &keys.form_token(&other)] {
+            assert!(!keys.is_form_token(&one, wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_sealed_code_opens_with_its_own_message_alone() {
+        let keys = keys();
+        let sealed = keys.seal(MessageId([1; 16]), b"12345678");
+        assert_ne!(sealed, b"12345678");
+        assert_eq!(keys.seal(MessageId([1; 16]), &sealed), b"12345678");
+        assert_ne!(keys.seal(MessageId([2; 16]), &sealed), b"12345678");
+    }
+
+    #[test]
+    fn a_number_belongs_to_one_country_code() {
+        for (digits, code) in [
+            ("14155550123", "1"),
+            ("79161234567", "7"),
+            ("4930123456", "49"),
+            ("442071838750", "44"),
+            ("353861234567", "353"),
+            ("886912345678", "886"),
+        ] {
+            assert_eq!(calling_code(digits), code);
+        }
+    }
+
+    #[test]
+    fn networks_are_addresses_of_ipv4_and_half_addresses_of_ipv6() {
+        let keys = keys();
+        let key = |text: &str| keys.sends_from(text.parse().expect("an address"));
+        assert_eq!(key("2001:db8::1"), key("2001:db8::2"));
+        assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
+        assert_ne!(key("192.0.2.1"), key("192.0.2.2"));
+        assert_eq!(key("192.0.2.1"), key("::ffff:192.0.2.1"));
+    }
+}

@@ -1,0 +1,32 @@
+// Brings every button that copies to sight, and has it copy.
+"use strict";
+
+const told = document.createElement("div");
+told.className = "unseen";
+told.setAttribute("role", "status");
+document.body.append(told);
+
+for (const button of document.querySelectorAll("button[data-copy]")) {
+  const source = document.getElementById(button.dataset.copy);
+  if (!source) continue;
+  const label = button.firstChild;
+  const words = label.textContent;
+  let back = 0;
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    let copied = true;
+    try {
+      await navigator.clipboard.writeText("value" in source ? source.value : source.textContent);
+    } catch {
+      copied = false;
+    }
+    told.textContent = copied ? "Copied" : "Could not copy. Select the text and copy it by hand.";
+    label.textContent = copied ? "Copied" : "Could not copy";
+    if (!copied && "select" in source) source.select();
+    clearTimeout(back);
+    back = setTimeout(() => {
+      label.textContent = words;
+      told.textContent = "";
+    }, 4000);
+  });
+}

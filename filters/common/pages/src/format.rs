@@ -1,0 +1,203 @@
+//! Amounts and times as people read them.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use maud::{Markup, html};
+use tollgate_money::Micros;
+
+const MICROS: u64 = 1_000_000;
+const MINUTE: i64 = 60_000_000;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+
+/// An amount in sums: two places, rounded down, so that nobody is promised what is not there.
+pub fn credits_2(amount: Micros) -> String {
+    credits(amount, 2)
+}
+
+/// What one request cost: four places, and never zero where something was charged.
+pub fn credits_4(amount: Micros) -> String {
+    if amount > Micros::ZERO && amount.get() < 100 {
+        return "< 0.0001".into();
+    }
+    credits(amount, 4)
+}
+
+/// An amount with all six places, as in the ledger.
+pub fn credits_6(amount: Micros) -> String {
+    credits(amount, 6)
+}
+
+/// A change with its sign, in all six places.
+pub fn change_6(amount: Micros) -> String {
+    let sign = if amount > Micros::ZERO { "+" } else { "" };
+    format!("{sign}{}", credits(amount, 6))
+}
+
+/// A whole number in groups of three.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Rounds towards minus infinity, so that a debt is never shown smaller than it is.
+fn credits(amount: Micros, places: u32) -> String {
+    let unit = 10i64.pow(6 - places);
+    let shown = amount.get().div_euclid(unit);
+    let sign = if shown < 0 { "\u{2212}" } else { "" };
+    let micros = shown.unsigned_abs() * unit.unsigned_abs();
+    let (whole, fraction) = (micros / MICROS, micros % MICROS);
+    let width = places as usize;
+    let fraction = &format!("{fraction:06}")[..width];
+    format!("{sign}{}.{fraction}", count(whole))
+}
+
+/// Text from outside in one line: bidirectional controls, line breaks and other controls are gone.
+pub fn line(text: &str) -> String {
+    let kept = text.chars().map(|character| match character {
+        '\n' | '\r' | '\t' | '\u{2028}' | '\u{2029}' => ' ',
+        other => other,
+    });
+    kept.filter(|&character| {
+        !character.is_control()
+            && !matches!(character, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    })
+    .collect()
+}
+
+/// A moment (Unix microseconds): how long ago where that is less than a day, else the date; the whole of it is in the `time` element.
+pub fn moment(at: i64, now: i64) -> Markup {
+    let past = now.saturating_sub(at);
+    let words = if (0..MINUTE).contains(&past) {
+        "just now".to_owned()
+    } else if (0..HOUR).contains(&past) {
+        plural(past / MINUTE, "minute") + " ago"
+    } else if (0..DAY).contains(&past) {
+        plural(past / HOUR, "hour") + " ago"
+    } else if (-DAY..0).contains(&past) {
+        "in ".to_owned() + &wait(-past)
+    } else {
+        date(at, now)
+    };
+    html! { time datetime=(rfc3339(at)) title=(whole(at)) { (words) } }
+}
+
+/// A date, with the year where it is not this one: `3 August`, `3 August 2025`.
+pub fn date(at: i64, now: i64) -> String {
+    let form = if year(at) == year(now) {
+        "%-d %B"
+    } else {
+        "%-d %B %Y"
+    };
+    written(at, form)
+}
+
+/// A time of day with its zone: `14:02:11 UTC`.
+pub fn time_of_day(at: i64) -> String {
+    written(at, "%H:%M:%S UTC")
+}
+
+/// Date and time in words with the zone: `21 November 2026, 14:02:11 UTC`.
+pub fn whole(at: i64) -> String {
+    written(at, "%-d %B %Y, %H:%M:%S UTC")
+}
+
+/// The form of RFC 3339 for machines.
+pub fn rfc3339(at: i64) -> String {
+    written(at, "%Y-%m-%dT%H:%M:%SZ")
+}
+
+/// A wait (microseconds) in words, rounded up: `38 seconds`, `4 minutes`.
+pub fn wait(micros: i64) -> String {
+    let micros = micros.max(1);
+    let up = |unit: i64| micros.div_euclid(unit) + i64::from(micros.rem_euclid(unit) > 0);
+    match micros {
+        _ if up(1_000_000) < 60 => plural(up(1_000_000), "second"),
+        _ if up(MINUTE) < 60 => plural(up(MINUTE), "minute"),
+        _ => plural(up(HOUR), "hour"),
+    }
+}
+
+/// `1 minute`, `2 minutes`.
+pub fn plural(number: i64, word: &str) -> String {
+    match number {
+        1 => format!("1 {word}"),
+        _ => format!("{number} {word}s"),
+    }
+}
+
+fn year(at: i64) -> String {
+    written(at, "%Y")
+}
+
+fn written(at: i64, form: &str) -> String {
+    // A time that no calendar has is one that nobody meant.
+    let moment = Timestamp::from_microsecond(at).unwrap_or(Timestamp::UNIX_EPOCH);
+    moment.to_zoned(TimeZone::UTC).strftime(form).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_rounded_down_and_grouped() {
+        let amounts = [
+            //  micros           sums             requests      ledger
+            (0, "0.00", "0.0000", "0.000000"),
+            (1, "0.00", "< 0.0001", "0.000001"),
+            (99, "0.00", "< 0.0001", "0.000099"),
+            (9_999_999, "9.99", "9.9999", "9.999999"),
+            (412_080_000, "412.08", "412.0800", "412.080000"),
+            (
+                1_234_567_890_123,
+                "1,234,567.89",
+                "1,234,567.8901",
+                "1,234,567.890123",
+            ),
+            (-1, "\u{2212}0.01", "\u{2212}0.0001", "\u{2212}0.000001"),
+        ];
+        for (micros, sums, requests, ledger) in amounts {
+            let amount = Micros::new(micros);
+            assert_eq!(credits_2(amount), sums);
+            assert_eq!(credits_4(amount), requests);
+            assert_eq!(credits_6(amount), ledger);
+        }
+        assert_eq!(credits_2(Micros::new(i64::MAX)), "9,223,372,036,854.77");
+        assert_eq!(change_6(Micros::new(5)), "+0.000005");
+    }
+
+    #[test]
+    fn text_from_outside_stays_in_its_line_and_direction() {
+        assert_eq!(line("a\u{202e}b\nc\u{7}"), "ab c");
+        assert_eq!(line("Ünï – ok"), "Ünï – ok");
+    }
+
+    #[test]
+    fn times_are_words_below_a_day_and_dates_beyond() {
+        const NOW: i64 = 1_795_269_731_000_000; // 2026-11-21T14:02:11Z
+        let shown = |past: i64| {
+            let text = moment(NOW - past, NOW).into_string();
+            let text = text.split_once('>').expect("an element").1.to_owned();
+            text.trim_end_matches("</time>").to_owned()
+        };
+        assert_eq!(whole(NOW), "21 November 2026, 14:02:11 UTC");
+        assert_eq!(shown(0), "just now");
+        assert_eq!(shown(MINUTE), "1 minute ago");
+        assert_eq!(shown(59 * MINUTE), "59 minutes ago");
+        assert_eq!(shown(23 * HOUR), "23 hours ago");
+        assert_eq!(shown(DAY), "20 November");
+        assert_eq!(shown(400 * DAY), "17 October 2025");
+        assert_eq!(shown(-2 * HOUR), "in 2 hours");
+        assert_eq!(wait(1), "1 second");
+        assert_eq!(wait(38_000_000), "38 seconds");
+        assert_eq!(wait(3 * MINUTE + 1), "4 minutes");
+    }
+}

@@ -1,0 +1,33 @@
+//! What pages for people look like, whoever makes them.
+//!
+//! A filter makes the inside of a page with `maud` and the [`parts`]; a [`Page`] gives it a title and a frame; the [`Look`], built once
+//! from the [`Brand`], turns it into an answer with every field that protects the person who reads it. Pages work without a script, and
+//! style is two files: a fixed sheet, and a small one made from the brand's colour.
+//!
+//! | In the source | Is |
+//! |---|---|
+//! | `page.rs`, `frame.rs` | title, landmarks, side column, card |
+//! | `look.rs`, `fields.rs` | sheets and pictures by digest, security fields |
+//! | `parts/` | fields, notices, tables, code, pills, bars |
+//! | `format.rs` | amounts and times in words |
+//! | `failure.rs` | pages for what went wrong, which need neither session nor store |
+//! | `colour.rs`, `palette.rs` | the colours that follow from the accent |
+//! | `assets/` | the fixed sheet in pieces, and the one script |
+
+mod brand;
+mod colour;
+mod failure;
+mod fields;
+pub mod format;
+mod frame;
+mod look;
+mod page;
+mod palette;
+pub mod parts;
+
+pub use brand::{ACCENT, Brand, Logo, LogoKind};
+pub use colour::{Colour, ColourError};
+pub use failure::{Failure, failure};
+pub use frame::{Place, Viewer};
+pub use look::Look;
+pub use page::{Page, Script};

@@ -1,0 +1,249 @@
+//! The look of all pages of one gateway, and the files that make it.
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use tollgate_filter::{Reply, ReplyBody};
+
+use crate::brand::Brand;
+use crate::fields::Policy;
+use crate::page::{Page, Script};
+use crate::palette;
+
+/// Where the files lie.
+const FOLDER: &str = "/assets/";
+
+/// A name says what is in the file, so whoever has it never needs to ask again.
+const CACHE: &str = "public, max-age=31536000, immutable";
+
+/// The fixed sheet, in the order in which its pieces apply.
+const SHEET: &str = concat!(
+    include_str!("assets/base.css"),
+    include_str!("assets/frame.css"),
+    include_str!("assets/parts.css"),
+    include_str!("assets/table.css"),
+    include_str!("assets/print.css"),
+);
+
+/// The mark of a brand without a logo: a raised barrier, for the tab of a browser.
+const ICON: &str = include_str!("assets/icon.svg");
+
+/// How all pages of a gateway look: built once, at start.
+pub struct Look {
+    brand: Brand,
+    files: Vec<File>,
+    sheets: [String; 2],
+    icon: String,
+    logo: Option<String>,
+    scripts: [String; Script::ALL.len()],
+}
+
+struct File {
+    name: String,
+    media_type: &'static str,
+    bytes: Bytes,
+}
+
+/// The addresses that a page names.
+pub(crate) struct Links<'a> {
+    pub(crate) brand: &'a Brand,
+    pub(crate) sheets: &'a [String; 2],
+    pub(crate) icon: &'a str,
+    pub(crate) logo: Option<&'a str>,
+    scripts: &'a [String; Script::ALL.len()],
+}
+
+impl Links<'_> {
+    pub(crate) fn script(&self, script: Script) -> &str {
+        let at = Script::ALL.iter().position(|&known| known == script);
+        &self.scripts[at.expect("the list is of all scripts")]
+    }
+}
+
+impl Look {
+    /// The look of a brand.
+    pub fn new(brand: Brand) -> Look {
+        let mut files = Vec::new();
+        let mut add = |name: &str, extension: &str, media_type, bytes: Bytes| {
+            let name = format!("{name}-{}.{extension}", digest(&bytes));
+            let link = format!("{FOLDER}{name}");
+            files.push(File {
+                name,
+                media_type,
+                bytes,
+            });
+            link
+        };
+        const CSS: &str = "text/css; charset=utf-8";
+        let sheets = [
+            add("pages", "css", CSS, Bytes::from_static(SHEET.as_bytes())),
+            add("brand", "css", CSS, palette::sheet(brand.accent).into()),
+        ];
+        let icon = ICON.replace("#0b6675", &brand.accent.to_string());
+        let icon = add("icon", "svg", "image/svg+xml", icon.into());
+        let logo = brand.logo.as_ref().map(|logo| {
+            let kind = logo.kind;
+            add(
+                "logo",
+                kind.extension(),
+                kind.media_type(),
+                logo.bytes.clone(),
+            )
+        });
+        let scripts = Script::ALL.map(|script| {
+            let text = Bytes::from_static(script.text().as_bytes());
+            add(script.name(), "js", "text/javascript; charset=utf-8", text)
+        });
+        Look {
+            brand,
+            files,
+            sheets,
+            icon,
+            logo,
+            scripts,
+        }
+    }
+
+    /// Whose pages these are.
+    pub fn brand(&self) -> &Brand {
+        &self.brand
+    }
+
+    /// A page as an answer, with every field that protects whoever reads it.
+    pub fn reply(&self, status: StatusCode, page: &Page) -> Reply {
+        let links = Links {
+            brand: &self.brand,
+            sheets: &self.sheets,
+            icon: &self.icon,
+            logo: self.logo.as_deref(),
+            scripts: &self.scripts,
+        };
+        let text = page.write(&links).into_string();
+        let mut reply = Reply::of(status, "text/html; charset=utf-8", text.into());
+        let policy = Policy {
+            script: page.script().is_some(),
+            form_action: page.form_action(),
+        };
+        policy.write(&mut reply.headers);
+        if let Some(secs) = page.reload_secs() {
+            let refresh = HeaderValue::from(secs);
+            reply.headers.insert(header::REFRESH, refresh);
+        }
+        reply
+    }
+
+    /// A way on: 303, which every client turns into a `GET`. `location` is an address whose characters were checked.
+    ///
+    /// An address that is no field value leads to the first page instead.
+    pub fn see_other(&self, location: &str) -> Reply {
+        let mut reply = Reply::of(
+            StatusCode::SEE_OTHER,
+            "text/plain; charset=utf-8",
+            Bytes::new(),
+        );
+        let location = HeaderValue::from_str(location);
+        let location = location.unwrap_or_else(|_| HeaderValue::from_static("/"));
+        reply.headers.remove(header::CONTENT_TYPE);
+        reply.headers.insert(header::LOCATION, location);
+        let policy = Policy {
+            script: false,
+            form_action: None,
+        };
+        policy.write(&mut reply.headers);
+        // A policy on a redirect has nothing to protect, and `form-action` would stop the form that led here.
+        reply.headers.remove(header::CONTENT_SECURITY_POLICY);
+        reply
+    }
+
+    /// A file of `/assets/`, by its name there.
+    pub fn asset(&self, name: &str) -> Option<Reply> {
+        let file = self.files.iter().find(|file| file.name == name)?;
+        let mut reply = Reply::of(StatusCode::OK, file.media_type, file.bytes.clone());
+        for (name, value) in [
+            (header::CACHE_CONTROL, CACHE),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            // A picture of the operator's, opened by itself, runs nothing.
+            (
+                header::CONTENT_SECURITY_POLICY,
+                "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'",
+            ),
+        ] {
+            reply.headers.insert(name, HeaderValue::from_static(value));
+        }
+        debug_assert!(matches!(reply.body, ReplyBody::Whole(_)));
+        Some(reply)
+    }
+}
+
+/// Enough of a digest to tell versions of one file apart.
+fn digest(bytes: &[u8]) -> String {
+    let digest = blake3::hash(bytes).to_hex();
+    digest[..16].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use maud::html;
+
+    use super::*;
+    use crate::brand::{Logo, LogoKind};
+
+    fn text(reply: &Reply) -> &str {
+        let ReplyBody::Whole(body) = &reply.body else {
+            panic!("a page is whole");
+        };
+        std::str::from_utf8(body).expect("text")
+    }
+
+    #[test]
+    fn every_file_that_a_page_names_is_served_for_ever() {
+        let mut brand = Brand::named("Toll & Sons");
+        brand.logo = Some(Logo {
+            kind: LogoKind::Png,
+            bytes: Bytes::from_static(b"\x89PNG"),
+        });
+        let look = Look::new(brand);
+        let page = Page::solo("Sign in", html! { h1 { "Sign in" } }).with_script(Script::Copy);
+        let reply = look.reply(StatusCode::OK, &page);
+        let text = text(&reply);
+        let mut named = 0;
+        for piece in text.split('"').filter(|piece| piece.starts_with(FOLDER)) {
+            let file = look.asset(&piece[FOLDER.len()..]).expect("a file");
+            assert_eq!(file.headers[header::CACHE_CONTROL], CACHE);
+            named += 1;
+        }
+        assert_eq!(named, 5, "two sheets, icon, logo and script in {text}");
+        assert!(text.contains("<title>Sign in – Toll &amp; Sons</title>"));
+        assert!(text.contains("alt=\"Toll &amp; Sons\""));
+    }
+
+    #[test]
+    fn a_page_has_no_style_and_no_script_of_its_own() {
+        let look = Look::new(Brand::named("Tolls"));
+        let reply = look.reply(StatusCode::OK, &Page::solo("A", html! { h1 { "A" } }));
+        let text = text(&reply);
+        for forbidden in ["<style", " style=", "<script", "javascript:", "data:"] {
+            assert!(!text.contains(forbidden), "{forbidden} in {text}");
+        }
+        assert_eq!(reply.headers[header::CACHE_CONTROL], "no-store");
+    }
+
+    #[test]
+    fn another_accent_is_another_file() {
+        let mut brand = Brand::named("Tolls");
+        let one = Look::new(brand.clone());
+        brand.accent = crate::Colour::of(0xe11d2e);
+        let other = Look::new(brand);
+        assert_eq!(one.sheets[0], other.sheets[0]);
+        assert_ne!(one.sheets[1], other.sheets[1]);
+        assert!(one.asset(&other.sheets[1][FOLDER.len()..]).is_none());
+    }
+
+    #[test]
+    fn a_way_on_takes_no_line_break_with_it() {
+        let look = Look::new(Brand::named("Tolls"));
+        let reply = look.see_other("/keys\r\nset-cookie: a=b");
+        assert_eq!(reply.headers[header::LOCATION], "/");
+        let reply = look.see_other("/keys?at=2");
+        assert_eq!(reply.headers[header::LOCATION], "/keys?at=2");
+    }
+}

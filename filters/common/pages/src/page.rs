@@ -1,0 +1,143 @@
+//! One page, before it is written.
+
+use maud::{DOCTYPE, Markup, html};
+
+use crate::frame::{Frame, Place, Viewer};
+use crate::look::Links;
+
+/// A page: its title, what stands in it, and what stands around that.
+///
+/// The inside brings the one `h1`; in a framed page [`crate::parts::heading`] makes it.
+pub struct Page {
+    title: String,
+    frame: Frame,
+    inside: Markup,
+    script: Option<Script>,
+    form_action: Option<String>,
+    refused: bool,
+    reload_secs: Option<u32>,
+}
+
+/// The scripts there are. What they do is a help; every page works without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Script {
+    /// Buttons that copy: those with `data-copy`, the id of what they copy, shown once the script runs.
+    Copy,
+}
+
+impl Script {
+    pub(crate) const ALL: [Script; 1] = [Script::Copy];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Script::Copy => "copy",
+        }
+    }
+
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Script::Copy => include_str!("assets/copy.js"),
+        }
+    }
+}
+
+impl Page {
+    /// One card with the brand above it and nothing else to click: signing in, deciding, being told.
+    pub fn solo(title: impl Into<String>, inside: Markup) -> Page {
+        Page::new(title.into(), Frame::Solo, inside)
+    }
+
+    /// A page of the dashboard, for someone who is signed in.
+    pub fn framed(title: impl Into<String>, place: Place, viewer: Viewer, inside: Markup) -> Page {
+        Page::new(title.into(), Frame::Dashboard(place, viewer), inside)
+    }
+
+    /// A page with the side column that is readable signed out.
+    pub fn open(title: impl Into<String>, place: Place, inside: Markup) -> Page {
+        Page::new(title.into(), Frame::Open(place), inside)
+    }
+
+    fn new(title: String, frame: Frame, inside: Markup) -> Page {
+        Page {
+            title,
+            frame,
+            inside,
+            script: None,
+            form_action: None,
+            refused: false,
+            reload_secs: None,
+        }
+    }
+
+    /// Adds a script.
+    #[must_use]
+    pub fn with_script(self, script: Script) -> Page {
+        Page {
+            script: Some(script),
+            ..self
+        }
+    }
+
+    /// Lets a form of this page end at one more origin: scheme, host and port.
+    #[must_use]
+    pub fn ending_at(self, origin: impl Into<String>) -> Page {
+        Page {
+            form_action: Some(origin.into()),
+            ..self
+        }
+    }
+
+    /// Says in the title that a form was refused.
+    #[must_use]
+    pub fn refused(self) -> Page {
+        Page {
+            refused: true,
+            ..self
+        }
+    }
+
+    /// Has the browser ask for the page again after so many seconds.
+    #[must_use]
+    pub fn reloading(self, secs: u32) -> Page {
+        Page {
+            reload_secs: Some(secs),
+            ..self
+        }
+    }
+
+    pub(crate) fn script(&self) -> Option<Script> {
+        self.script
+    }
+
+    pub(crate) fn form_action(&self) -> Option<&str> {
+        self.form_action.as_deref()
+    }
+
+    pub(crate) fn reload_secs(&self) -> Option<u32> {
+        self.reload_secs
+    }
+
+    pub(crate) fn write(&self, links: &Links<'_>) -> Markup {
+        let brand = links.brand;
+        let error = if self.refused { "Error: " } else { "" };
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    title { (error) (self.title) " – " (brand.name) }
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    @for sheet in links.sheets {
+                        link rel="stylesheet" href=(sheet);
+                    }
+                    link rel="icon" href=(links.icon);
+                    @if let Some(script) = self.script {
+                        script src=(links.script(script)) defer {}
+                    }
+                }
+                (self.frame.around(&self.inside, links))
+            }
+        }
+    }
+}

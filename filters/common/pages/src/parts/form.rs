@@ -1,0 +1,269 @@
+//! Fields of forms, and what is said when a form is refused.
+
+use maud::{Markup, html};
+
+/// The hidden field that proves that a form is ours.
+pub fn csrf(token: &str) -> Markup {
+    html! { input type="hidden" name="csrf" value=(token); }
+}
+
+/// What is wrong with one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The `name` of the field.
+    pub field: String,
+    /// What to do, as a sentence.
+    pub text: String,
+}
+
+impl Problem {
+    /// A problem of the field called `field`.
+    pub fn new(field: impl Into<String>, text: impl Into<String>) -> Problem {
+        Problem {
+            field: field.into(),
+            text: text.into(),
+        }
+    }
+}
+
+/// The box over a refused form, with a way to each field; nothing when nothing is wrong. It takes the focus as the page opens.
+pub fn problems(problems: &[Problem]) -> Markup {
+    if problems.is_empty() {
+        return html! {};
+    }
+    html! {
+        div.notice.bad.problems role="alert" tabindex="-1" autofocus aria-labelledby="problems-title" {
+            div {
+                h2 #problems-title { "There is a problem" }
+                ul {
+                    @for problem in problems {
+                        li { a href={ "#" (problem.field) } { (problem.text) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a field takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldKind {
+    /// A line of text.
+    Text,
+    /// A one-time code: digits, spaces allowed.
+    Code,
+    /// A decimal number.
+    Decimal,
+    /// A date (`2026-11-21`).
+    Date,
+    /// Several lines; the number is how many are shown.
+    Lines(u32),
+}
+
+/// One field with its label, hint and, once refused, its problem. The label stands above the field, the hint between them.
+#[derive(Clone, Debug)]
+pub struct Field<'a> {
+    name: &'a str,
+    label: &'a str,
+    kind: FieldKind,
+    value: &'a str,
+    hint: Option<Markup>,
+    autocomplete: &'a str,
+    optional: bool,
+    narrow: bool,
+    problem: Option<&'a Problem>,
+}
+
+impl<'a> Field<'a> {
+    /// A required line of text without a value.
+    pub fn new(name: &'a str, label: &'a str) -> Field<'a> {
+        Field {
+            name,
+            label,
+            kind: FieldKind::Text,
+            value: "",
+            hint: None,
+            autocomplete: "off",
+            optional: false,
+            narrow: false,
+            problem: None,
+        }
+    }
+
+    /// What it takes.
+    #[must_use]
+    pub fn kind(self, kind: FieldKind) -> Self {
+        Field { kind, ..self }
+    }
+
+    /// What stands in it. Never a code or a secret that was typed.
+    #[must_use]
+    pub fn value(self, value: &'a str) -> Self {
+        Field { value, ..self }
+    }
+
+    /// What to know before typing.
+    #[must_use]
+    pub fn hint(self, hint: Markup) -> Self {
+        Field {
+            hint: Some(hint),
+            ..self
+        }
+    }
+
+    /// What browsers may fill in (HTML, autofill field names).
+    #[must_use]
+    pub fn autocomplete(self, autocomplete: &'a str) -> Self {
+        Field {
+            autocomplete,
+            ..self
+        }
+    }
+
+    /// It may stay empty, and says so.
+    #[must_use]
+    pub fn optional(self) -> Self {
+        Field {
+            optional: true,
+            ..self
+        }
+    }
+
+    /// Its answers are short.
+    #[must_use]
+    pub fn narrow(self) -> Self {
+        Field {
+            narrow: true,
+            ..self
+        }
+    }
+
+    /// Takes its problem from those of the form.
+    #[must_use]
+    pub fn problem(self, problems: &'a [Problem]) -> Self {
+        let problem = problems.iter().find(|problem| problem.field == self.name);
+        Field { problem, ..self }
+    }
+
+    /// As it stands on the page.
+    pub fn show(&self) -> Markup {
+        let hint = format!("{}-hint", self.name);
+        let error = format!("{}-error", self.name);
+        let mut described = Vec::new();
+        if self.hint.is_some() {
+            described.push(hint.as_str());
+        }
+        if self.problem.is_some() {
+            described.push(&error);
+        }
+        let described = (!described.is_empty()).then(|| described.join(" "));
+        let invalid = self.problem.map(|_| "true");
+        let required = !self.optional;
+        let (mode, class) = match self.kind {
+            FieldKind::Code => (Some("numeric"), Some("code-field")),
+            FieldKind::Decimal => (Some("decimal"), None),
+            _ => (None, None),
+        };
+        let kind = if self.kind == FieldKind::Date {
+            "date"
+        } else {
+            "text"
+        };
+        html! {
+            div.field.wrong[self.problem.is_some()] {
+                label for=(self.name) {
+                    (self.label)
+                    @if self.optional { span.optional { " (optional)" } }
+                }
+                @if let Some(text) = &self.hint { div.hint id=(hint) { (text) } }
+                @if let Some(problem) = self.problem { p.error id=(error) { (problem.text) } }
+                @if let FieldKind::Lines(rows) = self.kind {
+                    textarea id=(self.name) name=(self.name) rows=(rows) autocomplete=(self.autocomplete) required[required]
+                        aria-invalid=[invalid] aria-describedby=[described.as_deref()] { (self.value) }
+                } @else {
+                    input.narrow[self.narrow].(class.unwrap_or("input")) type=(kind) id=(self.name) name=(self.name) value=(self.value)
+                        autocomplete=(self.autocomplete) inputmode=[mode] required[required] spellcheck="false" autocapitalize="off"
+                        aria-invalid=[invalid] aria-describedby=[described.as_deref()];
+                }
+            }
+        }
+    }
+}
+
+/// A group of radios or boxes under one question.
+#[derive(Clone, Debug)]
+pub struct Choice<'a> {
+    /// The `name` of all of them.
+    pub name: &'a str,
+    /// The question.
+    pub legend: &'a str,
+    /// What to know before choosing.
+    pub hint: Option<Markup>,
+    /// Value, words, smaller words below, and whether it is chosen.
+    pub options: Vec<(&'a str, Markup, Option<Markup>, bool)>,
+    /// Any number of them, and not exactly one.
+    pub several: bool,
+}
+
+impl Choice<'_> {
+    /// As it stands on the page.
+    pub fn show(&self, problems: &[Problem]) -> Markup {
+        let kind = if self.several { "checkbox" } else { "radio" };
+        let problem = problems.iter().find(|problem| problem.field == self.name);
+        let error = format!("{}-error", self.name);
+        html! {
+            fieldset.field.choice.wrong[problem.is_some()] aria-describedby=[problem.map(|_| error.as_str())] {
+                legend { (self.legend) }
+                @if let Some(hint) = &self.hint { div.hint { (hint) } }
+                @if let Some(problem) = problem { p.error id=(error) { (problem.text) } }
+                @for (at, (value, words, more, chosen)) in self.options.iter().enumerate() {
+                    @let id = if at == 0 { self.name.to_owned() } else { format!("{}-{at}", self.name) };
+                    div.option {
+                        input type=(kind) id=(id) name=(self.name) value=(value) checked[*chosen]
+                            aria-describedby=[more.as_ref().map(|_| format!("{id}-more"))];
+                        div {
+                            label for=(id) { (words) }
+                            @if let Some(more) = more { div.more id={ (id) "-more" } { (more) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_field_is_tied_to_its_problem() {
+        let wrong = [Problem::new("name", "Give the key a name.")];
+        let field = Field::new("name", "Name")
+            .hint(html! { "Says what for" })
+            .value("a<b")
+            .problem(&wrong)
+            .show()
+            .into_string();
+        assert!(
+            field.contains("aria-describedby=\"name-hint name-error\""),
+            "{field}"
+        );
+        assert!(field.contains("aria-invalid=\"true\""), "{field}");
+        assert!(field.contains("value=\"a&lt;b\""), "{field}");
+        let over = problems(&wrong).into_string();
+        assert!(over.contains("href=\"#name\""), "{over}");
+        assert!(over.contains("autofocus"), "{over}");
+        assert_eq!(problems(&[]).into_string(), "");
+    }
+
+    #[test]
+    fn a_field_in_order_claims_no_problem() {
+        let other = [Problem::new("other", "Wrong.")];
+        let field = Field::new("name", "Name").optional().problem(&other).show();
+        let field = field.into_string();
+        assert!(!field.contains("aria-"), "{field}");
+        assert!(!field.contains(" required"), "{field}");
+        assert!(field.contains("(optional)"), "{field}");
+    }
+}

@@ -1,0 +1,156 @@
+//! The parts that pages are put together from.
+
+mod code;
+mod form;
+mod table;
+
+use maud::{Markup, html};
+
+pub use code::{Sample, code, samples};
+pub use form::{Choice, Field, FieldKind, Problem, csrf, problems};
+pub use table::{Cell, Column, table};
+
+/// How something stands: word, shape and colour always come together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// Done, active: a disc.
+    Good,
+    /// Ends soon, can spend: a triangle.
+    Warn,
+    /// Failed, revoked by force: a diamond.
+    Bad,
+    /// New, cached, running: a ring.
+    Info,
+    /// Over, off: a grey ring.
+    Off,
+}
+
+impl Tone {
+    fn class(self) -> &'static str {
+        match self {
+            Tone::Good => "good",
+            Tone::Warn => "warn",
+            Tone::Bad => "bad",
+            Tone::Info => "info",
+            Tone::Off => "off",
+        }
+    }
+
+    fn shape(self) -> Markup {
+        html! {
+            svg aria-hidden="true" viewBox="0 0 10 10" width="10" height="10" {
+                @match self {
+                    Tone::Good => circle cx="5" cy="5" r="4" {},
+                    Tone::Warn => path d="M5 1 9.5 9h-9z" {},
+                    Tone::Bad => path d="M5 .5 9.5 5 5 9.5.5 5z" {},
+                    Tone::Info | Tone::Off => circle.ring cx="5" cy="5" r="3.2" {},
+                }
+            }
+        }
+    }
+}
+
+/// The heading of a framed page, with what can be done on it at the right.
+pub fn heading(title: &str, action: Option<Markup>) -> Markup {
+    html! {
+        div.head {
+            h1 { (title) }
+            @if let Some(action) = action { div.head-action { (action) } }
+        }
+    }
+}
+
+/// A sheet with a heading of its own.
+pub fn panel(title: &str, inside: Markup) -> Markup {
+    panel_beside(title, html! {}, inside)
+}
+
+/// A sheet with a heading and something at its right.
+pub fn panel_beside(title: &str, beside: Markup, inside: Markup) -> Markup {
+    html! {
+        section.panel {
+            div.panel-head { h2 { (title) } div { (beside) } }
+            (inside)
+        }
+    }
+}
+
+/// A notice: what happened, and what to do. Failures are told at once, everything else when there is a pause.
+pub fn notice(tone: Tone, lead: &str, text: Markup) -> Markup {
+    let role = if tone == Tone::Bad { "alert" } else { "status" };
+    html! {
+        div.notice.(tone.class()) role=(role) {
+            (tone.shape())
+            div { p { b { (lead) } " " (text) } }
+        }
+    }
+}
+
+/// A pill: one or two words on how something stands.
+pub fn pill(tone: Tone, word: &str) -> Markup {
+    html! { span.pill.(tone.class()) { (tone.shape()) (word) } }
+}
+
+/// What will be here, and the one link that makes it so.
+pub fn empty(text: &str, link: Option<(&str, &str)>) -> Markup {
+    html! {
+        div.empty {
+            p { (text) }
+            @if let Some((address, words)) = link { p { a href=(address) { (words) } } }
+        }
+    }
+}
+
+/// A link that looks like a button: filled for the one next step of a page.
+pub fn link_button(address: &str, words: &str, filled: bool) -> Markup {
+    html! { a.button.filled[filled] href=(address) { (words) } }
+}
+
+/// The button that sends a form: filled for the one next step of a page.
+pub fn submit(words: &str, filled: bool) -> Markup {
+    html! { button.button.filled[filled] type="submit" { (words) } }
+}
+
+/// The red button that confirms a deletion.
+pub fn destroy(words: &str) -> Markup {
+    html! { button.button.destroy type="submit" { (words) } }
+}
+
+/// Numbers side by side: name, figure, what to know about it.
+pub fn figures(label: &str, each: &[(&str, Markup, Markup)]) -> Markup {
+    html! {
+        section.panel.figures aria-label=(label) {
+            @for (name, figure, about) in each {
+                div {
+                    p.figure-name { (name) }
+                    p.figure { (figure) }
+                    div.figure-about { (about) }
+                }
+            }
+        }
+    }
+}
+
+/// Links of which one is chosen: periods of a chart.
+pub fn switch(label: &str, each: &[(&str, &str, bool)]) -> Markup {
+    html! {
+        ul.switch aria-label=(label) {
+            @for (address, words, chosen) in each {
+                li { a href=(address) aria-current=[chosen.then_some("true")] { (words) } }
+            }
+        }
+    }
+}
+
+/// Where a list goes on.
+pub fn pager(newer: Option<&str>, older: Option<&str>) -> Markup {
+    if newer.is_none() && older.is_none() {
+        return html! {};
+    }
+    html! {
+        nav.pager aria-label="Pages of this list" {
+            @if let Some(address) = newer { a href=(address) rel="prev" { "Newer" } }
+            @if let Some(address) = older { a href=(address) rel="next" { "Older" } }
+        }
+    }
+}

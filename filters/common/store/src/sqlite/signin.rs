@@ -1,0 +1,456 @@
+//! Signing in. Rare, so prepared where it stands.
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use tollgate_money::{AccountId, Micros};
+
+use super::SqliteStore;
+use super::batch::Trouble;
+use super::columns::word;
+use super::failure::RowError;
+use super::parts::account_exists;
+use super::read::Reader;
+use crate::codes::{AccountStatus, CodePurpose, LoginKind};
+use crate::error::{ReadError, Refusal};
+use crate::rows::LoginId;
+use crate::signin::{
+    Draft, FailureRule, LoginCodeId, LoginCodeRow, MessageId, MessageRow, NewLoginCode, NewMessage,
+    NewSession, SendLimit, SessionRow, SigninPart, SigninRead,
+};
+
+pub(crate) fn write(connection: &Connection, part: &SigninPart) -> Result<(), Trouble> {
+    match part {
+        SigninPart::StartSession { session, replaces } => {
+            start_session(connection, session, replaces.as_ref())
+        }
+        SigninPart::SeeSession { hash, at } => run(
+            connection,
+            "UPDATE sessions SET seen_at = ?2 WHERE hash = ?1",
+            params![hash, at],
+        ),
+        SigninPart::KeepDraft { hash, draft } => run(
+            connection,
+            "UPDATE sessions SET draft_path = ?2, draft = ?3 WHERE hash = ?1",
+            params![
+                hash,
+                draft.as_ref().map(|draft| &draft.path),
+                draft.as_ref().map(|draft| &draft.form)
+            ],
+        ),
+        SigninPart::EndSession { hash } => run(
+            connection,
+            "DELETE FROM sessions WHERE hash = ?1",
+            params![hash],
+        ),
+        SigninPart::EndSessions { account } => run(
+            connection,
+            "DELETE FROM sessions WHERE account_id = ?1",
+            params![account.as_bytes()],
+        ),
+        SigninPart::CountSend { limits, at } => count_send(connection, limits, *at),
+        SigninPart::PutCode(code) => put_code(connection, code),
+        SigninPart::TryCode { id, tries_max, at } => live(
+            connection,
+            "UPDATE login_codes SET attempts = attempts + 1 WHERE id = ?1 AND attempts < ?2 AND expires_at > ?3",
+            params![id.0, tries_max, at],
+        ),
+        SigninPart::SpendCode { id } => live(
+            connection,
+            "DELETE FROM login_codes WHERE id = ?1",
+            params![id.0],
+        ),
+        SigninPart::CountFailure { key, rule, at } => count_failure(connection, key, *rule, *at),
+        SigninPart::ForgetFailures { key } => run(
+            connection,
+            "DELETE FROM login_failures WHERE key = ?1",
+            params![key],
+        ),
+        SigninPart::QueueMessage(message) => queue_message(connection, message),
+        SigninPart::DropMessage { id } => run(
+            connection,
+            "DELETE FROM outbox WHERE id = ?1",
+            params![id.0],
+        ),
+        SigninPart::DelayMessage { id, next_at } => run(
+            connection,
+            "UPDATE outbox SET tries = tries + 1, next_at = ?2 WHERE id = ?1",
+            params![id.0, next_at],
+        ),
+        SigninPart::OweGrant {
+            account,
+            amount,
+            at,
+        } => run(
+            connection,
+            "INSERT INTO signup_grants (account_id, amount, at) VALUES (?1, ?2, ?3)",
+            params![account.as_bytes(), amount.get(), at],
+        ),
+        SigninPart::GrantBooked { account } => run(
+            connection,
+            "DELETE FROM signup_grants WHERE account_id = ?1",
+            params![account.as_bytes()],
+        ),
+        SigninPart::Sweep {
+            now,
+            idle_before,
+            sent_before,
+            limit,
+        } => sweep(connection, *now, *idle_before, *sent_before, *limit),
+    }
+}
+
+fn run(
+    connection: &Connection,
+    statement: &str,
+    values: impl rusqlite::Params,
+) -> Result<(), Trouble> {
+    connection.prepare_cached(statement)?.execute(values)?;
+    Ok(())
+}
+
+/// Runs a statement that has to change a live code.
+fn live(
+    connection: &Connection,
+    statement: &str,
+    values: impl rusqlite::Params,
+) -> Result<(), Trouble> {
+    match connection.prepare_cached(statement)?.execute(values)? {
+        0 => Err(Trouble::Refused(Refusal::CodeOver)),
+        _ => Ok(()),
+    }
+}
+
+fn start_session(
+    connection: &Connection,
+    session: &NewSession,
+    replaces: Option<&[u8; 32]>,
+) -> Result<(), Trouble> {
+    if !account_exists(connection, session.account)? {
+        return Err(Trouble::Refused(Refusal::NoAccount(session.account)));
+    }
+    if let Some(hash) = replaces {
+        run(
+            connection,
+            "DELETE FROM sessions WHERE hash = ?1",
+            params![hash],
+        )?;
+    }
+    run(
+        connection,
+        "INSERT INTO sessions (hash, account_id, login_id, started_at, confirmed_at, seen_at, expires_at, draft_path, draft)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![
+            session.hash,
+            session.account.as_bytes(),
+            session.login.as_bytes(),
+            session.started_at,
+            session.confirmed_at,
+            session.seen_at,
+            session.expires_at,
+            session.draft.as_ref().map(|draft| &draft.path),
+            session.draft.as_ref().map(|draft| &draft.form),
+        ],
+    )
+}
+
+fn count_send(connection: &Connection, limits: &[SendLimit], at: i64) -> Result<(), Trouble> {
+    let mut wait_until = None;
+    for limit in limits {
+        for (most, window) in &limit.rules {
+            // The one whose leaving the window makes room again.
+            let in_the_way: Option<i64> = connection
+                .prepare_cached(
+                    "SELECT at FROM login_sends WHERE key = ?1 AND at > ?2 ORDER BY at DESC LIMIT 1 OFFSET ?3",
+                )?
+                .query_row(params![limit.key, at - window, most - 1], |row| row.get(0))
+                .optional()?;
+            let until = in_the_way.map(|first| first + window);
+            wait_until = wait_until.max(until);
+        }
+    }
+    if let Some(until) = wait_until {
+        return Err(Trouble::Refused(Refusal::TooMany { until }));
+    }
+    for limit in limits {
+        run(
+            connection,
+            "INSERT INTO login_sends (key, at) VALUES (?1, ?2)",
+            params![limit.key, at],
+        )?;
+    }
+    Ok(())
+}
+
+fn put_code(connection: &Connection, code: &NewLoginCode) -> Result<(), Trouble> {
+    run(
+        connection,
+        "INSERT OR REPLACE INTO login_codes (id, session_hash, purpose, kind, address, login_id, code_hash, created_at, expires_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![
+            code.id.0,
+            code.session_hash,
+            code.purpose.code(),
+            code.kind.code(),
+            &*code.address,
+            code.login.as_ref().map(LoginId::as_bytes),
+            code.code_hash,
+            code.created_at,
+            code.expires_at,
+        ],
+    )
+}
+
+fn count_failure(
+    connection: &Connection,
+    key: &[u8; 32],
+    rule: FailureRule,
+    at: i64,
+) -> Result<(), Trouble> {
+    let earlier: Option<(i64, i64, i64)> = connection
+        .prepare_cached("SELECT failures, since, until FROM login_failures WHERE key = ?1")?
+        .query_row([key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    // What is barred, or was so a moment ago, is not forgiven by the mere end of the window.
+    let (failures, since) = match earlier {
+        Some((failures, since, until)) if at - since.max(until) < rule.window => {
+            (failures + 1, since)
+        }
+        _ => (1, at),
+    };
+    let over = failures - rule.free;
+    let until = if over > 0 {
+        let doublings = u32::try_from(over - 1).unwrap_or(u32::MAX).min(40);
+        at + rule
+            .delay
+            .saturating_mul(1i64 << doublings)
+            .min(rule.delay_max)
+    } else {
+        0
+    };
+    run(
+        connection,
+        "INSERT OR REPLACE INTO login_failures (key, failures, since, until) VALUES (?1, ?2, ?3, ?4)",
+        params![key, failures, since, until],
+    )
+}
+
+fn queue_message(connection: &Connection, message: &NewMessage) -> Result<(), Trouble> {
+    run(
+        connection,
+        "INSERT INTO outbox (id, kind, recipient, purpose, sealed, created_at, next_at, expires_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7)",
+        params![
+            message.id.0,
+            message.kind.code(),
+            &*message.recipient,
+            message.purpose.code(),
+            message.sealed,
+            message.created_at,
+            message.expires_at,
+        ],
+    )
+}
+
+fn sweep(
+    connection: &Connection,
+    now: i64,
+    idle_before: i64,
+    sent_before: i64,
+    limit: i64,
+) -> Result<(), Trouble> {
+    run(
+        connection,
+        "DELETE FROM sessions WHERE hash IN
+           (SELECT hash FROM sessions WHERE expires_at <= ?1 OR seen_at <= ?2 LIMIT ?3)",
+        params![now, idle_before, limit],
+    )?;
+    for statement in [
+        "DELETE FROM login_codes WHERE id IN (SELECT id FROM login_codes WHERE expires_at <= ?1 LIMIT ?2)",
+        "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE expires_at <= ?1 LIMIT ?2)",
+    ] {
+        run(connection, statement, params![now, limit])?;
+    }
+    for statement in [
+        "DELETE FROM login_sends WHERE rowid IN (SELECT rowid FROM login_sends WHERE at <= ?1 LIMIT ?2)",
+        "DELETE FROM login_failures WHERE key IN
+           (SELECT key FROM login_failures WHERE max(since, until) <= ?1 LIMIT ?2)",
+    ] {
+        run(connection, statement, params![sent_before, limit])?;
+    }
+    Ok(())
+}
+
+impl SigninRead for Reader {
+    fn session(&self, hash: &[u8; 32]) -> Result<Option<SessionRow>, ReadError> {
+        self.with("a session", |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT s.account_id, a.status, s.login_id, l.kind, l.address, s.started_at, s.confirmed_at, s.seen_at,
+                            s.expires_at, s.draft_path, s.draft
+                     FROM sessions s JOIN accounts a ON a.id = s.account_id JOIN logins l ON l.id = s.login_id
+                     WHERE s.hash = ?1",
+                )?
+                .query_row([hash], |row| Ok(session(row)))
+                .optional()?
+                .transpose()
+        })
+    }
+
+    fn login_code(&self, session_hash: &[u8; 32]) -> Result<Option<LoginCodeRow>, ReadError> {
+        self.with("a one-time code", |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT id, purpose, kind, address, login_id, code_hash, attempts, created_at, expires_at
+                     FROM login_codes WHERE session_hash = ?1",
+                )?
+                .query_row([session_hash], |row| Ok(code(row, *session_hash)))
+                .optional()?
+                .transpose()
+        })
+    }
+
+    fn login(
+        &self,
+        kind: LoginKind,
+        address: &str,
+    ) -> Result<Option<(LoginId, AccountId)>, ReadError> {
+        self.with("a login", |connection| {
+            let found = connection
+                .prepare_cached(
+                    "SELECT id, account_id FROM logins WHERE kind = ?1 AND address = ?2",
+                )?
+                .query_row(params![kind.code(), address], |row| {
+                    Ok((
+                        LoginId::from_bytes(row.get(0)?),
+                        AccountId::from_bytes(row.get(1)?),
+                    ))
+                })
+                .optional()?;
+            Ok(found)
+        })
+    }
+
+    fn barred_until(&self, key: &[u8; 32]) -> Result<i64, ReadError> {
+        self.with("failures", |connection| {
+            let until = connection
+                .prepare_cached("SELECT until FROM login_failures WHERE key = ?1")?
+                .query_row([key], |row| row.get(0))
+                .optional()?;
+            Ok(until.unwrap_or(0))
+        })
+    }
+
+    fn messages_due(&self, now: i64, limit: usize) -> Result<Vec<MessageRow>, ReadError> {
+        self.with("messages", |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT id, kind, recipient, purpose, sealed, tries, created_at, expires_at FROM outbox
+                 WHERE next_at <= ?1 ORDER BY next_at LIMIT ?2",
+            )?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = statement.query_map(params![now, limit], |row| Ok(message(row)))?;
+            rows.map(|row| row?).collect()
+        })
+    }
+
+    fn next_message_at(&self) -> Result<Option<i64>, ReadError> {
+        self.with("messages", |connection| {
+            let next = connection
+                .prepare_cached("SELECT min(next_at) FROM outbox")?
+                .query_row([], |row| row.get(0))?;
+            Ok(next)
+        })
+    }
+
+    fn grants_owed(&self) -> Result<Vec<(AccountId, Micros)>, ReadError> {
+        self.with("credits promised", |connection| {
+            let mut statement =
+                connection.prepare_cached("SELECT account_id, amount FROM signup_grants")?;
+            let rows = statement.query_map([], |row| {
+                Ok((AccountId::from_bytes(row.get(0)?), Micros::new(row.get(1)?)))
+            })?;
+            Ok(rows.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+}
+
+fn session(row: &Row<'_>) -> Result<SessionRow, RowError> {
+    let path: Option<String> = row.get(9)?;
+    let form: Option<String> = row.get(10)?;
+    Ok(SessionRow {
+        account: AccountId::from_bytes(row.get(0)?),
+        status: word(row, 1, "an account's status", AccountStatus::from_code)?,
+        login: LoginId::from_bytes(row.get(2)?),
+        kind: word(row, 3, "a login's kind", LoginKind::from_code)?,
+        address: row.get(4)?,
+        started_at: row.get(5)?,
+        confirmed_at: row.get(6)?,
+        seen_at: row.get(7)?,
+        expires_at: row.get(8)?,
+        draft: path.zip(form).map(|(path, form)| Draft { path, form }),
+    })
+}
+
+fn code(row: &Row<'_>, session_hash: [u8; 32]) -> Result<LoginCodeRow, RowError> {
+    Ok(LoginCodeRow {
+        code: NewLoginCode {
+            id: LoginCodeId(row.get(0)?),
+            session_hash,
+            purpose: word(row, 1, "a code's purpose", CodePurpose::from_code)?,
+            kind: word(row, 2, "a login's kind", LoginKind::from_code)?,
+            address: row.get(3)?,
+            login: row.get::<_, Option<[u8; 16]>>(4)?.map(LoginId::from_bytes),
+            code_hash: row.get(5)?,
+            created_at: row.get(7)?,
+            expires_at: row.get(8)?,
+        },
+        attempts: row.get(6)?,
+    })
+}
+
+fn message(row: &Row<'_>) -> Result<MessageRow, RowError> {
+    Ok(MessageRow {
+        message: NewMessage {
+            id: MessageId(row.get(0)?),
+            kind: word(row, 1, "a login's kind", LoginKind::from_code)?,
+            recipient: row.get(2)?,
+            purpose: word(row, 3, "a code's purpose", CodePurpose::from_code)?,
+            sealed: row.get(4)?,
+            created_at: row.get(6)?,
+            expires_at: row.get(7)?,
+        },
+        tries: row.get(5)?,
+    })
+}
+
+impl SigninRead for SqliteStore {
+    fn session(&self, hash: &[u8; 32]) -> Result<Option<SessionRow>, ReadError> {
+        self.reader.session(hash)
+    }
+
+    fn login_code(&self, session_hash: &[u8; 32]) -> Result<Option<LoginCodeRow>, ReadError> {
+        self.reader.login_code(session_hash)
+    }
+
+    fn login(
+        &self,
+        kind: LoginKind,
+        address: &str,
+    ) -> Result<Option<(LoginId, AccountId)>, ReadError> {
+        self.reader.login(kind, address)
+    }
+
+    fn barred_until(&self, key: &[u8; 32]) -> Result<i64, ReadError> {
+        self.reader.barred_until(key)
+    }
+
+    fn messages_due(&self, now: i64, limit: usize) -> Result<Vec<MessageRow>, ReadError> {
+        self.reader.messages_due(now, limit)
+    }
+
+    fn next_message_at(&self) -> Result<Option<i64>, ReadError> {
+        self.reader.next_message_at()
+    }
+
+    fn grants_owed(&self) -> Result<Vec<(AccountId, Micros)>, ReadError> {
+        self.reader.grants_owed()
+    }
+}

@@ -1,0 +1,90 @@
+//! What all pages work on.
+
+use std::sync::Arc;
+
+use tollgate_filter::{Clock, Entropy};
+use tollgate_identity::Signin;
+use tollgate_ledger::Ledger;
+use tollgate_pages::Look;
+use tollgate_store::Store;
+
+/// What the portal is built from.
+pub struct Parts {
+    /// How pages look.
+    pub look: Arc<Look>,
+    /// What is stored.
+    pub store: Arc<dyn Store>,
+    /// Balances.
+    pub ledger: Ledger,
+    /// One-time codes.
+    pub signin: Signin,
+    /// By which ways codes can be sent.
+    pub channels: Channels,
+    /// People may make accounts themselves.
+    pub sign_up: bool,
+    /// The service's name and addresses.
+    pub service: Service,
+    /// Time.
+    pub clock: Clock,
+    /// Randomness.
+    pub entropy: Entropy,
+}
+
+/// The service's name and addresses.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// Its own word: it gives the cookie its name.
+    pub name: String,
+    /// The address clients are given, without a slash at its end.
+    pub base_url: String,
+    /// The address of discovery, without a slash at its end.
+    pub root_url: String,
+}
+
+/// By which ways codes can be sent. One that is not set up is off, and says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Channels {
+    /// By e-mail.
+    pub email: bool,
+    /// By text message.
+    pub phone: bool,
+}
+
+/// The parts, with what is worked out once from them.
+pub(crate) struct House {
+    pub(crate) parts: Parts,
+    /// The name of the session cookie.
+    pub(crate) cookie: String,
+    /// Origins that forms may come from besides the one that the request itself names.
+    pub(crate) origins: Vec<String>,
+}
+
+impl House {
+    pub(crate) fn new(parts: Parts) -> House {
+        let origins = [&parts.service.base_url, &parts.service.root_url];
+        House {
+            cookie: format!("__Host-{}-session", parts.service.name),
+            origins: origins.map(|url| crate::origin::of(url)).to_vec(),
+            parts,
+        }
+    }
+
+    /// A source of random bytes for the functions that ask for one.
+    pub(crate) fn draw(&self) -> impl FnMut(&mut [u8]) + Send + use<> {
+        let entropy = self.parts.entropy.clone();
+        move |out| entropy.fill(out)
+    }
+
+    /// Unix microseconds.
+    pub(crate) fn now(&self) -> i64 {
+        self.parts.clock.unix_micros()
+    }
+}
+
+impl std::ops::Deref for House {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}

@@ -1,0 +1,111 @@
+//! Whether a form was sent from a page of ours.
+
+use http::HeaderMap;
+use http::header::{HOST, ORIGIN};
+
+/// Whether what the browser says of the sender allows for it (Fetch Metadata; RFC 6454 section 7).
+///
+/// A browser says where a form comes from in `Sec-Fetch-Site` and in `Origin`, and a page of somebody else can change neither. A client
+/// that sends none of them is no browser, and has no cookie that it was not given; the form's token decides alone then.
+pub(crate) fn is_ours(headers: &HeaderMap, origins: &[String]) -> bool {
+    let site = headers.get("sec-fetch-site");
+    if site.is_some_and(|site| site != "same-origin") {
+        return false;
+    }
+    let Some(origin) = headers.get(ORIGIN) else {
+        return true;
+    };
+    let Ok(origin) = origin.to_str() else {
+        return false;
+    };
+    // A gateway that listens under more names than its settings say is the one that the browser asked.
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let asked = host.is_some_and(|host| {
+        let authority = origin
+            .strip_prefix("https://")
+            .or(origin.strip_prefix("http://"));
+        authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
+    });
+    asked || origins.iter().any(|known| known == origin)
+}
+
+/// Scheme, host and port of an address.
+pub(crate) fn of(url: &str) -> String {
+    let end = url
+        .find("://")
+        .and_then(|scheme| {
+            let rest = scheme + 3;
+            url[rest..].find('/').map(|path| rest + path)
+        })
+        .unwrap_or(url.len());
+    url[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn forms_come_from_our_own_pages_or_from_no_browser() {
+        //    Sec-Fetch-Site, Origin, Host
+        let ours = [
+            (None, None, "svc.example"),
+            (Some("same-origin"), None, "svc.example"),
+            (
+                Some("same-origin"),
+                Some("https://svc.example"),
+                "svc.example",
+            ),
+            (None, Some("https://api.svc.example"), "internal:8080"),
+            (None, Some("http://127.0.0.1:8080"), "127.0.0.1:8080"),
+        ];
+        for case in ours {
+            assert!(judge(case), "{case:?}");
+        }
+        let others = [
+            (Some("cross-site"), None, "svc.example"),
+            (
+                Some("same-site"),
+                Some("https://svc.example"),
+                "svc.example",
+            ),
+            (Some("none"), None, "svc.example"),
+            (None, Some("null"), "svc.example"),
+            (None, Some("https://evil.example"), "svc.example"),
+            (
+                Some("same-origin"),
+                Some("https://svc.example.evil"),
+                "svc.example",
+            ),
+            (None, Some("https://svc.example:8443"), "svc.example"),
+        ];
+        for case in others {
+            assert!(!judge(case), "{case:?}");
+        }
+
+        fn judge((site, origin, host): (Option<&str>, Option<&str>, &str)) -> bool {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [
+                ("sec-fetch-site", site),
+                ("origin", origin),
+                ("host", Some(host)),
+            ] {
+                if let Some(value) = value {
+                    headers.insert(name, HeaderValue::from_str(value).expect("a value"));
+                }
+            }
+            is_ours(&headers, &[String::from("https://api.svc.example")])
+        }
+    }
+
+    #[test]
+    fn an_origin_is_what_stands_before_the_path() {
+        assert_eq!(
+            of("https://api.svc.example/base/"),
+            "https://api.svc.example"
+        );
+        assert_eq!(of("http://localhost:8080"), "http://localhost:8080");
+    }
+}

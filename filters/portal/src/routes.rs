@@ -1,0 +1,183 @@
+//! The one table of pages.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use tollgate_filter::Reply;
+
+use crate::house::House;
+use crate::pages::{home, sign_in, sign_out};
+use crate::trouble::Trouble;
+use crate::visit::Visit;
+
+/// Who may use a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everybody.
+    Anybody,
+    /// Whoever is signed in; others are led to sign in first, and back.
+    SignedIn,
+    /// Whoever has typed a code in the last minutes; others are asked for one, and then find the form as they sent it.
+    #[allow(dead_code, reason = "for pages to come")]
+    SignedInRecently,
+}
+
+/// What makes the answer.
+pub(crate) type Handler = for<'a> fn(&'a House, &'a mut Visit) -> Answer<'a>;
+
+/// An answer on its way.
+pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<Reply, Trouble>> + Send + 'a>>;
+
+/// What the open parts of a pattern stand for in a path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Params(Vec<(&'static str, String)>);
+
+impl Params {
+    /// The part called `name`; empty when the pattern has none.
+    #[allow(dead_code, reason = "for pages to come")]
+    pub(crate) fn get(&self, name: &str) -> &str {
+        let found = self.0.iter().find(|(known, _)| *known == name);
+        found.map_or("", |(_, value)| value)
+    }
+}
+
+/// One line of the table.
+pub(crate) struct Row {
+    /// `GET` (which answers `HEAD` too) or `POST`.
+    pub(crate) method: &'static str,
+    /// The path; `{name}` stands for one part of it.
+    pub(crate) path: &'static str,
+    /// Who may.
+    pub(crate) access: Access,
+    /// What makes the answer.
+    pub(crate) handler: Handler,
+}
+
+macro_rules! rows {
+    ($($method:ident $path:literal $access:ident $handler:path;)*) => {
+        /// Every page.
+        pub(crate) const ROWS: &[Row] = &[$(Row {
+            method: stringify!($method),
+            path: $path,
+            access: Access::$access,
+            handler: |house, visit| Box::pin($handler(house, visit)),
+        },)*];
+    };
+}
+
+rows! {
+    GET  "/"                   SignedIn  home::show;
+    GET  "/sign-up"            Anybody   sign_in::show_sign_up;
+    POST "/sign-up"            Anybody   sign_in::sign_up;
+    GET  "/sign-in"            Anybody   sign_in::show;
+    POST "/sign-in"            Anybody   sign_in::sign_in;
+    GET  "/sign-in/code"       Anybody   sign_in::code::show;
+    POST "/sign-in/code"       Anybody   sign_in::code::judge;
+    POST "/sign-in/code/again" Anybody   sign_in::code::again;
+    GET  "/confirm"            SignedIn  sign_in::confirm::show;
+    POST "/confirm"            SignedIn  sign_in::confirm::send_code;
+    POST "/sign-out"           Anybody   sign_out::sign_out;
+}
+
+/// What the table has for a path.
+pub(crate) enum Found {
+    /// A page.
+    Row(&'static Row, Params),
+    /// Pages for other methods: these.
+    OtherMethods(String),
+    /// Nothing.
+    Nothing,
+}
+
+/// Looks a path up. `HEAD` finds what `GET` does.
+pub(crate) fn find(method: &str, path: &str) -> Found {
+    let method = if method == "HEAD" { "GET" } else { method };
+    let mut others = Vec::new();
+    for row in ROWS {
+        if let Some(params) = fit(row.path, path) {
+            if row.method == method {
+                return Found::Row(row, params);
+            }
+            others.push(row.method);
+            if row.method == "GET" {
+                others.push("HEAD");
+            }
+        }
+    }
+    match others.is_empty() {
+        true => Found::Nothing,
+        false => Found::OtherMethods(others.join(", ")),
+    }
+}
+
+fn fit(pattern: &'static str, path: &str) -> Option<Params> {
+    let mut params = Params::default();
+    let (mut left, mut right) = (pattern.split('/'), path.split('/'));
+    loop {
+        match (left.next(), right.next()) {
+            (None, None) => return Some(params),
+            (Some(pattern), Some(part)) => {
+                let open = pattern
+                    .strip_prefix('{')
+                    .and_then(|name| name.strip_suffix('}'));
+                match open {
+                    Some(name) if !part.is_empty() => params.0.push((name, part.to_owned())),
+                    None if pattern == part => {}
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn patterns_fit_whole_paths() {
+        let id = |path| fit("/keys/{id}/revoke", path).map(|params| params.get("id").to_owned());
+        assert_eq!(id("/keys/key_1/revoke").as_deref(), Some("key_1"));
+        for path in [
+            "/keys//revoke",
+            "/keys/1",
+            "/keys/1/revoke/",
+            "/keys/1/2/revoke",
+        ] {
+            assert_eq!(id(path), None, "{path}");
+        }
+        assert!(fit("/", "/").is_some());
+        assert!(fit("/", "//").is_none());
+    }
+
+    #[test]
+    fn no_page_stands_in_the_table_twice() {
+        let mut seen = BTreeSet::new();
+        for row in ROWS {
+            assert!(
+                seen.insert((row.method, row.path)),
+                "{} {}",
+                row.method,
+                row.path
+            );
+        }
+    }
+
+    #[test]
+    fn whoever_must_confirm_comes_back_to_a_form() {
+        for row in ROWS
+            .iter()
+            .filter(|row| row.access == Access::SignedInRecently)
+        {
+            let page = find("GET", row.path);
+            assert!(
+                matches!(page, Found::Row(..)),
+                "{} has no page to come back to",
+                row.path
+            );
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Pages for people, as a browser without a script sees them.
+
+use crate::rig::{Browser, Rig};
+
+#[tokio::test]
+async fn whoever_is_not_signed_in_is_led_to_sign_in_and_back() {
+    let rig = Rig::start().await;
+    let mut browser = Browser::new(&rig);
+    let page = browser.get("/").await;
+    assert_eq!(page.status, 303);
+    assert_eq!(page.header("location"), Some("/sign-in"));
+    let page = browser.follow(page).await;
+    assert_eq!(page.status, 200);
+    assert!(page.text().contains("<h1>Sign in</h1>"), "{}", page.text());
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn whoever_is_signed_in_sees_their_balance() {
+    let rig = Rig::start().await;
+    let mut browser = Browser::signed_in(&rig).await;
+    let page = browser.get("/").await;
+    assert_eq!(page.status, 200);
+    assert!(page.text().contains("100.00"), "{}", page.text());
+    assert!(page.text().contains(Browser::ADDRESS), "{}", page.text());
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn signing_out_ends_the_session_and_changes_its_value() {
+    let rig = Rig::start().await;
+    let mut browser = Browser::signed_in(&rig).await;
+    browser.get("/").await;
+    let mut thief = browser.clone();
+    let before = browser.cookie().to_owned();
+    let page = browser.submit("/sign-out", &[]).await;
+    assert_eq!(page.status, 303);
+    assert_ne!(browser.cookie(), before);
+    for who in [&mut browser, &mut thief] {
+        assert_eq!(
+            who.get("/").await.status,
+            303,
+            "nobody is signed in any more"
+        );
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn forms_of_other_pages_change_nothing() {
+    let rig = Rig::start().await;
+    let mut browser = Browser::signed_in(&rig).await;
+    browser.get("/").await;
+    let token = browser.token().to_owned();
+    let forged: &[(&[(&str, &str)], &str)] = &[
+        (&[("sec-fetch-site", "cross-site")], &token),
+        (&[("sec-fetch-site", "same-site")], &token),
+        (&[("origin", "https://evil.example")], &token),
+        (&[("origin", "null")], &token),
+        (&[], ""),
+        (&[], "00000000000000000000000000000000"),
+    ];
+    for (fields, token) in forged {
+        let page = browser
+            .post_with("/sign-out", fields, &[("csrf", token)])
+            .await;
+        assert_eq!(page.status, 403, "{fields:?} {token}");
+        assert_eq!(browser.get("/").await.status, 200, "still signed in");
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn every_page_carries_the_fields_that_guard_its_reader() {
+    let rig = Rig::start().await;
+    let mut browser = Browser::signed_in(&rig).await;
+    let mut stranger = Browser::new(&rig);
+    let pages = [
+        browser.get("/").await,
+        browser.get("/keys/nothing/here").await,
+        stranger.get("/sign-in").await,
+        stranger.get("/sign-up").await,
+    ];
+    for page in pages {
+        for (name, value) in [
+            ("x-frame-options", "DENY"),
+            ("referrer-policy", "same-origin"),
+            ("x-content-type-options", "nosniff"),
+            ("cache-control", "no-store"),
+            ("cross-origin-opener-policy", "same-origin"),
+        ] {
+            assert_eq!(page.header(name), Some(value), "{name}");
+        }
+        let policy = page.header("content-security-policy").expect("a policy");
+        assert!(policy.starts_with("default-src 'none'; style-src 'self'; img-src 'self'; "));
+        assert!(policy.contains("frame-ancestors 'none'; base-uri 'none'; form-action 'self'"));
+        assert_eq!(page.header("access-control-allow-origin"), None);
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn what_pages_are_made_of_is_kept_for_a_year_and_counted_by_no_limit() {
+    let rig = Rig::with("[limits.classes.anonymous]\nquota = 3\nwindow_secs = 3600").await;
+    let mut browser = Browser::new(&rig);
+    let page = browser.get("/sign-in").await;
+    let sheets: Vec<&str> = page
+        .text()
+        .split('"')
+        .filter(|piece| piece.starts_with("/assets/"))
+        .collect();
+    assert!(sheets.len() >= 3, "{sheets:?}");
+    for _ in 0..5 {
+        for sheet in &sheets {
+            let file = browser.get(sheet).await;
+            assert_eq!(file.status, 200, "{sheet}");
+            assert_eq!(
+                file.header("cache-control"),
+                Some("public, max-age=31536000, immutable")
+            );
+        }
+    }
+    assert_eq!(browser.get("/assets/pages.css").await.status, 404);
+    rig.finish().await;
+}

@@ -1,0 +1,150 @@
+//! A browser without a script: it keeps the one cookie, and sends forms with the token of the page it has.
+
+use bytes::Bytes;
+use tollgate_filter::{Clock, Entropy};
+use tollgate_identity::{Login, SessionValue, session};
+use tollgate_money::AccountId;
+use tollgate_store::{Admission, LoginId, NewLogin, Part, UnitOfWork, commit};
+use tollgate_testing::{Answer, Client};
+
+use super::Rig;
+
+const COOKIE: &str = "__Host-svc-session";
+
+/// A browser of one person.
+#[derive(Clone)]
+pub(crate) struct Browser {
+    url: String,
+    cookie: String,
+    token: String,
+}
+
+impl Browser {
+    /// The address that [`Browser::signed_in`] signs in with.
+    pub(crate) const ADDRESS: &'static str = "ada@example.com";
+
+    /// One that has seen nothing yet.
+    pub(crate) fn new(rig: &Rig) -> Browser {
+        Browser {
+            url: rig.url(),
+            cookie: String::new(),
+            token: String::new(),
+        }
+    }
+
+    /// One that is signed in to the rig's account. Only once a rig: an address has one account.
+    pub(crate) async fn signed_in(rig: &Rig) -> Browser {
+        Browser::signed_in_as(rig, rig.account, Browser::ADDRESS).await
+    }
+
+    /// One that is signed in to an account by an address that is new to it.
+    pub(crate) async fn signed_in_as(rig: &Rig, account: AccountId, address: &str) -> Browser {
+        let login = add_login(rig, account, address).await;
+        let (clock, entropy) = (Clock::system(), Entropy::system());
+        let store = &rig.books.store;
+        let now = clock.unix_micros();
+        let value = session::start_session(store, account, login, now, |out| entropy.fill(out));
+        let value: SessionValue = value.await.expect("a session");
+        Browser {
+            cookie: format!("{COOKIE}={}", value.expose()),
+            ..Browser::new(rig)
+        }
+    }
+
+    /// What it sends as its cookie; empty before it was given one.
+    pub(crate) fn cookie(&self) -> &str {
+        &self.cookie
+    }
+
+    /// The token of the forms on the page it has.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Opens a page.
+    pub(crate) async fn get(&mut self, path: &str) -> Answer {
+        self.send("GET", path, &[], Bytes::new()).await
+    }
+
+    /// Goes where an answer leads.
+    pub(crate) async fn follow(&mut self, answer: Answer) -> Answer {
+        let location = answer.header("location").expect("a way on").to_owned();
+        self.get(&location).await
+    }
+
+    /// Sends a form of the page it has.
+    pub(crate) async fn submit(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
+        let token = self.token.clone();
+        let mut all = vec![("csrf", token.as_str())];
+        all.extend_from_slice(fields);
+        self.post_with(path, &[], &all).await
+    }
+
+    /// Sends a form with further header fields and without a token of its own.
+    pub(crate) async fn post_with(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        fields: &[(&str, &str)],
+    ) -> Answer {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.extend_pairs(fields);
+        let mut all = vec![("content-type", "application/x-www-form-urlencoded")];
+        all.extend_from_slice(headers);
+        self.send("POST", path, &all, form.finish().into()).await
+    }
+
+    async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Answer {
+        let client = Client::new(&self.url);
+        let mut request = client.request(method, path, body);
+        let fields = request.headers_mut();
+        fields.remove("content-type");
+        if !self.cookie.is_empty() {
+            fields.insert("cookie", self.cookie.parse().expect("a value"));
+        }
+        for (name, value) in headers {
+            let name: http::HeaderName = name.parse().expect("a name");
+            fields.insert(name, value.parse().expect("a value"));
+        }
+        let answer = client.send(request).await;
+        if let Some(given) = answer.header("set-cookie") {
+            let (pair, rest) = given.split_once(';').expect("attributes");
+            assert_eq!(
+                rest,
+                " Path=/; Max-Age=43200; Secure; HttpOnly; SameSite=Lax"
+            );
+            assert!(pair.starts_with(COOKIE), "{pair}");
+            self.cookie = pair.to_owned();
+        }
+        let text = std::str::from_utf8(&answer.body).unwrap_or("");
+        if let Some((_, after)) = text.split_once("name=\"csrf\" value=\"") {
+            self.token = after.split('"').next().unwrap_or("").to_owned();
+        }
+        answer
+    }
+}
+
+/// Gives an account an address to sign in with.
+pub(crate) async fn add_login(rig: &Rig, account: AccountId, address: &str) -> LoginId {
+    let login = Login::read(address).expect("an address");
+    let mut id = [0; 16];
+    Entropy::system().fill(&mut id);
+    let id = LoginId::from_bytes(id);
+    let part = Part::InsertLogin(Box::new(NewLogin {
+        id,
+        account,
+        kind: login.kind(),
+        address: login.address().into(),
+        verified_at: None,
+        created_at: Clock::system().unix_micros(),
+    }));
+    let unit = UnitOfWork::of(part, Admission::Begins);
+    commit(&*rig.books.store, unit).await.expect("a login");
+    id
+}
