@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,14 +13,14 @@ use tokio::sync::watch;
 use tollgate_auth::Auths;
 use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
-use tollgate_filter::{Clock, Entropy, Filter};
+use tollgate_filter::{Clock, Entropy, Filter, Scope};
 use tollgate_idempotency::Idempotency;
 use tollgate_identity::{Credentials, Signin, SigninRules};
 use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::{Meter, Spending};
 use tollgate_onboarding::{Documents, ExpiresError};
 use tollgate_pages::{Brand, Look};
-use tollgate_portal::{Channels, Portal};
+use tollgate_portal::{Channels, ClassFacts, Facts, Portal};
 use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{
     Admission, Failure, OAuthPart, OpenError, Part, PriceRow, RootSecret, Store, UnitOfWork, sqlite,
@@ -178,7 +179,14 @@ impl GatewayBuilder {
                 clock: clock.clone(),
                 entropy: entropy.clone(),
             })),
-            portal: Arc::new(portal(&settings, &store, &ledger, &clock, &entropy)),
+            portal: Arc::new(portal(
+                &settings,
+                &store,
+                &ledger,
+                &credentials,
+                &clock,
+                &entropy,
+            )),
             documents: Arc::new(documents),
         };
         let routes = routes(&registry, &settings, &clock, &entropy, &house)?;
@@ -376,6 +384,7 @@ fn portal(
     settings: &Settings,
     store: &Arc<dyn Store>,
     ledger: &Ledger,
+    credentials: &Arc<Credentials>,
     clock: &Clock,
     entropy: &Entropy,
 ) -> Portal {
@@ -392,9 +401,40 @@ fn portal(
             base_url: service.base_url.to_string(),
             root_url: service.root_url.to_string(),
         },
+        facts: facts(settings),
+        credentials: credentials.clone(),
+        inside: None,
         clock: clock.clone(),
         entropy: entropy.clone(),
     })
+}
+
+/// What pages say about this installation.
+fn facts(settings: &Settings) -> Facts {
+    let classes = settings.limits.classes().iter().map(|class| ClassFacts {
+        name: class.name.to_string(),
+        requests: class.quota.limit().get(),
+        window_secs: class.quota.window_secs().get(),
+        tokens: class.tokens.map(|tokens| tokens.limit().get()),
+        concurrent: class.concurrent.map(NonZeroU32::get),
+    });
+    let routes = || settings.routes.iter();
+    let completions = routes().find(|route| route.path.exact() == Some("/v1/chat/completions"));
+    let payments = routes().filter(|route| {
+        route
+            .access
+            .is_some_and(|access| access.any_of.has(Scope::CommerceSubscribe))
+    });
+    Facts {
+        catalog: settings.catalog.clone(),
+        credit_price: settings
+            .credits
+            .usd_per_credit
+            .map(|price| format!("1 credit costs {price} USD.")),
+        classes: classes.collect(),
+        completion_bytes_max: completions.map_or(0, |route| route.body_bytes_max as u64),
+        payment_paths: payments.map(|route| route.path.to_string()).collect(),
+    }
 }
 
 /// What `/providers` says.

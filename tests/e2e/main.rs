@@ -5,6 +5,7 @@
 
 mod bodies;
 mod cache;
+mod desk;
 mod documents;
 mod forward;
 mod frames;

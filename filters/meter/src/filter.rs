@@ -256,6 +256,7 @@ impl Meter {
             (UsageFlags::ESTIMATED, estimated),
             (UsageFlags::STREAMED, exchange.record.stream),
             (UsageFlags::INCOMPLETE, incomplete),
+            (UsageFlags::CUT_UPSTREAM, incomplete && !succeeded),
         ] {
             if set {
                 flags |= flag;

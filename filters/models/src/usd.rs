@@ -51,6 +51,14 @@ impl UsdPerCredit {
     }
 }
 
+/// The price in dollars: `0.01`.
+impl fmt::Display for UsdPerCredit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let product = i128::from(self.micro_dollars);
+        Decimal { product, places: 6 }.fmt(f)
+    }
+}
+
 /// A product as a decimal with no more places than it needs.
 struct Decimal {
     product: i128,

@@ -22,10 +22,16 @@ impl Form {
     }
 
     /// Every value of a field, for boxes.
-    #[allow(dead_code, reason = "for pages to come")]
     pub(crate) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         let fields = self.0.iter().filter(move |(known, _)| known == name);
         fields.map(|(_, value)| value.as_str())
+    }
+
+    /// Every field in its order, as it was sent.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// As a browser would send it, without the field `left_out`.

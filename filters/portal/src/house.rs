@@ -3,10 +3,15 @@
 use std::sync::Arc;
 
 use tollgate_filter::{Clock, Entropy};
-use tollgate_identity::Signin;
+use tollgate_identity::{Credentials, Form, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_pages::Look;
 use tollgate_store::Store;
+
+use crate::facts::Facts;
+use crate::inside::Inside;
+use crate::pages::sandbox::SandboxTokens;
+use crate::samples::Address;
 
 /// What the portal is built from.
 pub struct Parts {
@@ -24,6 +29,12 @@ pub struct Parts {
     pub sign_up: bool,
     /// The service's name and addresses.
     pub service: Service,
+    /// What pages say about this installation.
+    pub facts: Facts,
+    /// The credentials in memory, which know when they were last used.
+    pub credentials: Arc<Credentials>,
+    /// The API, for the sandbox without a script; without it the sandbox says that it is not available.
+    pub inside: Option<Arc<dyn Inside>>,
     /// Time.
     pub clock: Clock,
     /// Randomness.
@@ -57,6 +68,14 @@ pub(crate) struct House {
     pub(crate) cookie: String,
     /// Origins that forms may come from besides the one that the request itself names.
     pub(crate) origins: Vec<String>,
+    /// What examples name.
+    pub(crate) address: Address,
+    /// How keys look.
+    pub(crate) key_form: Form,
+    /// How access tokens look.
+    pub(crate) token_form: Form,
+    /// The tokens that sandboxes were given.
+    pub(crate) sandbox: SandboxTokens,
 }
 
 impl House {
@@ -65,6 +84,10 @@ impl House {
         House {
             cookie: format!("__Host-{}-session", parts.service.name),
             origins: origins.map(|url| crate::origin::of(url)).to_vec(),
+            address: Address::new(&parts.service.name, &parts.service.base_url),
+            key_form: Form::api_key(&parts.service.name),
+            token_form: Form::access_token(&parts.service.name),
+            sandbox: SandboxTokens::default(),
             parts,
         }
     }

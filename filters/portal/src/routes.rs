@@ -6,7 +6,7 @@ use std::pin::Pin;
 use tollgate_filter::Reply;
 
 use crate::house::House;
-use crate::pages::{home, sign_in, sign_out};
+use crate::pages::{docs, keys, overview, sandbox, sign_in, sign_out, usage};
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 
@@ -18,7 +18,6 @@ pub(crate) enum Access {
     /// Whoever is signed in; others are led to sign in first, and back.
     SignedIn,
     /// Whoever has typed a code in the last minutes; others are asked for one, and then find the form as they sent it.
-    #[allow(dead_code, reason = "for pages to come")]
     SignedInRecently,
 }
 
@@ -34,7 +33,6 @@ pub(crate) struct Params(Vec<(&'static str, String)>);
 
 impl Params {
     /// The part called `name`; empty when the pattern has none.
-    #[allow(dead_code, reason = "for pages to come")]
     pub(crate) fn get(&self, name: &str) -> &str {
         let found = self.0.iter().find(|(known, _)| *known == name);
         found.map_or("", |(_, value)| value)
@@ -66,7 +64,7 @@ macro_rules! rows {
 }
 
 rows! {
-    GET  "/"                   SignedIn  home::show;
+    GET  "/"                   SignedIn  overview::show;
     GET  "/sign-up"            Anybody   sign_in::show_sign_up;
     POST "/sign-up"            Anybody   sign_in::sign_up;
     GET  "/sign-in"            Anybody   sign_in::show;
@@ -77,6 +75,18 @@ rows! {
     GET  "/confirm"            SignedIn  sign_in::confirm::show;
     POST "/confirm"            SignedIn  sign_in::confirm::send_code;
     POST "/sign-out"           Anybody   sign_out::sign_out;
+    GET  "/keys"               SignedIn  keys::show;
+    GET  "/keys/create"        SignedIn  keys::create::show;
+    POST "/keys/create"        SignedInRecently keys::create::create;
+    GET  "/keys/{id}/revoke"   SignedIn  keys::revoke::show;
+    POST "/keys/{id}/revoke"   SignedIn  keys::revoke::revoke;
+    GET  "/usage"              SignedIn  usage::show;
+    GET  "/usage.csv"          SignedIn  usage::file;
+    GET  "/sandbox"            SignedIn  sandbox::show;
+    POST "/sandbox"            SignedIn  sandbox::ask;
+    POST "/sandbox/token"      SignedIn  sandbox::token;
+    GET  "/docs"               Anybody   docs::first;
+    GET  "/docs/{chapter}"     Anybody   docs::chapter;
 }
 
 /// What the table has for a path.

@@ -23,7 +23,6 @@ pub(crate) struct Visit {
     /// The path, as it was sent.
     pub(crate) path: String,
     /// What the path's pattern leaves open.
-    #[allow(dead_code, reason = "for pages to come")]
     pub(crate) params: Params,
     /// The query.
     pub(crate) query: Form,
@@ -124,7 +123,6 @@ impl Visit {
     }
 
     /// The fields of a form that waited until its sender had confirmed who they are; taken once.
-    #[allow(dead_code, reason = "for pages to come")]
     pub(crate) async fn draft(&self, house: &House) -> Result<Option<Form>, Trouble> {
         let Some(session) = &self.session else {
             return Ok(None);

@@ -17,11 +17,11 @@ use tollgate_money::Micros;
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(60);
 
 macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident = $word:literal, $status:literal, $kind:ident;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $word:literal, $status:literal, $kind:ident;)*) => {
         /// The cause of an error, as machines read it (`error.code`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ErrorCode {
-            $($(#[$doc])* $name,)*
+            $($(#[doc = $doc])* $name,)*
         }
 
         /// Every code, in the order of the documentation.
@@ -37,6 +37,12 @@ macro_rules! codes {
             pub fn status(self) -> StatusCode {
                 let status: u16 = match self { $(ErrorCode::$name => $status,)* };
                 StatusCode::from_u16(status).expect("the table holds statuses")
+            }
+
+            /// What it means, as a sentence for the documentation.
+            pub fn means(self) -> &'static str {
+                let means = match self { $(ErrorCode::$name => concat!($($doc),*),)* };
+                means.trim_ascii()
             }
 
             /// The category it belongs to (`error.type`).

@@ -83,6 +83,9 @@ pub enum CreateKeyError {
     /// The key could spend nothing.
     #[error("a spending cap is above 0; leave it out for none")]
     NoSpending,
+    /// A key of this id was made before.
+    #[error("the key `{0}` was made before")]
+    AlreadyMade(KeyId),
     /// The key would have expired before it exists.
     #[error("the key would expire before it is made; give an end in the future, or none")]
     Expired,
@@ -116,8 +119,20 @@ pub async fn create_key(
     key: NewKey,
     mut draw: impl FnMut(&mut [u8]) + Send,
 ) -> Result<CreatedKey, CreateKeyError> {
+    let id = KeyId::draw(key.created_at, &mut draw);
+    create_key_as(store, form, id, key, draw).await
+}
+
+/// Makes a key under an id that was drawn before, so that a request that is sent twice makes one key.
+pub async fn create_key_as(
+    store: &dyn Store,
+    form: &Form,
+    id: KeyId,
+    key: NewKey,
+    mut draw: impl FnMut(&mut [u8]) + Send,
+) -> Result<CreatedKey, CreateKeyError> {
     check(&key)?;
-    let id = CredentialId::from_bytes(id_bytes(key.created_at, &mut draw));
+    let id = id.0;
     let secret = {
         let mut random = Zeroizing::new([0; 32]);
         draw(&mut *random);
@@ -149,6 +164,9 @@ pub async fn create_key(
         }),
         Err(CommitError::Refused(Refusal::NoAccount(account))) => {
             Err(CreateKeyError::NoAccount(account))
+        }
+        Err(CommitError::Refused(Refusal::CredentialExists(id))) => {
+            Err(CreateKeyError::AlreadyMade(KeyId(id)))
         }
         Err(error) => Err(CreateKeyError::Store(error)),
     }
@@ -250,6 +268,13 @@ pub(crate) fn id_bytes(unix_micros: i64, draw: &mut (impl FnMut(&mut [u8]) + ?Si
     uuid::Builder::from_unix_timestamp_millis(millis, &random)
         .into_uuid()
         .into_bytes()
+}
+
+impl KeyId {
+    /// A new one. `draw` fills a slice with random bytes.
+    pub fn draw(unix_micros: i64, mut draw: impl FnMut(&mut [u8])) -> KeyId {
+        KeyId(CredentialId::from_bytes(id_bytes(unix_micros, &mut draw)))
+    }
 }
 
 impl fmt::Display for KeyId {

@@ -29,7 +29,7 @@ pub use digest::Digest;
 pub use form::Form;
 pub use keys::{
     CreateKeyError, CreatedKey, Key, KeyId, KeyIdError, NewKey, RevokeKeyError, create_key,
-    list_keys, revoke_key,
+    create_key_as, list_keys, revoke_key,
 };
 pub use login::{Login, LoginError};
 pub use secret::Secret;

@@ -15,6 +15,14 @@ pub fn credits_2(amount: Micros) -> String {
     credits(amount, 2)
 }
 
+/// An amount that is promised, in two places, rounded up.
+pub fn credits_up_2(amount: Micros) -> String {
+    const UNIT: i64 = 10_000;
+    let rest = amount.get().rem_euclid(UNIT);
+    let up = if rest > 0 { UNIT - rest } else { 0 };
+    credits(amount.saturating_add(Micros::new(up)), 2)
+}
+
 /// What one request cost: four places, and never zero where something was charged.
 pub fn credits_4(amount: Micros) -> String {
     if amount > Micros::ZERO && amount.get() < 100 {
@@ -47,16 +55,16 @@ pub fn count(number: u64) -> String {
     grouped
 }
 
-/// Rounds towards minus infinity, so that a debt is never shown smaller than it is.
-fn credits(amount: Micros, places: u32) -> String {
+/// An amount with so many places, six at most. Rounds towards minus infinity, so that a debt is never shown smaller than it is.
+pub(crate) fn credits(amount: Micros, places: u32) -> String {
     let unit = 10i64.pow(6 - places);
     let shown = amount.get().div_euclid(unit);
     let sign = if shown < 0 { "\u{2212}" } else { "" };
     let micros = shown.unsigned_abs() * unit.unsigned_abs();
     let (whole, fraction) = (micros / MICROS, micros % MICROS);
-    let width = places as usize;
-    let fraction = &format!("{fraction:06}")[..width];
-    format!("{sign}{}.{fraction}", count(whole))
+    let fraction = &format!("{fraction:06}")[..places as usize];
+    let point = if places > 0 { "." } else { "" };
+    format!("{sign}{}{point}{fraction}", count(whole))
 }
 
 /// Text from outside in one line: bidirectional controls, line breaks and other controls are gone.
@@ -97,6 +105,16 @@ pub fn date(at: i64, now: i64) -> String {
         "%-d %B %Y"
     };
     written(at, form)
+}
+
+/// A date as forms have it: `2026-11-21`.
+pub fn day(at: i64) -> String {
+    written(at, "%Y-%m-%d")
+}
+
+/// A date as it stands at an axis: `23 Oct`.
+pub fn day_short(at: i64) -> String {
+    written(at, "%-d %b")
 }
 
 /// A time of day with its zone: `14:02:11 UTC`.
@@ -172,6 +190,8 @@ mod tests {
         }
         assert_eq!(credits_2(Micros::new(i64::MAX)), "9,223,372,036,854.77");
         assert_eq!(change_6(Micros::new(5)), "+0.000005");
+        let promised = [0, 1, 10_000, 10_001].map(|amount| credits_up_2(Micros::new(amount)));
+        assert_eq!(promised, ["0.00", "0.01", "0.01", "0.02"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! | `format.rs` | amounts and times in words |
 //! | `failure.rs` | pages for what went wrong, which need neither session nor store |
 //! | `colour.rs`, `palette.rs` | the colours that follow from the accent |
-//! | `assets/` | the fixed sheet in pieces, and the one script |
+//! | `assets/` | the fixed sheet in pieces, and the scripts: one that copies, one for the sandbox |
 
 mod brand;
 mod colour;

@@ -21,6 +21,9 @@ const SHEET: &str = concat!(
     include_str!("assets/frame.css"),
     include_str!("assets/parts.css"),
     include_str!("assets/table.css"),
+    include_str!("assets/chart.css"),
+    include_str!("assets/desk.css"),
+    include_str!("assets/talk.css"),
     include_str!("assets/print.css"),
 );
 
@@ -120,7 +123,7 @@ impl Look {
         let text = page.write(&links).into_string();
         let mut reply = Reply::of(status, "text/html; charset=utf-8", text.into());
         let policy = Policy {
-            script: page.script().is_some(),
+            script: page.has_script(),
             form_action: page.form_action(),
         };
         policy.write(&mut reply.headers);

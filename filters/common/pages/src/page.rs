@@ -12,7 +12,7 @@ pub struct Page {
     title: String,
     frame: Frame,
     inside: Markup,
-    script: Option<Script>,
+    scripts: Vec<Script>,
     form_action: Option<String>,
     refused: bool,
     reload_secs: Option<u32>,
@@ -23,20 +23,24 @@ pub struct Page {
 pub enum Script {
     /// Buttons that copy: those with `data-copy`, the id of what they copy, shown once the script runs.
     Copy,
+    /// The sandbox: asks the API itself, and shows the answer as it comes.
+    Sandbox,
 }
 
 impl Script {
-    pub(crate) const ALL: [Script; 1] = [Script::Copy];
+    pub(crate) const ALL: [Script; 2] = [Script::Copy, Script::Sandbox];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Script::Copy => "copy",
+            Script::Sandbox => "sandbox",
         }
     }
 
     pub(crate) fn text(self) -> &'static str {
         match self {
             Script::Copy => include_str!("assets/copy.js"),
+            Script::Sandbox => include_str!("assets/sandbox.js"),
         }
     }
 }
@@ -62,7 +66,7 @@ impl Page {
             title,
             frame,
             inside,
-            script: None,
+            scripts: Vec::new(),
             form_action: None,
             refused: false,
             reload_secs: None,
@@ -71,11 +75,9 @@ impl Page {
 
     /// Adds a script.
     #[must_use]
-    pub fn with_script(self, script: Script) -> Page {
-        Page {
-            script: Some(script),
-            ..self
-        }
+    pub fn with_script(mut self, script: Script) -> Page {
+        self.scripts.push(script);
+        self
     }
 
     /// Lets a form of this page end at one more origin: scheme, host and port.
@@ -105,8 +107,8 @@ impl Page {
         }
     }
 
-    pub(crate) fn script(&self) -> Option<Script> {
-        self.script
+    pub(crate) fn has_script(&self) -> bool {
+        !self.scripts.is_empty()
     }
 
     pub(crate) fn form_action(&self) -> Option<&str> {
@@ -132,8 +134,8 @@ impl Page {
                         link rel="stylesheet" href=(sheet);
                     }
                     link rel="icon" href=(links.icon);
-                    @if let Some(script) = self.script {
-                        script src=(links.script(script)) defer {}
+                    @for script in &self.scripts {
+                        script src=(links.script(*script)) defer {}
                     }
                 }
                 (self.frame.around(&self.inside, links))

@@ -195,6 +195,8 @@ impl UsageFlags {
     pub const STREAMED: UsageFlags = UsageFlags(1 << 2);
     /// Cut short: the downstream left, or the upstream failed, after output had begun.
     pub const INCOMPLETE: UsageFlags = UsageFlags(1 << 3);
+    /// It was the upstream that failed. Not said of records older than this flag.
+    pub const CUT_UPSTREAM: UsageFlags = UsageFlags(1 << 4);
 
     /// The bits, as they are stored.
     pub const fn bits(self) -> u32 {

@@ -1,5 +1,10 @@
 //! The pages: one file each.
 
-pub(crate) mod home;
+pub(crate) mod docs;
+pub(crate) mod keys;
+pub(crate) mod overview;
+mod requests;
+pub(crate) mod sandbox;
 pub(crate) mod sign_in;
 pub(crate) mod sign_out;
+pub(crate) mod usage;

@@ -70,7 +70,9 @@ pub struct Field<'a> {
     hint: Option<Markup>,
     autocomplete: &'a str,
     optional: bool,
+    quiet: bool,
     narrow: bool,
+    form: Option<&'a str>,
     problem: Option<&'a Problem>,
 }
 
@@ -85,7 +87,9 @@ impl<'a> Field<'a> {
             hint: None,
             autocomplete: "off",
             optional: false,
+            quiet: false,
             narrow: false,
+            form: None,
             problem: None,
         }
     }
@@ -129,11 +133,29 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// It may stay empty, and everybody knows.
+    #[must_use]
+    pub fn quiet(self) -> Self {
+        Field {
+            quiet: true,
+            ..self
+        }
+    }
+
     /// Its answers are short.
     #[must_use]
     pub fn narrow(self) -> Self {
         Field {
             narrow: true,
+            ..self
+        }
+    }
+
+    /// It stands outside of its form, which has this id.
+    #[must_use]
+    pub fn form(self, form: &'a str) -> Self {
+        Field {
+            form: Some(form),
             ..self
         }
     }
@@ -158,7 +180,7 @@ impl<'a> Field<'a> {
         }
         let described = (!described.is_empty()).then(|| described.join(" "));
         let invalid = self.problem.map(|_| "true");
-        let required = !self.optional;
+        let required = !self.optional && !self.quiet;
         let (mode, class) = match self.kind {
             FieldKind::Code => (Some("numeric"), Some("code-field")),
             FieldKind::Decimal => (Some("decimal"), None),
@@ -178,12 +200,33 @@ impl<'a> Field<'a> {
                 @if let Some(text) = &self.hint { div.hint id=(hint) { (text) } }
                 @if let Some(problem) = self.problem { p.error id=(error) { (problem.text) } }
                 @if let FieldKind::Lines(rows) = self.kind {
-                    textarea id=(self.name) name=(self.name) rows=(rows) autocomplete=(self.autocomplete) required[required]
+                    textarea id=(self.name) name=(self.name) form=[self.form] rows=(rows) autocomplete=(self.autocomplete) required[required]
                         aria-invalid=[invalid] aria-describedby=[described.as_deref()] { (self.value) }
                 } @else {
-                    input.narrow[self.narrow].(class.unwrap_or("input")) type=(kind) id=(self.name) name=(self.name) value=(self.value)
+                    input.narrow[self.narrow].(class.unwrap_or("input")) type=(kind) id=(self.name) name=(self.name) form=[self.form] value=(self.value)
                         autocomplete=(self.autocomplete) inputmode=[mode] required[required] spellcheck="false" autocapitalize="off"
                         aria-invalid=[invalid] aria-describedby=[described.as_deref()];
+                }
+            }
+        }
+    }
+}
+
+/// A choice of one from a list: value and words of each, the first of them for no choice.
+pub fn select(
+    name: &str,
+    label: &str,
+    none: (&str, &str),
+    options: &[(String, String)],
+    chosen: Option<&str>,
+) -> Markup {
+    html! {
+        div.field {
+            label for=(name) { (label) }
+            select id=(name) name=(name) {
+                option value=(none.0) { (none.1) }
+                @for (value, words) in options {
+                    option value=(value) selected[chosen == Some(value)] { (words) }
                 }
             }
         }

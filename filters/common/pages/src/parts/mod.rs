@@ -1,13 +1,15 @@
 //! The parts that pages are put together from.
 
+mod bars;
 mod code;
 mod form;
 mod table;
 
 use maud::{Markup, html};
 
+pub use bars::{BarDay, Bars};
 pub use code::{Sample, code, samples};
-pub use form::{Choice, Field, FieldKind, Problem, csrf, problems};
+pub use form::{Choice, Field, FieldKind, Problem, csrf, problems, select};
 pub use table::{Cell, Column, table};
 
 /// How something stands: word, shape and colour always come together.
@@ -109,6 +111,16 @@ pub fn link_button(address: &str, words: &str, filled: bool) -> Markup {
 /// The button that sends a form: filled for the one next step of a page.
 pub fn submit(words: &str, filled: bool) -> Markup {
     html! { button.button.filled[filled] type="submit" { (words) } }
+}
+
+/// The sign that something was done, beside words that say so.
+pub fn tick() -> Markup {
+    html! {
+        svg.tick aria-hidden="true" viewBox="0 0 20 20" width="20" height="20" {
+            circle cx="10" cy="10" r="8.2" {}
+            path d="M6.2 10.4 8.8 13l5-5.6" {}
+        }
+    }
 }
 
 /// The red button that confirms a deletion.

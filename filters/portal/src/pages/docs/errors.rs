@@ -1,0 +1,134 @@
+//! What can go wrong, from the table that answers are made from.
+
+use maud::{Markup, html};
+use tollgate_filter::{CODES, ErrorCode, ErrorType};
+use tollgate_pages::parts;
+
+use super::Section;
+use crate::house::House;
+
+const EXAMPLE: &str = r#"{
+  "error": {
+    "message": "`temperature` must be at least 0.",
+    "type": "invalid_request_error",
+    "param": "temperature",
+    "code": "out_of_range"
+  }
+}"#;
+
+pub(super) fn sections(_: &House) -> Vec<Section> {
+    vec![
+        Section {
+            anchor: "shape",
+            heading: "How an error looks",
+            inside: html! {
+                p { "Every error is JSON of this shape. Decide by " code { "code" } "; the message is for people and may change." }
+                (parts::code("example", "An error", EXAMPLE))
+                p {
+                    "The field " code { "x-request-id" } " of every answer names the request; tell us when you ask about it. Answers of "
+                    code { "/oauth/" } " have OAuth’s own shape, and a 402 of a payment address that of its protocol."
+                }
+            },
+        },
+        Section {
+            anchor: "codes",
+            heading: "Every code",
+            inside: table(),
+        },
+        Section {
+            anchor: "retrying",
+            heading: "Trying again",
+            inside: html! {
+                p {
+                    "Wait as long as " code { "Retry-After" } " says. Without it, 500 to 504 may be tried again after a second, twice that "
+                    "the next time. Send an " code { "Idempotency-Key" } " with a request: the same key with the same body is answered and "
+                    "charged once, however often it is sent."
+                }
+                p { "A request that failed before its answer began is never charged." }
+            },
+        },
+    ]
+}
+
+fn table() -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Error codes" {
+            table.rows role="table" aria-label="Error codes" {
+                thead role="rowgroup" {
+                    tr role="row" {
+                        @for head in ["Code", "Status", "Type", "Means", "Do"] { th role="columnheader" scope="col" { (head) } }
+                    }
+                }
+                tbody role="rowgroup" {
+                    @for code in CODES {
+                        tr role="row" id=(code.word()) {
+                            th role="rowheader" scope="row" { a.anchor href={ "#" (code.word()) } { code { (code.word()) } } }
+                            td role="cell" data-label="Status" { (code.status().as_u16()) }
+                            td role="cell" data-label="Type" { code { (code.kind().word()) } }
+                            td role="cell" data-label="Means" { (code.means()) }
+                            td role="cell" data-label="Do" { (remedy(*code)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What to do about an error: its own advice, or that of its type.
+fn remedy(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::ModelNotSupported => "Name a model that GET /v1/models lists.",
+        ErrorCode::UpstreamRejected => "Read the message: it is the model provider’s.",
+        ErrorCode::MissingCredential => "Send Authorization: Bearer with a key or token.",
+        ErrorCode::InvalidCredential => {
+            "Throw the credential away. Use another key, or sign in again."
+        }
+        ErrorCode::WrongResource => "Ask for a token for this resource.",
+        ErrorCode::InsufficientScope => {
+            "Ask for authorization again, with the scope in the challenge."
+        }
+        ErrorCode::KeyNotPermitted => "Use a key that may call this.",
+        ErrorCode::KeySpendingCap => "Use a key with a larger cap, or wait for the next month.",
+        ErrorCode::AccountSuspended => "Ask the operator.",
+        ErrorCode::NotFound => "Check the address.",
+        ErrorCode::MethodNotAllowed => "Use a method that the field Allow lists.",
+        ErrorCode::IdempotencyConflict => "Use another Idempotency-Key for another request.",
+        ErrorCode::InProgress => "Wait for the first one, then send it again.",
+        ErrorCode::BodyTooLarge => "Send less.",
+        ErrorCode::ConcurrencyExceeded => "Let some of your requests end first.",
+        ErrorCode::RequestTimeout => "Send the request again, faster.",
+        _ => match code.kind() {
+            ErrorType::InvalidRequest => "Change the request as the message says.",
+            ErrorType::Authentication => "Use another credential.",
+            ErrorType::InsufficientCredits => "Add credits, or ask for less.",
+            ErrorType::Permission => "Ask for the permission.",
+            ErrorType::RateLimit => "Wait as long as Retry-After says.",
+            ErrorType::Server => "Try again; if it stays, tell us the request id.",
+            ErrorType::Upstream => "Try again, or use another model.",
+            _ => "Try again in a moment.",
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_an_anchor_a_meaning_and_something_to_do() {
+        let table = table().into_string();
+        for code in CODES {
+            assert!(
+                table.contains(&format!("id=\"{}\"", code.word())),
+                "{code:?}"
+            );
+            assert!(
+                code.means().ends_with('.') && !code.means().starts_with(' '),
+                "{code:?}: {:?}",
+                code.means()
+            );
+            assert!(remedy(*code).ends_with('.'), "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! How much is allowed, as it is set now.
+
+use maud::html;
+use tollgate_pages::format::count;
+use tollgate_pages::parts::{self, Cell, Column};
+
+use super::Section;
+use crate::house::House;
+
+pub(super) fn sections(house: &House) -> Vec<Section> {
+    let columns = [
+        Column::text("Class"),
+        Column::number("Requests"),
+        Column::number("Window"),
+        Column::number("Tokens in it"),
+        Column::number("At once"),
+    ];
+    let no_limit = || "no limit".to_owned();
+    let rows: Vec<Vec<Cell>> = house
+        .facts
+        .classes
+        .iter()
+        .map(|class| {
+            vec![
+                Cell::new(html! { (class.name) }),
+                Cell::labelled(html! { (count(class.requests.into())) }),
+                Cell::labelled(html! { (class.window_secs) " s" }),
+                Cell::labelled(html! { (class.tokens.map_or_else(no_limit, count)) }),
+                Cell::labelled(html! { (class.concurrent.map_or_else(no_limit, |at_once| count(at_once.into()))) }),
+            ]
+        })
+        .collect();
+    let first = house
+        .facts
+        .classes
+        .iter()
+        .find(|class| class.name == "free")
+        .or(house.facts.classes.first());
+    let (quota, window) = first.map_or((60, 60), |class| (class.requests, class.window_secs));
+    let example = format!(
+        "HTTP/1.1 429 Too Many Requests\nRateLimit-Policy: \"requests\";q={quota};w={window}\nRateLimit: \"requests\";r=0;t=12\n\
+         RateLimit-Limit: {quota}\nRateLimit-Remaining: 0\nRateLimit-Reset: 12\nRetry-After: 12"
+    );
+    vec![
+        Section {
+            anchor: "classes",
+            heading: "Requests",
+            inside: html! {
+                p {
+                    "Every account has a class. Its quota is refilled steadily over the window, so a full one may be spent at once. Requests "
+                    "without an account count as " code { "anonymous" } ", by the address they come from."
+                }
+                (parts::table("Limits by class", &columns, &rows, None))
+            },
+        },
+        Section {
+            anchor: "headers",
+            heading: "How the fields look",
+            inside: html! {
+                p { "Every answer that was counted says what is left. When nothing is left the answer is 429, and tells how long to wait:" }
+                (parts::code("fields", "Fields of a refusal", &example))
+            },
+        },
+        Section {
+            anchor: "sizes",
+            heading: "Sizes",
+            inside: html! {
+                p {
+                    "A request for a completion has at most " (count(house.facts.completion_bytes_max / 1024)) " KiB. What a model can read and write "
+                    "together is its context length; " code { "GET " (house.address.api()) "/models" } " tells it for each."
+                }
+            },
+        },
+        Section {
+            anchor: "credits",
+            heading: "Credits",
+            inside: html! {
+                p {
+                    "Before a request is sent to a model, the most that it can cost is held; when it ends you pay for what was used, and the rest "
+                    "is free again. A request that you cannot pay for is refused with 402, and nothing is taken. A key can have a cap of its own."
+                }
+            },
+        },
+    ]
+}

@@ -1,0 +1,106 @@
+//! From nothing to one request that works.
+
+use maud::html;
+use tollgate_pages::format::line;
+use tollgate_pages::parts::{self, Cell, Column};
+
+use super::Section;
+use crate::house::House;
+use crate::samples::ChatExample;
+
+pub(super) fn sections(house: &House) -> Vec<Section> {
+    let api = house.address.api();
+    let model = house
+        .facts
+        .catalog
+        .default_model()
+        .or(house.facts.catalog.models().first());
+    let id = model.map_or("MODEL", |model| &model.id);
+    let whole = ChatExample::hello(id);
+    let streamed = ChatExample {
+        stream: Some(true),
+        ..ChatExample::hello(id)
+    };
+    let prefix = house.key_form.prefix();
+    let models: Vec<Vec<Cell>> = house
+        .facts
+        .catalog
+        .models()
+        .iter()
+        .map(|model| {
+            let price = &model.price;
+            vec![
+                Cell::new(html! { (line(&model.id)) }),
+                Cell::labelled(html! { (price.input.per_million()) }),
+                Cell::labelled(html! { (price.output.per_million()) }),
+                Cell::labelled(html! { (price.request) }),
+            ]
+        })
+        .collect();
+    let columns = [
+        Column::text("Model"),
+        Column::number("Credits per million tokens in"),
+        Column::number("Out"),
+        Column::number("Per request"),
+    ];
+    vec![
+        Section {
+            anchor: "base-address",
+            heading: "Base address and key",
+            inside: html! {
+                p { "The API speaks the protocol of OpenAI’s. Any of its libraries works: change the base address and the key." }
+                (parts::code("base", "Base address", &api))
+                p {
+                    "A key begins with " code { (prefix) } ". Make one under " a href="/keys" { "API keys" }
+                    "; it is shown once. Send it as " code { "Authorization: Bearer …" }
+                    ", never in an address. Apps that act for other people use OAuth 2.0 with PKCE; they find everything at "
+                    code { (house.address.base_url()) "/.well-known/oauth-authorization-server" } "."
+                }
+            },
+        },
+        Section {
+            anchor: "first-request",
+            heading: "One request that works",
+            inside: html! {
+                p { "Put the key into the environment as " code { (house.address.variable()) } ", then:" }
+                (parts::samples("first", "A chat request", &whole.samples(&house.address)))
+                p {
+                    "The answer has the usual members, and " code { "x_" (house.service.name) } " with what it cost: "
+                    code { "credits_used" } ", " code { "credits_remaining" } " and whether it came from the cache."
+                }
+            },
+        },
+        Section {
+            anchor: "streaming",
+            heading: "Streaming",
+            inside: html! {
+                p {
+                    "With " code { "stream" } " the answer comes as server-sent events and ends with " code { "data: [DONE]" }
+                    ". The cost stands in the last event before it. An error in the middle is one event with the error; there is no "
+                    code { "[DONE]" } " after it."
+                }
+                (parts::samples("streamed", "The same request, streamed", &streamed.samples(&house.address)))
+            },
+        },
+        Section {
+            anchor: "cache",
+            heading: "Cached answers",
+            inside: html! {
+                p {
+                    "A request that was answered before may be answered from the cache. Send " code { "\"cache\": false" }
+                    " to have it answered anew; it is then neither read from the cache nor stored."
+                }
+            },
+        },
+        Section {
+            anchor: "models",
+            heading: "Models and prices",
+            inside: html! {
+                @if models.is_empty() { p { "No model is on sale at the moment." } }
+                @else { (parts::table("Models and prices", &columns, &models, None)) }
+                @if let Some(price) = &house.facts.credit_price { p { (price) } }
+                p { code { "GET " (api) "/models" } " lists those that your key may use." }
+            },
+        },
+    ]
+}

@@ -1,0 +1,316 @@
+//! `/keys/create`: a key is made, and shown once.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+use tollgate_filter::{Reply, Resources, Scopes};
+use tollgate_identity::{CreateKeyError, CreatedKey, KeyId, NewKey, create_key_as};
+use tollgate_money::Micros;
+use tollgate_pages::format;
+use tollgate_pages::parts::{self, Choice, Field, FieldKind, Problem, Tone};
+use tollgate_pages::{Page, Place, Script};
+use tollgate_store::{CapPeriod, SpendingCap};
+
+use super::{Keys, OPERATIONS, list};
+use crate::form::Form;
+use crate::house::House;
+use crate::samples::ChatExample;
+use crate::trouble::Trouble;
+use crate::usage::{DAY, Period};
+use crate::visit::Visit;
+
+const NAME_CHARS_MAX: usize = 80;
+
+/// The form, empty, or as it was sent by somebody who had to confirm first.
+pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
+    let draft = visit.draft(house).await?;
+    // What was sent before is shown and not done: the button is theirs to press.
+    let form = draft.unwrap_or_default();
+    let id = KeyId::draw(visit.now, house.draw());
+    let page = page(house, visit, &form, id, &[])?;
+    Ok(visit.page(house, &page))
+}
+
+pub(crate) async fn create(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
+    let account = visit.signed_in()?.account;
+    let form = std::mem::take(&mut visit.form);
+    // The form brings the id that the key will have: sent twice, it makes one key.
+    let id: Option<KeyId> = form.text("id").parse().ok();
+    let id = id.unwrap_or_else(|| KeyId::draw(visit.now, house.draw()));
+    let keys = Keys::read(house, account, visit.now).await?;
+    if keys.find(id).is_some() {
+        return made_before(house, visit, &keys);
+    }
+    let mut problems = Vec::new();
+    let asked = Asked::read(house, &form, visit.now, &mut problems);
+    if asked
+        .name
+        .is_some_and(|name| keys.is_taken(name, visit.now))
+    {
+        let name = format::line(form.text("name"));
+        problems.insert(
+            0,
+            Problem::new("name", format!("You already have a key called {name}.")),
+        );
+    }
+    if !problems.is_empty() {
+        let page = page(house, visit, &form, id, &problems)?;
+        return Ok(visit.refused(house, page));
+    }
+    let key = NewKey {
+        account,
+        label: asked.name.unwrap_or_default().to_owned(),
+        resources: Resources::API.bits(),
+        scopes: asked.scopes.bits(),
+        models: asked.models,
+        spending_cap: asked.cap,
+        expires_at: asked.expires_at,
+        created_at: visit.now,
+    };
+    match create_key_as(&*house.store, &house.key_form, id, key, house.draw()).await {
+        Ok(made) => made_now(house, visit, &made).await,
+        // The same form, sent twice at once.
+        Err(CreateKeyError::AlreadyMade(_)) => {
+            let keys = Keys::read(house, account, visit.now).await?;
+            made_before(house, visit, &keys)
+        }
+        Err(CreateKeyError::Store(error)) => Err(error.into()),
+        // Whatever else can be wrong was asked above.
+        Err(error) => Err(Trouble::Internal(Box::new(error))),
+    }
+}
+
+/// What a form asks for, as far as it could be understood.
+#[derive(Debug, Default)]
+struct Asked<'a> {
+    name: Option<&'a str>,
+    scopes: Scopes,
+    models: Option<Arc<[Arc<str>]>>,
+    cap: Option<SpendingCap>,
+    expires_at: Option<i64>,
+}
+
+impl<'a> Asked<'a> {
+    fn read(house: &House, form: &'a Form, now: i64, problems: &mut Vec<Problem>) -> Asked<'a> {
+        let mut asked = Asked::default();
+        let mut wrong = |field: &str, text: &str| problems.push(Problem::new(field, text));
+        let name = form.text("name");
+        if name.is_empty() {
+            wrong("name", "Give the key a name, for example ci-runner.");
+        } else if name.chars().count() > NAME_CHARS_MAX {
+            wrong("name", "Give the key a name of 80 characters at most.");
+        } else if format::line(name) != name {
+            wrong(
+                "name",
+                "Give the key a name of letters and digits in one line.",
+            );
+        } else {
+            asked.name = Some(name);
+        }
+        for (scope, value, ..) in OPERATIONS {
+            if form.all("may").any(|chosen| chosen == value) {
+                asked.scopes = asked.scopes.with(scope);
+            }
+        }
+        if asked.scopes == Scopes::NONE {
+            wrong("may", "Choose at least one thing that the key may call.");
+        }
+        let models: Vec<Arc<str>> = house
+            .facts
+            .catalog
+            .models()
+            .iter()
+            .filter(|model| form.all("models").any(|chosen| chosen == &*model.id))
+            .map(|model| model.id.clone())
+            .collect();
+        asked.models = (!models.is_empty()).then(|| models.into());
+        let cap = form.text("cap");
+        if !cap.is_empty() {
+            match cap.parse::<Micros>() {
+                Ok(max) if max.is_positive() => {
+                    let period = match form.text("cap_period") {
+                        "total" => CapPeriod::Total,
+                        _ => CapPeriod::Month,
+                    };
+                    asked.cap = Some(SpendingCap { max, period });
+                }
+                _ => wrong("cap", "Write the cap in credits, like 50 or 2.5."),
+            }
+        }
+        asked.expires_at = match form.text("ends") {
+            "30" => Some(now + 30 * DAY),
+            "90" => Some(now + 90 * DAY),
+            "date" => {
+                let day = form.text("ends_on");
+                // The key works on its last day.
+                match Period::read(day, day, now) {
+                    Ok(last) if !day.is_empty() && last.to() > now => Some(last.to()),
+                    Ok(_) if !day.is_empty() => {
+                        wrong("ends_on", "Choose a day that is not over.");
+                        None
+                    }
+                    _ => {
+                        wrong(
+                            "ends_on",
+                            &format!("Write the day like {}.", format::day(now + 90 * DAY)),
+                        );
+                        None
+                    }
+                }
+            }
+            _ => None,
+        };
+        asked
+    }
+}
+
+/// The form.
+fn page(
+    house: &House,
+    visit: &Visit,
+    form: &Form,
+    id: KeyId,
+    problems: &[Problem],
+) -> Result<Page, Trouble> {
+    let viewer = visit.viewer(house)?;
+    let is_new = form.find("name").is_none();
+    let may: Vec<_> = OPERATIONS
+        .iter()
+        .map(|(_, value, _, words)| {
+            let chosen = is_new || form.all("may").any(|chosen| chosen == *value);
+            (*value, html! { (words) }, None, chosen)
+        })
+        .collect();
+    let ends = form.find("ends").unwrap_or("never");
+    let ends: Vec<_> = [
+        ("never", "Never"),
+        ("30", "In 30 days"),
+        ("90", "In 90 days"),
+        ("date", "On a date"),
+    ]
+    .map(|(value, words)| (value, html! { (words) }, None, value == ends))
+    .to_vec();
+    let models: Vec<_> = house
+        .facts
+        .catalog
+        .models()
+        .iter()
+        .map(|model| {
+            let chosen = form.all("models").any(|chosen| chosen == &*model.id);
+            (
+                &*model.id,
+                html! { (format::line(&model.id)) },
+                None,
+                chosen,
+            )
+        })
+        .collect();
+    let period = form.find("cap_period").unwrap_or("month");
+    let periods = [
+        ("month", "Each calendar month (UTC)"),
+        ("total", "All time"),
+    ]
+    .map(|(value, words)| (value, html! { (words) }, None, value == period))
+    .to_vec();
+    let choice = |name, legend, hint: Option<&str>, options, several| Choice {
+        name,
+        legend,
+        hint: hint.map(|hint| html! { (hint) }),
+        options,
+        several,
+    };
+    let inside = html! {
+        (parts::problems(problems))
+        (parts::heading("Create a key", None))
+        form.panel.stack.narrow-panel method="post" action="/keys/create" {
+            (parts::csrf(&viewer.csrf))
+            input type="hidden" name="id" value=(id);
+            (Field::new("name", "Name").value(form.text("name")).hint(html! { "Says what the key is for, for example ci-runner." })
+                .problem(problems).show())
+            (choice("may", "May call", None, may, true).show(problems))
+            (choice("ends", "Ends", None, ends, false).show(problems))
+            (Field::new("ends_on", "End date").kind(FieldKind::Date).value(form.text("ends_on")).narrow().optional()
+                .hint(html! { "For “On a date”: the last day (UTC) on which it works." }).problem(problems).show())
+            @if !models.is_empty() {
+                details.more-fields open[form.all("models").next().is_some()] {
+                    summary { "Limit it to some models" }
+                    (choice("models", "Models (optional)", Some("Leave all open to allow every model, also new ones."), models, true)
+                        .show(problems))
+                }
+            }
+            details.more-fields open[!form.text("cap").is_empty()] {
+                summary { "Limit what it spends" }
+                (Field::new("cap", "Spending cap in credits").kind(FieldKind::Decimal).value(form.text("cap")).narrow().optional()
+                    .hint(html! { "Requests with this key are refused once it has spent this much." }).problem(problems).show())
+                (choice("cap_period", "The cap counts", None, periods, false).show(problems))
+            }
+            (parts::submit("Create key", true))
+        }
+    };
+    Ok(Page::framed("Create a key", Place::Keys, viewer, inside))
+}
+
+/// The one answer that has the key in it.
+async fn made_now(house: &House, visit: &Visit, made: &CreatedKey) -> Result<Reply, Trouble> {
+    let viewer = visit.viewer(house)?;
+    let keys = Keys::read(house, visit.signed_in()?.account, visit.now).await?;
+    let name = keys.find(made.id).map(super::name).unwrap_or_default();
+    let inside = html! {
+        (parts::heading("API keys", Some(parts::link_button("/keys/create", "Create key", false))))
+        (ready(house, &name, made))
+        (list(&keys, Some(made.id), visit.now))
+    };
+    let page = Page::framed("API keys", Place::Keys, viewer, inside).with_script(Script::Copy);
+    Ok(visit.page(house, &page))
+}
+
+fn ready(house: &House, name: &str, made: &CreatedKey) -> Markup {
+    let model = house
+        .facts
+        .catalog
+        .default_model()
+        .or(house.facts.catalog.models().first());
+    let variable = house.address.variable();
+    let example = ChatExample::hello(model.map_or("MODEL", |model| &model.id)).curl(&house.address);
+    let terminal = format!(
+        "# paste the key, press Enter; it is not shown\nread -rs {variable} && export {variable}\n\n{example}"
+    );
+    html! {
+        section.panel.ready role="status" aria-labelledby="ready" {
+            h2 #ready { (parts::tick()) "Key “" (name) "” is ready" }
+            p.second {
+                b { "Copy it now. This is the only time it is shown." }
+                " We keep a fingerprint, not the key, so nobody here can read it back to you. If you lose it, revoke it and create another."
+            }
+            div.field {
+                label for="secret" { "Secret key" }
+                div.secret {
+                    textarea #secret readonly rows="1" spellcheck="false" autocomplete="off" aria-describedby="secret-hint" {
+                        (made.secret.expose())
+                    }
+                    button.button.filled type="button" hidden data-copy="secret" { "Copy key" }
+                }
+                div.hint #secret-hint { "Keep it in an environment variable or a secret store, never in a web page, a URL or a repository." }
+            }
+            details {
+                summary { "Try it in a terminal" }
+                (parts::code("terminal", "Try it in a terminal", &terminal))
+            }
+            p { (parts::link_button("/keys", "I have saved the key", false)) }
+        }
+    }
+}
+
+/// The answer to a form that has done its work.
+fn made_before(house: &House, visit: &Visit, keys: &Keys) -> Result<Reply, Trouble> {
+    let viewer = visit.viewer(house)?;
+    let inside = html! {
+        (parts::notice(Tone::Info, "This key was already created.", html! {
+            "Its secret was shown once; if it is lost, revoke it and create another."
+        }))
+        (parts::heading("API keys", Some(parts::link_button("/keys/create", "Create key", true))))
+        (list(keys, None, visit.now))
+    };
+    let page = Page::framed("API keys", Place::Keys, viewer, inside);
+    Ok(visit.page(house, &page))
+}

@@ -1,0 +1,323 @@
+//! `/keys`: which keys live, and which are used.
+
+pub(crate) mod create;
+pub(crate) mod revoke;
+
+use std::collections::HashMap;
+
+use maud::{Markup, html};
+use tollgate_filter::{Reply, Scope, Scopes};
+use tollgate_identity::{Key, KeyId, list_keys};
+use tollgate_money::{AccountId, Micros};
+use tollgate_pages::format::{self, credits_2, plural};
+use tollgate_pages::parts::{self, Cell, Column, Tone};
+use tollgate_pages::{Page, Place};
+use tollgate_store::{CapPeriod, CredentialId, Read, ReadError, reading};
+
+use crate::house::House;
+use crate::trouble::Trouble;
+use crate::usage::{DAY, Period};
+use crate::visit::Visit;
+
+/// Days for which a key is listed after it was revoked.
+const REVOKED_SHOWN: i64 = 90 * DAY;
+/// A key that ends within this says so.
+const ENDS_SOON: i64 = 7 * DAY;
+
+/// The keys of an account, with what each has spent in the last 30 days.
+pub(super) struct Keys {
+    keys: Vec<Key>,
+    spent: HashMap<CredentialId, Micros>,
+}
+
+impl Keys {
+    pub(super) async fn read(house: &House, account: AccountId, now: i64) -> Result<Keys, Trouble> {
+        let read = move |read: &dyn Read| -> Result<_, ReadError> {
+            let period = Period::last(30, now);
+            let days = read.usage_days(account, period.from(), period.to())?;
+            Ok((list_keys(read, account)?, days))
+        };
+        let (mut keys, days) = reading(&house.store, read).await?;
+        for key in &mut keys {
+            // What is in memory is newer by a minute.
+            key.used_at = key.used_at.max(house.credentials.used_at(key.id.0));
+        }
+        keys.retain(|key| key.revoked_at.is_none_or(|at| now - at < REVOKED_SHOWN));
+        // Those that work first, then those that ended, then those that were revoked; the newest of each first.
+        keys.sort_by_key(|key| {
+            let rank = match (key.revoked_at, is_over(key, now)) {
+                (Some(_), _) => 2,
+                (None, true) => 1,
+                (None, false) => 0,
+            };
+            (rank, std::cmp::Reverse(key.created_at))
+        });
+        let mut spent: HashMap<CredentialId, Micros> = HashMap::new();
+        for day in &days {
+            if let Some(id) = day.credential {
+                let sum = spent.entry(id).or_default();
+                *sum = sum.saturating_add(day.cost);
+            }
+        }
+        Ok(Keys { keys, spent })
+    }
+
+    pub(super) fn find(&self, id: KeyId) -> Option<&Key> {
+        self.keys.iter().find(|key| key.id == id)
+    }
+
+    /// Whether a key that works is called this.
+    pub(super) fn is_taken(&self, name: &str, now: i64) -> bool {
+        let works = |key: &&Key| key.revoked_at.is_none() && !is_over(key, now);
+        self.keys
+            .iter()
+            .filter(works)
+            .any(|key| key.label.as_deref() == Some(name))
+    }
+}
+
+pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
+    let viewer = visit.viewer(house)?;
+    let keys = Keys::read(house, visit.signed_in()?.account, visit.now).await?;
+    // What was done is told from what is so, and not from what the address says.
+    let revoked = visit
+        .query
+        .text("revoked")
+        .parse()
+        .ok()
+        .and_then(|id| keys.find(id));
+    let revoked = revoked.filter(|key| key.revoked_at.is_some());
+    let inside = html! {
+        @if let Some(key) = revoked {
+            (parts::notice(Tone::Good, &format!("Key {} is revoked.", name(key)), html! {}))
+        }
+        (parts::heading("API keys", Some(parts::link_button("/keys/create", "Create key", true))))
+        (list(&keys, None, visit.now))
+    };
+    let page = Page::framed("API keys", Place::Keys, viewer, inside);
+    Ok(visit.page(house, &page))
+}
+
+/// The table, with the row of a key just made marked.
+fn list(keys: &Keys, made: Option<KeyId>, now: i64) -> Markup {
+    if keys.keys.is_empty() {
+        let text = "No keys yet. A key lets your program call the API in your name.";
+        return parts::empty(text, Some(("/keys/create", "Create key")));
+    }
+    let revoked = keys
+        .keys
+        .iter()
+        .filter(|key| key.revoked_at.is_some())
+        .count();
+    let over = keys
+        .keys
+        .iter()
+        .filter(|key| key.revoked_at.is_none() && is_over(key, now))
+        .count();
+    let mut counts = vec![format!("{} active", keys.keys.len() - revoked - over)];
+    for (number, word) in [(over, "expired"), (revoked, "revoked")] {
+        if number > 0 {
+            counts.push(format!("{number} {word}"));
+        }
+    }
+    let columns = [
+        Column::text("Name"),
+        Column::text("Key"),
+        Column::text("Status"),
+        Column::text("May call"),
+        Column::text("Last used"),
+        Column::number("30 days"),
+        Column::text(""),
+    ];
+    let rows: Vec<Vec<Cell>> = keys
+        .keys
+        .iter()
+        .map(|key| row(keys, key, made, now))
+        .collect();
+    let marked = made.and_then(|id| keys.keys.iter().position(|key| key.id == id));
+    html! {
+        section.panel {
+            div.panel-head { h2 { "Your keys" } span.small.second { (counts.join(", ")) } }
+            (parts::table("Your keys", &columns, &rows, marked))
+        }
+        p.second.small.narrow-text {
+            "A revoked key is refused on the next request, everywhere within 2 seconds. Apps that you allowed by signing in are under "
+            a href="/apps" { "Connected apps" } "."
+        }
+    }
+}
+
+fn row(keys: &Keys, key: &Key, made: Option<KeyId>, now: i64) -> Vec<Cell> {
+    let (tone, status) = status(key, made == Some(key.id), now);
+    let spent = keys.spent.get(&key.id.0).copied().unwrap_or_default();
+    let name = name(key);
+    vec![
+        Cell::new(html! { (name) }),
+        Cell::new(html! { code { (key.hint.as_deref().unwrap_or_default().replace("...", "…")) } }),
+        Cell::new(parts::pill(tone, &status)),
+        Cell::labelled(html! { (may_call(key)) }),
+        Cell::labelled(html! {
+            @match key.used_at { Some(at) => (format::moment(at, now)), None => "Never" }
+        }),
+        Cell::labelled(html! { (credits_2(spent)) }),
+        Cell::new(html! {
+            @if key.revoked_at.is_none() {
+                a.button.small.quiet.bad href={ "/keys/" (key.id) "/revoke" } { "Revoke" span.unseen { " key " (name) } }
+            }
+        }),
+    ]
+}
+
+/// What its owner calls it.
+fn name(key: &Key) -> String {
+    key.label
+        .as_deref()
+        .map_or_else(|| "a key without a name".to_owned(), format::line)
+}
+
+fn is_over(key: &Key, now: i64) -> bool {
+    key.expires_at.is_some_and(|end| end <= now)
+}
+
+fn status(key: &Key, is_new: bool, now: i64) -> (Tone, String) {
+    match key.expires_at {
+        _ if key.revoked_at.is_some() => (Tone::Off, "Revoked".into()),
+        Some(end) if end <= now => (Tone::Off, "Expired".into()),
+        _ if is_new => (Tone::Info, "New".into()),
+        Some(end) if end - now < DAY => {
+            (Tone::Warn, format!("Ends in {}", format::wait(end - now)))
+        }
+        Some(end) if end - now < ENDS_SOON => (
+            Tone::Warn,
+            format!("Ends in {}", plural((end - now) / DAY, "day")),
+        ),
+        _ => (Tone::Good, "Active".into()),
+    }
+}
+
+/// The operations that a key can be allowed, in the order of the form, with their words here and in the form.
+pub(super) const OPERATIONS: [(Scope, &str, &str, &str); 4] = [
+    (Scope::ApiChat, "chat", "Chat", "Send chat requests"),
+    (
+        Scope::ApiCompletions,
+        "completions",
+        "Text",
+        "Send text requests (older form)",
+    ),
+    (
+        Scope::ApiModels,
+        "models",
+        "Models",
+        "See models and your balance",
+    ),
+    (
+        Scope::CommerceSubscribe,
+        "buy",
+        "Buying Pro",
+        "Buy or renew the Pro plan",
+    ),
+];
+
+fn may_call(key: &Key) -> Markup {
+    let scopes = Scopes::from_bits(key.scopes);
+    let words: Vec<&str> = OPERATIONS
+        .iter()
+        .filter(|(scope, ..)| scopes.has(*scope))
+        .map(|(_, _, word, _)| *word)
+        .collect();
+    let words = match words.len() {
+        4 => "Everything".to_owned(),
+        _ => {
+            let joined = words.join(", ");
+            let (first, rest) = joined.split_at(joined.len().min(1));
+            format!("{first}{}", rest.to_lowercase().replace("pro", "Pro"))
+        }
+    };
+    html! {
+        (words)
+        @if let Some(models) = &key.models {
+            span.fine { "only " (format::line(&models.join(", "))) }
+        }
+        @if let Some(cap) = key.spending_cap {
+            span.fine {
+                "up to " (credits_2(cap.max)) " credits"
+                @if cap.period == CapPeriod::Month { " a month" }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tollgate_store::SpendingCap;
+
+    use super::*;
+
+    const NOW: i64 = 20_000 * DAY;
+
+    fn key() -> Key {
+        Key {
+            id: KeyId(CredentialId::from_bytes([1; 16])),
+            label: Some(Arc::from("ci-runner")),
+            hint: None,
+            scopes: Scopes::API.bits(),
+            models: None,
+            spending_cap: None,
+            created_at: NOW,
+            expires_at: None,
+            revoked_at: None,
+            used_at: None,
+        }
+    }
+
+    #[test]
+    fn a_key_says_how_it_stands() {
+        //    ends in, revoked, new
+        check(None, false, false, "Active");
+        check(None, false, true, "New");
+        check(Some(30 * DAY), false, false, "Active");
+        check(Some(6 * DAY + 5), false, false, "Ends in 6 days");
+        check(Some(DAY), false, false, "Ends in 1 day");
+        check(Some(DAY / 4), false, false, "Ends in 6 hours");
+        check(Some(0), false, true, "Expired");
+        check(Some(-5), true, false, "Revoked");
+
+        fn check(ends: Option<i64>, revoked: bool, is_new: bool, expected: &str) {
+            let key = Key {
+                expires_at: ends.map(|ends| NOW + ends),
+                revoked_at: revoked.then_some(NOW),
+                ..key()
+            };
+            assert_eq!(status(&key, is_new, NOW).1, expected);
+        }
+    }
+
+    #[test]
+    fn a_key_says_what_it_may_call() {
+        let told = |key: Key| may_call(&key).into_string();
+        assert_eq!(told(key()), "Everything");
+        let scopes = Scopes::NONE
+            .with(Scope::ApiModels)
+            .with(Scope::ApiChat)
+            .bits();
+        assert_eq!(told(Key { scopes, ..key() }), "Chat, models");
+        let scopes = Scopes::NONE
+            .with(Scope::ApiChat)
+            .with(Scope::CommerceSubscribe)
+            .bits();
+        assert_eq!(told(Key { scopes, ..key() }), "Chat, buying Pro");
+        let limited = Key {
+            models: Some(Arc::from([Arc::from("a<b")])),
+            spending_cap: Some(SpendingCap {
+                max: Micros::new(50_000_000),
+                period: CapPeriod::Month,
+            }),
+            ..key()
+        };
+        let limited = told(limited);
+        assert!(limited.contains("only a&lt;b"), "{limited}");
+        assert!(limited.contains("up to 50.00 credits a month"), "{limited}");
+    }
+}

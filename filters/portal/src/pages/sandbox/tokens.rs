@@ -1,0 +1,91 @@
+//! Access tokens of the sandbox: short-lived, for chats only, bound to a session.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use tollgate_filter::{Resources, Scope, Scopes};
+use tollgate_identity::{IssuedToken, NewToken, Session, issue_token, revoke_token};
+use tollgate_store::CredentialId;
+
+use crate::house::House;
+use crate::trouble::Trouble;
+
+/// How long a token works, in microseconds.
+const LIFE: i64 = 10 * 60_000_000;
+
+/// Tokens of one session at once: a few windows.
+const EACH: usize = 4;
+
+/// Which tokens were given to which session, so that they end with it. Kept in memory: after a restart they end by themselves.
+#[derive(Debug, Default)]
+pub(crate) struct SandboxTokens {
+    by_session: Mutex<HashMap<[u8; 32], Vec<Given>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    id: CredentialId,
+    expires_at: i64,
+}
+
+impl SandboxTokens {
+    /// A token for a session. The oldest of too many is revoked.
+    pub(crate) async fn issue(
+        &self,
+        house: &House,
+        session: &Session,
+        now: i64,
+    ) -> Result<IssuedToken, Trouble> {
+        let token = NewToken {
+            account: session.account,
+            client: None,
+            grant: None,
+            resources: Resources::API.bits(),
+            scopes: Scopes::NONE.with(Scope::ApiChat).bits(),
+            created_at: now,
+            expires_at: now + LIFE,
+        };
+        let issued = issue_token(&*house.store, &house.token_form, token, house.draw()).await;
+        let issued = issued.map_err(|error| Trouble::Store(Box::new(error)))?;
+        for old in self.note(session.digest, &issued, now) {
+            revoke_token(&*house.store, old, now).await?;
+        }
+        Ok(issued)
+    }
+
+    /// Ends every token of a session.
+    pub(crate) async fn end(
+        &self,
+        house: &House,
+        session: [u8; 32],
+        now: i64,
+    ) -> Result<(), Trouble> {
+        let given = self.lock().remove(&session).unwrap_or_default();
+        for one in given.iter().filter(|one| one.expires_at > now) {
+            revoke_token(&*house.store, one.id, now).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes a token, and says which ones are too many.
+    fn note(&self, session: [u8; 32], issued: &IssuedToken, now: i64) -> Vec<CredentialId> {
+        let mut by_session = self.lock();
+        by_session.retain(|_, given| {
+            given.retain(|one| one.expires_at > now);
+            !given.is_empty()
+        });
+        let given = by_session.entry(session).or_default();
+        given.push(Given {
+            id: issued.id,
+            expires_at: issued.expires_at,
+        });
+        let many = given.len().saturating_sub(EACH);
+        given.drain(..many).map(|one| one.id).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Vec<Given>>> {
+        self.by_session
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

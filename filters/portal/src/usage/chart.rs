@@ -1,0 +1,159 @@
+//! Which models have a colour of their own, and the bars of a period.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use tollgate_money::Micros;
+use tollgate_pages::parts::BarDay;
+use tollgate_store::UsageDay;
+
+use super::period::Period;
+
+/// Models with a colour of their own; all others share one.
+const OWN: usize = 4;
+
+/// The models that have a colour of their own, in the order of the colours. Found once over 90 days, so that a model keeps its colour
+/// when another period is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ranking(Vec<String>);
+
+impl Ranking {
+    /// Those that cost most in these days; of two that cost the same, the one that was asked more often.
+    pub(crate) fn of(days: &[UsageDay]) -> Ranking {
+        let mut models: HashMap<&str, (Micros, u64)> = HashMap::new();
+        for day in days {
+            let (cost, requests) = models.entry(&day.model).or_default();
+            *cost = cost.saturating_add(day.cost);
+            *requests += day.requests;
+        }
+        let mut models: Vec<_> = models.into_iter().collect();
+        models.sort_by_key(|&(name, sums)| (Reverse(sums), name));
+        Ranking(
+            models
+                .into_iter()
+                .take(OWN)
+                .map(|(name, _)| name.to_owned())
+                .collect(),
+        )
+    }
+
+    /// The names of the series of these days: the models with a colour, and `Other` where a day has any other.
+    pub(crate) fn series(&self, days: &[UsageDay]) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .0
+            .iter()
+            .map(|name| tollgate_pages::format::line(name))
+            .collect();
+        if days.iter().any(|day| self.place(&day.model) == OWN) {
+            // There are others only where all colours are taken, so theirs is always the fifth.
+            names.push("Other".to_owned());
+        }
+        names
+    }
+
+    /// The bars of a period: a day for each of its days, with an amount for each of `series`.
+    pub(crate) fn bars(
+        &self,
+        days: &[UsageDay],
+        period: Period,
+        series: usize,
+        link: impl Fn(i64) -> String,
+    ) -> Vec<BarDay> {
+        let mut bars: Vec<BarDay> = period
+            .starts()
+            .map(|at| BarDay {
+                at,
+                amounts: vec![Micros::ZERO; series],
+                link: link(at),
+            })
+            .collect();
+        for day in days.iter().filter(|day| period.has(day.day_at)) {
+            let place = (day.day_at - period.from()) / super::period::DAY;
+            let bar = usize::try_from(place)
+                .ok()
+                .and_then(|place| bars.get_mut(place));
+            if let Some(amount) = bar.and_then(|bar| bar.amounts.get_mut(self.place(&day.model))) {
+                *amount = amount.saturating_add(day.cost);
+            }
+        }
+        bars
+    }
+
+    fn place(&self, model: &str) -> usize {
+        self.0.iter().position(|name| name == model).unwrap_or(OWN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::usage::DAY;
+
+    fn day(day: i64, model: &str, cost: i64) -> UsageDay {
+        UsageDay {
+            day_at: day * DAY,
+            model: Arc::from(model),
+            credential: None,
+            requests: 1,
+            cache_hits: 0,
+            incomplete: 0,
+            prompt_tokens: 0,
+            completion_tokens: 0,
+            cost: Micros::new(cost),
+            saved: Micros::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_model_keeps_its_colour_when_the_period_changes() {
+        let days: Vec<_> = [("e", 1), ("d", 2), ("c", 3), ("b", 4), ("a", 5), ("a", 1)]
+            .into_iter()
+            .enumerate()
+            .map(|(at, (model, cost))| day(at as i64, model, cost))
+            .collect();
+        let ranking = Ranking::of(&days);
+        assert_eq!(ranking.series(&days), ["a", "b", "c", "d", "Other"]);
+        assert_eq!(ranking.series(&days[1..]), ["a", "b", "c", "d"]);
+        let last = Period::last(2, 5 * DAY);
+        let bars = ranking.bars(&days[1..], last, 4, |at| (at / DAY).to_string());
+        let seen: Vec<_> = bars
+            .iter()
+            .map(|bar| {
+                (
+                    bar.link.as_str(),
+                    bar.amounts.iter().map(|amount| amount.get()).collect(),
+                )
+            })
+            .collect();
+        let expected: Vec<(&str, Vec<i64>)> =
+            vec![("4", vec![5, 0, 0, 0]), ("5", vec![1, 0, 0, 0])];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn fewer_models_than_colours_leave_no_empty_name_behind() {
+        let days = [day(1, "a", 3), day(1, "b", 1)];
+        let ranking = Ranking::of(&days);
+        assert_eq!(ranking.series(&days), ["a", "b"]);
+        assert_eq!(Ranking::default().series(&[]), [""; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_picture_shows_all_that_was_spent(
+            spent in prop::collection::vec((0i64..40, 0usize..7, 0i64..1_000_000), 0..60),
+        ) {
+            let days: Vec<_> = spent.iter().map(|&(at, model, cost)| day(at, &format!("m{model}"), cost)).collect();
+            let ranking = Ranking::of(&days);
+            let series = ranking.series(&days).len();
+            let bars = ranking.bars(&days, Period::last(40, 39 * DAY), series, |_| String::new());
+            let shown: i64 = bars.iter().flat_map(|bar| &bar.amounts).map(|amount| amount.get()).sum();
+            let cost: i64 = spent.iter().map(|(_, _, cost)| cost).sum();
+            prop_assert_eq!(shown, cost);
+        }
+    }
+}

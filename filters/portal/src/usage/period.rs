@@ -1,0 +1,207 @@
+//! Whole days (UTC) from one to another.
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use tollgate_pages::format;
+use tollgate_pages::parts::Problem;
+
+/// Microseconds of a day.
+pub(crate) const DAY: i64 = 86_400_000_000;
+
+/// The most days that are shown together: a picture has a bar for each.
+const DAYS_MAX: i64 = 92;
+
+/// Days that follow each other, one at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Period {
+    /// The first, counted from 1970-01-01.
+    first: i64,
+    days: i64,
+}
+
+impl Period {
+    /// The last `days` up to today.
+    pub(crate) fn last(days: i64, now: i64) -> Period {
+        let today = now.div_euclid(DAY);
+        Period {
+            first: today - (days - 1),
+            days,
+        }
+    }
+
+    /// What the fields `from` and `to` of a form say. A field that is empty is as in the last 30 days.
+    pub(crate) fn read(from: &str, to: &str, now: i64) -> Result<Period, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let usual = Period::last(30, now);
+        let mut day = |name: &str, text: &str, usual: i64| match text.trim() {
+            "" => usual,
+            text => read_day(text).unwrap_or_else(|| {
+                let example = format::day(now);
+                problems.push(Problem::new(name, format!("Write the day like {example}.")));
+                usual
+            }),
+        };
+        let last = day("to", to, usual.first + usual.days - 1);
+        let first = day("from", from, usual.first.min(last));
+        if problems.is_empty() && last < first {
+            problems.push(Problem::new("to", "The end is before the start."));
+        }
+        if problems.is_empty() && last - first >= DAYS_MAX {
+            let text = format!("Choose {DAYS_MAX} days at most.");
+            problems.push(Problem::new("from", text));
+        }
+        // In the order of the form.
+        problems.reverse();
+        match problems.is_empty() {
+            true => Ok(Period {
+                first,
+                days: last - first + 1,
+            }),
+            false => Err(problems),
+        }
+    }
+
+    /// The days before it, as many.
+    pub(crate) fn before(self) -> Period {
+        Period {
+            first: self.first - self.days,
+            days: self.days,
+        }
+    }
+
+    /// Its first instant, Unix microseconds.
+    pub(crate) fn from(self) -> i64 {
+        self.first * DAY
+    }
+
+    /// The first instant after it, Unix microseconds.
+    pub(crate) fn to(self) -> i64 {
+        (self.first + self.days) * DAY
+    }
+
+    /// The beginning of each day, oldest first.
+    pub(crate) fn starts(self) -> impl Iterator<Item = i64> {
+        (self.first..self.first + self.days).map(|day| day * DAY)
+    }
+
+    /// Whether an instant is in it.
+    pub(crate) fn has(self, at: i64) -> bool {
+        (self.from()..self.to()).contains(&at)
+    }
+
+    /// Its first day, as forms and addresses have it: `2026-11-01`.
+    pub(crate) fn first_day(self) -> String {
+        format::day(self.from())
+    }
+
+    /// Its last day.
+    pub(crate) fn last_day(self) -> String {
+        format::day(self.to() - DAY)
+    }
+
+    /// In words, within a sentence: `from 1 to 7 November`, `on 7 November`.
+    pub(crate) fn words(self, now: i64) -> String {
+        let (first, last) = (self.from(), self.to() - DAY);
+        let end = format::date(last, now);
+        if self.days == 1 {
+            return format!("on {end}");
+        }
+        let begin = format::date(first, now);
+        match (begin.split_once(' '), end.split_once(' ')) {
+            (Some((day, month)), Some((_, same))) if month == same => {
+                format!("from {day} to {end}")
+            }
+            _ => format!("from {begin} to {end}"),
+        }
+    }
+}
+
+fn read_day(text: &str) -> Option<i64> {
+    let date: Date = text.parse().ok()?;
+    let start = date.to_zoned(TimeZone::UTC).ok()?.timestamp();
+    Some(start.as_microsecond().div_euclid(DAY))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// 2026-11-21T14:02:11Z
+    const NOW: i64 = 1_795_269_731_000_000;
+
+    #[test]
+    fn a_form_is_read_or_told_what_is_wrong_with_it() {
+        //   from          to              what it comes to
+        let cases = [
+            ("", "", Ok("from 23 October to 21 November")),
+            ("2026-11-01", "2026-11-07", Ok("from 1 to 7 November")),
+            ("2026-11-07", "2026-11-07", Ok("on 7 November")),
+            (
+                "2025-12-30",
+                "2026-01-02",
+                Ok("from 30 December 2025 to 2 January"),
+            ),
+            ("2026-08-22", "", Ok("from 22 August to 21 November")),
+            ("", "2026-01-05", Ok("on 5 January")),
+            (
+                "2026-11-07",
+                "2026-11-06",
+                Err(("to", "The end is before the start.")),
+            ),
+            ("2026-08-21", "", Err(("from", "Choose 92 days at most."))),
+            (
+                "yesterday",
+                "",
+                Err(("from", "Write the day like 2026-11-21.")),
+            ),
+            (
+                "",
+                "2026-02-30",
+                Err(("to", "Write the day like 2026-11-21.")),
+            ),
+            (
+                "-262143-01-01",
+                "9999-12-31",
+                Err(("from", "Write the day like 2026-11-21.")),
+            ),
+        ];
+        for (from, to, expected) in cases {
+            let read = Period::read(from, to, NOW);
+            let seen = read
+                .as_ref()
+                .map(|period| period.words(NOW))
+                .map_err(|problems| {
+                    let problem = &problems[0];
+                    (problem.field.clone(), problem.text.clone())
+                });
+            let expected = expected
+                .map(str::to_owned)
+                .map_err(|(field, text)| (field.to_owned(), text.to_owned()));
+            assert_eq!(seen, expected, "{from:?} to {to:?}");
+        }
+    }
+
+    #[test]
+    fn the_days_before_are_as_many_and_end_where_it_begins() {
+        let period = Period::last(7, NOW);
+        assert_eq!(period.before().to(), period.from());
+        assert_eq!(period.starts().count(), 7);
+        assert!(period.has(NOW));
+        assert!(!period.before().has(NOW));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_in_the_form_reads_back(days in 1i64..=DAYS_MAX, at in 0i64..3_000_000_000_000_000) {
+            let period = Period::last(days, at);
+            prop_assert_eq!(Period::read(&period.first_day(), &period.last_day(), NOW), Ok(period));
+        }
+
+        #[test]
+        fn no_text_makes_it_fail(from in ".{0,20}", to in ".{0,20}") {
+            let _ = Period::read(&from, &to, NOW);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What days come to.
+
+use tollgate_money::Micros;
+use tollgate_store::UsageDay;
+
+/// Days added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub(crate) requests: u64,
+    pub(crate) cache_hits: u64,
+    pub(crate) incomplete: u64,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) completion_tokens: u64,
+    pub(crate) cost: Micros,
+    pub(crate) saved: Micros,
+}
+
+impl Sums {
+    /// All of these.
+    pub(crate) fn of<'a>(days: impl IntoIterator<Item = &'a UsageDay>) -> Sums {
+        days.into_iter().fold(Sums::default(), |mut sums, day| {
+            sums.requests += day.requests;
+            sums.cache_hits += day.cache_hits;
+            sums.incomplete += day.incomplete;
+            sums.prompt_tokens = sums.prompt_tokens.saturating_add(day.prompt_tokens);
+            sums.completion_tokens = sums.completion_tokens.saturating_add(day.completion_tokens);
+            sums.cost = sums.cost.saturating_add(day.cost);
+            sums.saved = sums.saved.saturating_add(day.saved);
+            sums
+        })
+    }
+}
+
+/// How an amount compares with an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// So many hundredths more.
+    More(u64),
+    /// So many hundredths less.
+    Less(u64),
+    /// Less than one hundredth apart.
+    Same,
+    /// More than ten times as much.
+    ManyTimes,
+}
+
+/// How `now` compares with `before`; `None` where there was nothing before.
+pub(crate) fn change(before: Micros, now: Micros) -> Option<Change> {
+    if !before.is_positive() {
+        return None;
+    }
+    let apart = i128::from(now.get()) - i128::from(before.get());
+    let hundredths = apart.unsigned_abs() * 100 / before.get().unsigned_abs() as u128;
+    let hundredths = u64::try_from(hundredths).unwrap_or(u64::MAX);
+    Some(match hundredths {
+        0 => Change::Same,
+        _ if apart < 0 => Change::Less(hundredths),
+        1001.. => Change::ManyTimes,
+        _ => Change::More(hundredths),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_compared_in_whole_hundredths() {
+        //   before, now
+        check(0, 5, None);
+        check(100, 118, Some(Change::More(18)));
+        check(100, 40, Some(Change::Less(60)));
+        check(100, 0, Some(Change::Less(100)));
+        check(1_000, 1_009, Some(Change::Same));
+        check(1, 12, Some(Change::ManyTimes));
+        check(1, i64::MAX, Some(Change::ManyTimes));
+        check(-5, 5, None);
+    }
+
+    fn check(before: i64, now: i64, expected: Option<Change>) {
+        assert_eq!(
+            change(Micros::new(before), Micros::new(now)),
+            expected,
+            "{before} to {now}"
+        );
+    }
+}
