@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tollgate_auth::Auths;
 use tollgate_cache::Cache;
 use tollgate_completions::Completions;
-use tollgate_filter::{Clock, Entropy, Filter};
+use tollgate_filter::{Clock, Entropy, Filter, Resource};
 use tollgate_idempotency::Idempotency;
 use tollgate_ledger::Ledger;
+use tollgate_mcp::{Behind, Mcp, SigningSecret};
 use tollgate_meter::Meter;
 use tollgate_models::Models;
 use tollgate_onboarding::{Documents, Onboarding};
@@ -94,6 +95,7 @@ impl Registry {
         });
         registry.add("meter", |context| Ok(context.house.meter.clone()));
         registry.add("cache", |context| Ok(context.house.cache.clone()));
+        registry.add("mcp", mcp);
         registry.add("models", |context| {
             let settings = context.settings;
             let rate = settings.credits.usd_per_credit;
@@ -158,4 +160,28 @@ fn auth(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
     Ok(Arc::new(
         filter.map_err(|error| BuildError::new(error.to_string()))?,
     ))
+}
+
+fn mcp(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
+    let behind = &context.settings.mcp;
+    let resource = match context.route.access.map(|access| access.resource) {
+        Some(Resource::Mcp) => &behind.general,
+        Some(Resource::McpAndroid) => &behind.android,
+        Some(Resource::Api) | None => {
+            return Err(BuildError::new(
+                "`mcp` needs to know which resource it stands for; give the route `auth` and a scope of an MCP resource, such as `mcp:android`",
+            ));
+        }
+    };
+    let secret = resource.signing_secret.as_ref();
+    Ok(Arc::new(Mcp::new(tollgate_mcp::Parts {
+        service: &context.settings.service.name,
+        behind: resource.upstream.as_ref().map(|upstream| Behind {
+            name: upstream.name.clone(),
+            path: upstream.path.clone(),
+            secret: secret.map(|secret| SigningSecret::new(secret.expose())),
+        }),
+        origins: resource.origins.clone(),
+        clock: context.clock.clone(),
+    })))
 }

@@ -10,7 +10,8 @@ use crate::config::Cors;
 /// Answer fields that pages may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "WWW-Authenticate, X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, RateLimit-Limit, \
-     RateLimit-Remaining, RateLimit-Reset, Location, Deprecation, Sunset, Link, Idempotent-Replayed",
+     RateLimit-Remaining, RateLimit-Reset, Location, Deprecation, Sunset, Link, Idempotent-Replayed, \
+     MCP-Session-Id",
 );
 
 const ANY: HeaderValue = HeaderValue::from_static("*");

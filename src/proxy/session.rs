@@ -1,12 +1,13 @@
 //! A Pingora session as the driver sees a client.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, Version, header};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
-use tokio::time::Instant;
+use tokio::time::Sleep;
 use tollgate_chain::{BodyError, BodyLength, Downstream, Gone, Head};
 
 use crate::config::ConnectionLimits;
@@ -29,10 +30,9 @@ pub(super) struct Client {
 }
 
 /// How far a body has come that is read piece by piece.
-#[derive(Clone, Copy)]
 struct Piecewise {
-    /// When all of it has to be there.
-    deadline: Instant,
+    /// Fires when all of it should be there.
+    timer: Pin<Box<Sleep>>,
     /// Whether nothing of it has come.
     is_empty: bool,
 }
@@ -109,14 +109,6 @@ impl Client {
         }
     }
 
-    /// Tells a client that waits for it to send its body: Pingora says nothing when a body is read here (RFC 9110 section 10.1.1).
-    async fn ask_for_body(&mut self) -> Result<(), BodyError> {
-        let limit = self.limits.write;
-        Self::bounded(limit, self.session.write_continue_response())
-            .await
-            .map_err(|Gone| BodyError::Gone)
-    }
-
     fn cork(&self, corked: bool) {
         if let Some(cork) = &self.cork {
             cork.set(corked);
@@ -137,7 +129,11 @@ impl Downstream for Client {
             return Err(BodyError::TooLarge { bytes_max });
         }
         if head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT) {
-            self.ask_for_body().await?;
+            // The client waits for it: Pingora sends none when a body is read here (RFC 9110 section 10.1.1).
+            let limit = self.limits.write;
+            Self::bounded(limit, self.session.write_continue_response())
+                .await
+                .map_err(|Gone| BodyError::Gone)?;
         }
         let session = &mut self.session;
         let read = async {
@@ -189,36 +185,30 @@ impl Downstream for Client {
     }
 
     async fn read_piece(&mut self) -> Result<Option<Bytes>, BodyError> {
-        let mut piecewise = match self.piecewise {
-            Some(piecewise) => piecewise,
-            None => {
-                let piecewise = Piecewise {
-                    deadline: Instant::now() + self.limits.body,
-                    is_empty: true,
-                };
-                self.piecewise = Some(piecewise);
-                let head = self.session.req_header();
-                if head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT) {
-                    self.ask_for_body().await?;
-                }
-                piecewise
-            }
+        let is_first = self.piecewise.is_none();
+        let piecewise = self.piecewise.get_or_insert_with(|| Piecewise {
+            timer: Box::pin(tokio::time::sleep(self.limits.body)),
+            is_empty: true,
+        });
+        let head = self.session.req_header();
+        let is_chunked = head.headers.contains_key(header::TRANSFER_ENCODING);
+        let waits = head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT);
+        if is_first && waits {
+            // Written before anything is read, and short: it leaves at once.
+            let asked = self.session.write_continue_response().await;
+            asked.map_err(|_| BodyError::Gone)?;
+        }
+        let read = tokio::select! {
+            biased;
+            read = self.session.read_request_body() => read,
+            () = piecewise.timer.as_mut() => return Err(BodyError::Timeout),
         };
-        let left = piecewise.deadline.saturating_duration_since(Instant::now());
-        let piece = match within(left, self.session.read_request_body()).await {
-            Ok(Ok(piece)) => piece,
-            Ok(Err(error)) => return Err(body_error(&error)),
-            Err(Elapsed) => return Err(BodyError::Timeout),
-        };
-        if piece.is_none() && piecewise.is_empty && self.body_length() == BodyLength::Unknown {
-            let head = self.session.req_header();
-            if head.headers.contains_key(header::TRANSFER_ENCODING) {
-                // As for a body that is read whole: what follows must not be taken for a request.
-                return Err(BodyError::Malformed);
-            }
+        let piece = read.map_err(|error| body_error(&error))?;
+        if piece.is_none() && piecewise.is_empty && is_chunked {
+            // As for a body that is read whole: what follows must not be taken for a request.
+            return Err(BodyError::Malformed);
         }
         piecewise.is_empty &= piece.is_none();
-        self.piecewise = Some(piecewise);
         Ok(piece)
     }
 

@@ -110,7 +110,6 @@ impl Relays {
             });
             stop
         });
-        let now = Instant::now();
         Ok(Box::new(Call {
             streamed: Some(Streamed::begin(connection, head, framed)),
             index: *index,
@@ -118,8 +117,8 @@ impl Relays {
             clock: self.clock.clone(),
             telemetry: self.telemetry.clone(),
             stage: Stage::Asking,
-            timer: Box::pin(tokio::time::sleep_until(now + upstream.first_byte)),
-            ends_at: Box::pin(tokio::time::sleep_until(now + upstream.total)),
+            timer: Box::pin(tokio::time::sleep(upstream.first_byte)),
+            ends_at: Box::pin(tokio::time::sleep(upstream.total)),
             upstream: upstream.clone(),
             stop,
         }))

@@ -13,6 +13,7 @@ mod heads;
 mod idempotency;
 mod leaving;
 mod limits;
+mod mcp;
 mod money;
 mod pages;
 mod process;

@@ -3,6 +3,7 @@
 mod after;
 mod browser;
 mod setup;
+mod tokens;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use tollgate_testing::{Client, Provider, RawClient, Secrets, TempDir, within};
 pub(crate) use after::audited;
 pub(crate) use browser::Browser;
 pub(crate) use setup::{PROVIDER_KEY, Setup};
+pub(crate) use tokens::Token;
 
 /// Every secret of the suite.
 pub(crate) static SECRETS: Secrets = Secrets::new();

@@ -18,6 +18,8 @@ const BODY_BYTES: u64 = 64 * 1024;
 const BODY_BYTES_MAX: u64 = 1 << 30;
 /// Body bytes of the built-in completion routes: room for pictures.
 const COMPLETION_BYTES: usize = 20 * 1024 * 1024;
+/// Body bytes of the built-in MCP routes: room for the arguments of a tool, which may be a document.
+const MCP_BYTES: usize = 4 * 1024 * 1024;
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 const SHAPES: &[(&str, ErrorShape)] = &[("envelope", ErrorShape::Envelope)];
 const CORS: &[(&str, Cors)] = &[
@@ -77,6 +79,21 @@ fn built_in() -> Vec<Route> {
         "cache",
     ];
     const MODELS: &[&str] = &["address-limit", "auth", "rate-limit", "models"];
+    let mcp = |path: &str, scopes: &[Scope]| {
+        let scopes = scopes.iter().copied().fold(Scopes::NONE, Scopes::with);
+        Route {
+            path: path.parse().expect("the built-in paths are patterns"),
+            methods: vec![Method::POST, Method::GET, Method::DELETE],
+            body_bytes_max: MCP_BYTES,
+            chain: ["address-limit", "auth", "rate-limit", "mcp"]
+                .map(Arc::from)
+                .to_vec(),
+            errors: ErrorShape::Envelope,
+            access: RequiredAccess::any_of(scopes).ok(),
+            class: Some(Arc::from("mcp")),
+            cors: Cors::Api,
+        }
+    };
     let document = |path: &str| Route {
         path: path.parse().expect("the built-in paths are patterns"),
         methods: vec![Method::GET],
@@ -119,6 +136,11 @@ fn built_in() -> Vec<Route> {
             Scope::ApiModels,
             MODELS,
         ),
+        mcp(
+            "/mcp",
+            &[Scope::McpChat, Scope::McpProjects, Scope::McpDevices],
+        ),
+        mcp("/mcp/android", &[Scope::McpAndroid]),
         document("/developer/onboarding"),
         document("/.well-known/mcp/server-card.json"),
         document("/.well-known/mcp/android/server-card.json"),

@@ -296,29 +296,32 @@ async fn from_client<D: Downstream>(downstream: &mut D, upload: Upload) -> FromC
 
 /// What an upstream must not say for the gateway: who may read the answer, what is left of quotas, who may store what in a browser that
 /// shows this origin's own pages, where this origin is to be found; and what belongs to one connection.
-const OURS: [&str; 11] = [
-    "alt-svc",
-    "clear-site-data",
-    "content-security-policy",
-    "date",
-    "public-key-pins",
-    "server",
-    "set-cookie",
-    "set-cookie2",
-    "strict-transport-security",
-    "x-frame-options",
-    "x-request-id",
+const OURS: [HeaderName; 11] = [
+    header::ALT_SVC,
+    header::CONTENT_SECURITY_POLICY,
+    header::DATE,
+    header::SERVER,
+    header::SET_COOKIE,
+    header::STRICT_TRANSPORT_SECURITY,
+    header::X_FRAME_OPTIONS,
+    HeaderName::from_static("clear-site-data"),
+    HeaderName::from_static("public-key-pins"),
+    HeaderName::from_static("set-cookie2"),
+    HeaderName::from_static("x-request-id"),
 ];
 const OUR_BEGINNINGS: [&str; 3] = ["access-control-", "ratelimit", "x-ratelimit-"];
 
 /// The fields of the answer as they are passed on.
 fn own_fields(exchange: &Exchange, headers: HeaderMap) -> HeaderMap {
     let mut own = end_to_end(&headers);
-    let ours = |name: &HeaderName| {
+    for name in OURS {
+        own.remove(name);
+    }
+    let ours = |name: &&HeaderName| {
         let name = name.as_str();
-        OURS.contains(&name) || OUR_BEGINNINGS.iter().any(|start| name.starts_with(start))
+        OUR_BEGINNINGS.iter().any(|start| name.starts_with(start))
     };
-    let taken: Vec<HeaderName> = own.keys().filter(|name| ours(name)).cloned().collect();
+    let taken: Vec<HeaderName> = own.keys().filter(ours).cloned().collect();
     for name in taken {
         own.remove(name);
     }

@@ -1,0 +1,64 @@
+//! Access tokens for tests, put into the store as the authorization server puts them.
+
+use tollgate_filter::{Clock, Entropy, Resource, Resources, Scope, Scopes};
+use tollgate_identity::{Digest, Form, KeyId};
+use tollgate_money::AccountId;
+use tollgate_store::{
+    Admission, CredentialId, CredentialKind, NewCredential, Part, UnitOfWork, commit,
+};
+use zeroize::Zeroizing;
+
+use super::{Rig, SECRETS};
+
+/// What a token is good for.
+pub(crate) struct Token<'a> {
+    pub(crate) resource: Resource,
+    pub(crate) scopes: &'a [Scope],
+    /// Seconds from now until it ends; negative for one that has ended.
+    pub(crate) secs: i64,
+}
+
+impl Token<'_> {
+    /// A token of the general MCP resource.
+    pub(crate) const MCP: Token<'static> = Token {
+        resource: Resource::Mcp,
+        scopes: &[Scope::McpChat],
+        secs: 3600,
+    };
+}
+
+impl Rig {
+    /// Makes an access token of an account.
+    pub(crate) async fn new_token(&self, account: AccountId, token: Token<'_>) -> (KeyId, String) {
+        let entropy = Entropy::system();
+        let now = Clock::system().unix_micros();
+        let secret = Form::access_token("svc").make(&Zeroizing::new(entropy.bytes()));
+        let id = CredentialId::from_bytes(entropy.bytes());
+        let scopes = token
+            .scopes
+            .iter()
+            .copied()
+            .fold(Scopes::NONE, Scopes::with);
+        let made = NewCredential {
+            id,
+            hash: *Digest::of(secret.expose().as_bytes()).as_bytes(),
+            kind: CredentialKind::AccessToken,
+            account,
+            client_id: None,
+            grant_id: None,
+            resource: Resources::only(token.resource).bits(),
+            scopes: scopes.bits(),
+            label: None,
+            hint: None,
+            models: None,
+            spending_cap: None,
+            created_at: now,
+            expires_at: Some(now + token.secs * 1_000_000),
+        };
+        let unit = UnitOfWork::of(Part::InsertCredential(Box::new(made)), Admission::Begins);
+        commit(&*self.books.store, unit).await.expect("a token");
+        let secret = secret.expose().to_owned();
+        SECRETS.used("an access token", &secret);
+        (KeyId(id), secret)
+    }
+}
