@@ -245,31 +245,31 @@ impl Downstream for Client {
     async fn start(&mut self, mut head: Head, first: &mut BytesMut) -> Result<(), Gone> {
         self.begun = true;
         let h2 = self.session.is_http2();
-        let is_long_known = head.headers.contains_key(header::CONTENT_LENGTH);
-        if !h2 && !is_long_known {
+        if !h2 {
             head.headers.insert(
                 header::TRANSFER_ENCODING,
                 HeaderValue::from_static("chunked"),
             );
         }
         let old = self.session.req_header().version == Version::HTTP_10;
-        if old && !is_long_known {
+        if old {
             // HTTP/1.0 has no chunks: the end of the connection ends the body.
             head.headers.remove(header::TRANSFER_ENCODING);
             head.close = true;
         }
         let head = self.response(head);
-        // The session flushes the head of a stream at once; the cork lets it leave with the first event.
-        self.cork(true);
+        // The session flushes the head of a stream at once; the cork lets it leave with the first event, if that is there.
+        let joined = !first.is_empty();
+        self.cork(joined);
         let session = &mut self.session;
         let written = Self::bounded(self.limits.write, session.write_response_header(head)).await;
         self.cork(false);
         written?;
-        // A chunk of nothing would be the end.
-        if first.is_empty() {
-            return Ok(());
+        match joined {
+            true => self.write(first).await,
+            // A chunk of nothing would be the end.
+            false => Ok(()),
         }
-        self.write(first).await
     }
 
     async fn write(&mut self, piece: &mut BytesMut) -> Result<(), Gone> {

@@ -104,7 +104,6 @@ async fn a_server_that_breaks_off_before_its_answer_is_a_502_and_within_it_a_cut
     ]);
     let mut raw = rig.begin("POST", "Content-Length: 2\r\n\r\n{}").await;
     let head = raw.read_head().await;
-    assert_eq!(head.header("content-length"), Some("9"));
     assert!(raw.try_read_body(&head).await.is_err());
 
     let after = rig.rig.finish().await;

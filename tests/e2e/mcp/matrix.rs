@@ -125,7 +125,7 @@ impl Bench {
         let servers = [McpServer::start().await, McpServer::start().await];
         let settings = format!(
             "[service]\nbase_url = \"{BASE}\"\n[mcp.general]\nupstream = \"{}\"\n[mcp.android]\nupstream = \"{}\"\n\
-             [limits.failed_credentials]\nquota = 1000000\n[limits.classes.mcp]\nquota = 1000000\nwindow_secs = 60\n",
+             [limits.failed_credentials]\nquota = 1000000\nwindow_secs = 60\n[limits.classes.mcp]\nquota = 1000000\nwindow_secs = 60\n",
             servers[0].url(),
             servers[1].url()
         );

@@ -40,7 +40,7 @@ pub trait Downstream: Send {
     /// Sends a whole answer.
     fn send(&mut self, head: Head, body: Bytes) -> impl Future<Output = Result<(), Gone>> + Send;
 
-    /// Sends the head of a stream and its first bytes, leaving `first` empty. A head that names the length of its body is kept to it.
+    /// Sends the head of a stream and its first bytes, if there are any yet, leaving `first` empty.
     fn start(
         &mut self,
         head: Head,

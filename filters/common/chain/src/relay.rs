@@ -195,12 +195,13 @@ impl<D: Downstream> Way<'_, '_, D> {
             });
         }
         let status = relayed.status;
-        let own = own_fields(&self.run.exchange, relayed.headers);
+        let mut own = own_fields(&self.run.exchange, relayed.headers);
+        // Of a body whose length is told the session keeps the beginning back until it has all of it.
+        own.remove(header::CONTENT_LENGTH);
         if is_event_stream(&own) {
             self.run.exchange.record.stream = true;
-            let framed = own.contains_key(header::CONTENT_LENGTH);
-            let coded = own.contains_key(header::CONTENT_ENCODING);
-            self.comments = (!framed && !coded).then(Boundary::default);
+            let is_coded = own.contains_key(header::CONTENT_ENCODING);
+            self.comments = (!is_coded).then(Boundary::default);
         }
         self.started = true;
         self.run.exchange.record.first_byte = Some(self.clock.elapsed());
