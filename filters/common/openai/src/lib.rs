@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod completion;
+pub mod contract;
 mod json;
 mod number;
 mod patch;

@@ -1,0 +1,160 @@
+//! The reader of requests does what the table of their members says, and the table says nothing else.
+
+use serde_json::{Map, Value, json};
+use tollgate_openai::contract::{MESSAGE, MemberRule, Shape, members};
+use tollgate_openai::{CompletionRequest, Endpoint, RequestErrorCode};
+
+/// Values that fit a shape.
+fn good(shape: Shape) -> Vec<Value> {
+    match shape {
+        Shape::Text => vec![json!(""), json!("a")],
+        Shape::Word(words) => words.iter().map(|word| json!(word)).collect(),
+        Shape::Number => vec![json!(0), json!(0.7), json!(3)],
+        Shape::Count => vec![json!(1), json!(4096)],
+        Shape::Flag(_) => vec![json!(true), json!(false)],
+        Shape::Object => vec![json!({}), json!({"a": [1]})],
+        Shape::Texts => vec![json!([]), json!(["a"])],
+        Shape::Objects => vec![json!([]), json!([{"a": 1}])],
+        Shape::TextOrObject => vec![json!("auto"), json!({"type": "function"})],
+        Shape::TextOrTexts => vec![json!("a"), json!(["a", "b"])],
+        Shape::Content => vec![
+            json!("a"),
+            json!([{"type": "text", "text": "a"}]),
+            Value::Null,
+        ],
+        Shape::Messages => vec![json!([{"role": "user", "content": "a"}])],
+    }
+}
+
+/// Values of another type, and values of the type that are out of range.
+fn bad(shape: Shape) -> (Vec<Value>, Vec<Value>) {
+    let (text, number, flag, list, object) =
+        (json!("a"), json!(1), json!(true), json!([]), json!({}));
+    match shape {
+        Shape::Text => (vec![number, flag, list, object], vec![]),
+        Shape::Word(_) => (vec![number, flag, list, object], vec![json!("developer")]),
+        Shape::Number => (vec![text, flag, list, object], vec![json!(-0.1), json!(-1)]),
+        Shape::Count => (
+            vec![text, flag, list, object, json!(1.5)],
+            vec![json!(0), json!(-3)],
+        ),
+        Shape::Flag(_) => (vec![text, number, list, object], vec![]),
+        Shape::Object => (vec![text, number, flag, list], vec![]),
+        Shape::Texts => (vec![text, number, flag, object, json!([1])], vec![]),
+        Shape::Objects => (vec![text, number, flag, object, json!(["a"])], vec![]),
+        Shape::TextOrObject => (vec![number, flag, list], vec![]),
+        Shape::TextOrTexts => (vec![number, flag, object, json!([1])], vec![]),
+        Shape::Content => (vec![number, flag, object, json!(["a"])], vec![]),
+        Shape::Messages => (vec![text, number, flag, object, json!(["a"])], vec![list]),
+    }
+}
+
+/// An object with a good value for each required member.
+fn least(rules: &[MemberRule]) -> Map<String, Value> {
+    let needed = rules.iter().filter(|rule| rule.required);
+    needed
+        .map(|rule| (rule.name.to_owned(), good(rule.shape)[0].clone()))
+        .collect()
+}
+
+fn read(
+    endpoint: Endpoint,
+    body: &Map<String, Value>,
+) -> Result<CompletionRequest, (RequestErrorCode, Option<String>)> {
+    let body = serde_json::to_vec(body).expect("JSON");
+    CompletionRequest::read(endpoint, &body).map_err(|error| (error.code, error.param))
+}
+
+/// Puts values in the place of every member in turn, `wrap` making a body of the object and `path` the path of a member.
+fn check(
+    endpoint: Endpoint,
+    rules: &[MemberRule],
+    wrap: impl Fn(Map<String, Value>) -> Map<String, Value>,
+    path: impl Fn(&str) -> String,
+) {
+    for rule in rules {
+        let with = |value: Value| {
+            let mut object = least(rules);
+            object.insert(rule.name.to_owned(), value);
+            read(endpoint, &wrap(object))
+        };
+        for value in good(rule.shape) {
+            let found = with(value.clone());
+            assert!(found.is_ok(), "{} {value}: {found:?}", rule.name);
+        }
+        let (other_types, out_of_range) = bad(rule.shape);
+        for (values, code) in [
+            (other_types, RequestErrorCode::InvalidType),
+            (out_of_range, RequestErrorCode::OutOfRange),
+        ] {
+            for value in values {
+                let refused = with(value.clone()).expect_err(rule.name);
+                assert_eq!(refused.0, code, "{} {value}", rule.name);
+                let param = refused.1.expect("the member is named");
+                assert!(
+                    param.starts_with(&path(rule.name)),
+                    "{param} for {}",
+                    rule.name
+                );
+            }
+        }
+        let mut without = least(rules);
+        without.remove(rule.name);
+        let absent = read(endpoint, &wrap(without));
+        match rule.required {
+            true => assert_eq!(
+                absent.expect_err(rule.name),
+                (RequestErrorCode::MissingField, Some(path(rule.name)))
+            ),
+            false => {
+                assert!(absent.is_ok(), "{}", rule.name);
+                assert!(with(Value::Null).is_ok(), "null for {}", rule.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_member_of_a_request_is_read_as_the_table_says() {
+    for endpoint in [Endpoint::Chat, Endpoint::Text] {
+        check(endpoint, members(endpoint), |object| object, str::to_owned);
+    }
+}
+
+#[test]
+fn every_member_of_a_message_is_read_as_the_table_says() {
+    let wrap = |message| {
+        let mut body = least(members(Endpoint::Chat));
+        body.insert("messages".to_owned(), json!([message]));
+        body
+    };
+    check(Endpoint::Chat, MESSAGE, wrap, |name| {
+        format!("messages[0].{name}")
+    });
+}
+
+#[test]
+fn what_the_table_does_not_name_may_be_anything() {
+    for endpoint in [Endpoint::Chat, Endpoint::Text] {
+        for value in [json!(1), json!("a"), json!([{}]), Value::Null] {
+            let mut body = least(members(endpoint));
+            body.insert("not_in_the_table".to_owned(), value);
+            assert!(read(endpoint, &body).is_ok());
+        }
+    }
+}
+
+#[test]
+fn flags_are_what_the_table_says_when_they_are_absent() {
+    for endpoint in [Endpoint::Chat, Endpoint::Text] {
+        let request = read(endpoint, &least(members(endpoint))).expect("a request");
+        for rule in members(endpoint) {
+            let absent = match rule.name {
+                "stream" => request.stream,
+                "cache" => request.cache,
+                _ => continue,
+            };
+            assert_eq!(rule.shape, Shape::Flag(absent), "{}", rule.name);
+        }
+    }
+}
