@@ -39,6 +39,9 @@ pub enum Command {
     },
     /// Print the JSON Schema of the settings.
     Schema,
+    /// Print the OpenAPI document of the service that the settings describe.
+    #[command(name = "openapi")]
+    OpenApi,
     /// Make, show and change accounts.
     #[command(subcommand)]
     Account(AccountCommand),

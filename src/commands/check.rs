@@ -1,4 +1,4 @@
-//! `tollgate check` and `tollgate schema`.
+//! `tollgate check`, `tollgate schema` and `tollgate openapi`.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use super::{BAD, GOOD, print};
 use crate::Gateway;
-use crate::config::{self, Environment};
+use crate::config::{self, Environment, Settings};
 
 /// Shows everything that is wrong with the settings.
 pub(super) fn check(
@@ -56,6 +56,18 @@ pub(super) fn check(
 /// Prints the JSON Schema of the settings.
 pub(super) fn schema(out: &mut dyn Write) -> anyhow::Result<u8> {
     let text = serde_json::to_string_pretty(&config::schema()).context("cannot write JSON")?;
+    writeln!(out, "{text}").context("cannot print")?;
+    Ok(GOOD)
+}
+
+/// Prints the OpenAPI document.
+pub(super) fn openapi(settings: &Settings, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let service = tollgate_onboarding::Service {
+        name: &settings.service.name,
+        base_url: settings.service.base_url.as_str(),
+    };
+    let document = tollgate_onboarding::openapi(&settings.onboarding, service);
+    let text = serde_json::to_string_pretty(&document).context("cannot write JSON")?;
     writeln!(out, "{text}").context("cannot print")?;
     Ok(GOOD)
 }

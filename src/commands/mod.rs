@@ -80,6 +80,7 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
         Command::Serve => serve::serve(load(file()?, environment)?),
         Command::Check { json } => check::check(file()?, environment, json, out),
         Command::Schema => check::schema(out),
+        Command::OpenApi => check::openapi(&load(file()?, environment)?, out),
         Command::Account(command) => account::run(command, &office()?, out),
         Command::Key(command) => key::run(command, &office()?, out),
         Command::Credits(command) => credits::run(command, &office()?, out),

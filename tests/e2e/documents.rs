@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::rig::Rig;
 
-const PATHS: [(&str, &str); 5] = [
+const PATHS: [(&str, &str); 6] = [
     ("/developer/onboarding", "application/json"),
     ("/.well-known/mcp/server-card.json", "application/json"),
     (
@@ -13,6 +13,7 @@ const PATHS: [(&str, &str); 5] = [
     ),
     ("/llms.txt", "text/plain; charset=utf-8"),
     ("/robots.txt", "text/plain; charset=utf-8"),
+    ("/openapi.json", "application/json"),
 ];
 
 #[tokio::test]

@@ -26,7 +26,7 @@ impl RequiredAccess {
     /// What an operation that needs this scope asks for: every scope belongs to one resource.
     pub fn of(scope: Scope) -> RequiredAccess {
         RequiredAccess {
-            resource: resource_of(scope),
+            resource: scope.resource(),
             any_of: Scopes::NONE.with(scope),
         }
     }
@@ -35,25 +35,14 @@ impl RequiredAccess {
     pub fn any_of(scopes: Scopes) -> Result<RequiredAccess, AccessError> {
         let mut all = scopes.iter();
         let first = all.next().ok_or(AccessError::NoScope)?;
-        let resource = resource_of(first);
-        match all.find(|&scope| resource_of(scope) != resource) {
+        let resource = first.resource();
+        match all.find(|&scope| scope.resource() != resource) {
             Some(other) => Err(AccessError::Mixed(first.name(), other.name())),
             None => Ok(RequiredAccess {
                 resource,
                 any_of: scopes,
             }),
         }
-    }
-}
-
-/// The one resource at which a scope means something.
-pub fn resource_of(scope: Scope) -> Resource {
-    match scope {
-        Scope::ApiModels | Scope::ApiChat | Scope::ApiCompletions | Scope::CommerceSubscribe => {
-            Resource::Api
-        }
-        Scope::McpChat | Scope::McpProjects | Scope::McpDevices => Resource::Mcp,
-        Scope::McpAndroid => Resource::McpAndroid,
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tollgate_filter::Clock;
 use tollgate_identity::{Credentials, Form};
 
-pub use access::{AccessError, RequiredAccess, resource_of};
+pub use access::{AccessError, RequiredAccess};
 pub use challenge::AddressError;
 pub use filter::Auth;
 

@@ -6,6 +6,7 @@ use tollgate_filter::Document;
 
 use crate::config::OnboardingSettings;
 use crate::entry::Entry;
+use crate::openapi;
 use crate::security::{self, ExpiresError};
 
 const ENTRY: &str = "/developer/onboarding";
@@ -14,15 +15,17 @@ pub(crate) const ANDROID_CARD: &str = "/.well-known/mcp/android/server-card.json
 const SECURITY: &str = "/.well-known/security.txt";
 const FOR_MODELS: &str = "/llms.txt";
 const FOR_CRAWLERS: &str = "/robots.txt";
+const OPENAPI: &str = "/openapi.json";
 
 /// The paths of all documents.
-pub(crate) const PATHS: [&str; 6] = [
+pub(crate) const PATHS: [&str; 7] = [
     ENTRY,
     GENERAL_CARD,
     ANDROID_CARD,
     SECURITY,
     FOR_MODELS,
     FOR_CRAWLERS,
+    OPENAPI,
 ];
 
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -88,6 +91,10 @@ impl Documents {
                 Document::new(PLAIN, for_models(settings, service)),
             ),
             (FOR_CRAWLERS, Document::new(PLAIN, FOR_CRAWLERS_TEXT)),
+            (
+                OPENAPI,
+                Document::json(&openapi::document(settings, service)),
+            ),
         ];
         if let Some(security) = &settings.security {
             let canonical = format!("{}{SECURITY}", service.base_url);

@@ -1,44 +1,60 @@
 //! `DeveloperOnboarding`: everything a program needs to know to get in. A closed object; every member is there.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::config::OnboardingSettings;
 
-#[derive(Serialize)]
+/// The one value of `status`.
+const SELF_SERVICE: &str = "self_service";
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub(crate) struct Entry<'a> {
     service: &'a str,
+    #[schemars(extend("const" = SELF_SERVICE))]
     status: &'static str,
     login_required: bool,
+    #[schemars(extend("format" = "uri"))]
     signup_url: &'a str,
     api_keys: ApiKeys<'a>,
     sandbox: Sandbox<'a>,
     free_tier: FreeTier<'a>,
+    #[schemars(extend("format" = "uri"))]
     openapi_url: &'a str,
+    #[schemars(extend("format" = "uri"))]
     mcp_server_card: &'a str,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct ApiKeys<'a> {
     self_service: bool,
+    #[schemars(extend("format" = "uri"))]
     dashboard_url: &'a str,
+    #[schemars(extend("format" = "uri"))]
     documentation_url: &'a str,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Sandbox<'a> {
     available: bool,
+    #[schemars(extend("format" = "uri-reference"))]
     url: &'a str,
     uses_production_api: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct FreeTier<'a> {
     available: bool,
     service: &'a str,
+    #[schemars(range(min = 1))]
     included_devices: u64,
     credits_required: bool,
+    #[schemars(extend("format" = "uri"))]
     endpoint: &'a str,
+    #[schemars(extend("format" = "uri"))]
     server_card: &'a str,
+    #[schemars(extend("format" = "uri"))]
     apk_download_url: &'a str,
 }
 
@@ -47,7 +63,7 @@ impl<'a> Entry<'a> {
         let tier = &settings.free_tier;
         Entry {
             service: &settings.service,
-            status: "self_service",
+            status: SELF_SERVICE,
             login_required: settings.login_required,
             signup_url: &settings.signup_url,
             api_keys: ApiKeys {

@@ -147,6 +147,7 @@ fn built_in() -> Vec<Route> {
         document("/.well-known/security.txt"),
         document("/llms.txt"),
         document("/robots.txt"),
+        document("/openapi.json"),
     ];
     const PAGE: &[&str] = &["rate-limit", "portal"];
     for (path, methods) in PAGES {

@@ -136,6 +136,18 @@ impl Scope {
         }
     }
 
+    /// The one resource at which it means something.
+    pub const fn resource(self) -> Resource {
+        match self {
+            Scope::ApiModels
+            | Scope::ApiChat
+            | Scope::ApiCompletions
+            | Scope::CommerceSubscribe => Resource::Api,
+            Scope::McpChat | Scope::McpProjects | Scope::McpDevices => Resource::Mcp,
+            Scope::McpAndroid => Resource::McpAndroid,
+        }
+    }
+
     /// The scope of this name.
     pub fn named(name: &str) -> Option<Scope> {
         Scope::ALL.into_iter().find(|scope| scope.name() == name)

@@ -1,0 +1,188 @@
+//! The description of the service: OpenAPI 3.1.
+//!
+//! It is made from what the service itself works with: the table of request members, the table of error codes, the scopes, and the type
+//! that `DeveloperOnboarding` is written from.
+
+mod answers;
+mod operations;
+mod schemas;
+
+use serde_json::{Map, Value, json};
+use tollgate_filter::Scope;
+
+use crate::config::OnboardingSettings;
+use crate::documents::Service;
+
+/// The version of the description, which is that of the interface and not of the program.
+const VERSION: &str = "1.0.0";
+
+/// The document.
+pub fn document(settings: &OnboardingSettings, service: Service<'_>) -> Value {
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": settings.service,
+            "version": VERSION,
+            "description": "Text generation behind an OpenAI-compatible interface, paid with credits.",
+        },
+        "servers": [{"url": service.base_url}],
+        "externalDocs": {"url": settings.documentation_url},
+        "x-service-info": {"categories": ["ai"], "docs": {"homepage": settings.documentation_url}},
+        "tags": [
+            {"name": "models", "description": "What is on sale."},
+            {"name": "completions", "description": "Text generation."},
+            {"name": "onboarding", "description": "How to get in."},
+        ],
+        "paths": operations::paths(service.name),
+        "components": {
+            "securitySchemes": security_schemes(service),
+            "schemas": schemas::all(service.name),
+            "responses": answers::all(),
+            "headers": answers::headers(),
+        },
+    })
+}
+
+fn security_schemes(service: Service<'_>) -> Value {
+    let scopes: Map<String, Value> = Scope::ALL
+        .into_iter()
+        .filter(|scope| scope.resource() == tollgate_filter::Resource::Api)
+        .map(|scope| (scope.name().to_owned(), json!(meaning(scope))))
+        .collect();
+    let (name, base) = (service.name, service.base_url);
+    json!({
+        "apiKey": {
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": format!("sk-{name}-"),
+            "description": "A key that a signed-in person has made.",
+        },
+        "oauth": {
+            "type": "oauth2",
+            "description": format!("An access token for the resource {base}/v1 (RFC 8707), by authorization code with PKCE (S256)."),
+            "flows": {"authorizationCode": {
+                "authorizationUrl": format!("{base}/oauth/authorize"),
+                "tokenUrl": format!("{base}/oauth/token"),
+                "scopes": scopes,
+            }},
+        },
+    })
+}
+
+/// What a scope lets its holder do.
+fn meaning(scope: Scope) -> &'static str {
+    match scope {
+        Scope::ApiModels => "See models and the balance",
+        Scope::ApiChat => "Send chat requests",
+        Scope::ApiCompletions => "Send text requests (older form)",
+        Scope::CommerceSubscribe => "Buy or renew the plan",
+        Scope::McpAndroid => "Set up and command Android devices",
+        Scope::McpChat => "Use chats",
+        Scope::McpProjects => "Use projects",
+        Scope::McpDevices => "Use devices",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_filter::CODES;
+    use tollgate_filter::settings::Problems;
+
+    use super::*;
+    use crate::config::RawOnboarding;
+
+    fn made() -> Value {
+        let service = Service {
+            name: "svc",
+            base_url: "https://api.example.com",
+        };
+        let settings = RawOnboarding::default().check(
+            "onboarding",
+            (service.name, service.base_url),
+            &mut Problems::default(),
+        );
+        document(&settings, service)
+    }
+
+    /// Every value of the document with its path.
+    fn each(value: &Value, path: &str, see: &mut impl FnMut(&str, &Value)) {
+        see(path, value);
+        match value {
+            Value::Object(members) => {
+                for (name, member) in members {
+                    each(member, &format!("{path}/{name}"), see);
+                }
+            }
+            Value::Array(items) => {
+                for (at, item) in items.iter().enumerate() {
+                    each(item, &format!("{path}/{at}"), see);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere_and_everything_is_used() {
+        let document = made();
+        let mut used = Vec::new();
+        each(&document, "", &mut |path, value| {
+            if let Some(target) = path.ends_with("/$ref").then(|| value.as_str()).flatten() {
+                let target = target.strip_prefix('#').expect("of this document");
+                assert!(document.pointer(target).is_some(), "{path}: {target}");
+                used.push(target.to_owned());
+            }
+        });
+        for kind in ["schemas", "headers"] {
+            let all = document["components"][kind].as_object().expect("an object");
+            for name in all.keys() {
+                let target = format!("/components/{kind}/{name}");
+                assert!(used.contains(&target), "{target} is used nowhere");
+            }
+        }
+    }
+
+    #[test]
+    fn every_code_is_described_with_its_status() {
+        let document = made();
+        for code in CODES {
+            let answer =
+                &document["components"]["responses"][format!("Error{}", code.status().as_u16())];
+            let words = answer["description"].as_str().expect("words");
+            assert!(words.contains(&format!("`{}`", code.word())), "{words}");
+        }
+    }
+
+    #[test]
+    fn every_operation_says_what_opens_it() {
+        let document = made();
+        let security = |path: &str| document["paths"][path]["post"]["security"].clone();
+        assert_eq!(
+            security("/v1/chat/completions"),
+            json!([{"apiKey": []}, {"oauth": ["api:chat"]}])
+        );
+        assert_eq!(
+            security("/v1/completions"),
+            json!([{"apiKey": []}, {"oauth": ["api:completions"]}])
+        );
+        let models = &document["paths"]["/v1/models"]["get"]["security"];
+        assert_eq!(models[1]["oauth"], json!(["api:models"]));
+        let known = &document["components"]["securitySchemes"]["oauth"]["flows"];
+        for scope in ["api:models", "api:chat", "api:completions"] {
+            assert!(known["authorizationCode"]["scopes"][scope].is_string());
+        }
+    }
+
+    #[test]
+    fn the_onboarding_object_is_closed_and_whole() {
+        let schema = made()["components"]["schemas"]["DeveloperOnboarding"].clone();
+        assert_eq!(schema["additionalProperties"], false, "{schema}");
+        assert_eq!(schema["properties"]["status"]["const"], "self_service");
+        assert_eq!(schema["properties"]["signup_url"]["format"], "uri");
+        let required = schema["required"].as_array().expect("a list").len();
+        assert_eq!(required, 9);
+        let tier = &schema["properties"]["free_tier"];
+        assert_eq!(tier["required"].as_array().map(Vec::len), Some(7));
+        assert_eq!(tier["properties"]["included_devices"]["minimum"], 1);
+    }
+}
