@@ -42,7 +42,6 @@ pub fn run(
     stop: impl Future<Output = ()>,
     out: &mut impl std::io::Write,
 ) -> anyhow::Result<()> {
-    settings::check_port(options.port)?;
     let folder = tempfile::Builder::new()
         .prefix("tollgate-demo-")
         .tempdir()
@@ -53,7 +52,7 @@ pub fn run(
     let builder = Gateway::builder();
     let config_file = folder.path().join("tollgate.toml");
     let own = settings::Own {
-        port: options.port,
+        ports: settings::ports(options.port)?,
         provider_url: &provider.base_url(),
         certificate: &certificate,
     };

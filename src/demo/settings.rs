@@ -10,7 +10,8 @@ use crate::config::Settings;
 
 /// What the demo puts into its settings.
 pub(super) struct Own<'a> {
-    pub(super) port: u16,
+    /// Of HTTP and of HTTPS.
+    pub(super) ports: (u16, u16),
     pub(super) provider_url: &'a str,
     pub(super) certificate: &'a CertificateFiles,
 }
@@ -41,12 +42,13 @@ pub(super) fn first_model(settings: &Settings) -> &str {
 
 impl Own<'_> {
     fn table(&self) -> Table {
-        let tls_port = if self.port == 0 { 0 } else { self.port + 1 };
+        let (port, tls_port) = self.ports;
         let path = |path: &Path| Value::from(path.to_string_lossy().into_owned());
         let text = format!(
             r#"
             [service]
             default_model = "demo-small"
+            base_url = "http://127.0.0.1:{port}"
 
             [[listener]]
             address = "127.0.0.1:{port}"
@@ -89,7 +91,6 @@ impl Own<'_> {
             log_level = "warn"
             access_log = "access.log"
             "#,
-            port = self.port,
             certificate = path(&self.certificate.certificate),
             key = path(&self.certificate.key),
             provider_url = self.provider_url,
@@ -110,12 +111,25 @@ fn lay_over(under: &mut Table, over: Table) {
     }
 }
 
-/// The port of the second listener must exist.
-pub(super) fn check_port(port: u16) -> anyhow::Result<()> {
-    if port == u16::MAX {
-        bail!("`--port 65535` leaves no port above it for HTTPS; use a smaller one");
+/// The ports of HTTP and of HTTPS, which is the one above it. For 0 two that are free: documents and pages name their own address, so
+/// it has to be known before the gateway starts.
+pub(super) fn ports(wanted: u16) -> anyhow::Result<(u16, u16)> {
+    match wanted {
+        0 => {
+            let free = || tollgate_testing::free_port().context("the system has no free port");
+            let first = free()?;
+            loop {
+                let second = free()?;
+                if second != first {
+                    return Ok((first, second));
+                }
+            }
+        }
+        u16::MAX => {
+            bail!("`--port 65535` leaves no port above it for HTTPS; use a smaller one")
+        }
+        port => Ok((port, port + 1)),
     }
-    Ok(())
 }
 
 #[cfg(test)]

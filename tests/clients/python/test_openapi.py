@@ -1,0 +1,112 @@
+"""The OpenAPI document of `tollgate demo`: it is one by the published schema, and what is served is what it says."""
+
+import json
+import unittest
+import urllib.error
+import urllib.request
+
+import jsonschema
+from openapi_spec_validator import validate
+
+from demo import DEMO, MODEL, new_key
+
+ASK = {"model": MODEL, "messages": [{"role": "user", "content": "May I pass?"}]}
+
+
+def fetch(path, body=None, key=DEMO["api_key"]):
+    """Status, fields and JSON body of an answer."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    data = None if body is None else json.dumps(body).encode()
+    if data is not None:
+        headers["Content-Type"] = "application/json"
+    request = urllib.request.Request(DEMO["base_url"] + path, data=data, headers=headers)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=60) as answer:
+            return answer.status, answer.headers, json.load(answer)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.headers, json.load(refused)
+
+
+class OpenApi(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        _, _, cls.document = fetch("/openapi.json", key=None)
+
+    def schema(self, where):
+        """The validator of a schema of the document, with what it refers to."""
+        whole = {"$ref": f"#{where}", "components": self.document["components"], "paths": self.document["paths"]}
+        return jsonschema.Draft202012Validator(whole, format_checker=jsonschema.FormatChecker())
+
+    def answer_of(self, operation, status):
+        """Where the schema of an operation's JSON answer stands."""
+        for path, methods in self.document["paths"].items():
+            for method, described in methods.items():
+                if described["operationId"] == operation:
+                    answer = described["responses"][str(status)]
+                    if "$ref" in answer:
+                        return answer["$ref"][1:] + "/content/application~1json/schema"
+                    path = path.replace("/", "~1")
+                    return f"/paths/{path}/{method}/responses/{status}/content/application~1json/schema"
+        self.fail(f"no operation is called {operation}")
+
+    def check(self, operation, status, got):
+        found, headers, body = got
+        self.assertEqual(found, status, body)
+        self.schema(self.answer_of(operation, status)).validate(body)
+        return headers, body
+
+    def test_it_is_an_openapi_document(self):
+        validate(self.document)
+        self.assertEqual(self.document["openapi"], "3.1.0")
+        self.assertEqual(self.document["info"]["version"], "1.0.0")
+        self.assertEqual(self.document["servers"][0]["url"], DEMO["base_url"])
+
+    def test_answers_are_what_it_says(self):
+        self.check("listModels", 200, fetch("/v1/models"))
+        self.check("createChatCompletion", 200, fetch("/v1/chat/completions", ASK))
+        text = {"model": MODEL, "prompt": ["A toll is", "A gate is"]}
+        self.check("createCompletion", 200, fetch("/v1/completions", text))
+        self.check("getDeveloperOnboarding", 200, fetch("/developer/onboarding", key=None))
+
+    def test_refusals_are_what_it_says(self):
+        chat = "/v1/chat/completions"
+        self.check("createChatCompletion", 400, fetch(chat, {"messages": []}))
+        headers, _ = self.check("createChatCompletion", 401, fetch(chat, ASK, key=None))
+        self.assertTrue(headers["WWW-Authenticate"].startswith("Bearer "))
+        _, body = self.check("createChatCompletion", 402, fetch(chat, ASK, key=new_key()))
+        self.assertIn("topup_url", body["error"])
+        self.check("listModels", 405, fetch("/v1/models", {}))
+
+    def test_a_refusal_for_asking_too_often_has_every_field_that_it_names(self):
+        key = new_key(credits="1", rate_class="free")
+        for _ in range(1000):
+            got = fetch("/v1/models", key=key)
+            if got[0] == 429:
+                break
+        headers, _ = self.check("listModels", 429, got)
+        for name in self.document["components"]["responses"]["Error429"]["headers"]:
+            self.assertIsNotNone(headers[name], name)
+
+    def test_requests_that_it_allows_are_taken_and_others_are_not(self):
+        schema = self.schema("/components/schemas/ChatCompletionRequest")
+        for member, value in [
+            ("temperature", 0),
+            ("temperature", -1),
+            ("max_tokens", 1),
+            ("max_tokens", 0),
+            ("stream", "yes"),
+            ("tools", [{}]),
+            ("tools", {}),
+            ("not_described", [1]),
+        ]:
+            body = {**ASK, member: value}
+            status, _, answer = fetch("/v1/chat/completions", body)
+            self.assertEqual(schema.is_valid(body), status == 200, f"{member} {value}: {answer}")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
