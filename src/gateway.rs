@@ -28,7 +28,7 @@ use tollgate_store::{
 
 use crate::admin::{self, Admin, AdminError, Clerk, Readiness, Ready};
 use crate::config::{Durability, Settings, StoreUrl};
-use crate::proxy::{Bound, Gate, ListenError, Parts, Proxy, Routes, server_config};
+use crate::proxy::{Bound, Door, Gate, ListenError, Parts, Proxy, Routes, server_config};
 use crate::registry::{BuildError, Context, House, Registry};
 use crate::telemetry::{Telemetry, sources};
 use crate::upstream::Providers;
@@ -138,6 +138,7 @@ impl GatewayBuilder {
         }
         let documents = documents(&settings, now)?;
         let counters = Arc::new(Counters::default());
+        let door = Arc::new(Door::default());
         let house = House {
             ledger: ledger.clone(),
             auths: Auths::new(
@@ -184,6 +185,7 @@ impl GatewayBuilder {
                 &store,
                 &ledger,
                 &credentials,
+                &door,
                 &clock,
                 &entropy,
             )),
@@ -226,6 +228,7 @@ impl GatewayBuilder {
             .enable_all()
             .build()
             .map_err(StartError::Threads)?;
+        door.open(&proxy, runtime.handle().clone());
         let workers = proxy.start(bound).map_err(StartError::Threads)?;
         let refreshed = providers.clone();
         runtime.spawn(async move { refreshed.keep_fresh().await });
@@ -385,6 +388,7 @@ fn portal(
     store: &Arc<dyn Store>,
     ledger: &Ledger,
     credentials: &Arc<Credentials>,
+    door: &Arc<Door>,
     clock: &Clock,
     entropy: &Entropy,
 ) -> Portal {
@@ -403,7 +407,7 @@ fn portal(
         },
         facts: facts(settings),
         credentials: credentials.clone(),
-        inside: None,
+        inside: Some(door.clone()),
         clock: clock.clone(),
         entropy: entropy.clone(),
     })

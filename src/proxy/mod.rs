@@ -7,6 +7,7 @@
 mod connection;
 mod cors;
 mod head;
+mod inside;
 mod listener;
 mod routes;
 mod session;
@@ -31,6 +32,7 @@ use tollgate_filter::{
 };
 
 use self::head::Origin;
+pub(crate) use self::inside::Door;
 pub(crate) use self::listener::Bound;
 pub(crate) use self::listener::ListenError;
 use self::routes::Found;
@@ -259,6 +261,24 @@ enum HeadFault {
     Slow,
 }
 
+/// What makes the calls of one thread.
+fn new_calls(proxy: &Proxy) -> Turning<Caller> {
+    let relays = Relays::new(
+        &proxy.relayed_to,
+        proxy.clock.clone(),
+        proxy.telemetry.clone(),
+        proxy.state.draining.subscribe(),
+    );
+    let caller = Caller::new(
+        proxy.providers.clone(),
+        proxy.clock.clone(),
+        proxy.entropy.clone(),
+        proxy.telemetry.clone(),
+        relays,
+    );
+    Turning::new(caller, proxy.answer_limits)
+}
+
 /// One thread's share: its own pool of connections to the providers.
 struct Worker {
     proxy: Arc<Proxy>,
@@ -269,23 +289,9 @@ struct Worker {
 impl Worker {
     /// The worker of the thread that calls.
     fn new(proxy: Arc<Proxy>) -> Worker {
-        let relays = Relays::new(
-            &proxy.relayed_to,
-            proxy.clock.clone(),
-            proxy.telemetry.clone(),
-            proxy.state.draining.subscribe(),
-        );
-        let caller = Caller::new(
-            proxy.providers.clone(),
-            proxy.clock.clone(),
-            proxy.entropy.clone(),
-            proxy.telemetry.clone(),
-            relays,
-        );
-        let calls = Turning::new(caller, proxy.answer_limits);
         Worker {
+            calls: new_calls(&proxy),
             proxy,
-            calls,
             inbox: Inbox::of_this_thread(),
         }
     }
@@ -335,7 +341,7 @@ impl Worker {
             (Ok(()), Found::Nothing) => Direct::Error(None, routes::not_found()),
         };
         let mut client = Client::new(session, cork, proxy.limits);
-        let mut exchange = self.exchange(request);
+        let mut exchange = begin(proxy, request);
         match answer {
             Direct::Drive(gate) => {
                 cors::mark(&mut exchange, gate.cors);
@@ -381,23 +387,9 @@ impl Worker {
             ),
         };
         let mut client = Client::unparsed(session, Some(cork), proxy.limits);
-        let exchange = self.exchange(head::unparsed(id, origin));
+        let exchange = begin(proxy, head::unparsed(id, origin));
         let outcome = Outcome::refuse(error.closing());
         self.answer(None, exchange, &mut client, outcome).await;
-    }
-
-    fn exchange(&self, request: Request) -> Exchange {
-        let (id, tls) = (request.id, request.tls);
-        let mut exchange = Exchange::new(request);
-        exchange.record.started = self.proxy.clock.elapsed();
-        let id = HeaderValue::try_from(id.to_string()).expect("an id is visible ASCII");
-        exchange.reply_headers.insert(X_REQUEST_ID, id);
-        if tls {
-            exchange
-                .reply_headers
-                .insert(header::STRICT_TRANSPORT_SECURITY, HSTS);
-        }
-        exchange
     }
 
     async fn drive(&self, gate: &Gate, exchange: Exchange, client: &mut Client) {
@@ -453,6 +445,21 @@ impl Worker {
         let mut run = Run::new(exchange, &self.proxy.nowhere.chain, &observer);
         refuse(route, &mut run, client, &self.proxy.clock, outcome).await;
     }
+}
+
+/// An exchange at its beginning.
+fn begin(proxy: &Proxy, request: Request) -> Exchange {
+    let (id, tls) = (request.id, request.tls);
+    let mut exchange = Exchange::new(request);
+    exchange.record.started = proxy.clock.elapsed();
+    let id = HeaderValue::try_from(id.to_string()).expect("an id is visible ASCII");
+    exchange.reply_headers.insert(X_REQUEST_ID, id);
+    if tls {
+        exchange
+            .reply_headers
+            .insert(header::STRICT_TRANSPORT_SECURITY, HSTS);
+    }
+    exchange
 }
 
 /// What the route table says about a request.

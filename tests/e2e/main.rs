@@ -20,6 +20,7 @@ mod process;
 mod providers;
 mod rig;
 mod routes;
+mod sandbox;
 mod slow;
 mod text;
 mod third_party;

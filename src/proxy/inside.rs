@@ -1,0 +1,168 @@
+//! Requests that the gateway's own pages send to its API: the same chain, without a socket.
+//!
+//! Whatever a client's request meets, such a request meets too: its credential is judged, its class counts it, its cost is held and
+//! settled, and it stands in the log. Only the bytes of HTTP are left out. These calls are made on the keeper's thread and not on the
+//! worker's that serves the page, so that one pool of connections to the providers serves them all.
+
+use std::pin::pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tollgate_chain::run::Run;
+use tollgate_chain::{BodyError, Downstream, Gone, Head, drive};
+use tollgate_filter::{Clock, Protocol, Request};
+use tollgate_portal::{Inside, InsideAnswer, InsideAnswering, InsideCall};
+
+use super::routes::Found;
+use super::{OpenExchange, Proxy, RouteObserver, begin, caught, new_calls};
+use crate::upstream::{Caller, Turning};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The way from the pages into the API. The pages are built before the proxy, so it opens later.
+#[derive(Default)]
+pub(crate) struct Door {
+    open: OnceLock<Open>,
+}
+
+struct Open {
+    /// Not owned: the proxy owns the pages, which own the door.
+    proxy: Weak<Proxy>,
+    calls: Arc<Turning<Caller>>,
+    runtime: Handle,
+}
+
+impl Door {
+    /// Lets requests in. `runtime` is where they are served.
+    pub(crate) fn open(&self, proxy: &Arc<Proxy>, runtime: Handle) {
+        let open = Open {
+            proxy: Arc::downgrade(proxy),
+            calls: Arc::new(new_calls(proxy)),
+            runtime,
+        };
+        let first = self.open.set(open).is_ok();
+        debug_assert!(first, "a gateway starts once");
+    }
+}
+
+impl Inside for Door {
+    fn call(&self, call: InsideCall) -> InsideAnswering<'_> {
+        Box::pin(async move {
+            let open = self.open.get()?;
+            let (proxy, calls) = (open.proxy.upgrade()?, open.calls.clone());
+            let (told, answer) = oneshot::channel();
+            open.runtime.spawn(async move {
+                serve(&proxy, &calls, call, told).await;
+            });
+            answer.await.ok()
+        })
+    }
+}
+
+async fn serve(
+    proxy: &Proxy,
+    calls: &Turning<Caller>,
+    call: InsideCall,
+    told: oneshot::Sender<InsideAnswer>,
+) {
+    let _open = OpenExchange::enter(&proxy.state);
+    let Some((request, body)) = request(proxy, call) else {
+        return;
+    };
+    let Found::Gate(gate) = proxy.routes.find(&request.method, &request.path) else {
+        return;
+    };
+    let mut asker = Asker {
+        body,
+        told: Some(told),
+        clock: proxy.clock.clone(),
+        began: proxy.clock.elapsed(),
+    };
+    let observer = RouteObserver {
+        proxy,
+        route: Some(gate.index),
+    };
+    let mut run = Run::new(begin(proxy, request), &gate.route.chain, &observer);
+    let (clock, limits) = (&proxy.clock, &proxy.answer_limits);
+    let exchange = drive(&gate.route, &mut run, &mut asker, calls, clock, limits);
+    if caught(pin!(exchange)).await.is_err() {
+        tracing::error!("a panic ended a request of a page; see the message before");
+    }
+}
+
+/// The request as a client would have sent it, and its body. `None` for a credential or a key that no field can carry.
+fn request(proxy: &Proxy, call: InsideCall) -> Option<(Request, Bytes)> {
+    let mut headers = HeaderMap::with_capacity(3);
+    let mut bearer = HeaderValue::try_from(format!("Bearer {}", call.bearer.expose())).ok()?;
+    bearer.set_sensitive(true);
+    headers.insert(header::AUTHORIZATION, bearer);
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    headers.insert(IDEMPOTENCY_KEY, call.idempotency_key.try_into().ok()?);
+    let request = Request {
+        id: proxy.entropy.operation_id(&proxy.clock),
+        method: Method::POST,
+        path: call.path.into(),
+        query: None,
+        headers,
+        body: Bytes::new(),
+        client: call.client,
+        tls: false,
+        protocol: Protocol::Http11,
+    };
+    Some((request, call.body))
+}
+
+/// A page that waits for an answer, as the driver sees a client.
+struct Asker {
+    body: Bytes,
+    told: Option<oneshot::Sender<InsideAnswer>>,
+    clock: Clock,
+    /// Clock reading when it asked.
+    began: Duration,
+}
+
+impl Downstream for Asker {
+    async fn read_body(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
+        if self.body.len() > bytes_max {
+            return Err(BodyError::TooLarge { bytes_max });
+        }
+        Ok(std::mem::take(&mut self.body))
+    }
+
+    async fn send(&mut self, head: Head, body: Bytes) -> Result<(), Gone> {
+        let answer = InsideAnswer {
+            status: head.status,
+            body,
+            took: self.clock.elapsed().saturating_sub(self.began),
+        };
+        let told = self.told.take().ok_or(Gone)?;
+        told.send(answer).map_err(|_| Gone)
+    }
+
+    /// No page asks for a stream: one that comes all the same has nobody to go to.
+    async fn start(&mut self, _: Head, _: &mut BytesMut) -> Result<(), Gone> {
+        Err(Gone)
+    }
+
+    async fn write(&mut self, _: &mut BytesMut) -> Result<(), Gone> {
+        Err(Gone)
+    }
+
+    async fn finish(&mut self, _: &mut BytesMut) -> Result<(), Gone> {
+        Err(Gone)
+    }
+
+    async fn gone(&mut self) {
+        match &mut self.told {
+            Some(told) => told.closed().await,
+            None => std::future::pending().await,
+        }
+    }
+}

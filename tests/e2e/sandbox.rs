@@ -1,0 +1,162 @@
+//! The sandbox without a script: the page asks the API from within, with the limits, the charge and the cache of every other request.
+
+use serde_json::Value;
+use tollgate_store::{Place, RequestsWanted};
+
+use crate::rig::{Browser, PRICE_OF_A_CHAT, Rig, Setup};
+
+/// What a form field of a page has in it.
+fn once(page: &tollgate_testing::Answer) -> String {
+    let (_, after) = page
+        .text()
+        .split_once("name=\"once\" value=\"")
+        .expect("the field");
+    after[..32].to_owned()
+}
+
+fn spent(rig: &Rig) -> i64 {
+    crate::rig::CREDITS - rig.available(rig.account)
+}
+
+#[tokio::test]
+async fn a_message_is_answered_and_charged_once_however_often_its_form_is_sent() {
+    let rig = Rig::start().await;
+    let mut browser = Browser::signed_in(&rig).await;
+    let page = browser.get("/sandbox").await;
+    let once = once(&page);
+    let form = [
+        ("once", once.as_str()),
+        ("message", "Halt!"),
+        ("model", "small"),
+        ("temperature", "0.7"),
+        ("max_tokens", "256"),
+        ("cache", "yes"),
+    ];
+    for _ in 0..3 {
+        let page = browser.submit("/sandbox", &form).await;
+        assert_eq!(page.status, 200, "{}", page.text());
+        for piece in [
+            "<p class=\"said-text\">Halt!</p>",
+            "name=\"assistant\"",
+            "<b>0.0097</b> credits",
+            "1 in, 16 out",
+            "Not cached",
+        ] {
+            assert!(page.text().contains(piece), "{piece} in {}", page.text());
+        }
+        assert!(
+            !page.text().contains("svc_at_"),
+            "no token stands in a page"
+        );
+        assert_eq!(spent(&rig), PRICE_OF_A_CHAT);
+    }
+    rig.charged(PRICE_OF_A_CHAT);
+    assert_eq!(rig.provider.calls().len(), 1);
+    let sent: Value = serde_json::from_slice(&rig.provider.calls()[0].body).expect("JSON");
+    assert_eq!(
+        (&sent["temperature"], &sent["max_tokens"]),
+        (&0.7.into(), &256.into())
+    );
+
+    // It stands among the requests as any other.
+    let row = rig.books.store.requests(&RequestsWanted {
+        account: rig.account,
+        from: 0,
+        to: i64::MAX,
+        model: None,
+        credential: None,
+        place: Place::Newest,
+        limit: 5,
+    });
+    assert_eq!(row.expect("a read").len(), 1);
+    let usage = browser.get("/usage").await;
+    assert!(usage.text().contains("Sandbox</span>"), "{}", usage.text());
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn the_conversation_travels_in_the_form() {
+    let rig = Rig::start().await;
+    let mut browser = Browser::signed_in(&rig).await;
+    browser.get("/sandbox").await;
+    let form = [
+        ("user", "One?"),
+        ("assistant", "Two <b>."),
+        ("facts", "0.5 3 4 1 12"),
+        ("once", "00112233445566778899aabbccddeeff"),
+        ("message", "Three?"),
+        ("model", "small"),
+    ];
+    let page = browser.submit("/sandbox", &form).await;
+    assert_eq!(page.status, 200, "{}", page.text());
+    assert!(
+        page.text().contains("Two &lt;b&gt;."),
+        "what was said is text"
+    );
+    assert!(page.text().contains("<b>0.5000</b>"), "{}", page.text());
+    let sent: Value = serde_json::from_slice(&rig.provider.calls()[0].body).expect("JSON");
+    let said: Vec<&str> = sent["messages"]
+        .as_array()
+        .expect("messages")
+        .iter()
+        .map(|message| message["content"].as_str().expect("a text"))
+        .collect();
+    assert_eq!(said, ["One?", "Two <b>.", "Three?"]);
+    rig.charged(spent(&rig));
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn what_the_api_refuses_is_told_with_its_code_and_what_was_typed_stays() {
+    let rig = Setup::default().credits(0).start().await;
+    let mut browser = Browser::signed_in(&rig).await;
+    browser.get("/sandbox").await;
+    //   fields, and what is said
+    for (fields, says) in [
+        (vec![("message", "Hello?")], "insufficient_credits"),
+        (vec![("message", "")], "Write a message."),
+        (
+            vec![("message", "Hello?"), ("temperature", "warm")],
+            "Write the temperature as a number",
+        ),
+        (
+            vec![("message", "Hello?"), ("temperature", "-1")],
+            "Write the temperature as a number",
+        ),
+        (
+            vec![("message", "Hello?"), ("max_tokens", "0")],
+            "Write a whole number of tokens",
+        ),
+    ] {
+        let page = browser.submit("/sandbox", &fields).await;
+        assert_eq!(page.status, 422, "{fields:?}");
+        assert!(page.text().contains(says), "{says} in {}", page.text());
+        if fields[0].1 == "Hello?" {
+            assert!(
+                page.text().contains(">Hello?</textarea>"),
+                "{}",
+                page.text()
+            );
+        }
+    }
+    assert_eq!(rig.provider.calls().len(), 0);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_page_cannot_pass_the_quota_of_its_account() {
+    let rig = Rig::with("[limits.classes.pro]\nquota = 2\nwindow_secs = 3600").await;
+    let mut browser = Browser::signed_in(&rig).await;
+    browser.get("/sandbox").await;
+    let mut statuses = Vec::new();
+    for number in 0..3 {
+        let once = format!("{number:032x}");
+        let page = browser
+            .submit("/sandbox", &[("message", "Halt!"), ("once", &once)])
+            .await;
+        statuses.push((page.status, page.text().contains("rate_limit_exceeded")));
+    }
+    assert_eq!(statuses, [(200, false), (200, false), (422, true)]);
+    rig.charged(spent(&rig));
+    rig.finish().await;
+}
