@@ -34,6 +34,7 @@ struct Line<'a> {
     model: &'a str,
     config_file: &'a Path,
     provider_url: &'a str,
+    mcp_url: String,
 }
 
 impl Announcement<'_> {
@@ -76,6 +77,7 @@ impl Announcement<'_> {
             model: self.model,
             config_file: self.config_file,
             provider_url: &self.provider_url,
+            mcp_url: format!("{}/mcp", self.base_url()),
         }
     }
 
@@ -88,7 +90,7 @@ impl Announcement<'_> {
         } = self;
         writeln!(
             out,
-            "tollgate demo: a real gateway; only the model provider is a stand-in.\n"
+            "tollgate demo: a real gateway; only the model provider and the MCP server are stand-ins.\n"
         )?;
         writeln!(out, "  API        {base}/v1")?;
         if let Some(tls) = self.tls_url() {
@@ -98,6 +100,10 @@ impl Announcement<'_> {
                 self.ca_file.display()
             )?;
         }
+        writeln!(
+            out,
+            "  MCP        {base}/mcp   (and {base}/mcp/android: connect an MCP client, it asks for your approval)"
+        )?;
         writeln!(out, "  metrics    http://{}/metrics", self.admin)?;
         writeln!(
             out,

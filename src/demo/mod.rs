@@ -1,6 +1,6 @@
 //! `tollgate demo`: a gateway to try, with nothing to set up.
 //!
-//! All of the gateway is the real one, on a database of its own in a temporary folder. Only the model provider is a stand-in. The folder
+//! All of the gateway is the real one, on a database of its own in a temporary folder. Only the model provider and the MCP server are stand-ins. The folder
 //! is gone when the demo ends.
 
 mod announcement;
@@ -15,7 +15,7 @@ use tollgate_filter::{Clock, Entropy, Resources, Scopes};
 use tollgate_identity::{Form, Login, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::Credit;
 use tollgate_money::{AccountId, Micros};
-use tollgate_testing::{Certificate, Provider, provider};
+use tollgate_testing::{Certificate, McpServer, Provider, provider};
 
 use crate::Gateway;
 use crate::config::{self, Environment};
@@ -49,11 +49,14 @@ pub fn run(
     let certificate = write_certificate(folder.path())?;
     let provider = Provider::start_own_thread(provider::Settings::default())
         .context("cannot start the stand-in for a model provider")?;
+    let mcp =
+        McpServer::start_own_thread().context("cannot start the stand-in for an MCP server")?;
     let builder = Gateway::builder();
     let config_file = folder.path().join("tollgate.toml");
     let own = settings::Own {
         ports: settings::ports(options.port)?,
         provider_url: &provider.base_url(),
+        mcp_url: &mcp.url(),
         certificate: &certificate,
     };
     settings::write(&config_file, &own, options.config.as_deref())?;
@@ -78,7 +81,7 @@ pub fn run(
         .print(options.json, out)
         .context("cannot print")?;
     let ended = gateway.run(stop);
-    drop(provider);
+    drop((provider, mcp));
     folder
         .close()
         .context("cannot remove the temporary folder")?;

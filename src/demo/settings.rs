@@ -13,6 +13,7 @@ pub(super) struct Own<'a> {
     /// Of HTTP and of HTTPS.
     pub(super) ports: (u16, u16),
     pub(super) provider_url: &'a str,
+    pub(super) mcp_url: &'a str,
     pub(super) certificate: &'a CertificateFiles,
 }
 
@@ -86,11 +87,18 @@ impl Own<'_> {
             [credits]
             usd_per_credit = "0.01"
 
+            [mcp.general]
+            upstream = "{mcp_url}"
+
+            [mcp.android]
+            upstream = "{mcp_url}"
+
             [telemetry]
             log_format = "text"
             log_level = "warn"
             access_log = "access.log"
             "#,
+            mcp_url = self.mcp_url,
             certificate = path(&self.certificate.certificate),
             key = path(&self.certificate.key),
             provider_url = self.provider_url,

@@ -52,6 +52,13 @@ async fn the_demo_says_where_it_is_serves_and_leaves_nothing_behind() {
         );
         assert_eq!(body["x_svc"]["owner"], said["account"], "{what}");
     }
+    // What a client needs that looks for a way in: the address it called, in the name of a document.
+    let base_url = text("base_url");
+    assert_eq!(text("mcp_url"), format!("{base_url}/mcp"));
+    let refused = Client::new(base_url).post("/mcp", &body).await;
+    let challenge = refused.header("www-authenticate").expect("a challenge");
+    let document = format!("\"{base_url}/.well-known/oauth-protected-resource/mcp\"");
+    assert!(challenge.contains(&document), "{challenge}");
     let live = Client::new(text("admin_url")).get("/live").await;
     assert_eq!(live.status, 200);
     let folder = Path::new(text("config_file")).parent().expect("a folder");
