@@ -9,8 +9,8 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use tollgate_money::AccountId;
 use tollgate_store::{
-    AccountChange, AccountStatus, CacheScope, CredentialId, CredentialKind, Effect, NewCredential,
-    Observer, Part, Read, ReadError, SpendingCap, Store,
+    AccountChange, AccountStatus, CacheScope, CredentialId, CredentialKind, Effect, GrantId,
+    NewCredential, OAuthPart, Observer, Part, Read, ReadError, SpendingCap, Store,
 };
 
 use crate::digest::{BuildRandomAlready, Digest};
@@ -31,6 +31,8 @@ struct Roster {
     by_id: HashMap<CredentialId, Arc<Credential>, BuildRandomAlready>,
     /// Those that end by themselves, by their end.
     ends: BTreeSet<(i64, CredentialId)>,
+    /// Tokens by the account and the grant that they end with.
+    families: BTreeSet<(AccountId, GrantId, CredentialId)>,
     /// Every status, class and cache scope that accounts have or had, so that a hundred thousand of them share a handful of texts.
     facts: Vec<Arc<Facts>>,
 }
@@ -55,6 +57,8 @@ pub struct Credential {
     /// Unix microseconds; `None` for good until revoked.
     pub expires_at: Option<i64>,
     digest: Digest,
+    grant: Option<GrantId>,
+    client: Option<Arc<str>>,
     revoked: AtomicBool,
     /// When it was last presented, Unix microseconds; zero for not since this program began.
     used_at: AtomicI64,
@@ -223,10 +227,7 @@ impl Credentials {
         while let Some(&(end, id)) = roster.ends.first()
             && end <= now
         {
-            roster.ends.pop_first();
-            if let Some(credential) = roster.by_id.remove(&id) {
-                self.by_digest.remove(&credential.digest);
-            }
+            self.take(&mut roster, id);
         }
     }
 
@@ -234,20 +235,56 @@ impl Credentials {
         if let Some(end) = credential.expires_at {
             roster.ends.insert((end, credential.id));
         }
+        if let Some(grant) = credential.grant {
+            let member = (credential.account.id(), grant, credential.id);
+            roster.families.insert(member);
+        }
         roster.by_id.insert(credential.id, credential.clone());
         self.by_digest.insert(credential.digest, credential);
     }
 
-    fn revoke(&self, id: CredentialId) {
-        let mut roster = self.roster();
-        let Some(credential) = roster.by_id.remove(&id) else {
-            return;
-        };
+    /// Takes one out of every table.
+    fn take(&self, roster: &mut Roster, id: CredentialId) -> Option<Arc<Credential>> {
+        let credential = roster.by_id.remove(&id)?;
         if let Some(end) = credential.expires_at {
             roster.ends.remove(&(end, id));
         }
+        if let Some(grant) = credential.grant {
+            let member = (credential.account.id(), grant, id);
+            roster.families.remove(&member);
+        }
         self.by_digest.remove(&credential.digest);
-        credential.revoked.store(true, Ordering::Release);
+        Some(credential)
+    }
+
+    fn revoke(&self, roster: &mut Roster, id: CredentialId) {
+        if let Some(credential) = self.take(roster, id) {
+            credential.revoked.store(true, Ordering::Release);
+        }
+    }
+
+    /// Revokes the tokens of an account's grants: of one grant, of one client, or of all.
+    fn revoke_grants(&self, account: AccountId, grant: Option<GrantId>, client: Option<&str>) {
+        let mut roster = self.roster();
+        let least = CredentialId::from_bytes([0; 16]);
+        let first = (
+            account,
+            grant.unwrap_or(GrantId::from_bytes([0; 16])),
+            least,
+        );
+        let members: Vec<CredentialId> = roster
+            .families
+            .range(first..)
+            .take_while(|(owner, of, _)| *owner == account && grant.is_none_or(|one| one == *of))
+            .map(|&(_, _, id)| id)
+            .filter(|id| {
+                let of = roster.by_id.get(id).and_then(|one| one.client.as_deref());
+                client.is_none() || of == client
+            })
+            .collect();
+        for id in members {
+            self.revoke(&mut roster, id);
+        }
     }
 }
 
@@ -271,7 +308,16 @@ impl Observer for Credentials {
                     self.add(&mut roster, credential);
                 }
             }
-            Part::RevokeCredential { id, .. } => self.revoke(*id),
+            Part::RevokeCredential { id, .. } => self.revoke(&mut self.roster(), *id),
+            Part::OAuth(part) => match &**part {
+                OAuthPart::RevokeGrant { id, account, .. } => {
+                    self.revoke_grants(*account, Some(*id), None);
+                }
+                OAuthPart::RevokeGrants {
+                    account, client, ..
+                } => self.revoke_grants(*account, None, client.as_deref()),
+                _ => {}
+            },
             _ => {}
         }
     }
@@ -335,6 +381,8 @@ impl Roster {
             spending_cap: made.spending_cap,
             expires_at: made.expires_at,
             digest: Digest::from_bytes(made.hash),
+            grant: made.grant_id.map(GrantId::from_bytes),
+            client: made.client_id.clone(),
             revoked: AtomicBool::new(false),
             used_at: AtomicI64::new(0),
             noted_at: AtomicI64::new(0),

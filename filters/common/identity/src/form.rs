@@ -38,6 +38,16 @@ impl Form {
         Form::new(CredentialKind::AccessToken, format!("{service}_at_"))
     }
 
+    /// The form of OAuth refresh tokens.
+    pub fn refresh_token(service: &str) -> Form {
+        Form::new(CredentialKind::RefreshToken, format!("{service}_rt_"))
+    }
+
+    /// The form of OAuth authorization codes.
+    pub fn authorization_code(service: &str) -> Form {
+        Form::new(CredentialKind::AuthorizationCode, format!("{service}_ac_"))
+    }
+
     fn new(kind: CredentialKind, prefix: String) -> Form {
         Form {
             kind,
@@ -58,7 +68,7 @@ impl Form {
 
     /// A new credential from 32 random bytes.
     pub fn make(&self, random: &Zeroizing<[u8; 32]>) -> Secret {
-        let body = body(random);
+        let body = base62::<BODY_CHARS>(random);
         let check = check(self.checksum.then(&*body));
         let mut text = String::with_capacity(self.prefix.len() + BODY_CHARS + CHECK_CHARS);
         text.push_str(&self.prefix);
@@ -83,14 +93,14 @@ impl Form {
     }
 }
 
-/// The random bytes as one number, its last forty digits in base 62. There are 2^238 such texts, each made by 2^17.8 of the numbers, one
-/// more or less: no text is more likely than another by more than one in 200,000.
-fn body(random: &Zeroizing<[u8; 32]>) -> Zeroizing<[u8; BODY_CHARS]> {
+/// The random bytes as one number, its last digits in base 62. There are 2^238 texts of forty digits, each made by 2^17.8 of the numbers,
+/// one more or less: no text is more likely than another by more than one in 200,000.
+pub(crate) fn base62<const CHARS: usize>(random: &Zeroizing<[u8; 32]>) -> Zeroizing<[u8; CHARS]> {
     let mut number = Zeroizing::new([0u32; 8]);
     for (limb, bytes) in number.iter_mut().zip(random.as_chunks::<4>().0) {
         *limb = u32::from_be_bytes(*bytes);
     }
-    let mut body = Zeroizing::new([0; BODY_CHARS]);
+    let mut body = Zeroizing::new([0; CHARS]);
     for digit in body.iter_mut().rev() {
         let mut rest = 0u64;
         for limb in number.iter_mut() {

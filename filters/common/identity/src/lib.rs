@@ -15,6 +15,7 @@ mod digest;
 mod form;
 mod keys;
 mod login;
+pub mod oauth;
 mod secret;
 pub mod session;
 pub mod signin;

@@ -220,6 +220,8 @@ pub enum OAuthPart {
     RevokeGrant {
         /// Which.
         id: GrantId,
+        /// Whose.
+        account: AccountId,
         /// Unix microseconds.
         at: i64,
     },
@@ -295,7 +297,4 @@ pub trait OAuthRead {
 
     /// The grants of an account that hold at `now` (Unix microseconds), oldest first.
     fn oauth_grants(&self, account: AccountId, now: i64) -> Result<Vec<GrantRow>, ReadError>;
-
-    /// When each credential of an account was last let in, as far as that is known, in Unix microseconds.
-    fn credential_uses(&self, account: AccountId) -> Result<Vec<(CredentialId, i64)>, ReadError>;
 }

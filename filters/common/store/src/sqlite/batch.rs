@@ -220,7 +220,7 @@ impl Batch {
             Part::OAuth(part) => {
                 oauth::write(connection, part)?;
                 let (subject, at) = match &**part {
-                    OAuthPart::RevokeGrant { id, at } => (id.as_bytes(), *at),
+                    OAuthPart::RevokeGrant { id, at, .. } => (id.as_bytes(), *at),
                     OAuthPart::RevokeGrants { account, at, .. } => (account.as_bytes(), *at),
                     _ => return Ok(Receipt::default()),
                 };

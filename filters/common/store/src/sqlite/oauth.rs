@@ -105,7 +105,7 @@ pub(crate) fn write(connection: &Connection, part: &OAuthPart) -> Result<(), Tro
                 .execute(params![id.as_bytes(), ends_at, at])?;
             Ok(())
         }
-        OAuthPart::RevokeGrant { id, at } => {
+        OAuthPart::RevokeGrant { id, at, .. } => {
             revoke(connection, "id = ?1", params![id.as_bytes(), at])
         }
         OAuthPart::RevokeGrants {
@@ -551,20 +551,6 @@ impl OAuthRead for Reader {
             Ok(found)
         })
     }
-
-    fn credential_uses(&self, account: AccountId) -> Result<Vec<(CredentialId, i64)>, ReadError> {
-        self.with("uses of credentials", |connection| {
-            let mut found = Vec::new();
-            each_row(
-                connection,
-                "SELECT id, used_at FROM credentials WHERE account_id = ?1 AND used_at IS NOT NULL",
-                [account.as_bytes()],
-                |row| Ok((CredentialId::from_bytes(row.get(0)?), row.get(1)?)),
-                &mut |row| found.push(row),
-            )?;
-            Ok(found)
-        })
-    }
 }
 
 impl OAuthRead for SqliteStore {
@@ -586,9 +572,5 @@ impl OAuthRead for SqliteStore {
 
     fn oauth_grants(&self, account: AccountId, now: i64) -> Result<Vec<GrantRow>, ReadError> {
         self.reader.oauth_grants(account, now)
-    }
-
-    fn credential_uses(&self, account: AccountId) -> Result<Vec<(CredentialId, i64)>, ReadError> {
-        self.reader.credential_uses(account)
     }
 }

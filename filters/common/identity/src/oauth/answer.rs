@@ -1,0 +1,126 @@
+//! The answer to an authorization request: an address that the browser is sent on to (RFC 6749 section 4.1.2, RFC 9207).
+
+use url::form_urlencoded::byte_serialize;
+
+/// Why a client gets no code (RFC 6749 section 4.1.2.1, RFC 8707 section 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AuthorizationError {
+    /// A parameter is missing, doubled or malformed.
+    InvalidRequest,
+    /// Another response type than `code`.
+    UnsupportedResponseType,
+    /// A resource that is none of the service's.
+    InvalidTarget,
+    /// A scope that the resource does not have.
+    InvalidScope,
+    /// The person said no.
+    AccessDenied,
+    /// Our own fault.
+    ServerError,
+    /// Our own fault, and it passes.
+    TemporarilyUnavailable,
+}
+
+impl AuthorizationError {
+    /// The word on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            AuthorizationError::InvalidRequest => "invalid_request",
+            AuthorizationError::UnsupportedResponseType => "unsupported_response_type",
+            AuthorizationError::InvalidTarget => "invalid_target",
+            AuthorizationError::InvalidScope => "invalid_scope",
+            AuthorizationError::AccessDenied => "access_denied",
+            AuthorizationError::ServerError => "server_error",
+            AuthorizationError::TemporarilyUnavailable => "temporarily_unavailable",
+        }
+    }
+}
+
+/// Where a browser is sent with an answer: the client's address with the answer appended to its query, what stood there kept.
+///
+/// `state` is what the client sent, unchanged, and `issuer` tells it who answers. Everything appended is encoded, so that neither can end
+/// the query or a header field.
+pub fn answer_address(
+    redirect_uri: &str,
+    answer: Result<&str, AuthorizationError>,
+    state: Option<&str>,
+    issuer: &str,
+) -> String {
+    let mut address = String::with_capacity(redirect_uri.len() + 256);
+    address.push_str(redirect_uri);
+    let mut separator = match redirect_uri.split_once('?') {
+        None => "?",
+        Some((_, "")) => "",
+        Some(_) => "&",
+    };
+    let (name, value) = match answer {
+        Ok(code) => ("code", code),
+        Err(error) => ("error", error.word()),
+    };
+    for (name, value) in [(name, Some(value)), ("state", state), ("iss", Some(issuer))] {
+        let Some(value) = value else { continue };
+        address.push_str(separator);
+        address.push_str(name);
+        address.push('=');
+        address.extend(byte_serialize(value.as_bytes()));
+        separator = "&";
+    }
+    address
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ISSUER: &str = "https://api.svc.example";
+
+    #[test]
+    fn an_answer_is_appended_to_what_was_registered() {
+        let scope = Err(AuthorizationError::InvalidScope);
+        for (uri, answer, state, address) in [
+            (
+                "https://app.example/cb?x=1",
+                scope,
+                Some("a b&c"),
+                "https://app.example/cb?x=1&error=invalid_scope&state=a+b%26c&iss=https%3A%2F%2Fapi.svc.example",
+            ),
+            (
+                "https://app.example/cb",
+                Ok("svc_ac_1"),
+                None,
+                "https://app.example/cb?code=svc_ac_1&iss=https%3A%2F%2Fapi.svc.example",
+            ),
+            (
+                "https://app.example/cb?",
+                Ok("svc_ac_1"),
+                Some(""),
+                "https://app.example/cb?code=svc_ac_1&state=&iss=https%3A%2F%2Fapi.svc.example",
+            ),
+            (
+                "http://127.0.0.1:50999",
+                Ok("svc_ac_1"),
+                Some("\r\nSet-Cookie: a=b"),
+                "http://127.0.0.1:50999?code=svc_ac_1&state=%0D%0ASet-Cookie%3A+a%3Db&iss=https%3A%2F%2Fapi.svc.example",
+            ),
+        ] {
+            assert_eq!(answer_address(uri, answer, state, ISSUER), address);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_state_is_the_client_reads_it_back_and_nothing_else(state in ".*") {
+            let address = answer_address("https://app.example/cb?x=1", Ok("c"), Some(&state), ISSUER);
+            prop_assert!(address.bytes().all(|byte| byte.is_ascii_graphic()));
+            let (_, query) = address.split_once('?').expect("a query");
+            let read: Vec<_> = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+            let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+            prop_assert_eq!(
+                read,
+                [pair("x", "1"), pair("code", "c"), pair("state", &state), pair("iss", ISSUER)]
+            );
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What a client may register (RFC 7591 section 2).
+
+use std::sync::Arc;
+
+use super::redirect::{RedirectUri, RedirectUriError};
+
+/// Characters of a client's name for itself.
+const NAME_CHARS_MAX: usize = 80;
+
+const REDIRECT_URIS_MAX: usize = 10;
+
+const AUTHORIZATION_CODE: &str = "authorization_code";
+const REFRESH_TOKEN: &str = "refresh_token";
+
+/// Metadata as a client sends it; what is not here is ignored, and no address in it is fetched.
+#[derive(Clone, Debug, Default)]
+pub struct ClientMetadata {
+    /// `client_name`
+    pub name: Option<String>,
+    /// `redirect_uris`
+    pub redirect_uris: Vec<String>,
+    /// `grant_types`
+    pub grant_types: Option<Vec<String>>,
+    /// `response_types`
+    pub response_types: Option<Vec<String>>,
+    /// `token_endpoint_auth_method`
+    pub auth_method: Option<String>,
+}
+
+/// Metadata that passed every rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedClient {
+    /// The name it gives itself, without control characters and without those that turn the direction of text.
+    pub name: Option<Arc<str>>,
+    /// Where answers to it may go; at least one.
+    pub redirect_uris: Vec<RedirectUri>,
+    /// Whether it may have refresh tokens.
+    pub refresh: bool,
+}
+
+/// Why metadata is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// `invalid_redirect_uri`: one of the addresses cannot be registered.
+    #[error("{0}")]
+    RedirectUri(#[from] RedirectUriError),
+    /// `invalid_redirect_uri`: none, or too many.
+    #[error("redirect_uris has 1 to {REDIRECT_URIS_MAX} addresses")]
+    RedirectUris,
+    /// `invalid_client_metadata`: the name is too long.
+    #[error("client_name has at most {NAME_CHARS_MAX} characters")]
+    Name,
+    /// `invalid_client_metadata`: no grant type that there is here.
+    #[error("grant_types has to have authorization_code")]
+    GrantTypes,
+    /// `invalid_client_metadata`: another response type.
+    #[error("response_types is code alone")]
+    ResponseTypes,
+    /// `invalid_client_metadata`: a way to authenticate that needs a secret.
+    #[error("token_endpoint_auth_method is none: clients have no secret here")]
+    AuthMethod,
+}
+
+impl ClientError {
+    /// Whether it is about the redirection addresses (`invalid_redirect_uri`) and not about the rest (`invalid_client_metadata`).
+    pub fn is_about_redirect_uris(&self) -> bool {
+        matches!(
+            self,
+            ClientError::RedirectUri(_) | ClientError::RedirectUris
+        )
+    }
+}
+
+impl ClientMetadata {
+    /// Checks the metadata. `refresh_offered` says whether there are refresh tokens here.
+    pub fn check(&self, refresh_offered: bool) -> Result<CheckedClient, ClientError> {
+        if !(1..=REDIRECT_URIS_MAX).contains(&self.redirect_uris.len()) {
+            return Err(ClientError::RedirectUris);
+        }
+        let redirect_uris = self
+            .redirect_uris
+            .iter()
+            .map(|uri| uri.parse())
+            .collect::<Result<Vec<RedirectUri>, _>>()?;
+        let name = self.name.as_deref().map(clean_name).unwrap_or_default();
+        if name.chars().count() > NAME_CHARS_MAX {
+            return Err(ClientError::Name);
+        }
+        let asks_for = |wanted: &str| match &self.grant_types {
+            None => wanted == AUTHORIZATION_CODE,
+            Some(types) => types.iter().any(|kind| kind == wanted),
+        };
+        if !asks_for(AUTHORIZATION_CODE) {
+            return Err(ClientError::GrantTypes);
+        }
+        let only_code = |types: &Vec<String>| matches!(&types[..], [kind] if kind == "code");
+        if !self.response_types.as_ref().is_none_or(only_code) {
+            return Err(ClientError::ResponseTypes);
+        }
+        // RFC 7591 takes a missing method for one with a secret; there are no secrets here, and the answer says so.
+        if self.auth_method.as_deref().is_some_and(|way| way != "none") {
+            return Err(ClientError::AuthMethod);
+        }
+        Ok(CheckedClient {
+            name: (!name.is_empty()).then(|| Arc::from(name)),
+            redirect_uris,
+            refresh: refresh_offered && asks_for(REFRESH_TOKEN),
+        })
+    }
+}
+
+impl CheckedClient {
+    /// `grant_types` as registered.
+    pub fn grant_types(&self) -> &'static [&'static str] {
+        match self.refresh {
+            true => &[AUTHORIZATION_CODE, REFRESH_TOKEN],
+            false => &[AUTHORIZATION_CODE],
+        }
+    }
+}
+
+/// A name without control characters, line breaks, and characters that nobody sees or that turn the direction of text (Unicode UAX 9,
+/// section 2): with them a name could look like part of the page around it.
+fn clean_name(name: &str) -> String {
+    let kept: String = name
+        .chars()
+        .filter(|&character| {
+            !character.is_control()
+                && !matches!(
+                    character,
+                    '\u{61c}'
+                        | '\u{200b}'..='\u{200f}'
+                        | '\u{2028}'..='\u{202e}'
+                        | '\u{2060}'..='\u{206f}'
+                        | '\u{feff}'
+                        | '\u{fff9}'..='\u{fffb}'
+                        | '\u{e0000}'..='\u{e007f}'
+                )
+        })
+        .collect();
+    kept.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(change: impl FnOnce(&mut ClientMetadata)) -> ClientMetadata {
+        let mut metadata = ClientMetadata {
+            redirect_uris: vec![String::from("https://app.example/cb")],
+            ..ClientMetadata::default()
+        };
+        change(&mut metadata);
+        metadata
+    }
+
+    fn texts(list: &[&str]) -> Option<Vec<String>> {
+        Some(list.iter().map(|&text| text.to_owned()).collect())
+    }
+
+    #[test]
+    fn rfc7591_2_what_is_left_out_is_a_public_client_with_a_code() {
+        let checked = metadata(|_| {}).check(false).expect("sound");
+        assert_eq!(checked.name, None);
+        assert_eq!(checked.grant_types(), ["authorization_code"]);
+        let most = metadata(|one| {
+            one.redirect_uris = vec![String::from("https://app.example/cb"); 10];
+            one.response_types = texts(&["code"]);
+            one.grant_types = texts(&["implicit", "authorization_code", "refresh_token"]);
+            one.auth_method = Some(String::from("none"));
+            one.name = Some("n".repeat(80));
+        });
+        let without = most.check(false).expect("sound");
+        assert_eq!(without.grant_types(), ["authorization_code"]);
+        let with = most.check(true).expect("sound");
+        assert_eq!(with.grant_types(), ["authorization_code", "refresh_token"]);
+        assert_eq!(with.redirect_uris.len(), 10);
+    }
+
+    #[test]
+    fn rfc7591_3_2_2_what_breaks_a_rule_is_refused() {
+        type Change = fn(&mut ClientMetadata);
+        let cases: [(Change, ClientError); 10] = [
+            (|one| one.redirect_uris.clear(), ClientError::RedirectUris),
+            (
+                |one| one.redirect_uris = vec![String::from("https://app.example/cb"); 11],
+                ClientError::RedirectUris,
+            ),
+            (
+                |one| {
+                    one.redirect_uris
+                        .push(String::from("http://app.example/cb"))
+                },
+                ClientError::RedirectUri(RedirectUriError::NotLoopback),
+            ),
+            (|one| one.name = Some("n".repeat(81)), ClientError::Name),
+            (|one| one.grant_types = texts(&[]), ClientError::GrantTypes),
+            (
+                |one| one.grant_types = texts(&["implicit", "password"]),
+                ClientError::GrantTypes,
+            ),
+            (
+                |one| one.response_types = texts(&[]),
+                ClientError::ResponseTypes,
+            ),
+            (
+                |one| one.response_types = texts(&["token"]),
+                ClientError::ResponseTypes,
+            ),
+            (
+                |one| one.response_types = texts(&["code", "id_token"]),
+                ClientError::ResponseTypes,
+            ),
+            (
+                |one| one.auth_method = Some(String::from("client_secret_basic")),
+                ClientError::AuthMethod,
+            ),
+        ];
+        for (change, error) in cases {
+            assert_eq!(metadata(change).check(true), Err(error.clone()));
+            let about_redirects = matches!(
+                error,
+                ClientError::RedirectUris | ClientError::RedirectUri(_)
+            );
+            assert_eq!(error.is_about_redirect_uris(), about_redirects);
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_turn_the_text_around_it() {
+        for (name, kept) in [
+            ("Notebook Copilot", Some("Notebook Copilot")),
+            ("  Notebook\r\n\tCopilot\u{0}", Some("NotebookCopilot")),
+            ("\u{202e}tolipoC\u{2066}", Some("tolipoC")),
+            ("\u{200b}\u{feff}", None),
+            ("", None),
+            ("<b>Bücher</b>", Some("<b>Bücher</b>")),
+        ] {
+            let checked = metadata(|one| one.name = Some(name.to_owned()))
+                .check(false)
+                .expect("sound");
+            assert_eq!(checked.name.as_deref(), kept, "{name:?}");
+        }
+    }
+}

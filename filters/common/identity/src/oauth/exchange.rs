@@ -1,0 +1,203 @@
+//! Code against token (RFC 6749 section 4.1.3).
+
+use std::time::Duration;
+
+use tollgate_store::{CommitError, GrantRow, OAuthPart, OAuthRefusal, Part, ReadError, reading};
+
+use super::pkce::Challenge;
+use super::{Asked, AuthorizationServer, CODE_REFUSALS_MAX, IntoPart as _, micros, refusal};
+use crate::digest::Digest;
+use crate::secret::Secret;
+use crate::tokens::{NewToken, token_part};
+
+/// A request for a token by code.
+#[derive(Clone, Copy)]
+pub struct CodeRequest<'a> {
+    /// `client_id`
+    pub client: &'a str,
+    /// `code`
+    pub code: &'a str,
+    /// `redirect_uri`: the same text as when the code was asked for.
+    pub redirect_uri: &'a str,
+    /// `code_verifier`
+    pub verifier: &'a str,
+    /// `resource`
+    pub resource: Asked,
+}
+
+/// What a client gets.
+#[derive(Debug)]
+pub struct Granted {
+    /// The access token.
+    pub access: Secret,
+    /// How long it works.
+    pub life: Duration,
+    /// Bit set of its scopes.
+    pub scopes: u32,
+    /// A refresh token, where there are any.
+    pub refresh: Option<Secret>,
+}
+
+/// Why a client gets no token (RFC 6749 section 5.2, RFC 8707 section 2.2).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// There is no such client.
+    #[error("the client is not registered")]
+    UnknownClient,
+    /// The code or token does not work, or not for this request. Which of the reasons it is stays untold.
+    #[error("the code or refresh token does not work")]
+    InvalidGrant,
+    /// It works, at another resource.
+    #[error("the grant is for another resource")]
+    InvalidTarget,
+    /// It works, for fewer scopes.
+    #[error("the grant has not all of these scopes")]
+    InvalidScope,
+    /// The store did not read.
+    #[error("could not read the grant")]
+    Read(#[from] ReadError),
+    /// The store did not write; nothing is used up.
+    #[error("could not write the token")]
+    Store(#[from] CommitError),
+}
+
+impl AuthorizationServer {
+    /// Exchanges a code for a token. The checks stand in the order of RFC 6749 section 4.1.3 and RFC 8707 section 2.2; the first that
+    /// fails decides.
+    pub async fn exchange(&self, request: CodeRequest<'_>) -> Result<Granted, TokenError> {
+        if self.client(request.client).await?.is_none() {
+            return Err(TokenError::UnknownClient);
+        }
+        let hash = self
+            .code_form
+            .digest(request.code.as_bytes())
+            .ok_or(TokenError::InvalidGrant)?;
+        let hash = *hash.as_bytes();
+        let code = reading(&self.store, move |read| read.oauth_code(&hash))
+            .await?
+            .ok_or(TokenError::InvalidGrant)?;
+        if code.used_at.is_some() {
+            return self.reused(&code.grant).await;
+        }
+        let now = (self.now)();
+        let worn_out = code.refusals >= CODE_REFUSALS_MAX;
+        if now >= code.expires_at || worn_out || code.grant.revoked_at.is_some() {
+            return Err(TokenError::InvalidGrant);
+        }
+        let met = || {
+            Challenge::parse(&code.challenge)
+                .is_some_and(|challenge| challenge.is_met_by(request.verifier))
+        };
+        let refused = if *code.grant.client != *request.client {
+            Some(TokenError::InvalidGrant)
+        } else if !fits(request.resource, code.grant.resource) {
+            Some(TokenError::InvalidTarget)
+        } else if *code.grant.redirect_uri != *request.redirect_uri || !met() {
+            Some(TokenError::InvalidGrant)
+        } else {
+            None
+        };
+        if let Some(error) = refused {
+            self.commit([OAuthPart::RefuseCode { hash }.into_part()])
+                .await?;
+            return Err(error);
+        }
+        let take = OAuthPart::TakeCode {
+            hash,
+            refusals_max: CODE_REFUSALS_MAX,
+            at: now,
+        };
+        let (granted, parts) = self.tokens(&code.grant, code.grant.scopes, now, None);
+        let parts = std::iter::once(take.into_part()).chain(parts);
+        match self.commit(parts).await {
+            Ok(()) => Ok(granted),
+            Err(error) => match refusal(&error) {
+                // Somebody else was faster by a moment, with the same code: one of the two has stolen it, and nobody can tell which.
+                Some(OAuthRefusal::CodeUsed) => self.reused(&code.grant).await,
+                Some(OAuthRefusal::NoClient) => Err(TokenError::UnknownClient),
+                Some(_) => Err(TokenError::InvalidGrant),
+                None => Err(TokenError::Store(error)),
+            },
+        }
+    }
+
+    /// A code or refresh token came a second time: the whole family ends (RFC 6749 section 4.1.2, RFC 9700 section 4.14).
+    pub(super) async fn reused<T>(&self, grant: &GrantRow) -> Result<T, TokenError> {
+        self.revoke_family(grant).await?;
+        tracing::warn!(grant = %grant.id, account = %grant.account, "a code or refresh token came twice; its grant is revoked");
+        Err(TokenError::InvalidGrant)
+    }
+
+    /// New tokens of a grant, and the parts that store them. `refresh` is the refresh token to hand out in place of a new one.
+    pub(super) fn tokens(
+        &self,
+        grant: &GrantRow,
+        scopes: u32,
+        now: i64,
+        refresh: Option<Secret>,
+    ) -> (Granted, Vec<Part>) {
+        let mut ends_at = now + micros(self.settings.access_token);
+        let token = NewToken {
+            account: grant.account,
+            client: Some(grant.client.clone()),
+            grant: Some(*grant.id.as_bytes()),
+            resources: grant.resource,
+            scopes,
+            created_at: now,
+            expires_at: ends_at,
+        };
+        let (access, part) = token_part(&self.access_form, token, &mut &*self.draw);
+        let mut parts = vec![
+            part,
+            OAuthPart::UseClient {
+                id: grant.client.clone(),
+                at: now,
+            }
+            .into_part(),
+        ];
+        let refresh = self
+            .settings
+            .refresh
+            .filter(|_| grant.refresh)
+            .map(|settings| {
+                let secret = refresh.unwrap_or_else(|| self.new_refresh());
+                let last = grant.created_at.saturating_add(micros(settings.absolute));
+                let expires_at = last.min(now + micros(settings.idle));
+                ends_at = ends_at.max(expires_at);
+                parts.push(
+                    OAuthPart::InsertRefresh {
+                        hash: *Digest::of(secret.expose().as_bytes()).as_bytes(),
+                        grant: grant.id,
+                        expires_at,
+                    }
+                    .into_part(),
+                );
+                secret
+            });
+        parts.push(
+            OAuthPart::ProlongGrant {
+                id: grant.id,
+                ends_at,
+                at: now,
+            }
+            .into_part(),
+        );
+        let granted = Granted {
+            access: access.secret,
+            life: self.settings.access_token,
+            scopes,
+            refresh,
+        };
+        (granted, parts)
+    }
+}
+
+/// Whether a request names the resource of the grant, or none.
+pub(super) fn fits(asked: Asked, resource: u32) -> bool {
+    match asked {
+        Asked::Unsaid => true,
+        Asked::Unknown => false,
+        Asked::Bits(bits) => bits == resource,
+    }
+}

@@ -1,0 +1,322 @@
+//! Requests for authorization that wait for a decision, and the decision.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use tollgate_money::AccountId;
+use tollgate_store::{
+    ClientRow, CommitError, GrantId, GrantRow, OAuthPart, OAuthRefusal, PendingRow, ReadError,
+    reading,
+};
+use zeroize::Zeroizing;
+
+use super::answer::{AuthorizationError, answer_address};
+use super::pkce::Challenge;
+use super::redirect::{Destination, form_action_source};
+use super::{
+    AuthorizationServer, CODE_LIFE, IntoPart as _, PENDING_LIFE, PENDING_MAX, micros, refusal,
+};
+use crate::digest::Digest;
+use crate::keys::id_bytes;
+
+/// A request for authorization that passed every check.
+#[derive(Clone, Debug)]
+pub struct Asking {
+    /// The client.
+    pub client: Arc<str>,
+    /// The name it gives itself.
+    pub client_name: Option<Arc<str>>,
+    /// Whether it registered for refresh tokens.
+    pub refresh: bool,
+    /// Whether its id is the address of a document about it.
+    pub document: bool,
+    /// Where the answer goes: matched against what the client registered.
+    pub redirect_uri: Arc<str>,
+    /// Given back unchanged.
+    pub state: Option<Arc<str>>,
+    /// What the verifier must meet.
+    pub challenge: Challenge,
+    /// Bit set with the one resource.
+    pub resource: u32,
+    /// The resource as the client wrote it.
+    pub asked: Option<Arc<str>>,
+    /// Bit set of the scopes; at least one.
+    pub scopes: u32,
+}
+
+/// The name of a pending request: 128 random bits, 32 hex digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PendingId([u8; 16]);
+
+impl fmt::Display for PendingId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A text that names no pending request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a request for authorization is named by 32 lower-case hex digits")]
+pub struct PendingIdError;
+
+impl FromStr for PendingId {
+    type Err = PendingIdError;
+
+    fn from_str(text: &str) -> Result<PendingId, PendingIdError> {
+        let digits = text.as_bytes();
+        let sound = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if digits.len() != 32 || !digits.iter().all(sound) {
+            return Err(PendingIdError);
+        }
+        u128::from_str_radix(text, 16)
+            .map(|number| PendingId(number.to_be_bytes()))
+            .map_err(|_| PendingIdError)
+    }
+}
+
+/// A request as the person sees it who decides.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// Its name.
+    pub id: PendingId,
+    row: PendingRow,
+}
+
+impl Pending {
+    /// The name the client gives itself.
+    pub fn client_name(&self) -> Option<&str> {
+        self.row.client_name.as_deref()
+    }
+
+    /// The client's id.
+    pub fn client(&self) -> &str {
+        &self.row.client
+    }
+
+    /// Whether the client's id is the address of a document about it.
+    pub fn document(&self) -> bool {
+        self.row.document
+    }
+
+    /// Where the answer goes.
+    pub fn destination(&self) -> Destination {
+        Destination::of(&self.row.redirect_uri)
+    }
+
+    /// What the page's `form-action` has to allow.
+    pub fn form_action(&self) -> String {
+        form_action_source(&self.row.redirect_uri)
+    }
+
+    /// Bit set with the one resource.
+    pub fn resource(&self) -> u32 {
+        self.row.resource
+    }
+
+    /// Bit set of the scopes asked for.
+    pub fn scopes(&self) -> u32 {
+        self.row.scopes
+    }
+
+    /// Whether refresh tokens come with it.
+    pub fn refresh(&self) -> bool {
+        self.row.refresh
+    }
+}
+
+/// Why nothing was decided.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecideError {
+    /// It was decided before, or took too long.
+    #[error(
+        "this request was decided already, or its ten minutes are over; begin again in the app"
+    )]
+    Gone,
+    /// Another session looked at it first.
+    #[error("this request belongs to another browser session; begin again in the app")]
+    Elsewhere,
+    /// The client is forgotten.
+    #[error("the app is not registered any more; begin again in the app")]
+    NoClient,
+    /// More than was asked for, or nothing at all.
+    #[error("only what was asked for can be allowed, and something of it")]
+    Scopes,
+    /// The store did not read.
+    #[error("could not read the request")]
+    Read(#[source] ReadError),
+    /// The store did not write.
+    #[error("could not write the decision")]
+    Store(#[source] CommitError),
+}
+
+impl From<CommitError> for DecideError {
+    fn from(error: CommitError) -> DecideError {
+        match refusal(&error) {
+            Some(OAuthRefusal::PendingElsewhere) => DecideError::Elsewhere,
+            Some(OAuthRefusal::NoClient) => DecideError::NoClient,
+            Some(_) => DecideError::Gone,
+            None => DecideError::Store(error),
+        }
+    }
+}
+
+impl AuthorizationServer {
+    /// Keeps a request for ten minutes, until somebody decides.
+    pub async fn ask(&self, asking: Asking) -> Result<PendingId, CommitError> {
+        let mut id = [0; 16];
+        (self.draw)(&mut id);
+        let now = (self.now)();
+        let pending = PendingRow {
+            id,
+            client: asking.client,
+            client_name: asking.client_name,
+            refresh: asking.refresh && self.settings.refresh.is_some(),
+            document: asking.document,
+            redirect_uri: asking.redirect_uri,
+            state: asking.state,
+            challenge: asking.challenge.into(),
+            resource: asking.resource,
+            asked: asking.asked,
+            scopes: asking.scopes,
+            session: None,
+            created_at: now,
+            expires_at: now + micros(PENDING_LIFE),
+        };
+        self.commit([OAuthPart::InsertPending {
+            pending,
+            pending_max: PENDING_MAX,
+        }
+        .into_part()])
+            .await?;
+        Ok(PendingId(id))
+    }
+
+    /// Shows a request to a session. The first that looks is the only one that may decide; `session` is a digest of it.
+    pub async fn look(&self, id: PendingId, session: &[u8; 32]) -> Result<Pending, DecideError> {
+        let row = self.pending(id, session).await?;
+        if row.session.is_none() {
+            self.commit([OAuthPart::BindPending {
+                id: id.0,
+                session: *session,
+                now: (self.now)(),
+            }
+            .into_part()])
+                .await?;
+        }
+        Ok(Pending { id, row })
+    }
+
+    /// Allows a request, or a part of it: `scopes` is at least one of those asked for. Returns the address that the browser goes on to,
+    /// with a code for the client.
+    pub async fn allow(
+        &self,
+        id: PendingId,
+        session: &[u8; 32],
+        account: AccountId,
+        scopes: u32,
+    ) -> Result<String, DecideError> {
+        let row = self.pending(id, session).await?;
+        if scopes == 0 || scopes & !row.scopes != 0 {
+            return Err(DecideError::Scopes);
+        }
+        let now = (self.now)();
+        let code_end = now + micros(CODE_LIFE);
+        let code = {
+            let mut random = Zeroizing::new([0; 32]);
+            (self.draw)(&mut *random);
+            self.code_form.make(&random)
+        };
+        let grant = GrantId::from_bytes(id_bytes(now, &mut &*self.draw));
+        let client = match row.document {
+            true => OAuthPart::InsertClient {
+                client: ClientRow {
+                    id: row.client.clone(),
+                    name: row.client_name.clone(),
+                    redirect_uris: vec![row.redirect_uri.clone()],
+                    refresh: row.refresh,
+                    document: true,
+                    created_at: now,
+                    used_at: Some(now),
+                },
+                unused_max: self.settings.unused_clients_max,
+            },
+            false => OAuthPart::UseClient {
+                id: row.client.clone(),
+                at: now,
+            },
+        };
+        let parts = [
+            OAuthPart::TakePending {
+                id: id.0,
+                session: *session,
+                now,
+            },
+            client,
+            OAuthPart::InsertGrant(GrantRow {
+                id: grant,
+                account,
+                client: row.client.clone(),
+                client_name: row.client_name.clone(),
+                refresh: row.refresh,
+                redirect_uri: row.redirect_uri.clone(),
+                resource: row.resource,
+                asked: row.asked.clone(),
+                scopes,
+                created_at: now,
+                used_at: now,
+                ends_at: code_end,
+                revoked_at: None,
+            }),
+            OAuthPart::InsertCode {
+                hash: *Digest::of(code.expose().as_bytes()).as_bytes(),
+                grant,
+                challenge: row.challenge.clone(),
+                expires_at: code_end,
+            },
+        ];
+        self.commit(parts.map(OAuthPart::into_part)).await?;
+        Ok(self.address(&row, Ok(code.expose())))
+    }
+
+    /// Refuses a request. Returns the address that the browser goes on to, with the refusal for the client.
+    pub async fn deny(&self, id: PendingId, session: &[u8; 32]) -> Result<String, DecideError> {
+        let row = self.pending(id, session).await?;
+        self.commit([OAuthPart::TakePending {
+            id: id.0,
+            session: *session,
+            now: (self.now)(),
+        }
+        .into_part()])
+            .await?;
+        Ok(self.address(&row, Err(AuthorizationError::AccessDenied)))
+    }
+
+    /// The address that tells the client of a failure of ours.
+    pub fn failure_address(&self, pending: &Pending, error: AuthorizationError) -> String {
+        self.address(&pending.row, Err(error))
+    }
+
+    fn address(&self, row: &PendingRow, answer: Result<&str, AuthorizationError>) -> String {
+        answer_address(
+            &row.redirect_uri,
+            answer,
+            row.state.as_deref(),
+            &self.issuer,
+        )
+    }
+
+    /// A request that waits, and that this session may decide on.
+    async fn pending(&self, id: PendingId, session: &[u8; 32]) -> Result<PendingRow, DecideError> {
+        let row = reading(&self.store, move |read| read.oauth_pending(&id.0))
+            .await
+            .map_err(DecideError::Read)?
+            .filter(|row| (self.now)() < row.expires_at)
+            .ok_or(DecideError::Gone)?;
+        match row.session {
+            Some(owner) if owner != *session => Err(DecideError::Elsewhere),
+            _ => Ok(row),
+        }
+    }
+}

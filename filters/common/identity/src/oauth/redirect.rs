@@ -1,0 +1,450 @@
+//! Addresses that answers to clients go to: what may be registered, and what matches it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use url::Url;
+
+/// The longest address that is accepted.
+const BYTES_MAX: usize = 2000;
+
+/// The hosts that mean the computer of the person who signs in. `http` is for these alone (RFC 8252 section 7.3).
+const LOOPBACK: [&str; 3] = ["127.0.0.1", "[::1]", "localhost"];
+
+/// A redirection address as it was registered (RFC 6749 section 3.1.2): absolute, `https` or on a loopback host, without a fragment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedirectUri(Arc<str>);
+
+/// Why a text is no redirection address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedirectUriError {
+    /// Longer than any program needs.
+    #[error("a redirection address has at most {BYTES_MAX} bytes")]
+    Long,
+    /// Characters that no address has, or a broken percent-encoding.
+    #[error(
+        "a redirection address is written in visible ASCII as RFC 3986 has it; encode the rest"
+    )]
+    Characters,
+    /// Neither `https` nor `http`.
+    #[error("a redirection address starts with https://, or with http:// for a loopback host")]
+    Scheme,
+    /// `http` for another host than the three of this computer.
+    #[error(
+        "http is for 127.0.0.1, [::1] and localhost alone, spelled so; use https for other hosts"
+    )]
+    NotLoopback,
+    /// No host, or one in a spelling that programs read differently.
+    #[error(
+        "the host of a redirection address is a name, or an address in its usual spelling, with a port from 1 to 65535 or none"
+    )]
+    Host,
+    /// A user before the host.
+    #[error("a redirection address names no user")]
+    User,
+    /// A fragment.
+    #[error("a redirection address has no fragment")]
+    Fragment,
+    /// `.` or `..` in the path.
+    #[error("a redirection address has no segment . or .. in its path")]
+    DotSegment,
+}
+
+/// The parts of an address, as they are written.
+struct Parts<'a> {
+    secure: bool,
+    /// With brackets around an IPv6 address.
+    host: &'a str,
+    port: Option<u16>,
+    /// Path and query.
+    rest: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn of(text: &'a str) -> Result<Parts<'a>, RedirectUriError> {
+        if text.len() > BYTES_MAX {
+            return Err(RedirectUriError::Long);
+        }
+        if text.contains('#') {
+            return Err(RedirectUriError::Fragment);
+        }
+        if !is_uri(text) {
+            return Err(RedirectUriError::Characters);
+        }
+        let (secure, rest) = match text.split_once("://") {
+            Some(("https", rest)) => (true, rest),
+            Some(("http", rest)) => (false, rest),
+            _ => return Err(RedirectUriError::Scheme),
+        };
+        let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        if authority.contains('@') {
+            return Err(RedirectUriError::User);
+        }
+        let end = match authority.find(']') {
+            Some(bracket) => bracket + 1,
+            None => authority.find(':').unwrap_or(authority.len()),
+        };
+        let (host, port) = authority.split_at(end);
+        let port = match port.strip_prefix(':') {
+            None if port.is_empty() => None,
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                let port = digits.parse().ok().filter(|&port| port > 0);
+                Some(port.ok_or(RedirectUriError::Host)?)
+            }
+            _ => return Err(RedirectUriError::Host),
+        };
+        Ok(Parts {
+            secure,
+            host,
+            port,
+            rest,
+        })
+    }
+
+    fn is_loopback(&self) -> bool {
+        LOOPBACK.contains(&self.host)
+    }
+}
+
+/// The characters of RFC 3986, every `%` with its two digits.
+fn is_uri(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.iter().enumerate().all(|(at, &byte)| match byte {
+        b'%' => bytes
+            .get(at + 1..at + 3)
+            .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)),
+        _ => byte.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=".contains(&byte),
+    })
+}
+
+/// Whether a segment of the path is `.` or `..`, encoded or not.
+fn has_dot_segment(rest: &str) -> bool {
+    let path = rest.split('?').next().unwrap_or_default();
+    path.split('/').any(|segment| {
+        let plain = segment.replace("%2e", ".").replace("%2E", ".");
+        plain == "." || plain == ".."
+    })
+}
+
+impl FromStr for RedirectUri {
+    type Err = RedirectUriError;
+
+    fn from_str(text: &str) -> Result<RedirectUri, RedirectUriError> {
+        let parts = Parts::of(text)?;
+        if has_dot_segment(parts.rest) {
+            return Err(RedirectUriError::DotSegment);
+        }
+        if !parts.secure && !parts.is_loopback() {
+            return Err(RedirectUriError::NotLoopback);
+        }
+        // What a browser makes of the host has to be what is written: `0x7f.1` and `127.1` would be something else to it.
+        let read = Url::parse(text).map_err(|_| RedirectUriError::Host)?;
+        let written = parts.host.to_ascii_lowercase();
+        if read.host_str() != Some(&written) {
+            return Err(RedirectUriError::Host);
+        }
+        Ok(RedirectUri(text.into()))
+    }
+}
+
+impl RedirectUri {
+    /// The text, as it was registered.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<RedirectUri> for Arc<str> {
+    fn from(uri: RedirectUri) -> Arc<str> {
+        uri.0
+    }
+}
+
+/// Whether an answer may go to `asked`, where `registered` is an address that the client has registered.
+///
+/// Byte for byte, without decoding or folding; only between two `http` addresses of the same loopback host the port is free, for a program
+/// takes the one that it gets (RFC 8252 section 7.3).
+pub fn redirect_matches(registered: &str, asked: &str) -> bool {
+    if registered == asked {
+        return true;
+    }
+    let (Ok(one), Ok(other)) = (Parts::of(registered), Parts::of(asked)) else {
+        return false;
+    };
+    !one.secure
+        && !other.secure
+        && one.is_loopback()
+        && one.host == other.host
+        && one.rest == other.rest
+}
+
+/// Where an answer goes, for the person who decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// A program on the computer of the person.
+    Loopback,
+    /// A host.
+    Host {
+        /// Its name as it is sent, with the port where one is written.
+        host: String,
+        /// The name as people may see it elsewhere, where it has other letters than ASCII.
+        unicode: Option<String>,
+    },
+}
+
+impl Destination {
+    /// The destination of an address that was found sound before.
+    pub fn of(redirect_uri: &str) -> Destination {
+        let Ok(parts) = Parts::of(redirect_uri) else {
+            // Never stored; were it, it is shown as it is.
+            return Destination::Host {
+                host: redirect_uri.to_owned(),
+                unicode: None,
+            };
+        };
+        if parts.is_loopback() {
+            return Destination::Loopback;
+        }
+        let name = parts.host.to_ascii_lowercase();
+        let unicode = Some(url::quirks::domain_to_unicode(&name))
+            .filter(|unicode| *unicode != name && !unicode.is_empty());
+        let host = match parts.port {
+            Some(port) => format!("{name}:{port}"),
+            None => name,
+        };
+        Destination::Host { host, unicode }
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Destination::Loopback => f.write_str("an application on this computer"),
+            Destination::Host { host, .. } => f.write_str(host),
+        }
+    }
+}
+
+/// The source that a page names in `form-action`, so that a browser follows its form's redirection to this address (CSP level 3, 6.4.1).
+///
+/// Scheme, host and port as asked. A policy has no way to write an IPv6 address, so that one is named by its scheme.
+pub fn form_action_source(redirect_uri: &str) -> String {
+    match Parts::of(redirect_uri) {
+        Ok(parts) if parts.host.starts_with('[') && parts.secure => String::from("https:"),
+        Ok(parts) if parts.host.starts_with('[') => String::from("http:"),
+        Ok(parts) => {
+            let scheme = if parts.secure { "https" } else { "http" };
+            let port = parts.port.map_or(String::new(), |port| format!(":{port}"));
+            format!("{scheme}://{}{port}", parts.host)
+        }
+        Err(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_https_and_the_three_loopback_hosts_can_be_registered() {
+        let long = format!("https://app.example/{}", "a".repeat(BYTES_MAX));
+        for (text, sound) in [
+            ("https://app.example/cb", Ok(())),
+            ("https://app.example", Ok(())),
+            ("https://App.Example/cb", Ok(())),
+            ("https://app.example:8443/cb?x=1&y", Ok(())),
+            ("https://xn--bcher-kva.example/cb", Ok(())),
+            ("https://192.0.2.1/cb", Ok(())),
+            ("https://127.0.0.1/cb", Ok(())),
+            ("http://127.0.0.1/cb", Ok(())),
+            ("http://127.0.0.1:47211/cb", Ok(())),
+            ("http://[::1]:1/cb", Ok(())),
+            ("http://localhost/callback", Ok(())),
+            ("http://localhost:61023", Ok(())),
+            ("http://app.example/cb", Err(RedirectUriError::NotLoopback)),
+            (
+                "http://127.0.0.1.example.com/cb",
+                Err(RedirectUriError::NotLoopback),
+            ),
+            (
+                "http://localhost.evil.example/cb",
+                Err(RedirectUriError::NotLoopback),
+            ),
+            (
+                "http://localhost@evil.example/cb",
+                Err(RedirectUriError::User),
+            ),
+            (
+                "http://evil.example#@localhost/cb",
+                Err(RedirectUriError::Fragment),
+            ),
+            (
+                "http://[::ffff:10.0.0.1]/cb",
+                Err(RedirectUriError::NotLoopback),
+            ),
+            (
+                "http://[0:0:0:0:0:0:0:1]/",
+                Err(RedirectUriError::NotLoopback),
+            ),
+            ("http://2130706433/cb", Err(RedirectUriError::NotLoopback)),
+            ("http://0177.0.0.1/cb", Err(RedirectUriError::NotLoopback)),
+            ("http://0x7f.0.0.1/cb", Err(RedirectUriError::NotLoopback)),
+            ("http://127.1/cb", Err(RedirectUriError::NotLoopback)),
+            ("http://127.0.0.2/cb", Err(RedirectUriError::NotLoopback)),
+            ("http://LOCALHOST/cb", Err(RedirectUriError::NotLoopback)),
+            ("http://localhost./cb", Err(RedirectUriError::NotLoopback)),
+            ("https://2130706433/cb", Err(RedirectUriError::Host)),
+            ("https://0177.0.0.1/cb", Err(RedirectUriError::Host)),
+            ("https://127.1/cb", Err(RedirectUriError::Host)),
+            ("https://[::ffff:10.0.0.1]/cb", Err(RedirectUriError::Host)),
+            ("https://ex%61mple.com/cb", Err(RedirectUriError::Host)),
+            (
+                "https://user:pw@app.example/cb",
+                Err(RedirectUriError::User),
+            ),
+            ("https://app.example/cb#x", Err(RedirectUriError::Fragment)),
+            (
+                "https://app.example/a/../b",
+                Err(RedirectUriError::DotSegment),
+            ),
+            (
+                "https://app.example/a/./b",
+                Err(RedirectUriError::DotSegment),
+            ),
+            (
+                "https://app.example/%2e%2E/b",
+                Err(RedirectUriError::DotSegment),
+            ),
+            (
+                "https://app.example/.%2e",
+                Err(RedirectUriError::DotSegment),
+            ),
+            ("https://app.example/...?a=../b", Ok(())),
+            ("https://", Err(RedirectUriError::Host)),
+            ("https:///cb", Err(RedirectUriError::Host)),
+            ("https://app.example:/cb", Err(RedirectUriError::Host)),
+            ("https://app.example:0/cb", Err(RedirectUriError::Host)),
+            ("https://app.example:65536/cb", Err(RedirectUriError::Host)),
+            ("https://app.example:8a/cb", Err(RedirectUriError::Host)),
+            ("https://[::1/cb", Err(RedirectUriError::Host)),
+            ("HTTPS://app.example/cb", Err(RedirectUriError::Scheme)),
+            ("app.example/cb", Err(RedirectUriError::Scheme)),
+            ("/cb", Err(RedirectUriError::Scheme)),
+            ("", Err(RedirectUriError::Scheme)),
+            (
+                "javascript://app.example/%0aalert(1)",
+                Err(RedirectUriError::Scheme),
+            ),
+            ("com.example.app:/cb", Err(RedirectUriError::Scheme)),
+            ("https://app.example/c b", Err(RedirectUriError::Characters)),
+            (
+                "https://app.example/c\\b",
+                Err(RedirectUriError::Characters),
+            ),
+            (
+                "https://app.example/cb\r\nx: y",
+                Err(RedirectUriError::Characters),
+            ),
+            (
+                "https://bücher.example/cb",
+                Err(RedirectUriError::Characters),
+            ),
+            ("https://app.example/%zz", Err(RedirectUriError::Characters)),
+            ("https://app.example/%4", Err(RedirectUriError::Characters)),
+            (&long, Err(RedirectUriError::Long)),
+        ] {
+            assert_eq!(text.parse::<RedirectUri>().map(|_| ()), sound, "{text}");
+        }
+    }
+
+    #[test]
+    fn rfc8252_7_3_only_the_port_of_a_loopback_address_is_free() {
+        for (registered, asked, matches) in [
+            // The table of the protocol notes.
+            (
+                "http://127.0.0.1:47211/cb",
+                "http://127.0.0.1:50999/cb",
+                true,
+            ),
+            (
+                "http://localhost/callback",
+                "http://localhost:61023/callback",
+                true,
+            ),
+            ("http://127.0.0.1/cb", "http://localhost/cb", false),
+            ("http://127.0.0.1/cb", "http://127.0.0.1/cb/", false),
+            ("http://127.0.0.1/cb", "http://127.0.0.1/CB", false),
+            ("http://127.0.0.1/cb", "http://127.0.0.1/cb?x=1", false),
+            (
+                "https://app.example/cb",
+                "https://app.example:8443/cb",
+                false,
+            ),
+            // And around it.
+            ("https://app.example/cb", "https://app.example/cb", true),
+            ("https://app.example/cb", "https://app.example/cb/", false),
+            ("https://app.example/cb", "https://APP.example/cb", false),
+            (
+                "https://app.example/cb",
+                "https://app.example:443/cb",
+                false,
+            ),
+            ("https://app.example/c%62", "https://app.example/cb", false),
+            ("https://127.0.0.1:1/cb", "https://127.0.0.1:2/cb", false),
+            ("http://[::1]:4/cb?a=1", "http://[::1]:5/cb?a=1", true),
+            ("http://[::1]/cb", "http://localhost:5/cb", false),
+            ("http://localhost:1/cb", "https://localhost:1/cb", false),
+            ("http://localhost:1/cb", "http://localhost:2/cb#f", false),
+            ("http://localhost:1/cb", "http://localhost:99999/cb", false),
+            ("http://localhost:1/cb", "http://x@localhost:2/cb", false),
+            (
+                "http://localhost:1/cb",
+                "http://localhost:2@evil.example/cb",
+                false,
+            ),
+            ("http://localhost:1", "http://localhost:2/", false),
+        ] {
+            assert_eq!(
+                redirect_matches(registered, asked),
+                matches,
+                "{registered} against {asked}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_person_is_shown_the_host_whole_with_its_unusual_port_and_letters() {
+        let host = |host: &str, unicode: Option<&str>| Destination::Host {
+            host: host.to_owned(),
+            unicode: unicode.map(str::to_owned),
+        };
+        for (uri, shown, source) in [
+            (
+                "https://app.example/cb?x=1",
+                host("app.example", None),
+                "https://app.example",
+            ),
+            (
+                "https://app.example:8443",
+                host("app.example:8443", None),
+                "https://app.example:8443",
+            ),
+            (
+                "https://xn--bcher-kva.example/cb",
+                host("xn--bcher-kva.example", Some("bücher.example")),
+                "https://xn--bcher-kva.example",
+            ),
+            (
+                "http://127.0.0.1:50999/cb",
+                Destination::Loopback,
+                "http://127.0.0.1:50999",
+            ),
+            ("http://[::1]:5/cb", Destination::Loopback, "http:"),
+        ] {
+            assert_eq!(Destination::of(uri), shown, "{uri}");
+            assert_eq!(form_action_source(uri), source, "{uri}");
+        }
+    }
+}

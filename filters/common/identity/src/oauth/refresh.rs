@@ -1,0 +1,95 @@
+//! Refresh tokens: each is spent by its use, and the next one takes its place (RFC 9700 section 4.14).
+
+use tollgate_store::{OAuthPart, OAuthRefusal, reading};
+use zeroize::Zeroizing;
+
+use super::exchange::{Granted, TokenError, fits};
+use super::{Asked, AuthorizationServer, IntoPart as _, micros, refusal};
+use crate::digest::Digest;
+use crate::secret::Secret;
+
+/// A request for a token by refresh token (RFC 6749 section 6).
+#[derive(Clone, Copy)]
+pub struct RefreshRequest<'a> {
+    /// `client_id`
+    pub client: &'a str,
+    /// `refresh_token`
+    pub token: &'a str,
+    /// `resource`
+    pub resource: Asked,
+    /// `scope`: may be less than what was granted.
+    pub scopes: Asked,
+}
+
+impl AuthorizationServer {
+    /// Exchanges a refresh token for an access token and its successor.
+    ///
+    /// A spent one that comes again within the grace, while its successor is unspent, gets the same successor: the client lost the answer,
+    /// or two windows of it share the token. Later it is taken for stolen, and the family ends.
+    pub async fn refresh(&self, request: RefreshRequest<'_>) -> Result<Granted, TokenError> {
+        let settings = self.settings.refresh.ok_or(TokenError::InvalidGrant)?;
+        if self.client(request.client).await?.is_none() {
+            return Err(TokenError::UnknownClient);
+        }
+        let hash = self
+            .refresh_form
+            .digest(request.token.as_bytes())
+            .ok_or(TokenError::InvalidGrant)?;
+        let hash = *hash.as_bytes();
+        let row = reading(&self.store, move |read| read.oauth_refresh(&hash))
+            .await?
+            .ok_or(TokenError::InvalidGrant)?;
+        let grant = &row.grant;
+        if *grant.client != *request.client || grant.revoked_at.is_some() {
+            return Err(TokenError::InvalidGrant);
+        }
+        let now = (self.now)();
+        if let Some(spent_at) = row.spent_at {
+            let late = now.saturating_sub(spent_at) >= micros(settings.grace);
+            if late || row.successor_spent {
+                return self.reused(grant).await;
+            }
+        } else if now >= row.expires_at {
+            return Err(TokenError::InvalidGrant);
+        }
+        if !fits(request.resource, grant.resource) {
+            return Err(TokenError::InvalidTarget);
+        }
+        let scopes = match request.scopes {
+            Asked::Unsaid => grant.scopes,
+            Asked::Bits(bits) if bits != 0 && bits & !grant.scopes == 0 => bits,
+            _ => return Err(TokenError::InvalidScope),
+        };
+        let successor = self.successor(request.token);
+        let spend = OAuthPart::SpendRefresh {
+            hash,
+            successor: *Digest::of(successor.expose().as_bytes()).as_bytes(),
+            grace_us: micros(settings.grace),
+            at: now,
+        };
+        let (granted, parts) = self.tokens(grant, scopes, now, Some(successor));
+        let parts = std::iter::once(spend.into_part()).chain(parts);
+        match self.commit(parts).await {
+            Ok(()) => Ok(granted),
+            Err(error) => match refusal(&error) {
+                Some(OAuthRefusal::RefreshSpent) => self.reused(grant).await,
+                Some(OAuthRefusal::NoClient) => Err(TokenError::UnknownClient),
+                Some(_) => Err(TokenError::InvalidGrant),
+                None => Err(TokenError::Store(error)),
+            },
+        }
+    }
+
+    pub(super) fn new_refresh(&self) -> Secret {
+        let mut random = Zeroizing::new([0; 32]);
+        (self.draw)(&mut *random);
+        self.refresh_form.make(&random)
+    }
+
+    /// The token that takes the place of a spent one. Made from the text of the spent one, which the store does not have: whoever reads
+    /// the store cannot make it.
+    fn successor(&self, spent: &str) -> Secret {
+        let made = blake3::keyed_hash(&self.successor_key, spent.as_bytes());
+        self.refresh_form.make(&Zeroizing::new(*made.as_bytes()))
+    }
+}

@@ -1,0 +1,48 @@
+//! Tokens given back (RFC 7009).
+
+use tollgate_store::{CommitError, ReadError, reading};
+
+use super::AuthorizationServer;
+use crate::tokens::revoke_token;
+
+/// Why it is not known whether a token was revoked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RevokeError {
+    /// The store did not read.
+    #[error("could not read the token")]
+    Read(#[from] ReadError),
+    /// The store did not write.
+    #[error("could not write that the token is revoked")]
+    Store(#[from] CommitError),
+}
+
+impl AuthorizationServer {
+    /// Revokes a token for whoever holds it: an access token alone, a refresh token with its family. Durable when this returns.
+    ///
+    /// A token that is unknown, dead, of another `client` than the one named, or no token at all changes nothing and is no error: the
+    /// answer must not tell them apart (RFC 7009 section 2.2).
+    pub async fn revoke(&self, token: &str, client: Option<&str>) -> Result<(), RevokeError> {
+        let foreign = |owner: Option<&str>| client.is_some() && client != owner;
+        if let Some(hash) = self.access_form.digest(token.as_bytes()) {
+            let hash = *hash.as_bytes();
+            let row = reading(&self.store, move |read| read.credential_by_hash(&hash)).await?;
+            if let Some(row) = row
+                && row.revoked_at.is_none()
+                && !foreign(row.made.client_id.as_deref())
+            {
+                revoke_token(&*self.store, row.made.id, (self.now)()).await?;
+            }
+        } else if let Some(hash) = self.refresh_form.digest(token.as_bytes()) {
+            let hash = *hash.as_bytes();
+            let row = reading(&self.store, move |read| read.oauth_refresh(&hash)).await?;
+            if let Some(row) = row
+                && row.grant.revoked_at.is_none()
+                && !foreign(Some(&row.grant.client))
+            {
+                self.revoke_family(&row.grant).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! What nobody needs any more goes, and nobody can fill the store.
+
+use std::sync::Arc;
+
+use tollgate_identity::oauth::{DecideError, OAuthSettings};
+use tollgate_store::{Admission, OAuthPart, Part, UnitOfWork, commit, flush};
+
+use crate::support::{API, Bench, SECOND, with_refresh};
+
+const DAY: i64 = 24 * 3600 * SECOND;
+
+async fn known(bench: &Bench, client: &Arc<str>) -> bool {
+    bench.server.client(client).await.expect("read").is_some()
+}
+
+async fn forget(bench: &Bench) {
+    bench.server.forget();
+    flush(&*bench.store).await.expect("durable");
+}
+
+#[tokio::test]
+async fn clients_that_nobody_allowed_anything_go_after_a_day_and_the_others_after_90_unused() {
+    let bench = Bench::new().await;
+    let idle = bench.register().await;
+    let (used, _) = bench.allowed(API, 1).await;
+    bench.pass(DAY);
+    forget(&bench).await;
+    assert!(known(&bench, &idle).await && known(&bench, &used).await);
+    bench.pass(61 * SECOND);
+    forget(&bench).await;
+    assert!(!known(&bench, &idle).await && known(&bench, &used).await);
+    bench.pass(89 * DAY);
+    forget(&bench).await;
+    assert!(!known(&bench, &used).await);
+}
+
+#[tokio::test]
+async fn above_the_ceiling_the_oldest_unused_client_goes_first() {
+    let settings = OAuthSettings {
+        unused_clients_max: 3,
+        ..OAuthSettings::default()
+    };
+    let bench = Bench::with(settings).await;
+    let (used, _) = bench.allowed(API, 1).await;
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        bench.pass(SECOND);
+        clients.push(bench.register().await);
+    }
+    for (at, client) in clients.iter().enumerate() {
+        assert_eq!(known(&bench, client).await, at >= 2, "number {at}");
+    }
+    assert!(known(&bench, &used).await);
+    // A request of a client that is gone cannot be allowed: nobody could use the code.
+    let id = bench.ask(&clients[0], API, 1).await;
+    assert!(matches!(
+        bench.code(id, 1).await,
+        Err(DecideError::NoClient)
+    ));
+}
+
+#[tokio::test]
+async fn what_has_ended_is_forgotten_after_a_week() {
+    let bench = Bench::with(with_refresh()).await;
+    let (client, code) = bench.allowed(API, 1).await;
+    let granted = bench.exchange(&client, &code).await.expect("tokens");
+    let token = granted.refresh.expect("one");
+    let rows = |bench: &Bench| {
+        let rows = bench.store.account_credentials(bench.account);
+        rows.expect("read").len()
+    };
+    let grants = |bench: &Bench| {
+        let rows = bench.store.oauth_grants(bench.account, 0);
+        rows.expect("read").len()
+    };
+    bench.pass(20 * DAY);
+    bench
+        .refresh(&client, token.expose())
+        .await
+        .expect("rotated");
+    forget(&bench).await;
+    assert_eq!(
+        (rows(&bench), grants(&bench)),
+        (1, 1),
+        "the first access token"
+    );
+    bench.pass(30 * DAY);
+    forget(&bench).await;
+    assert_eq!((rows(&bench), grants(&bench)), (0, 1));
+    bench.pass(7 * DAY + 61 * SECOND);
+    forget(&bench).await;
+    forget_again(&bench).await;
+    assert_eq!(grants(&bench), 0);
+}
+
+async fn forget_again(bench: &Bench) {
+    bench.pass(61 * SECOND);
+    forget(bench).await;
+}
+
+#[tokio::test]
+async fn a_use_of_a_token_is_told_of_its_app() {
+    let bench = Bench::new().await;
+    let (client, code) = bench.allowed(API, 1).await;
+    let granted = bench.exchange(&client, &code).await.expect("a token");
+    bench.pass(600 * SECOND);
+    let token = bench.works(granted.access.expose()).expect("it works");
+    let part = OAuthPart::NoteUses(vec![(token.id, bench.now())]);
+    let unit = UnitOfWork::of(Part::OAuth(Box::new(part)), Admission::Notes);
+    commit(&*bench.store, unit).await.expect("durable");
+    let apps = bench.server.apps(bench.account).await.expect("read");
+    assert_eq!(apps[0].used_at, bench.now());
+}

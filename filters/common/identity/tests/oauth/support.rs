@@ -1,0 +1,234 @@
+//! A server over a store, with a clock that tests turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tollgate_identity::oauth::{
+    Asked, Asking, AuthorizationServer, Challenge, ClientMetadata, CodeRequest, DecideError,
+    Granted, OAuthParts, OAuthSettings, PendingId, RefreshRequest, RefreshSettings, TokenError,
+};
+use tollgate_identity::{Credential, Credentials, Form, NewAccount, create_account};
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{CacheScope, RootSecret, Store};
+
+pub(crate) const NOW: i64 = 1_800_000_000_000_000;
+pub(crate) const SECOND: i64 = 1_000_000;
+pub(crate) const API: u32 = 1;
+pub(crate) const MCP: u32 = 2;
+pub(crate) const ISSUER: &str = "https://api.svc.example";
+pub(crate) const REDIRECT: &str = "https://app.example/cb";
+pub(crate) const SESSION: [u8; 32] = [1; 32];
+
+/// The pair of RFC 7636, appendix B.
+pub(crate) const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+pub(crate) const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
+
+pub(crate) struct Bench {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) server: Arc<AuthorizationServer>,
+    pub(crate) account: AccountId,
+    clock: Arc<AtomicI64>,
+    drawn: Arc<AtomicU64>,
+    settings: OAuthSettings,
+    folder: TempDir,
+}
+
+/// Access tokens of an hour, refresh tokens of 30 and 90 days, and ten seconds of grace.
+pub(crate) fn with_refresh() -> OAuthSettings {
+    let days = |days: u64| Duration::from_secs(days * 24 * 3600);
+    OAuthSettings {
+        refresh: Some(RefreshSettings {
+            idle: days(30),
+            absolute: days(90),
+            grace: Duration::from_secs(10),
+        }),
+        ..OAuthSettings::default()
+    }
+}
+
+impl Bench {
+    pub(crate) async fn new() -> Bench {
+        Bench::with(OAuthSettings::default()).await
+    }
+
+    pub(crate) async fn with(settings: OAuthSettings) -> Bench {
+        let folder = TempDir::new().expect("a folder");
+        let (clock, drawn) = (Arc::new(AtomicI64::new(NOW)), Arc::default());
+        let none = AccountId::from_bytes([0; 16]);
+        let mut bench = Bench::open(folder, clock, drawn, settings, none);
+        bench.account = bench.new_account().await;
+        bench
+    }
+
+    fn open(
+        folder: TempDir,
+        clock: Arc<AtomicI64>,
+        drawn: Arc<AtomicU64>,
+        settings: OAuthSettings,
+        account: AccountId,
+    ) -> Bench {
+        let now = clock.load(Ordering::Relaxed);
+        let mut options = Options::new(now, RootSecret([7; 32]));
+        // What a test looks at is in the file either way, and a sync a step would take most of its time.
+        options.durability = Durability::Process;
+        let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
+        let (ticks, draws) = (clock.clone(), drawn.clone());
+        let server = AuthorizationServer::new(OAuthParts {
+            store: store.clone(),
+            service: "svc",
+            issuer: Arc::from(ISSUER),
+            settings,
+            now: Box::new(move || ticks.load(Ordering::Relaxed)),
+            draw: Box::new(move |out| draw(&draws, out)),
+        });
+        Bench {
+            credentials: Credentials::open(&*store, now).expect("it can be read"),
+            server: Arc::new(server),
+            store,
+            account,
+            clock,
+            drawn,
+            settings,
+            folder,
+        }
+    }
+
+    /// As after the end of the process, whatever it was doing.
+    pub(crate) fn restart(self) -> Bench {
+        self.store.close();
+        drop(self.server);
+        Bench::open(
+            self.folder,
+            self.clock,
+            self.drawn,
+            self.settings,
+            self.account,
+        )
+    }
+
+    pub(crate) async fn new_account(&self) -> AccountId {
+        let account = NewAccount {
+            logins: Vec::new(),
+            class: Arc::from("free"),
+            credit_limit: Micros::ZERO,
+            cache_scope: CacheScope::Shared,
+            created_at: NOW,
+        };
+        create_account(&*self.store, account, |out| draw(&self.drawn, out))
+            .await
+            .expect("an account")
+    }
+
+    pub(crate) fn now(&self) -> i64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pass(&self, micros: i64) {
+        self.clock.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    pub(crate) async fn register(&self) -> Arc<str> {
+        let metadata = ClientMetadata {
+            redirect_uris: vec![String::from(REDIRECT)],
+            grant_types: Some(vec![
+                String::from("authorization_code"),
+                String::from("refresh_token"),
+            ]),
+            ..ClientMetadata::default()
+        };
+        let refresh = self.settings.refresh.is_some();
+        let checked = metadata.check(refresh).expect("sound");
+        let client = self.server.register(&checked).await.expect("registered");
+        client.id
+    }
+
+    pub(crate) fn asking(&self, client: &Arc<str>, resource: u32, scopes: u32) -> Asking {
+        Asking {
+            client: client.clone(),
+            client_name: Some(Arc::from("Notebook Copilot")),
+            refresh: self.settings.refresh.is_some(),
+            document: false,
+            redirect_uri: Arc::from(REDIRECT),
+            state: Some(Arc::from("a b&c")),
+            challenge: Challenge::parse(CHALLENGE).expect("a challenge"),
+            resource,
+            asked: None,
+            scopes,
+        }
+    }
+
+    pub(crate) async fn ask(&self, client: &Arc<str>, resource: u32, scopes: u32) -> PendingId {
+        let asking = self.asking(client, resource, scopes);
+        self.server.ask(asking).await.expect("kept")
+    }
+
+    /// A code for what is allowed.
+    pub(crate) async fn code(&self, id: PendingId, scopes: u32) -> Result<String, DecideError> {
+        let address = self
+            .server
+            .allow(id, &SESSION, self.account, scopes)
+            .await?;
+        Ok(parameter(&address, "code").expect("a code"))
+    }
+
+    /// A client that was allowed something, and its code.
+    pub(crate) async fn allowed(&self, resource: u32, scopes: u32) -> (Arc<str>, String) {
+        let client = self.register().await;
+        let id = self.ask(&client, resource, scopes).await;
+        let code = self.code(id, scopes).await.expect("allowed");
+        (client, code)
+    }
+
+    pub(crate) async fn exchange(&self, client: &str, code: &str) -> Result<Granted, TokenError> {
+        self.server.exchange(request(client, code)).await
+    }
+
+    pub(crate) async fn refresh(&self, client: &str, token: &str) -> Result<Granted, TokenError> {
+        self.server
+            .refresh(RefreshRequest {
+                client,
+                token,
+                resource: Asked::Unsaid,
+                scopes: Asked::Unsaid,
+            })
+            .await
+    }
+
+    /// The credential behind a text, if it works now.
+    pub(crate) fn works(&self, token: &str) -> Option<Arc<Credential>> {
+        let digest = Form::access_token("svc").digest(token.as_bytes())?;
+        let found = self.credentials.find(&digest)?;
+        found.is_live(self.now()).then_some(found)
+    }
+}
+
+/// The sound request for a code.
+pub(crate) fn request<'a>(client: &'a str, code: &'a str) -> CodeRequest<'a> {
+    CodeRequest {
+        client,
+        code,
+        redirect_uri: REDIRECT,
+        verifier: VERIFIER,
+        resource: Asked::Unsaid,
+    }
+}
+
+/// A parameter of an address.
+pub(crate) fn parameter(address: &str, name: &str) -> Option<String> {
+    let (_, query) = address.split_once('?')?;
+    url::form_urlencoded::parse(query.as_bytes())
+        .find(|(known, _)| known == name)
+        .map(|(_, value)| value.into_owned())
+}
+
+fn draw(drawn: &AtomicU64, out: &mut [u8]) {
+    for chunk in out.chunks_mut(8) {
+        let mut word = drawn.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        chunk.copy_from_slice(&(word ^ (word >> 27)).to_le_bytes()[..chunk.len()]);
+    }
+}
