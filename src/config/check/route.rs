@@ -21,7 +21,10 @@ const COMPLETION_BYTES: usize = 20 * 1024 * 1024;
 /// Body bytes of the built-in MCP routes: room for the arguments of a tool, which may be a document.
 const MCP_BYTES: usize = 4 * 1024 * 1024;
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
-const SHAPES: &[(&str, ErrorShape)] = &[("envelope", ErrorShape::Envelope)];
+const SHAPES: &[(&str, ErrorShape)] = &[
+    ("envelope", ErrorShape::Envelope),
+    ("oauth", ErrorShape::OAuth),
+];
 const CORS: &[(&str, Cors)] = &[
     ("none", Cors::None),
     ("public", Cors::Public),

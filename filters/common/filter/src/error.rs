@@ -72,6 +72,20 @@ codes! {
     InvalidRequest = "invalid_request", 400, InvalidRequest;
     /// The model provider refused the request's content.
     UpstreamRejected = "upstream_rejected", 400, InvalidRequest;
+    /// An authorization code or refresh token that does not work (RFC 6749 section 5.2).
+    InvalidGrant = "invalid_grant", 400, InvalidRequest;
+    /// A resource that is none of ours, or not the one that was granted (RFC 8707 section 2).
+    InvalidTarget = "invalid_target", 400, InvalidRequest;
+    /// A scope beyond what was granted (RFC 6749 section 5.2).
+    InvalidScope = "invalid_scope", 400, InvalidRequest;
+    /// A way to a token that does not exist here (RFC 6749 section 5.2).
+    UnsupportedGrantType = "unsupported_grant_type", 400, InvalidRequest;
+    /// An address that a client cannot register (RFC 7591 section 3.2.2).
+    InvalidRedirectUri = "invalid_redirect_uri", 400, InvalidRequest;
+    /// Anything else that a client cannot register (RFC 7591 section 3.2.2).
+    InvalidClientMetadata = "invalid_client_metadata", 400, InvalidRequest;
+    /// An OAuth client that is not registered, or that authenticates as none does here (RFC 6749 section 5.2).
+    InvalidClient = "invalid_client", 401, Authentication;
     /// No credential was sent.
     MissingCredential = "missing_credential", 401, Authentication;
     /// The credential is malformed, unknown, expired or revoked.
@@ -179,6 +193,8 @@ pub enum ErrorShape {
     /// `{"error":{"message","type","param","code"}}`
     #[default]
     Envelope,
+    /// `{"error","error_description"}` (RFC 6749 section 5.2)
+    OAuth,
 }
 
 /// A refusal or failure, before it is written in the route's shape.
@@ -302,6 +318,32 @@ impl ApiError {
                 };
                 Bytes::from(serde_json::to_vec(&envelope).expect("strings and numbers serialise"))
             }
+            ErrorShape::OAuth => {
+                let error = OAuthError {
+                    error: self.oauth_word(),
+                    error_description: oauth_text(&self.message),
+                };
+                Bytes::from(serde_json::to_vec(&error).expect("strings serialise"))
+            }
+        }
+    }
+
+    /// The word for OAuth clients, who know those of RFC 6749 section 5.2 and its relatives.
+    fn oauth_word(&self) -> &'static str {
+        match self.code {
+            ErrorCode::InvalidGrant
+            | ErrorCode::InvalidTarget
+            | ErrorCode::InvalidScope
+            | ErrorCode::UnsupportedGrantType
+            | ErrorCode::InvalidRedirectUri
+            | ErrorCode::InvalidClientMetadata
+            | ErrorCode::InvalidClient
+            | ErrorCode::NotFound => self.code.word(),
+            code => match code.kind() {
+                ErrorType::RateLimit | ErrorType::Unavailable => "temporarily_unavailable",
+                ErrorType::Server | ErrorType::Upstream => "server_error",
+                _ => "invalid_request",
+            },
         }
     }
 
@@ -322,6 +364,23 @@ impl ApiError {
 #[derive(Serialize)]
 struct Envelope<'a> {
     error: Members<'a>,
+}
+
+#[derive(Serialize)]
+struct OAuthError {
+    error: &'static str,
+    error_description: String,
+}
+
+/// A description as OAuth permits it: visible ASCII and spaces, without quotes and backslashes (RFC 6749 section 5.2).
+fn oauth_text(message: &str) -> String {
+    let permitted = |character: char| match character {
+        '"' | '`' => '\'',
+        '\\' => '/',
+        ' '..='~' => character,
+        _ => '?',
+    };
+    message.chars().map(permitted).collect()
 }
 
 #[derive(Serialize)]
@@ -384,6 +443,23 @@ mod tests {
             &body[..],
             br#"{"error":{"message":"nothing here","type":"invalid_request_error","param":null,"code":"not_found"}}"#
         );
+    }
+
+    #[test]
+    fn rfc6749_5_2_oauth_endpoints_answer_in_the_shape_of_oauth() {
+        for (code, word) in [
+            (ErrorCode::InvalidGrant, "invalid_grant"),
+            (ErrorCode::InvalidClient, "invalid_client"),
+            (ErrorCode::BodyTooLarge, "invalid_request"),
+            (ErrorCode::MethodNotAllowed, "invalid_request"),
+            (ErrorCode::RateLimitExceeded, "temporarily_unavailable"),
+            (ErrorCode::StoreUnavailable, "temporarily_unavailable"),
+            (ErrorCode::InternalError, "server_error"),
+        ] {
+            let body = ApiError::new(code, "a \"b\" `c` \\ \u{e9}\n").body(ErrorShape::OAuth);
+            let expected = format!(r#"{{"error":"{word}","error_description":"a 'b' 'c' / ??"}}"#);
+            assert_eq!(String::from_utf8_lossy(&body), expected);
+        }
     }
 
     #[test]

@@ -190,6 +190,22 @@ impl Scopes {
         Scopes(self.0 | (1 << scope as u8))
     }
 
+    /// Whether every scope of `other` is in the set.
+    pub const fn covers(self, other: Scopes) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The set without `scope`.
+    #[must_use]
+    pub const fn without(self, scope: Scope) -> Scopes {
+        Scopes(self.0 & !(1 << scope as u8))
+    }
+
     /// The scopes in the set.
     pub fn iter(self) -> impl Iterator<Item = Scope> {
         Scope::ALL.into_iter().filter(move |&scope| self.has(scope))
@@ -221,6 +237,33 @@ pub enum Resource {
     McpAndroid = 2,
 }
 
+impl Resource {
+    /// Every resource, in the order of its number.
+    pub const ALL: [Resource; 3] = [Resource::Api, Resource::Mcp, Resource::McpAndroid];
+
+    /// What stands after the service's address in the resource's canonical name.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Resource::Api => "/v1",
+            Resource::Mcp => "/mcp",
+            Resource::McpAndroid => "/mcp/android",
+        }
+    }
+
+    /// Its scopes.
+    pub fn scopes(self) -> Scopes {
+        Scope::ALL
+            .into_iter()
+            .filter(|scope| scope.resource() == self)
+            .fold(Scopes::NONE, Scopes::with)
+    }
+
+    /// The scopes of a client that asks for none: all but buying, which nobody is given without asking.
+    pub fn default_scopes(self) -> Scopes {
+        self.scopes().without(Scope::CommerceSubscribe)
+    }
+}
+
 /// A set of resources, stored as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Resources(u32);
@@ -232,6 +275,11 @@ impl Resources {
     /// One resource alone, as an access token is bound to it.
     pub const fn only(resource: Resource) -> Resources {
         Resources(1 << resource as u8)
+    }
+
+    /// The resources in the set.
+    pub fn iter(self) -> impl Iterator<Item = Resource> {
+        Resource::ALL.into_iter().filter(move |&one| self.has(one))
     }
 
     /// A set from its stored bits.

@@ -113,6 +113,12 @@ pub enum Asked {
     Bits(u32),
 }
 
+/// The wall clock in Unix microseconds.
+pub type Now = Box<dyn Fn() -> i64 + Send + Sync>;
+
+/// Fills a slice with random bytes.
+pub type Draw = Box<dyn Fn(&mut [u8]) + Send + Sync>;
+
 /// What an [`AuthorizationServer`] is made of.
 pub struct OAuthParts<'a> {
     /// Where everything is kept.
@@ -123,10 +129,10 @@ pub struct OAuthParts<'a> {
     pub issuer: Arc<str>,
     /// How long things last.
     pub settings: OAuthSettings,
-    /// The wall clock in Unix microseconds.
-    pub now: Box<dyn Fn() -> i64 + Send + Sync>,
-    /// Fills a slice with random bytes.
-    pub draw: Box<dyn Fn(&mut [u8]) + Send + Sync>,
+    /// The wall clock.
+    pub now: Now,
+    /// Randomness.
+    pub draw: Draw,
 }
 
 /// The authorization server.
@@ -139,8 +145,8 @@ pub struct AuthorizationServer {
     code_form: Form,
     /// Makes the successor of a refresh token.
     successor_key: Zeroizing<[u8; 32]>,
-    now: Box<dyn Fn() -> i64 + Send + Sync>,
-    draw: Box<dyn Fn(&mut [u8]) + Send + Sync>,
+    now: Now,
+    draw: Draw,
     forgotten_at: AtomicI64,
 }
 
