@@ -15,9 +15,11 @@ use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_filter::{Clock, Entropy, Filter, Scope};
 use tollgate_idempotency::Idempotency;
+use tollgate_identity::oauth::{AuthorizationServer, OAuthParts};
 use tollgate_identity::{Credentials, Signin, SigninRules};
 use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::{Meter, Spending};
+use tollgate_oauth::Endpoints;
 use tollgate_onboarding::{Documents, ExpiresError};
 use tollgate_pages::{Brand, Look};
 use tollgate_portal::{Channels, ClassFacts, Facts, Portal};
@@ -139,6 +141,7 @@ impl GatewayBuilder {
         let documents = documents(&settings, now)?;
         let counters = Arc::new(Counters::default());
         let door = Arc::new(Door::default());
+        let authorization = Arc::new(authorization(&settings, &store, &clock, &entropy));
         let house = House {
             ledger: ledger.clone(),
             auths: Auths::new(
@@ -190,6 +193,11 @@ impl GatewayBuilder {
                 &entropy,
             )),
             documents: Arc::new(documents),
+            oauth: Endpoints::new(
+                &oauth_service(&settings),
+                settings.oauth,
+                authorization.clone(),
+            ),
         };
         let routes = routes(&registry, &settings, &clock, &entropy, &house)?;
         let providers = Arc::new(Providers::new(
@@ -239,6 +247,7 @@ impl GatewayBuilder {
                 cache.sweep();
             }),
             Box::new(move || idempotency.forget()),
+            Box::new(move || authorization.forget()),
             Box::new(move || live.forget_expired(today.unix_micros())),
         ];
         runtime.spawn(keep_house(
@@ -302,6 +311,32 @@ impl GatewayBuilder {
             failure,
         })
     }
+}
+
+/// Where the authorization server says it is.
+fn oauth_service(settings: &Settings) -> tollgate_oauth::Service {
+    tollgate_oauth::Service {
+        name: settings.service.name.to_string(),
+        base_url: settings.service.base_url.to_string(),
+        root_url: settings.service.root_url.to_string(),
+    }
+}
+
+fn authorization(
+    settings: &Settings,
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+    entropy: &Entropy,
+) -> AuthorizationServer {
+    let (clock, entropy) = (clock.clone(), entropy.clone());
+    AuthorizationServer::new(OAuthParts {
+        store: store.clone(),
+        service: &settings.service.name,
+        issuer: settings.service.base_url.as_str().into(),
+        settings: settings.oauth.server,
+        now: Box::new(move || clock.unix_micros()),
+        draw: Box::new(move |out| entropy.fill(out)),
+    })
 }
 
 fn documents(settings: &Settings, now: i64) -> Result<Documents, ExpiresError> {

@@ -11,6 +11,7 @@ use tollgate_ledger::Ledger;
 use tollgate_mcp::{Behind, Mcp, SigningSecret};
 use tollgate_meter::Meter;
 use tollgate_models::Models;
+use tollgate_oauth::{Endpoints, OAuth};
 use tollgate_onboarding::{Documents, Onboarding};
 use tollgate_portal::Portal;
 use tollgate_rate_limit::RateLimits;
@@ -60,6 +61,7 @@ pub(crate) struct House {
     pub(crate) cache: Arc<Cache>,
     pub(crate) portal: Arc<Portal>,
     pub(crate) documents: Arc<Documents>,
+    pub(crate) oauth: Arc<Endpoints>,
 }
 
 /// Filters by the names that chains call them by.
@@ -108,6 +110,12 @@ impl Registry {
             )))
         });
         registry.add("portal", |context| Ok(context.house.portal.clone()));
+        registry.add("oauth", |context| {
+            let filter = OAuth::new(&context.house.oauth, context.route.path.as_str());
+            Ok(Arc::new(
+                filter.map_err(|error| BuildError::new(error.to_string()))?,
+            ))
+        });
         registry.add("onboarding", |context| {
             let filter = Onboarding::new(&context.house.documents, context.route.path.as_str());
             Ok(Arc::new(

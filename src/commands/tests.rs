@@ -358,7 +358,7 @@ fn the_same_refusals_come_through_the_socket() {
         .expect_err("refused");
     assert_eq!(
         said,
-        "there is no rate class `gold` in the settings; there is `anonymous`, `free`, `mcp` or `pro`"
+        "there is no rate class `gold` in the settings; there is `anonymous`, `authorize`, `free`, `mcp`, `oauth`, `pro` or `register`"
     );
     served.end();
 }

@@ -9,6 +9,7 @@ use tollgate_cache::RawCache;
 use tollgate_filter::settings::At;
 use tollgate_idempotency::RawIdempotency;
 use tollgate_meter::RawMeter;
+use tollgate_oauth::RawOAuth;
 use tollgate_onboarding::RawOnboarding;
 use tollgate_rate_limit::RawLimits;
 
@@ -48,6 +49,8 @@ pub(crate) struct RawSettings {
     pub(crate) credits: RawCredits,
     /// What programs and people are told about getting in.
     pub(crate) onboarding: RawOnboarding,
+    /// How programs are allowed to act for a person.
+    pub(crate) oauth: RawOAuth,
     /// The servers behind the MCP resources.
     pub(crate) mcp: RawMcp,
     /// Logs.
@@ -150,7 +153,7 @@ pub(crate) struct RawRoute {
     pub(crate) body_bytes_max: Option<At<u64>>,
     /// Names of filters, outermost first.
     pub(crate) chain: Option<At<Vec<At<String>>>>,
-    /// How errors are written: `envelope`.
+    /// How errors are written: `envelope` or `oauth`.
     pub(crate) errors: Option<At<String>>,
     /// The scope a credential needs here.
     pub(crate) scope: Option<At<String>>,

@@ -17,6 +17,7 @@ use tollgate_filter::{Catalog, ErrorShape};
 use tollgate_idempotency::IdempotencySettings;
 use tollgate_meter::MeterSettings;
 use tollgate_models::UsdPerCredit;
+use tollgate_oauth::OAuthConfig;
 use tollgate_onboarding::OnboardingSettings;
 use tollgate_rate_limit::Limits;
 
@@ -61,6 +62,8 @@ pub struct Settings {
     pub credits: Credits,
     /// What programs and people are told about getting in.
     pub onboarding: OnboardingSettings,
+    /// How programs are allowed to act for a person.
+    pub oauth: OAuthConfig,
     /// The servers behind the MCP resources.
     pub mcp: Mcp,
     /// Logs.

@@ -17,12 +17,16 @@ pub const ANONYMOUS: &str = "anonymous";
 /// The class of accounts whose own class the settings do not name.
 pub const FREE: &str = "free";
 
-/// Classes that exist whether the settings name them or not: name, quota, window in seconds.
-const CLASSES: [(&str, u32, u32); 4] = [
-    (ANONYMOUS, 120, 60),
-    (FREE, 60, 60),
-    ("pro", 600, 60),
-    ("mcp", 120, 60),
+/// Classes that exist whether the settings name them or not: name, quota, window in seconds, and how many at once.
+const CLASSES: [(&str, u32, u32, u32); 7] = [
+    (ANONYMOUS, 120, 60, 120),
+    (FREE, 60, 60, 60),
+    ("pro", 600, 60, 600),
+    ("mcp", 120, 60, 120),
+    // Without a credential, by the network that a request comes from. Registration is open, and each one is a row.
+    ("register", 20, 3600, 5),
+    ("authorize", 60, 60, 60),
+    ("oauth", 120, 60, 120),
 ];
 
 /// Quota and window in seconds of failed credentials, where the settings say nothing.
@@ -69,7 +73,7 @@ pub struct RawAllowance {
     pub window_secs: At<u32>,
 }
 
-/// `[limits]`, checked: the classes `anonymous`, `free`, `pro` and `mcp` exist, every name is a word, and no quota is empty.
+/// `[limits]`, checked: the built-in classes exist, every name is a word, and no quota is empty.
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub(crate) classes: Box<[Class]>,
@@ -122,8 +126,11 @@ impl RawLimits {
     pub fn check(&self, key: &str, problems: &mut Problems) -> Option<Limits> {
         let mut quotas: BTreeMap<&str, Option<Checked>> = CLASSES
             .into_iter()
-            .map(|(name, limit, window_secs)| {
-                (name, Some((built_in(limit, window_secs), None, None)))
+            .map(|(name, limit, window_secs, burst)| {
+                (
+                    name,
+                    Some((built_in(limit, window_secs, burst), None, None)),
+                )
             })
             .collect();
         for (name, raw) in &self.classes {
@@ -144,7 +151,11 @@ impl RawLimits {
             }
         }
         let failed_credentials = match &self.failed_credentials {
-            None => Some(built_in(FAILED_CREDENTIALS.0, FAILED_CREDENTIALS.1)),
+            None => Some(built_in(
+                FAILED_CREDENTIALS.0,
+                FAILED_CREDENTIALS.1,
+                FAILED_CREDENTIALS.0,
+            )),
             Some(raw) => raw.check(&format!("{key}.failed_credentials"), problems),
         };
         let classes: Option<Box<[Class]>> = quotas
@@ -223,10 +234,9 @@ fn check_window(window_secs: &At<u32>, key: &str, problems: &mut Problems) -> Op
         .and_then(NonZeroU32::new)
 }
 
-fn built_in(limit: u32, window_secs: u32) -> Quota {
-    let limit = NonZeroU32::new(limit).expect("no built-in quota is empty");
-    let window_secs = NonZeroU32::new(window_secs).expect("no built-in window is empty");
-    Quota::new(limit, window_secs, limit)
+fn built_in(limit: u32, window_secs: u32, burst: u32) -> Quota {
+    let some = |number| NonZeroU32::new(number).expect("no built-in number is zero");
+    Quota::new(some(limit), some(window_secs), some(burst))
 }
 
 /// Class names stand in logs and metrics, so they are plain words.

@@ -236,7 +236,7 @@ fn a_route_with_a_class_of_its_own_leaves_the_owner_s_other_quota_alone() {
     let error = bench.limits.rate_limit(Some("mpc")).err().expect("a slip");
     assert_eq!(
         error.to_string(),
-        "there is no rate class `mpc`; add `[limits.classes.mpc]` or name one of: anonymous, free, mcp, pro"
+        "there is no rate class `mpc`; add `[limits.classes.mpc]` or name one of: anonymous, authorize, free, mcp, oauth, pro, register"
     );
 }
 

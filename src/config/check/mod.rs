@@ -121,7 +121,7 @@ pub(super) fn settings(
         admin: server::admin(&raw.admin, problems),
         store: server::store(&raw.store, shop, problems),
         upstream: provider::upstream(&raw.upstream, problems),
-        routes: route::routes(&raw.route, shop, limits.as_ref(), problems),
+        routes: route::routes(&raw.route, &service, shop, limits.as_ref(), problems),
         mcp: mcp::mcp(&raw.mcp, shop, problems),
         credits: credits(&raw.credits, &service, problems),
         onboarding: raw.onboarding.check(
@@ -129,6 +129,7 @@ pub(super) fn settings(
             (&service.name, service.base_url.as_str()),
             problems,
         ),
+        oauth: raw.oauth.check("oauth", problems).unwrap_or_default(),
         telemetry: telemetry(&raw.telemetry, shop, problems),
         meter,
         cache,

@@ -11,7 +11,7 @@ use tollgate_rate_limit::Limits;
 use super::{Shop, number, required, word};
 use crate::config::document::words;
 use crate::config::raw::RawRoute;
-use crate::config::settings::{Cors, Route};
+use crate::config::settings::{Cors, Route, Service};
 
 /// Body bytes of a route that says nothing.
 const BODY_BYTES: u64 = 64 * 1024;
@@ -61,7 +61,7 @@ const PAGES: &[(&str, &[Method])] = &[
 ];
 
 /// The table that is used where the settings have no route; the shipped file writes the same one out.
-fn built_in() -> Vec<Route> {
+fn built_in(service: &Service) -> Vec<Route> {
     let route = |path: &str, method, body_bytes_max, scope, chain: &[&str]| Route {
         path: path.parse().expect("the built-in paths are patterns"),
         methods: vec![method],
@@ -158,17 +158,68 @@ fn built_in() -> Vec<Route> {
     }
     // What pages are made of is not counted: one page asks for several.
     routes.push(page("/assets/{*file}", &[Method::GET], &["portal"]));
+    routes.extend(oauth(path_of(service.base_url.as_str())));
     routes
+}
+
+/// The routes of the authorization server. Where the service's address has a path, what stands in front of the gateway may have taken it
+/// away or not.
+fn oauth(base_path: &str) -> Vec<Route> {
+    let route = |path: String, method, class: Option<&str>, cors| Route {
+        path: path.parse().expect("the built-in paths are patterns"),
+        body_bytes_max: if method == Method::POST {
+            BODY_BYTES as usize
+        } else {
+            0
+        },
+        methods: vec![method],
+        chain: ["rate-limit", "oauth"].map(Arc::from).to_vec(),
+        errors: ErrorShape::OAuth,
+        access: None,
+        class: class.map(Arc::from),
+        cors,
+    };
+    let endpoint = |path: String, class| route(path, Method::POST, Some(class), Cors::Api);
+    let document = |path: String| route(path, Method::GET, None, Cors::Public);
+    let mut prefixes = vec![""];
+    prefixes.extend((!base_path.is_empty()).then_some(base_path));
+    let mut routes = Vec::new();
+    for prefix in prefixes {
+        let authorize = format!("{prefix}/oauth/authorize");
+        routes.extend([
+            endpoint(format!("{prefix}/oauth/register"), "register"),
+            route(authorize, Method::GET, Some("authorize"), Cors::None),
+            endpoint(format!("{prefix}/oauth/token"), "oauth"),
+            endpoint(format!("{prefix}/oauth/revoke"), "oauth"),
+        ]);
+        for name in [
+            "oauth-authorization-server",
+            "oauth-protected-resource",
+            "openid-configuration",
+        ] {
+            routes.push(document(format!("{prefix}/.well-known/{name}")));
+            routes.push(document(format!("{prefix}/.well-known/{name}/{{*rest}}")));
+        }
+        routes.push(document(format!("{prefix}/.well-known/jwks.json")));
+    }
+    routes
+}
+
+/// What stands in an address after its host.
+fn path_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.find('/').map_or("", |slash| &rest[slash..])
 }
 
 pub(super) fn routes(
     raw: &[RawRoute],
+    service: &Service,
     shop: &Shop<'_>,
     limits: Option<&Limits>,
     problems: &mut Problems,
 ) -> Vec<Route> {
     if raw.is_empty() {
-        return built_in();
+        return built_in(service);
     }
     // With its number in the file: one that cannot be read is left out.
     let mut routes: Vec<(usize, Route)> = Vec::new();

@@ -1,0 +1,167 @@
+//! `GET /oauth/authorize` (RFC 6749 section 4.1.1): every check, then on to the page where a person decides.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use tollgate_filter::{Exchange, FilterError, Outcome, Reply, ReplyBody, Resource, Resources};
+use tollgate_identity::oauth::{
+    Asked, Asking, AuthorizationError, Challenge, answer_address, redirect_matches,
+};
+use tollgate_store::ClientRow;
+
+use crate::Endpoints;
+use crate::failure::unread;
+use crate::form::Form;
+use crate::page::cannot_be_trusted;
+use crate::scopes::scopes_at;
+
+/// The longest `state` that is given back.
+const STATE_BYTES_MAX: usize = 2048;
+
+/// Why a request is answered here and never redirected: its own word for where to redirect to cannot be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Local {
+    /// The query is not encoded as queries are.
+    Encoding,
+    /// `client_id` is missing or doubled.
+    ClientMissing,
+    /// `redirect_uri` is missing or doubled.
+    RedirectMissing,
+    /// There is no such client.
+    ClientUnknown,
+    /// The client has not registered this address.
+    RedirectUnknown,
+}
+
+/// What stands fast once the client and its address are known.
+struct Known<'a> {
+    form: &'a Form,
+    client: ClientRow,
+    redirect_uri: &'a str,
+    state: Option<&'a str>,
+}
+
+impl Endpoints {
+    pub(crate) async fn authorize(&self, exchange: &Exchange) -> Result<Outcome, FilterError> {
+        let query = exchange.request.query.as_deref().unwrap_or_default();
+        let Ok(form) = Form::parse(query.as_bytes()) else {
+            return Ok(local(Local::Encoding));
+        };
+        let known = match self.known(&form).await? {
+            Ok(known) => known,
+            Err(why) => return Ok(local(why)),
+        };
+        let answer = match asking(self, &known) {
+            Err(error) => Err(error),
+            Ok(asking) => match self.server.ask(asking).await {
+                Ok(id) => Ok(format!("{}/consent/{id}", self.base_path)),
+                Err(error) => {
+                    tracing::warn!(%error, "a request for authorization could not be kept");
+                    Err(AuthorizationError::TemporarilyUnavailable)
+                }
+            },
+        };
+        let address = answer.unwrap_or_else(|error| {
+            let issuer = self.server.issuer();
+            answer_address(known.redirect_uri, Err(error), known.state, issuer)
+        });
+        Ok(see_other(&address))
+    }
+
+    /// Checks 1 to 3: whatever fails before the address is known to be the client's is told here.
+    async fn known<'a>(&self, form: &'a Form) -> Result<Result<Known<'a>, Local>, FilterError> {
+        let once = |name: &str| form.get(name).filter(|_| form.count(name) == 1);
+        let Some(id) = once("client_id") else {
+            return Ok(Err(Local::ClientMissing));
+        };
+        if form.count("redirect_uri") > 1 {
+            return Ok(Err(Local::RedirectMissing));
+        }
+        let Some(client) = self.server.client(id).await.map_err(unread)? else {
+            return Ok(Err(Local::ClientUnknown));
+        };
+        let Some(redirect_uri) = once("redirect_uri") else {
+            return Ok(Err(Local::RedirectMissing));
+        };
+        let registered = client
+            .redirect_uris
+            .iter()
+            .any(|one| redirect_matches(one, redirect_uri));
+        if !registered {
+            return Ok(Err(Local::RedirectUnknown));
+        }
+        let state = form.all("state").next().filter(|state| {
+            form.count("state") == 1 && !state.is_empty() && state.len() <= STATE_BYTES_MAX
+        });
+        Ok(Ok(Known {
+            form,
+            client,
+            redirect_uri,
+            state,
+        }))
+    }
+}
+
+/// Checks 4 to 8, whose failures the client is told of.
+fn asking(endpoints: &Endpoints, known: &Known<'_>) -> Result<Asking, AuthorizationError> {
+    let form = known.form;
+    let long = |state: &str| state.len() > STATE_BYTES_MAX;
+    if form.doubled(&["resource"]).is_some() || form.all("state").any(long) {
+        return Err(AuthorizationError::InvalidRequest);
+    }
+    match form.get("response_type") {
+        Some("code") => {}
+        Some(_) => return Err(AuthorizationError::UnsupportedResponseType),
+        None => return Err(AuthorizationError::InvalidRequest),
+    }
+    // A method that is left out means `plain` (RFC 7636 section 4.3), which proves nothing to whoever sees the request.
+    let challenge = form
+        .get("code_challenge")
+        .filter(|_| form.get("code_challenge_method") == Some("S256"))
+        .and_then(Challenge::parse)
+        .ok_or(AuthorizationError::InvalidRequest)?;
+    let resource = match endpoints.names.asked(form.all("resource")) {
+        Asked::Unsaid => Resource::Api,
+        Asked::Bits(bits) => Resources::from_bits(bits)
+            .iter()
+            .next()
+            .ok_or(AuthorizationError::InvalidTarget)?,
+        Asked::Unknown => return Err(AuthorizationError::InvalidTarget),
+    };
+    let scopes = match form.get("scope") {
+        None => resource.default_scopes(),
+        Some(text) => scopes_at(resource, text).ok_or(AuthorizationError::InvalidScope)?,
+    };
+    Ok(Asking {
+        client: known.client.id.clone(),
+        client_name: known.client.name.clone(),
+        refresh: known.client.refresh,
+        document: known.client.document,
+        redirect_uri: Arc::from(known.redirect_uri),
+        state: known.state.map(Arc::from),
+        challenge,
+        resource: Resources::only(resource).bits(),
+        asked: form.get("resource").map(Arc::from),
+        scopes: scopes.bits(),
+    })
+}
+
+fn local(why: Local) -> Outcome {
+    Outcome::reply(cannot_be_trusted(why))
+}
+
+/// 303: a 307 would have the browser post what it posted to us on to the client (RFC 9700 section 4.12).
+fn see_other(address: &str) -> Outcome {
+    let mut headers = HeaderMap::with_capacity(4);
+    let location = HeaderValue::try_from(address)
+        .expect("what is appended is encoded, and the rest was checked");
+    headers.insert(header::LOCATION, location);
+    let no_store = HeaderValue::from_static("no-store");
+    headers.insert(header::CACHE_CONTROL, no_store);
+    Outcome::reply(Reply {
+        status: StatusCode::SEE_OTHER,
+        headers,
+        body: ReplyBody::Whole(Bytes::new()),
+    })
+}

@@ -1,0 +1,90 @@
+//! The section `[oauth]`: as written, and as checked.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollgate_filter::settings::{At, Problems};
+use tollgate_identity::oauth::{OAuthSettings, RefreshSettings};
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+
+/// `[oauth]` as written.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawOAuth {
+    /// Seconds that an access token works.
+    pub access_token_secs: Option<At<u64>>,
+    /// Whether clients that register for them get refresh tokens.
+    pub refresh_tokens: Option<At<bool>>,
+    /// Seconds after which an unused refresh token ends.
+    pub refresh_idle_secs: Option<At<u64>>,
+    /// Seconds from the decision after which refresh tokens end, however often they are used.
+    pub refresh_secs_max: Option<At<u64>>,
+    /// Seconds for which a refresh token that was just used may be used again; 0 for never.
+    pub refresh_grace_secs: Option<At<u64>>,
+    /// Clients that have registered and were never allowed anything, at most.
+    pub unused_clients_max: Option<At<u64>>,
+    /// Whether a client may name itself by the address of a document about it.
+    pub client_documents: Option<At<bool>>,
+    /// Whether buying is a box on the consent page that a person has to tick.
+    pub tick_to_buy: Option<At<bool>>,
+}
+
+/// `[oauth]`, checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OAuthConfig {
+    /// What the authorization server goes by.
+    pub server: OAuthSettings,
+    /// Whether a client may name itself by the address of a document about it.
+    pub client_documents: bool,
+    /// Whether buying is a box on the consent page that a person has to tick.
+    pub tick_to_buy: bool,
+}
+
+impl RawOAuth {
+    /// Checks everything, noting each problem under a key that starts with `key` (`oauth`). `None` when there was one.
+    pub fn check(&self, key: &str, problems: &mut Problems) -> Option<OAuthConfig> {
+        let mut within = |name: &str, at: &Option<At<u64>>, default, range| match at {
+            None => Some(default),
+            Some(at) => problems.within(format!("{key}.{name}"), at, range),
+        };
+        let access = within("access_token_secs", &self.access_token_secs, HOUR, 60..=DAY);
+        let idle = within(
+            "refresh_idle_secs",
+            &self.refresh_idle_secs,
+            30 * DAY,
+            HOUR..=365 * DAY,
+        );
+        let absolute = within(
+            "refresh_secs_max",
+            &self.refresh_secs_max,
+            90 * DAY,
+            HOUR..=3650 * DAY,
+        );
+        let grace = within("refresh_grace_secs", &self.refresh_grace_secs, 10, 0..=60);
+        let unused = within(
+            "unused_clients_max",
+            &self.unused_clients_max,
+            10_000,
+            10..=1_000_000,
+        );
+        let (idle, absolute, grace) = (idle?, absolute?, grace?);
+        let is_on = |at: &Option<At<bool>>| at.as_ref().is_some_and(|at| at.value);
+        let refresh = RefreshSettings {
+            idle: Duration::from_secs(idle),
+            absolute: Duration::from_secs(absolute),
+            grace: Duration::from_secs(grace),
+        };
+        Some(OAuthConfig {
+            server: OAuthSettings {
+                access_token: Duration::from_secs(access?),
+                refresh: is_on(&self.refresh_tokens).then_some(refresh),
+                unused_clients_max: u32::try_from(unused?).unwrap_or(u32::MAX),
+            },
+            client_documents: is_on(&self.client_documents),
+            tick_to_buy: is_on(&self.tick_to_buy),
+        })
+    }
+}

@@ -1,0 +1,272 @@
+//! Documents by which clients find their way (RFC 8414, RFC 9728), each at every address that names it.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+use tollgate_filter::{Document, Request, Resource, Scope};
+
+use crate::{OAuthConfig, Service};
+
+const SERVER: &str = "/.well-known/oauth-authorization-server";
+const RESOURCE: &str = "/.well-known/oauth-protected-resource";
+const KEYS: &str = "/.well-known/jwks.json";
+
+/// Every document, by the path it stands at.
+#[derive(Debug)]
+pub(crate) struct Discovery {
+    by_path: HashMap<String, Vec<Named>>,
+}
+
+/// A document at a path, for the requests of one host or of all.
+#[derive(Debug)]
+struct Named {
+    /// `None` for whoever asks under another name.
+    host: Option<String>,
+    document: Document,
+}
+
+impl Discovery {
+    pub(crate) fn new(service: &Service, config: &OAuthConfig) -> Discovery {
+        let mut discovery = Discovery {
+            by_path: HashMap::new(),
+        };
+        let (base, root) = (&service.base_url, &service.root_url);
+        let (base_path, root_path) = (path_of(base), path_of(root));
+        let server = Document::json(&server(service, config));
+        for path in [
+            format!("{base_path}{SERVER}"),
+            // With the path of the issuer behind it (RFC 8414 section 3.1).
+            format!("{SERVER}{base_path}"),
+            format!("{root_path}{SERVER}"),
+        ] {
+            discovery.put(path, None, &server);
+        }
+        for resource in Resource::ALL {
+            let name = service.name_of(resource);
+            let document = Document::json(&about(service, &name, resource));
+            let rest = resource.path();
+            // As the service's own description has it, and with the path of the resource behind it (RFC 9728 section 3.1).
+            discovery.put(format!("{base_path}{RESOURCE}{rest}"), None, &document);
+            discovery.put(format!("{RESOURCE}{base_path}{rest}"), None, &document);
+        }
+        // The two addresses of the service name the API too, and each must be told its own name: a client has to refuse a document about
+        // another (RFC 9728 section 3.3). Where they differ in nothing but the host, the host tells them apart.
+        let of_root = Document::json(&about(service, root, Resource::Api));
+        discovery.put(format!("{root_path}{RESOURCE}"), None, &of_root);
+        discovery.put(format!("{RESOURCE}{root_path}"), None, &of_root);
+        if base != root {
+            let of_base = Document::json(&about(service, base, Resource::Api));
+            let host = (base_path == root_path).then(|| authority_of(base).to_owned());
+            discovery.put(format!("{base_path}{RESOURCE}"), host.clone(), &of_base);
+            discovery.put(format!("{RESOURCE}{base_path}"), host, &of_base);
+        }
+        let keys = Document::json(&json!({"keys": []}));
+        discovery.put(KEYS.to_owned(), None, &keys);
+        discovery.put(format!("{base_path}{KEYS}"), None, &keys);
+        discovery
+    }
+
+    fn put(&mut self, path: String, host: Option<String>, document: &Document) {
+        let at = self.by_path.entry(path).or_default();
+        if at.iter().all(|named| named.host != host) {
+            at.push(Named {
+                host,
+                document: document.clone(),
+            });
+        }
+    }
+
+    /// The document that a request asks for.
+    pub(crate) fn find(&self, request: &Request) -> Option<&Document> {
+        let host = request.single("host").unwrap_or_default();
+        self.find_at(&request.path, host)
+    }
+
+    fn find_at(&self, path: &str, host: &str) -> Option<&Document> {
+        let at = self.by_path.get(path)?;
+        let of = |named: &&Named| {
+            let named = named.host.as_deref();
+            named.is_some_and(|name| name.eq_ignore_ascii_case(host))
+        };
+        at.iter()
+            .find(of)
+            .or_else(|| at.iter().find(|named| named.host.is_none()))
+            .map(|named| &named.document)
+    }
+}
+
+/// Metadata of the authorization server (RFC 8414 section 2).
+fn server(service: &Service, config: &OAuthConfig) -> Value {
+    let base = &service.base_url;
+    let scopes: Vec<&str> = Scope::ALL.into_iter().map(Scope::name).collect();
+    let mut grant_types = vec!["authorization_code"];
+    grant_types.extend(config.server.refresh.map(|_| "refresh_token"));
+    let resources: Vec<String> = Resource::ALL
+        .into_iter()
+        .map(|resource| service.name_of(resource))
+        .collect();
+    let mut metadata = json!({
+        "issuer": base,
+        "authorization_endpoint": format!("{base}/oauth/authorize"),
+        "token_endpoint": format!("{base}/oauth/token"),
+        "registration_endpoint": format!("{base}/oauth/register"),
+        "revocation_endpoint": format!("{base}/oauth/revoke"),
+        "jwks_uri": format!("{base}{KEYS}"),
+        "scopes_supported": scopes,
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": grant_types,
+        "token_endpoint_auth_methods_supported": ["none"],
+        "revocation_endpoint_auth_methods_supported": ["none"],
+        "code_challenge_methods_supported": ["S256"],
+        "authorization_response_iss_parameter_supported": true,
+        "protected_resources": resources,
+    });
+    if config.client_documents {
+        metadata["client_id_metadata_document_supported"] = Value::Bool(true);
+    }
+    metadata
+}
+
+/// Metadata of a resource under one of its names (RFC 9728 section 2).
+fn about(service: &Service, name: &str, resource: Resource) -> Value {
+    // Clients ask for everything in this list when a challenge names no scope, so buying is not in it.
+    let scopes: Vec<&str> = resource.default_scopes().iter().map(Scope::name).collect();
+    let what = match resource {
+        Resource::Api => "API",
+        Resource::Mcp => "MCP",
+        Resource::McpAndroid => "Android MCP",
+    };
+    json!({
+        "resource": name,
+        "authorization_servers": [service.base_url],
+        "scopes_supported": scopes,
+        "bearer_methods_supported": ["header"],
+        "resource_name": format!("{} {what}", service.name),
+    })
+}
+
+/// What stands in an address after its host.
+pub(crate) fn path_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.find('/').map_or("", |slash| &rest[slash..])
+}
+
+fn authority_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn discovery(base_url: &str, root_url: &str) -> Discovery {
+        let service = Service {
+            name: String::from("svc"),
+            base_url: base_url.to_owned(),
+            root_url: root_url.to_owned(),
+        };
+        Discovery::new(&service, &OAuthConfig::default())
+    }
+
+    fn member(discovery: &Discovery, path: &str, host: &str, name: &str) -> Option<String> {
+        let document = discovery.find_at(path, host)?;
+        let value: Value = serde_json::from_slice(document.body()).expect("JSON");
+        value[name].as_str().map(str::to_owned)
+    }
+
+    #[test]
+    fn rfc9728_3_3_every_address_has_a_document_that_names_itself() {
+        let one = ("https://svc.example", "https://svc.example");
+        let hosts = ("https://api.svc.example", "https://svc.example");
+        let deep = ("https://svc.example/gate", "https://svc.example");
+        for ((base, root), host, path, resource) in [
+            (one, "svc.example", "", "https://svc.example"),
+            (one, "other", "", "https://svc.example"),
+            (one, "svc.example", "/v1", "https://svc.example/v1"),
+            (one, "svc.example", "/mcp", "https://svc.example/mcp"),
+            (
+                one,
+                "svc.example",
+                "/mcp/android",
+                "https://svc.example/mcp/android",
+            ),
+            (hosts, "api.svc.example", "", "https://api.svc.example"),
+            (hosts, "API.svc.example", "", "https://api.svc.example"),
+            (hosts, "svc.example", "", "https://svc.example"),
+            (hosts, "", "", "https://svc.example"),
+            (
+                hosts,
+                "api.svc.example",
+                "/v1",
+                "https://api.svc.example/v1",
+            ),
+            (hosts, "svc.example", "/mcp", "https://api.svc.example/mcp"),
+            (deep, "svc.example", "", "https://svc.example"),
+            (deep, "svc.example", "/gate", "https://svc.example/gate"),
+            (
+                deep,
+                "svc.example",
+                "/gate/v1",
+                "https://svc.example/gate/v1",
+            ),
+        ] {
+            let found = discovery(base, root);
+            let path = format!("{RESOURCE}{path}");
+            let told = member(&found, &path, host, "resource");
+            assert_eq!(told.as_deref(), Some(resource), "{base} {host} {path}");
+        }
+        let deep = discovery(deep.0, deep.1);
+        for (path, resource) in [
+            (
+                "/gate/.well-known/oauth-protected-resource",
+                "https://svc.example/gate",
+            ),
+            (
+                "/gate/.well-known/oauth-protected-resource/v1",
+                "https://svc.example/gate/v1",
+            ),
+            (
+                "/gate/.well-known/oauth-protected-resource/mcp/android",
+                "https://svc.example/gate/mcp/android",
+            ),
+        ] {
+            let told = member(&deep, path, "svc.example", "resource");
+            assert_eq!(told.as_deref(), Some(resource), "{path}");
+        }
+        for path in ["/v2", "/mcp/x", "/v1/", "/"] {
+            let path = format!("{RESOURCE}{path}");
+            assert!(deep.find_at(&path, "svc.example").is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn rfc8414_3_the_server_is_described_at_both_addresses_and_with_its_path_behind() {
+        for (base, root, paths) in [
+            ("https://svc.example", "https://svc.example", vec![""]),
+            ("https://api.svc.example", "https://svc.example", vec![""]),
+            (
+                "https://svc.example/gate",
+                "https://svc.example",
+                vec!["", "/gate"],
+            ),
+        ] {
+            let found = discovery(base, root);
+            for path in paths {
+                let path = format!("{SERVER}{path}");
+                let issuer = member(&found, &path, "svc.example", "issuer");
+                assert_eq!(issuer.as_deref(), Some(base), "{path}");
+            }
+        }
+        let found = discovery("https://svc.example/gate", "https://svc.example");
+        let path = "/gate/.well-known/oauth-authorization-server";
+        assert!(member(&found, path, "", "issuer").is_some());
+        assert!(found.find_at("/gate/.well-known/jwks.json", "").is_some());
+        assert!(
+            found
+                .find_at("/.well-known/openid-configuration", "")
+                .is_none()
+        );
+    }
+}

@@ -1,0 +1,98 @@
+//! The filter `oauth`: one endpoint a route.
+
+use std::sync::Arc;
+
+use tollgate_filter::{
+    ApiError, Body, Contract, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase, Step,
+};
+
+use crate::Endpoints;
+
+/// More bytes of a body than this are nobody's registration and nobody's token request.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Answers one route of the authorization server.
+pub struct OAuth {
+    endpoints: Arc<Endpoints>,
+    endpoint: Endpoint,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Endpoint {
+    Register,
+    Authorize,
+    Token,
+    Revoke,
+    Discovery,
+}
+
+/// A route that leads to no endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`oauth` answers paths that end in `/oauth/register`, `/oauth/authorize`, `/oauth/token` or `/oauth/revoke`, and those with `/.well-known/`; `{path}` is none"
+)]
+pub struct UnknownEndpoint {
+    path: String,
+}
+
+impl OAuth {
+    /// The filter for a route of this path, which may begin with the path of the service's address.
+    pub fn new(endpoints: &Arc<Endpoints>, path: &str) -> Result<OAuth, UnknownEndpoint> {
+        let endpoint = [
+            ("/oauth/register", Endpoint::Register),
+            ("/oauth/authorize", Endpoint::Authorize),
+            ("/oauth/token", Endpoint::Token),
+            ("/oauth/revoke", Endpoint::Revoke),
+        ]
+        .into_iter()
+        .find(|(known, _)| path.ends_with(known))
+        .map(|(_, endpoint)| endpoint)
+        .or_else(|| {
+            path.contains("/.well-known/")
+                .then_some(Endpoint::Discovery)
+        });
+        let unknown = || UnknownEndpoint {
+            path: path.to_owned(),
+        };
+        Ok(OAuth {
+            endpoints: endpoints.clone(),
+            endpoint: endpoint.ok_or_else(unknown)?,
+        })
+    }
+}
+
+impl Filter for OAuth {
+    fn name(&self) -> &'static str {
+        "oauth"
+    }
+
+    fn contract(&self) -> Contract {
+        Contract {
+            phases: Phase::Request.into(),
+            body: match self.endpoint {
+                Endpoint::Register | Endpoint::Token | Endpoint::Revoke => Body::Bytes {
+                    bytes_max: BODY_BYTES_MAX,
+                },
+                Endpoint::Authorize | Endpoint::Discovery => Body::Unread,
+            },
+            on_failure: FailureMode::Deny,
+        }
+    }
+
+    fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        let endpoints = &*self.endpoints;
+        match self.endpoint {
+            Endpoint::Register => Step::later(endpoints.register(exchange)),
+            Endpoint::Authorize => Step::later(endpoints.authorize(exchange)),
+            Endpoint::Token => Step::later(endpoints.token(exchange)),
+            Endpoint::Revoke => Step::later(endpoints.revoke(exchange)),
+            Endpoint::Discovery => Step::now(match endpoints.discovery.find(&exchange.request) {
+                Some(document) => Outcome::reply(document.reply(&exchange.request)),
+                None => Outcome::refuse(ApiError::new(
+                    ErrorCode::NotFound,
+                    "There is no such document. The authorization server speaks OAuth, not OpenID Connect.",
+                )),
+            }),
+        }
+    }
+}

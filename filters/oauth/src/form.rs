@@ -1,0 +1,110 @@
+//! Parameters of queries and form bodies (`application/x-www-form-urlencoded`), read so that nobody can read them differently.
+
+/// Parameters in the order they were sent, decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Form(Vec<(String, String)>);
+
+/// A text that is no form: a `%` without two hex digits, or bytes that are no UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BrokenEncoding;
+
+impl Form {
+    /// Reads a query or a body.
+    pub(crate) fn parse(text: &[u8]) -> Result<Form, BrokenEncoding> {
+        text.split(|&byte| byte == b'&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| {
+                let (name, value) = match pair.iter().position(|&byte| byte == b'=') {
+                    Some(at) => (&pair[..at], &pair[at + 1..]),
+                    None => (pair, &[][..]),
+                };
+                Ok((decode(name)?, decode(value)?))
+            })
+            .collect::<Result<_, _>>()
+            .map(Form)
+    }
+
+    /// How often a parameter stands there.
+    pub(crate) fn count(&self, name: &str) -> usize {
+        self.all(name).count()
+    }
+
+    /// Every value of a parameter.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0
+            .iter()
+            .filter(move |(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The first value of a parameter that has one: an empty one counts as left out (RFC 6749 section 3.1).
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.all(name).next().filter(|value| !value.is_empty())
+    }
+
+    /// A parameter that stands there more than once, but for those of `apart`.
+    pub(crate) fn doubled(&self, apart: &[&str]) -> Option<&str> {
+        self.0
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .filter(|name| !apart.contains(name))
+            .find(|name| self.count(name) > 1)
+    }
+}
+
+fn decode(text: &[u8]) -> Result<String, BrokenEncoding> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let [high, low, after @ ..] = rest else {
+                    return Err(BrokenEncoding);
+                };
+                rest = after;
+                hex(*high)? << 4 | hex(*low)?
+            }
+            byte => *byte,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| BrokenEncoding)
+}
+
+fn hex(digit: u8) -> Result<u8, BrokenEncoding> {
+    char::from(digit)
+        .to_digit(16)
+        .and_then(|digit| u8::try_from(digit).ok())
+        .ok_or(BrokenEncoding)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_form_is_read_in_one_way_or_not_at_all() {
+        let form = Form::parse(b"a=1&b=x+y%26%C3%A9&c&=d&&a=2&e=").expect("a form");
+        assert_eq!(form.get("a"), Some("1"));
+        assert_eq!(form.all("a").collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(form.get("b"), Some("x y&é"));
+        assert_eq!((form.get("c"), form.count("c")), (None, 1));
+        assert_eq!(form.get("e"), None, "empty is left out");
+        assert_eq!(form.doubled(&[]), Some("a"));
+        assert_eq!(form.doubled(&["a"]), None);
+        for broken in [&b"a=%"[..], b"a=%4", b"a=%zz", b"%=1", b"a=%ff", b"a=\xff"] {
+            assert_eq!(Form::parse(broken), Err(BrokenEncoding), "{broken:?}");
+        }
+        assert_eq!(Form::parse(b""), Ok(Form(Vec::new())));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_sent_is_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Form::parse(&bytes);
+        }
+    }
+}

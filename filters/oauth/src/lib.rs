@@ -1,0 +1,79 @@
+#![doc = include_str!("../README.md")]
+
+mod authorize;
+mod config;
+mod discovery;
+mod failure;
+mod filter;
+mod form;
+mod json;
+mod page;
+mod register;
+mod resources;
+mod revoke;
+mod scopes;
+mod token;
+
+use std::sync::Arc;
+
+use tollgate_filter::Resource;
+use tollgate_identity::oauth::AuthorizationServer;
+
+pub use config::{OAuthConfig, RawOAuth};
+pub use filter::{OAuth, UnknownEndpoint};
+
+use discovery::Discovery;
+use resources::ResourceNames;
+
+/// What the service is called, and where it is.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// The short word.
+    pub name: String,
+    /// The address that clients are given, and the issuer; without a slash at its end.
+    pub base_url: String,
+    /// The address of discovery, likewise.
+    pub root_url: String,
+}
+
+impl Service {
+    /// The canonical name of a resource (RFC 8707).
+    pub fn name_of(&self, resource: Resource) -> String {
+        format!("{}{}", self.base_url, resource.path())
+    }
+}
+
+/// What all routes of the authorization server share.
+pub struct Endpoints {
+    server: Arc<AuthorizationServer>,
+    config: OAuthConfig,
+    names: ResourceNames,
+    discovery: Discovery,
+    /// The path before the addresses of pages.
+    base_path: String,
+    /// `Basic realm="svc"`, for clients that try to authenticate.
+    basic: http::HeaderValue,
+}
+
+impl Endpoints {
+    /// The endpoints of a server.
+    ///
+    /// # Panics
+    ///
+    /// When the service's word is none that the settings let pass.
+    pub fn new(
+        service: &Service,
+        config: OAuthConfig,
+        server: Arc<AuthorizationServer>,
+    ) -> Arc<Endpoints> {
+        let basic = format!("Basic realm=\"{}\"", service.name);
+        Arc::new(Endpoints {
+            server,
+            config,
+            names: ResourceNames::new(service),
+            discovery: Discovery::new(service, &config),
+            base_path: discovery::path_of(&service.base_url).to_owned(),
+            basic: http::HeaderValue::try_from(basic).expect("a word of letters and digits"),
+        })
+    }
+}

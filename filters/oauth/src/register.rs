@@ -1,0 +1,128 @@
+//! `POST /oauth/register` (RFC 7591 section 3).
+
+use std::collections::BTreeMap;
+
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+use tollgate_filter::{ApiError, ErrorCode, Exchange, FilterError, Outcome, Reply};
+use tollgate_identity::oauth::{ClientError, ClientMetadata};
+
+use crate::Endpoints;
+use crate::failure::unwritten;
+use crate::json::Json;
+
+/// The client as it was registered. There is no secret, and no address to change the registration at.
+#[derive(Serialize)]
+struct Registered<'a> {
+    client_id: &'a str,
+    client_id_issued_at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_name: Option<&'a str>,
+    redirect_uris: Vec<&'a str>,
+    grant_types: &'a [&'a str],
+    response_types: [&'a str; 1],
+    token_endpoint_auth_method: &'a str,
+}
+
+impl Endpoints {
+    pub(crate) async fn register(&self, exchange: &Exchange) -> Result<Outcome, FilterError> {
+        let request = &exchange.request;
+        if !is_json(&request.headers) {
+            return Ok(refused(
+                "Send the metadata as application/json, uncompressed.",
+            ));
+        }
+        let Some(members) = Json::object(&request.body) else {
+            return Ok(refused(
+                "The body has to be one JSON object in which no member stands twice.",
+            ));
+        };
+        let metadata = match read(members) {
+            Ok(metadata) => metadata,
+            Err(member) => {
+                let what = format!("{member} has the wrong type.");
+                let code = if member == "redirect_uris" {
+                    ErrorCode::InvalidRedirectUri
+                } else {
+                    ErrorCode::InvalidClientMetadata
+                };
+                return Ok(Outcome::refuse(ApiError::new(code, what)));
+            }
+        };
+        let client = match metadata.check(self.config.server.refresh.is_some()) {
+            Ok(client) => client,
+            Err(error) => return Ok(Outcome::refuse(told(&error))),
+        };
+        let row = match self.server.register(&client).await {
+            Ok(row) => row,
+            Err(error) => return unwritten(error),
+        };
+        let registered = Registered {
+            client_id: &row.id,
+            client_id_issued_at: row.created_at / 1_000_000,
+            client_name: row.name.as_deref(),
+            redirect_uris: row.redirect_uris.iter().map(|uri| &**uri).collect(),
+            grant_types: client.grant_types(),
+            response_types: ["code"],
+            token_endpoint_auth_method: "none",
+        };
+        let body = serde_json::to_vec(&registered).expect("texts and numbers serialise");
+        let mut reply = Reply::of(StatusCode::CREATED, "application/json", body.into());
+        let no_store = HeaderValue::from_static("no-store");
+        reply.headers.insert(header::CACHE_CONTROL, no_store);
+        Ok(Outcome::reply(reply))
+    }
+}
+
+fn refused(message: &'static str) -> Outcome {
+    Outcome::refuse(ApiError::new(ErrorCode::InvalidClientMetadata, message))
+}
+
+pub(crate) fn told(error: &ClientError) -> ApiError {
+    let code = match error.is_about_redirect_uris() {
+        true => ErrorCode::InvalidRedirectUri,
+        false => ErrorCode::InvalidClientMetadata,
+    };
+    ApiError::new(code, error.to_string())
+}
+
+/// Whether a body says that it is plain JSON; one that says nothing is taken for it.
+fn is_json(headers: &http::HeaderMap) -> bool {
+    let is = |value: &HeaderValue, wanted: &str| {
+        let essence = value.as_bytes().split(|&byte| byte == b';').next();
+        essence.is_some_and(|one| one.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
+    };
+    let kinds = headers.get_all(header::CONTENT_TYPE);
+    let codings = headers.get_all(header::CONTENT_ENCODING);
+    kinds.iter().all(|value| is(value, "application/json"))
+        && codings.iter().all(|value| is(value, "identity"))
+}
+
+/// The members that matter, or the name of one that has the wrong type. `null` is as if it were left out.
+pub(crate) fn read(mut members: BTreeMap<String, Json>) -> Result<ClientMetadata, &'static str> {
+    let mut text = |name: &'static str| match members.remove(name) {
+        None | Some(Json::Null) => Ok(None),
+        Some(Json::Text(text)) => Ok(Some(text)),
+        Some(_) => Err(name),
+    };
+    let (name, auth_method) = (text("client_name")?, text("token_endpoint_auth_method")?);
+    let mut texts = |name: &'static str| match members.remove(name) {
+        None | Some(Json::Null) => Ok(None),
+        Some(Json::List(list)) => list
+            .into_iter()
+            .map(|one| match one {
+                Json::Text(text) => Ok(text),
+                _ => Err(name),
+            })
+            .collect::<Result<Vec<_>, _>>()
+            .map(Some),
+        Some(_) => Err(name),
+    };
+    Ok(ClientMetadata {
+        name,
+        auth_method,
+        redirect_uris: texts("redirect_uris")?.unwrap_or_default(),
+        grant_types: texts("grant_types")?,
+        response_types: texts("response_types")?,
+    })
+}

@@ -1,0 +1,129 @@
+//! What clients may write in `resource` (RFC 8707): a table made at start and compared byte for byte.
+
+use tollgate_filter::{Resource, Resources};
+use tollgate_identity::oauth::Asked;
+
+use crate::Service;
+
+/// The names of the service's resources.
+///
+/// Libraries turn `https://host` into `https://host/`, so each name also stands here with a slash at its end. Nothing else is folded:
+/// `/mcp` is the beginning of `/mcp/android`, and the two are kept apart.
+#[derive(Clone, Debug)]
+pub(crate) struct ResourceNames(Vec<(String, Resource)>);
+
+impl ResourceNames {
+    pub(crate) fn new(service: &Service) -> ResourceNames {
+        let mut names = Vec::new();
+        for resource in Resource::ALL {
+            names.push((service.name_of(resource), resource));
+        }
+        // The two addresses of the service are other names of its API.
+        names.push((service.base_url.clone(), Resource::Api));
+        names.push((service.root_url.clone(), Resource::Api));
+        let with_slash: Vec<_> = names
+            .iter()
+            .map(|(name, resource)| (format!("{name}/"), *resource))
+            .collect();
+        names.extend(with_slash);
+        ResourceNames(names)
+    }
+
+    /// The resource of this name.
+    pub(crate) fn find(&self, name: &str) -> Option<Resource> {
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, resource)| *resource)
+    }
+
+    /// What a request with these values of `resource` asks for. The same one several times counts once; two are too many, since a token
+    /// has one audience (RFC 8707 section 2).
+    pub(crate) fn asked<'a>(&self, mut values: impl Iterator<Item = &'a str>) -> Asked {
+        let Some(first) = values.next() else {
+            return Asked::Unsaid;
+        };
+        if values.any(|other| other != first) {
+            return Asked::Unknown;
+        }
+        match (first, self.find(first)) {
+            ("", _) => Asked::Unsaid,
+            (_, Some(resource)) => Asked::Bits(Resources::only(resource).bits()),
+            (_, None) => Asked::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(base_url: &str, root_url: &str) -> ResourceNames {
+        ResourceNames::new(&Service {
+            name: String::from("svc"),
+            base_url: base_url.to_owned(),
+            root_url: root_url.to_owned(),
+        })
+    }
+
+    #[test]
+    fn rfc8707_2_names_are_compared_byte_for_byte() {
+        let names = names("https://api.svc.example", "https://svc.example");
+        for (name, resource) in [
+            ("https://api.svc.example/v1", Some(Resource::Api)),
+            ("https://api.svc.example/v1/", Some(Resource::Api)),
+            ("https://api.svc.example", Some(Resource::Api)),
+            ("https://api.svc.example/", Some(Resource::Api)),
+            ("https://svc.example", Some(Resource::Api)),
+            ("https://svc.example/", Some(Resource::Api)),
+            ("https://api.svc.example/mcp", Some(Resource::Mcp)),
+            ("https://api.svc.example/mcp/", Some(Resource::Mcp)),
+            (
+                "https://api.svc.example/mcp/android",
+                Some(Resource::McpAndroid),
+            ),
+            (
+                "https://api.svc.example/mcp/android/",
+                Some(Resource::McpAndroid),
+            ),
+            ("https://api.svc.example/mcp/androids", None),
+            ("https://api.svc.example/mcp/x", None),
+            ("https://api.svc.example/v1//", None),
+            ("https://api.svc.example/v2", None),
+            ("https://svc.example/v1", None),
+            ("https://svc.example/mcp", None),
+            ("https://API.svc.example/v1", None),
+            ("HTTPS://api.svc.example/v1", None),
+            ("http://api.svc.example/v1", None),
+            ("https://api.svc.example:443/v1", None),
+            ("https://api.svc.example/v1?x", None),
+            ("https://api.svc.example/v1#x", None),
+            ("https://api.svc.example/V1", None),
+            ("https://api.svc.example/%761", None),
+            ("https://evil.example/v1", None),
+            ("api", None),
+        ] {
+            assert_eq!(names.find(name), resource, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_same_resource_twice_is_one_and_two_are_too_many() {
+        let names = names("https://svc.example", "https://svc.example");
+        let api = Asked::Bits(Resources::API.bits());
+        let (v1, mcp) = ("https://svc.example/v1", "https://svc.example/mcp");
+        for (values, asked) in [
+            (vec![], Asked::Unsaid),
+            (vec![""], Asked::Unsaid),
+            (vec![v1], api),
+            (vec![v1, v1], api),
+            (vec![v1, mcp], Asked::Unknown),
+            // Two names of one resource are two values.
+            (vec![v1, "https://svc.example"], Asked::Unknown),
+            (vec![v1, ""], Asked::Unknown),
+            (vec!["https://evil.example"], Asked::Unknown),
+        ] {
+            assert_eq!(names.asked(values.clone().into_iter()), asked, "{values:?}");
+        }
+    }
+}

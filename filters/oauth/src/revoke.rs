@@ -1,0 +1,41 @@
+//! `POST /oauth/revoke` (RFC 7009).
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use tollgate_filter::{Exchange, FilterError, Outcome, Reply, ReplyBody};
+use tollgate_identity::oauth::RevokeError;
+
+use crate::Endpoints;
+use crate::failure::{unread, unwritten};
+use crate::token::{form, missing};
+
+impl Endpoints {
+    /// 200 without a body for every token there may be: whether it was one is nobody's business (RFC 7009 section 2.2). A hint is not
+    /// needed, since the text of a token says what it is.
+    pub(crate) async fn revoke(&self, exchange: &Exchange) -> Result<Outcome, FilterError> {
+        let request = &exchange.request;
+        let form = match form(&request.headers, &request.body) {
+            Ok(form) => form,
+            Err(error) => return Ok(Outcome::refuse(error)),
+        };
+        let Some(token) = form.get("token") else {
+            return Ok(missing("token"));
+        };
+        match self.server.revoke(token, form.get("client_id")).await {
+            Ok(()) => {}
+            Err(RevokeError::Read(error)) => return Err(unread(error)),
+            Err(RevokeError::Store(error)) => return unwritten(error),
+            Err(error) => {
+                return Err(FilterError::new(crate::failure::unavailable(), error));
+            }
+        }
+        let mut headers = HeaderMap::with_capacity(4);
+        let no_store = HeaderValue::from_static("no-store");
+        headers.insert(header::CACHE_CONTROL, no_store);
+        Ok(Outcome::reply(Reply {
+            status: StatusCode::OK,
+            headers,
+            body: ReplyBody::Whole(Bytes::new()),
+        }))
+    }
+}

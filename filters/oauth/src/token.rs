@@ -1,0 +1,191 @@
+//! `POST /oauth/token` (RFC 6749 section 3.2).
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderValue, header};
+use serde::Serialize;
+use tollgate_filter::{
+    ApiError, ErrorCode, Exchange, FilterError, Outcome, Reply, Resource, Scopes,
+};
+use tollgate_identity::oauth::{Asked, CodeRequest, Granted, RefreshRequest, TokenError};
+
+use crate::Endpoints;
+use crate::failure::{unread, unwritten};
+use crate::form::Form;
+use crate::scopes::scopes_at;
+
+/// What a client is given (RFC 6749 section 5.1).
+#[derive(Serialize)]
+struct Answer<'a> {
+    access_token: &'a str,
+    token_type: &'static str,
+    expires_in: u64,
+    scope: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refresh_token: Option<&'a str>,
+}
+
+impl Endpoints {
+    pub(crate) async fn token(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
+        never_kept(&mut exchange.reply_headers);
+        let request = &exchange.request;
+        let form = match form(&request.headers, &request.body) {
+            Ok(form) => form,
+            Err(error) => return Ok(Outcome::refuse(error)),
+        };
+        let authenticates = request.headers.contains_key(header::AUTHORIZATION);
+        let result = match form.get("grant_type") {
+            None => return Ok(missing("grant_type")),
+            Some("authorization_code") => self.by_code(&form, authenticates).await,
+            Some("refresh_token") if self.config.server.refresh.is_some() => {
+                self.by_refresh(&form, authenticates).await
+            }
+            Some(_) => {
+                let message = match self.config.server.refresh {
+                    Some(_) => "grant_type is authorization_code or refresh_token.",
+                    None => "grant_type is authorization_code.",
+                };
+                let error = ApiError::new(ErrorCode::UnsupportedGrantType, message);
+                return Ok(Outcome::refuse(error));
+            }
+        };
+        match result {
+            Ok(granted) => Ok(Outcome::reply(reply(&granted))),
+            Err(Refused::Told(outcome)) => Ok(outcome),
+            Err(Refused::By(error)) => self.refuse(error),
+        }
+    }
+
+    async fn by_code(&self, form: &Form, authenticates: bool) -> Result<Granted, Refused> {
+        let parameter = |name| form.get(name).ok_or_else(|| Refused::Told(missing(name)));
+        let request = CodeRequest {
+            client: parameter("client_id")?,
+            code: parameter("code")?,
+            redirect_uri: parameter("redirect_uri")?,
+            verifier: parameter("code_verifier")?,
+            resource: self.names.asked(form.all("resource")),
+        };
+        if authenticates {
+            return Err(Refused::Told(self.no_secrets()));
+        }
+        Ok(self.server.exchange(request).await?)
+    }
+
+    async fn by_refresh(&self, form: &Form, authenticates: bool) -> Result<Granted, Refused> {
+        let parameter = |name| form.get(name).ok_or_else(|| Refused::Told(missing(name)));
+        let request = RefreshRequest {
+            client: parameter("client_id")?,
+            token: parameter("refresh_token")?,
+            resource: self.names.asked(form.all("resource")),
+            scopes: match form.get("scope") {
+                None => Asked::Unsaid,
+                // Those of another resource are none that the grant could have.
+                Some(text) => Resource::ALL
+                    .into_iter()
+                    .find_map(|resource| scopes_at(resource, text))
+                    .map_or(Asked::Unknown, |scopes| Asked::Bits(scopes.bits())),
+            },
+        };
+        if authenticates {
+            return Err(Refused::Told(self.no_secrets()));
+        }
+        Ok(self.server.refresh(request).await?)
+    }
+
+    /// A client that authenticates has mistaken itself for one with a secret (RFC 6749 section 5.2).
+    fn no_secrets(&self) -> Outcome {
+        let error = ApiError::new(
+            ErrorCode::InvalidClient,
+            "Clients have no secret here. Leave Authorization out and send client_id in the form.",
+        );
+        Outcome::refuse(error.header(header::WWW_AUTHENTICATE, self.basic.clone()))
+    }
+
+    fn refuse(&self, error: TokenError) -> Result<Outcome, FilterError> {
+        let (code, message) = match error {
+            TokenError::UnknownClient => (
+                ErrorCode::InvalidClient,
+                "This client is not registered. Register again and ask for authorization anew.",
+            ),
+            // Which of the reasons it is would help nobody who has the right to the code.
+            TokenError::InvalidGrant => (
+                ErrorCode::InvalidGrant,
+                "The grant does not work: used, ended, or made for another request. Ask for authorization anew.",
+            ),
+            TokenError::InvalidTarget => (
+                ErrorCode::InvalidTarget,
+                "The grant is for another resource. Send the one that was authorized, or none.",
+            ),
+            TokenError::InvalidScope => (
+                ErrorCode::InvalidScope,
+                "The grant does not have all of these scopes. Ask for fewer, or leave scope out.",
+            ),
+            TokenError::Read(error) => return Err(unread(error)),
+            TokenError::Store(error) => return unwritten(error),
+            _ => (ErrorCode::InternalError, "Something failed on our side."),
+        };
+        Ok(Outcome::refuse(ApiError::new(code, message)))
+    }
+}
+
+/// Why there is no token.
+enum Refused {
+    Told(Outcome),
+    By(TokenError),
+}
+
+impl From<TokenError> for Refused {
+    fn from(error: TokenError) -> Refused {
+        Refused::By(error)
+    }
+}
+
+/// Fields for answers that nobody may keep, as old as RFC 6749 section 5.1.
+fn never_kept(headers: &mut HeaderMap) {
+    headers.insert(header::PRAGMA, HeaderValue::from_static("no-cache"));
+}
+
+/// A form that can be read in one way. `resource` alone may stand there twice (RFC 8707 section 2).
+pub(crate) fn form(headers: &HeaderMap, body: &[u8]) -> Result<Form, ApiError> {
+    let wrong = |message: Cow<'static, str>| ApiError::new(ErrorCode::InvalidRequest, message);
+    let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
+    let is_form = |value: &HeaderValue| {
+        let essence = value.as_bytes().split(|&byte| byte == b';').next();
+        essence.is_some_and(|one| {
+            one.trim_ascii()
+                .eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+        })
+    };
+    let one_form = kinds.next().is_some_and(is_form) && kinds.next().is_none();
+    if !one_form || headers.contains_key(header::CONTENT_ENCODING) {
+        return Err(wrong(Cow::Borrowed(
+            "Send the parameters as application/x-www-form-urlencoded, uncompressed.",
+        )));
+    }
+    let form = Form::parse(body)
+        .map_err(|_| wrong(Cow::Borrowed("The form is not encoded as forms are.")))?;
+    match form.doubled(&["resource"]) {
+        None => Ok(form),
+        Some(_) => Err(wrong(Cow::Borrowed("A parameter stands there twice."))),
+    }
+}
+
+pub(crate) fn missing(name: &str) -> Outcome {
+    let message = format!("The parameter {name} is missing.");
+    Outcome::refuse(ApiError::new(ErrorCode::InvalidRequest, message))
+}
+
+fn reply(granted: &Granted) -> Reply {
+    let answer = Answer {
+        access_token: granted.access.expose(),
+        token_type: "Bearer",
+        expires_in: granted.life.as_secs(),
+        scope: Scopes::from_bits(granted.scopes).to_string(),
+        refresh_token: granted.refresh.as_ref().map(|token| token.expose()),
+    };
+    let body = serde_json::to_vec(&answer).expect("texts and numbers serialise");
+    let mut reply = Reply::json(body.into());
+    let no_store = HeaderValue::from_static("no-store");
+    reply.headers.insert(header::CACHE_CONTROL, no_store);
+    reply
+}
