@@ -15,11 +15,10 @@ use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_filter::{Clock, Entropy, Filter, Scope};
 use tollgate_idempotency::Idempotency;
-use tollgate_identity::oauth::{AuthorizationServer, OAuthParts};
+use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Signin, SigninRules};
 use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::{Meter, Spending};
-use tollgate_oauth::Endpoints;
 use tollgate_onboarding::{Documents, ExpiresError};
 use tollgate_pages::{Brand, Look};
 use tollgate_portal::{Channels, ClassFacts, Facts, Portal};
@@ -28,6 +27,7 @@ use tollgate_store::{
     Admission, Failure, OAuthPart, OpenError, Part, PriceRow, RootSecret, Store, UnitOfWork, sqlite,
 };
 
+use crate::access;
 use crate::admin::{self, Admin, AdminError, Clerk, Readiness, Ready};
 use crate::config::{Durability, Settings, StoreUrl};
 use crate::proxy::{Bound, Door, Gate, ListenError, Parts, Proxy, Routes, server_config};
@@ -141,7 +141,8 @@ impl GatewayBuilder {
         let documents = documents(&settings, now)?;
         let counters = Arc::new(Counters::default());
         let door = Arc::new(Door::default());
-        let authorization = Arc::new(authorization(&settings, &store, &clock, &entropy));
+        let look = Arc::new(Look::new(Brand::named(&*settings.service.name)));
+        let authorization = access::authorization(&settings, &store, &clock, &entropy);
         let house = House {
             ledger: ledger.clone(),
             auths: Auths::new(
@@ -185,19 +186,15 @@ impl GatewayBuilder {
             })),
             portal: Arc::new(portal(
                 &settings,
-                &store,
-                &ledger,
-                &credentials,
+                &look,
+                &authorization,
+                (&store, &ledger, &credentials),
                 &door,
                 &clock,
                 &entropy,
             )),
             documents: Arc::new(documents),
-            oauth: Endpoints::new(
-                &oauth_service(&settings),
-                settings.oauth,
-                authorization.clone(),
-            ),
+            oauth: access::endpoints(&settings, &authorization, &look),
         };
         let routes = routes(&registry, &settings, &clock, &entropy, &house)?;
         let providers = Arc::new(Providers::new(
@@ -313,32 +310,6 @@ impl GatewayBuilder {
     }
 }
 
-/// Where the authorization server says it is.
-fn oauth_service(settings: &Settings) -> tollgate_oauth::Service {
-    tollgate_oauth::Service {
-        name: settings.service.name.to_string(),
-        base_url: settings.service.base_url.to_string(),
-        root_url: settings.service.root_url.to_string(),
-    }
-}
-
-fn authorization(
-    settings: &Settings,
-    store: &Arc<dyn Store>,
-    clock: &Clock,
-    entropy: &Entropy,
-) -> AuthorizationServer {
-    let (clock, entropy) = (clock.clone(), entropy.clone());
-    AuthorizationServer::new(OAuthParts {
-        store: store.clone(),
-        service: &settings.service.name,
-        issuer: settings.service.base_url.as_str().into(),
-        settings: settings.oauth.server,
-        now: Box::new(move || clock.unix_micros()),
-        draw: Box::new(move |out| entropy.fill(out)),
-    })
-}
-
 fn documents(settings: &Settings, now: i64) -> Result<Documents, ExpiresError> {
     let service = tollgate_onboarding::Service {
         name: &settings.service.name,
@@ -420,16 +391,18 @@ fn routes(
 /// The pages for people.
 fn portal(
     settings: &Settings,
-    store: &Arc<dyn Store>,
-    ledger: &Ledger,
-    credentials: &Arc<Credentials>,
+    look: &Arc<Look>,
+    authorization: &Arc<AuthorizationServer>,
+    (store, ledger, credentials): (&Arc<dyn Store>, &Ledger, &Arc<Credentials>),
     door: &Arc<Door>,
     clock: &Clock,
     entropy: &Entropy,
 ) -> Portal {
     let service = &settings.service;
     Portal::new(tollgate_portal::Parts {
-        look: Arc::new(Look::new(Brand::named(&*service.name))),
+        look: look.clone(),
+        authorization: authorization.clone(),
+        tick_to_buy: settings.oauth.tick_to_buy,
         signin: Signin::new(store.clone(), SigninRules::default()),
         store: store.clone(),
         ledger: ledger.clone(),

@@ -15,6 +15,7 @@ mod leaving;
 mod limits;
 mod mcp;
 mod money;
+mod oauth;
 mod pages;
 mod process;
 mod providers;

@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use tollgate_filter::{Exchange, FilterError, Outcome, Reply, ReplyBody, Resource, Resources};
+use tollgate_filter::{Exchange, Outcome, Reply, ReplyBody, Resource, Resources};
 use tollgate_identity::oauth::{
     Asked, Asking, AuthorizationError, Challenge, answer_address, redirect_matches,
 };
-use tollgate_store::ClientRow;
+use tollgate_store::{ClientRow, ReadError};
 
 use crate::Endpoints;
-use crate::failure::unread;
 use crate::form::Form;
-use crate::page::cannot_be_trusted;
+use crate::page::{cannot_be_trusted, catching_up};
 use crate::scopes::scopes_at;
 
 /// The longest `state` that is given back.
@@ -43,14 +42,18 @@ struct Known<'a> {
 }
 
 impl Endpoints {
-    pub(crate) async fn authorize(&self, exchange: &Exchange) -> Result<Outcome, FilterError> {
+    pub(crate) async fn authorize(&self, exchange: &Exchange) -> Outcome {
         let query = exchange.request.query.as_deref().unwrap_or_default();
         let Ok(form) = Form::parse(query.as_bytes()) else {
-            return Ok(local(Local::Encoding));
+            return self.local(exchange, Local::Encoding);
         };
-        let known = match self.known(&form).await? {
-            Ok(known) => known,
-            Err(why) => return Ok(local(why)),
+        let known = match self.known(&form).await {
+            Ok(Ok(known)) => known,
+            Ok(Err(why)) => return self.local(exchange, why),
+            Err(error) => {
+                tracing::error!(%error, "a request for authorization could not be judged");
+                return Outcome::reply(catching_up(&self.look, &exchange.request));
+            }
         };
         let answer = match asking(self, &known) {
             Err(error) => Err(error),
@@ -66,11 +69,15 @@ impl Endpoints {
             let issuer = self.server.issuer();
             answer_address(known.redirect_uri, Err(error), known.state, issuer)
         });
-        Ok(see_other(&address))
+        see_other(&address)
+    }
+
+    fn local(&self, exchange: &Exchange, why: Local) -> Outcome {
+        Outcome::reply(cannot_be_trusted(&self.look, &exchange.request, why))
     }
 
     /// Checks 1 to 3: whatever fails before the address is known to be the client's is told here.
-    async fn known<'a>(&self, form: &'a Form) -> Result<Result<Known<'a>, Local>, FilterError> {
+    async fn known<'a>(&self, form: &'a Form) -> Result<Result<Known<'a>, Local>, ReadError> {
         let once = |name: &str| form.get(name).filter(|_| form.count(name) == 1);
         let Some(id) = once("client_id") else {
             return Ok(Err(Local::ClientMissing));
@@ -78,7 +85,7 @@ impl Endpoints {
         if form.count("redirect_uri") > 1 {
             return Ok(Err(Local::RedirectMissing));
         }
-        let Some(client) = self.server.client(id).await.map_err(unread)? else {
+        let Some(client) = self.server.client(id).await? else {
             return Ok(Err(Local::ClientUnknown));
         };
         let Some(redirect_uri) = once("redirect_uri") else {
@@ -91,9 +98,10 @@ impl Endpoints {
         if !registered {
             return Ok(Err(Local::RedirectUnknown));
         }
-        let state = form.all("state").next().filter(|state| {
-            form.count("state") == 1 && !state.is_empty() && state.len() <= STATE_BYTES_MAX
-        });
+        let state = form
+            .all("state")
+            .next()
+            .filter(|state| form.count("state") == 1 && state.len() <= STATE_BYTES_MAX);
         Ok(Ok(Known {
             form,
             client,
@@ -145,10 +153,6 @@ fn asking(endpoints: &Endpoints, known: &Known<'_>) -> Result<Asking, Authorizat
         asked: form.get("resource").map(Arc::from),
         scopes: scopes.bits(),
     })
-}
-
-fn local(why: Local) -> Outcome {
-    Outcome::reply(cannot_be_trusted(why))
 }
 
 /// 303: a 307 would have the browser post what it posted to us on to the client (RFC 9700 section 4.12).

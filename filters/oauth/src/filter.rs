@@ -83,7 +83,9 @@ impl Filter for OAuth {
         let endpoints = &*self.endpoints;
         match self.endpoint {
             Endpoint::Register => Step::later(endpoints.register(exchange)),
-            Endpoint::Authorize => Step::later(endpoints.authorize(exchange)),
+            Endpoint::Authorize => {
+                Step::later(async move { Ok(endpoints.authorize(exchange).await) })
+            }
             Endpoint::Token => Step::later(endpoints.token(exchange)),
             Endpoint::Revoke => Step::later(endpoints.revoke(exchange)),
             Endpoint::Discovery => Step::now(match endpoints.discovery.find(&exchange.request) {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use tollgate_filter::Resource;
 use tollgate_identity::oauth::AuthorizationServer;
+use tollgate_pages::Look;
 
 pub use config::{OAuthConfig, RawOAuth};
 pub use filter::{OAuth, UnknownEndpoint};
@@ -47,6 +48,7 @@ impl Service {
 pub struct Endpoints {
     server: Arc<AuthorizationServer>,
     config: OAuthConfig,
+    look: Arc<Look>,
     names: ResourceNames,
     discovery: Discovery,
     /// The path before the addresses of pages.
@@ -65,11 +67,13 @@ impl Endpoints {
         service: &Service,
         config: OAuthConfig,
         server: Arc<AuthorizationServer>,
+        look: Arc<Look>,
     ) -> Arc<Endpoints> {
         let basic = format!("Basic realm=\"{}\"", service.name);
         Arc::new(Endpoints {
             server,
             config,
+            look,
             names: ResourceNames::new(service),
             discovery: Discovery::new(service, &config),
             base_path: discovery::path_of(&service.base_url).to_owned(),

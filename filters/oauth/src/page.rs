@@ -1,7 +1,9 @@
-//! The page for a request that cannot be answered to its client.
+//! Pages for requests that cannot be answered to their client.
 
-use http::{HeaderValue, StatusCode, header};
-use tollgate_filter::Reply;
+use http::StatusCode;
+use maud::html;
+use tollgate_filter::{Reply, Request};
+use tollgate_pages::{Failure, Look, failure};
 
 use crate::authorize::Local;
 
@@ -19,28 +21,28 @@ impl Local {
 }
 
 /// 400, for a person whom an app has sent here with a request that cannot be trusted. Nothing of the request is repeated.
-pub(crate) fn cannot_be_trusted(why: Local) -> Reply {
-    let reason = why.reason();
-    let page = format!(
-        "<!doctype html><html lang=\"en\"><title>This request cannot be trusted</title><h1>This request cannot be trusted</h1>\
-         <p>The app that sent you here made a mistake, or is not what it says. Nothing was allowed.</p><p>For its maker: {reason}</p></html>"
-    );
-    let mut reply = Reply::of(
-        StatusCode::BAD_REQUEST,
-        "text/html; charset=utf-8",
-        page.into(),
-    );
-    for (name, value) in [
-        (header::CACHE_CONTROL, "no-store"),
-        (
-            header::CONTENT_SECURITY_POLICY,
-            "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-        ),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "same-origin"),
-    ] {
-        reply.headers.insert(name, HeaderValue::from_static(value));
-    }
-    reply
+pub(crate) fn cannot_be_trusted(look: &Look, request: &Request, why: Local) -> Reply {
+    let told = Failure {
+        status: StatusCode::BAD_REQUEST,
+        heading: "This request cannot be trusted",
+        text: html! {
+            p { "The app that sent you here made a mistake, or is not what it says. Nothing was allowed." }
+            p { "For its maker: " (why.reason()) }
+        },
+        way_on: None,
+        request: format!("req_{}", request.id),
+    };
+    failure(look, &told)
+}
+
+/// 503, for a person whom an app has sent here while the store does not answer.
+pub(crate) fn catching_up(look: &Look, request: &Request) -> Reply {
+    let told = Failure {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        heading: "We are catching up",
+        text: html! { p { "Nothing was allowed. Go back to the app and try again in a minute." } },
+        way_on: None,
+        request: format!("req_{}", request.id),
+    };
+    failure(look, &told)
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_filter::{Clock, Entropy};
+use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Form, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_pages::Look;
@@ -23,6 +24,10 @@ pub struct Parts {
     pub ledger: Ledger,
     /// One-time codes.
     pub signin: Signin,
+    /// Apps, and what they were allowed.
+    pub authorization: Arc<AuthorizationServer>,
+    /// Whether buying is a box on the consent page that a person has to tick.
+    pub tick_to_buy: bool,
     /// By which ways codes can be sent.
     pub channels: Channels,
     /// People may make accounts themselves.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use tollgate_filter::Reply;
 
 use crate::house::House;
-use crate::pages::{docs, keys, overview, sandbox, sign_in, sign_out, usage};
+use crate::pages::{apps, consent, docs, keys, overview, sandbox, sign_in, sign_out, usage};
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 
@@ -87,6 +87,11 @@ rows! {
     POST "/sandbox/token"      SignedIn  sandbox::token;
     GET  "/docs"               Anybody   docs::first;
     GET  "/docs/{chapter}"     Anybody   docs::chapter;
+    GET  "/consent/{id}"       SignedIn  consent::show;
+    POST "/consent/{id}"       SignedIn  consent::decide;
+    GET  "/apps"               SignedIn  apps::show;
+    GET  "/apps/{id}/remove"   SignedIn  apps::ask;
+    POST "/apps/{id}/remove"   SignedIn  apps::remove;
 }
 
 /// What the table has for a path.

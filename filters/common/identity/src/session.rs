@@ -91,6 +91,15 @@ pub struct Session {
 }
 
 impl Session {
+    /// What stays of it when its value changes because somebody has confirmed who they are: a digest of who signed in, and when.
+    pub fn lineage(&self) -> [u8; 32] {
+        let mut text = [0; 40];
+        text[..16].copy_from_slice(self.account.as_bytes());
+        text[16..32].copy_from_slice(self.login.as_bytes());
+        text[32..].copy_from_slice(&self.started_at.to_be_bytes());
+        *Digest::of(&text).as_bytes()
+    }
+
     /// Whether a code was typed a short while ago.
     pub fn is_recent(&self, now: i64) -> bool {
         now - self.confirmed_at < RECENT

@@ -1,5 +1,7 @@
 //! The pages: one file each.
 
+pub(crate) mod apps;
+pub(crate) mod consent;
 pub(crate) mod docs;
 pub(crate) mod keys;
 pub(crate) mod overview;
@@ -8,3 +10,4 @@ pub(crate) mod sandbox;
 pub(crate) mod sign_in;
 pub(crate) mod sign_out;
 pub(crate) mod usage;
+mod words;

@@ -1,0 +1,139 @@
+//! `/apps`: who else can use the account.
+
+use maud::html;
+use tollgate_filter::{Reply, Scope, Scopes};
+use tollgate_identity::oauth::App;
+use tollgate_pages::{Page, Place, format, parts};
+
+use super::words;
+use crate::house::House;
+use crate::trouble::Trouble;
+use crate::visit::Visit;
+
+/// `GET /apps`
+pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
+    let account = visit.signed_in()?.account;
+    let apps = house.authorization.apps(account).await?;
+    let columns = [
+        parts::Column::text("App"),
+        parts::Column::text("Access goes to"),
+        parts::Column::text("May do"),
+        parts::Column::text("First allowed"),
+        parts::Column::text("Last used"),
+        parts::Column::text(""),
+    ];
+    let rows: Vec<_> = apps.iter().map(|app| row(app, visit.now)).collect();
+    let inside = html! {
+        (parts::heading("Connected apps", None))
+        @if visit.query.find("removed").is_some() {
+            (parts::notice(parts::Tone::Good, "The app is removed.", html! {
+                "Its requests are refused from now on."
+            }))
+        }
+        @if apps.is_empty() {
+            (parts::empty("No apps. When you allow an app to use your account it is listed here.", None))
+        } @else {
+            section.panel { (parts::table("Connected apps", &columns, &rows, None)) }
+        }
+    };
+    let page = Page::framed("Connected apps", Place::Apps, visit.viewer(house)?, inside);
+    Ok(visit.page(house, &page))
+}
+
+fn row(app: &App, now: i64) -> Vec<parts::Cell> {
+    let name = name(app);
+    let scopes = Scopes::from_bits(app.scopes);
+    let may: Vec<&str> = scopes
+        .without(Scope::CommerceSubscribe)
+        .iter()
+        .map(|scope| words::of(scope).0)
+        .collect();
+    vec![
+        parts::Cell::new(html! { (name) }),
+        parts::Cell::labelled(html! { (app.destination) }),
+        parts::Cell::labelled(html! {
+            (may.join(", "))
+            @if scopes.has(Scope::CommerceSubscribe) { " " (parts::pill(parts::Tone::Warn, "Can buy")) }
+        }),
+        parts::Cell::labelled(format::moment(app.first_allowed_at, now)),
+        parts::Cell::labelled(format::moment(app.used_at, now)),
+        parts::Cell::new(html! {
+            a.button.quiet.bad.small href=(format!("/apps/{}/remove", app.id)) aria-label=(format!("Remove access for {name}")) {
+                "Remove"
+            }
+        }),
+    ]
+}
+
+/// `GET /apps/{id}/remove`
+pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
+    let app = find(house, visit).await?;
+    let name = name(&app);
+    let title = format!("Remove access for {name}?");
+    let inside = html! {
+        h1 { (title) }
+        p.second {
+            "The app at " b { (app.destination) } " is refused from its next request. It can ask you again. Last used "
+            (format::moment(app.used_at, visit.now)) "."
+        }
+        form method="post" action=(format!("/apps/{}/remove", app.id)) {
+            (parts::csrf(&visit.csrf(house)))
+            div.actions {
+                (parts::destroy(&format!("Remove access for {name}")))
+                (parts::link_button("/apps", "Keep it", false))
+            }
+        }
+    };
+    Ok(visit.page(house, &Page::solo(title, inside)))
+}
+
+/// `POST /apps/{id}/remove`
+pub(crate) async fn remove(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
+    let account = visit.signed_in()?.account;
+    let app = find(house, visit).await?;
+    house.authorization.remove_app(account, app.client).await?;
+    Ok(visit.go(house, "/apps?removed=1"))
+}
+
+/// The app of the path, among those of the account.
+async fn find(house: &House, visit: &Visit) -> Result<App, Trouble> {
+    let account = visit.signed_in()?.account;
+    let apps = house.authorization.apps(account).await?;
+    let wanted = visit.params.get("id");
+    apps.into_iter()
+        .find(|app| app.id.to_string() == wanted)
+        .ok_or(Trouble::NotFound)
+}
+
+fn name(app: &App) -> String {
+    match &app.name {
+        Some(name) => format::line(name),
+        None => String::from("an app without a name"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_identity::oauth::Destination;
+    use tollgate_store::GrantId;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_text_and_who_can_buy_carries_a_mark() {
+        let app = App {
+            id: GrantId::from_bytes([1; 16]),
+            client: "c_1".into(),
+            name: Some("<b>Copilot</b>".into()),
+            destination: Destination::of("https://app.example/cb"),
+            resources: 1,
+            scopes: Scopes::API.bits(),
+            first_allowed_at: 0,
+            used_at: 0,
+        };
+        let columns = [parts::Column::text("App"); 6];
+        let shown = parts::table("Connected apps", &columns, &[row(&app, 0)], None).into_string();
+        assert!(!shown.contains("<b>"), "{shown}");
+        assert!(shown.contains("Can buy") && shown.contains("app.example"));
+    }
+}

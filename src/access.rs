@@ -1,0 +1,48 @@
+//! The authorization server of a gateway, as its settings have it.
+
+use std::sync::Arc;
+
+use tollgate_filter::{Clock, Entropy};
+use tollgate_identity::oauth::{AuthorizationServer, OAuthParts};
+use tollgate_oauth::{Endpoints, Service};
+use tollgate_pages::Look;
+use tollgate_store::Store;
+
+use crate::config::Settings;
+
+/// What decides who may act for whom.
+pub(crate) fn authorization(
+    settings: &Settings,
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+    entropy: &Entropy,
+) -> Arc<AuthorizationServer> {
+    let (clock, entropy) = (clock.clone(), entropy.clone());
+    Arc::new(AuthorizationServer::new(OAuthParts {
+        store: store.clone(),
+        service: &settings.service.name,
+        issuer: settings.service.base_url.as_str().into(),
+        settings: settings.oauth.server,
+        now: Box::new(move || clock.unix_micros()),
+        draw: Box::new(move |out| entropy.fill(out)),
+    }))
+}
+
+/// What answers programs that ask for it.
+pub(crate) fn endpoints(
+    settings: &Settings,
+    authorization: &Arc<AuthorizationServer>,
+    look: &Arc<Look>,
+) -> Arc<Endpoints> {
+    let service = Service {
+        name: settings.service.name.to_string(),
+        base_url: settings.service.base_url.to_string(),
+        root_url: settings.service.root_url.to_string(),
+    };
+    Endpoints::new(
+        &service,
+        settings.oauth,
+        authorization.clone(),
+        look.clone(),
+    )
+}

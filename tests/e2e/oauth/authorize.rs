@@ -1,0 +1,302 @@
+//! `GET /oauth/authorize`: the order of the checks, and where each failure is told.
+
+use bytes::Bytes;
+use tollgate_testing::Client;
+
+use super::support::{App, BASE, REDIRECT, encoded, parameter, rig};
+use crate::rig::Browser;
+
+#[tokio::test]
+async fn what_cannot_be_believed_is_told_on_a_page_and_never_redirected() {
+    let rig = rig("").await;
+    let app = App::new(&rig).await;
+    let mut stranger = Browser::new(&rig);
+    let (id, redirect) = (app.id.as_str(), app.redirect.as_str());
+    let other = encoded(&[("redirect_uri", "https://evil.example/cb")]);
+    let queries = [
+        (String::new(), "client_id has to stand in the address, once"),
+        (
+            app.asking(&[("client_id", "")]),
+            "client_id has to stand in the address, once",
+        ),
+        (
+            app.asking(&[("client_id", id), ("client_id", id)]),
+            "client_id has to stand in the address, once",
+        ),
+        (
+            format!("{}&client_id=", app.asking(&[])),
+            "client_id has to stand in the address, once",
+        ),
+        (
+            app.asking(&[("client_id", "c_nobody")]),
+            "No app is registered",
+        ),
+        (
+            app.asking(&[("redirect_uri", "")]),
+            "redirect_uri has to stand in the address, once",
+        ),
+        (
+            app.asking(&[("redirect_uri", redirect), ("redirect_uri", redirect)]),
+            "redirect_uri has to stand in the address, once",
+        ),
+        (
+            format!("{}&{other}", app.asking(&[])),
+            "redirect_uri has to stand in the address, once",
+        ),
+        (
+            app.asking(&[("redirect_uri", "https://app.example/cb")]),
+            "none that the app has registered",
+        ),
+        (
+            app.asking(&[("redirect_uri", "https://app.example/cb?x=1&y")]),
+            "none that the app has registered",
+        ),
+        (
+            app.asking(&[("redirect_uri", "https://APP.example/cb?x=1")]),
+            "none that the app has registered",
+        ),
+        (
+            app.asking(&[("redirect_uri", "//app.example/cb?x=1")]),
+            "none that the app has registered",
+        ),
+        (
+            app.asking(&[("redirect_uri", "https://app.example/cb?x=1#f")]),
+            "none that the app has registered",
+        ),
+        (
+            app.asking(&[("redirect_uri", "javascript:alert(1)")]),
+            "none that the app has registered",
+        ),
+        (
+            format!("{}&x=%zz", app.asking(&[])),
+            "not encoded as queries are",
+        ),
+        (
+            format!("{}&x=%ff", app.asking(&[])),
+            "not encoded as queries are",
+        ),
+    ];
+    for (query, reason) in queries {
+        let path = if query.is_empty() {
+            "/oauth/authorize"
+        } else {
+            &query
+        };
+        let page = stranger.get(path).await;
+        assert_eq!(page.status, 400, "{query}");
+        assert_eq!(page.header("location"), None, "{query}");
+        assert_eq!(
+            page.header("content-type"),
+            Some("text/html; charset=utf-8")
+        );
+        assert_eq!(page.header("cache-control"), Some("no-store"));
+        assert_eq!(page.header("x-frame-options"), Some("DENY"));
+        let text = page.text();
+        assert!(text.contains("This request cannot be trusted"), "{query}");
+        assert!(text.contains(reason), "{query}: {text}");
+        assert!(
+            !text.contains("evil.example"),
+            "nothing of it is repeated: {query}"
+        );
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn every_other_failure_goes_to_the_client_in_the_order_of_the_checks() {
+    let rig = rig("").await;
+    let app = App::new(&rig).await;
+    let v1 = format!("{BASE}/v1");
+    let mcp = format!("{BASE}/mcp");
+    let long = "s".repeat(2049);
+    type Changes<'a> = Vec<(&'a str, &'a str)>;
+    let cases: Vec<(Changes<'_>, &str)> = vec![
+        // Each row fails its own check, and some that come later too.
+        (
+            vec![("scope", "x"), ("scope", "x"), ("response_type", "token")],
+            "invalid_request",
+        ),
+        (vec![("unknown", "1"), ("unknown", "2")], "invalid_request"),
+        (
+            vec![("code_challenge", ""), ("response_type", "")],
+            "invalid_request",
+        ),
+        (
+            vec![("response_type", ""), ("resource", "x")],
+            "invalid_request",
+        ),
+        (
+            vec![("response_type", "token"), ("code_challenge", "")],
+            "unsupported_response_type",
+        ),
+        (
+            vec![("response_type", "code token")],
+            "unsupported_response_type",
+        ),
+        (
+            vec![("code_challenge", ""), ("resource", "x")],
+            "invalid_request",
+        ),
+        (vec![("code_challenge", "short")], "invalid_request"),
+        (
+            vec![(
+                "code_challenge",
+                "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw+cM",
+            )],
+            "invalid_request",
+        ),
+        (vec![("code_challenge_method", "")], "invalid_request"),
+        (
+            vec![("code_challenge_method", "plain"), ("scope", "x")],
+            "invalid_request",
+        ),
+        (vec![("code_challenge_method", "s256")], "invalid_request"),
+        (
+            vec![("resource", "https://evil.example/v1"), ("scope", "x")],
+            "invalid_target",
+        ),
+        (
+            vec![("resource", "https://API.svc.example/v1")],
+            "invalid_target",
+        ),
+        (
+            vec![("resource", "https://api.svc.example/v1?x")],
+            "invalid_target",
+        ),
+        (
+            vec![("resource", "https://svc.example/mcp")],
+            "invalid_target",
+        ),
+        (
+            vec![("resource", &v1), ("resource", &mcp)],
+            "invalid_target",
+        ),
+        (vec![("scope", "openid")], "invalid_scope"),
+        (vec![("scope", " ")], "invalid_scope"),
+        (vec![("scope", "API:chat")], "invalid_scope"),
+        (vec![("scope", "api:chat mcp:chat")], "invalid_scope"),
+        (
+            vec![("scope", "api:chat"), ("resource", &mcp)],
+            "invalid_scope",
+        ),
+        (vec![("scope", "mcp:chat")], "invalid_scope"),
+    ];
+    let mut stranger = Browser::new(&rig);
+    for (changes, error) in cases {
+        let answer = stranger.get(&app.asking(&changes)).await;
+        assert_eq!(answer.status, 303, "{changes:?}: {}", answer.text());
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        let location = answer.header("location").expect("a way on");
+        // To the byte: what was registered stays, and the rest is appended.
+        let expected =
+            format!("{REDIRECT}&error={error}&state=a+b%26c&iss=https%3A%2F%2Fapi.svc.example");
+        assert_eq!(location, expected, "{changes:?}");
+    }
+    // A state that came twice, or that is too long, is not given back.
+    for changes in [
+        vec![("state", "1"), ("state", "2")],
+        vec![("state", &*long)],
+    ] {
+        let answer = stranger.get(&app.asking(&changes)).await;
+        let location = answer.header("location").expect("a way on");
+        assert_eq!(
+            parameter(location, "error").as_deref(),
+            Some("invalid_request")
+        );
+        assert_eq!(parameter(location, "state"), None);
+        assert_eq!(parameter(location, "iss").as_deref(), Some(BASE));
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_sound_request_leads_through_sign_in_to_the_page_where_a_person_decides() {
+    let rig = rig("").await;
+    let app = App::new(&rig).await;
+    let v1 = format!("{BASE}/v1");
+    let most = "s".repeat(2048);
+    for changes in [
+        vec![],
+        vec![("state", "")],
+        vec![("state", &*most)],
+        vec![("scope", "api:chat  api:chat")],
+        vec![("resource", &*v1), ("resource", &*v1)],
+        vec![("resource", "https://svc.example/")],
+        vec![
+            ("resource", "https://api.svc.example/mcp/android"),
+            ("scope", "mcp:android"),
+        ],
+        vec![
+            ("prompt", "none"),
+            ("nonce", "n"),
+            ("login_hint", "ada@example.com"),
+            ("request_uri", "https://x.example"),
+        ],
+    ] {
+        let mut stranger = Browser::new(&rig);
+        let answer = stranger.get(&app.asking(&changes)).await;
+        assert_eq!(answer.status, 303, "{changes:?}");
+        let path = answer.header("location").expect("a way on").to_owned();
+        assert!(path.starts_with("/consent/"), "{changes:?}: {path}");
+        assert!(
+            !path.contains('?'),
+            "nothing of the request is in the address"
+        );
+        let answer = stranger.get(&path).await;
+        let next = encoded(&[("next", &path)]);
+        assert_eq!(
+            answer.header("location"),
+            Some(&*format!("/sign-in?{next}"))
+        );
+    }
+    // HEAD is answered like GET.
+    let client = Client::new(&rig.url());
+    let head = client
+        .send(client.request("HEAD", &app.asking(&[]), Bytes::new()))
+        .await;
+    assert_eq!(head.status, 303);
+    assert!(
+        head.header("location")
+            .is_some_and(|path| path.starts_with("/consent/"))
+    );
+    let post = client
+        .send(client.request("POST", "/oauth/authorize", Bytes::new()))
+        .await;
+    assert_eq!(
+        (post.status, post.header("allow")),
+        (405, Some("GET, HEAD, OPTIONS"))
+    );
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn rfc8252_7_3_a_program_takes_whatever_port_it_gets() {
+    let rig = rig("").await;
+    let mut app = App::at(&rig, "http://127.0.0.1:47211/cb").await;
+    for (asked, accepted) in [
+        ("http://127.0.0.1:47211/cb", true),
+        ("http://127.0.0.1:50999/cb", true),
+        ("http://127.0.0.1/cb", true),
+        ("http://localhost:47211/cb", false),
+        ("http://[::1]:47211/cb", false),
+        ("http://127.0.0.1:47211/cb/", false),
+        ("http://127.0.0.1:47211/CB", false),
+        ("http://127.0.0.1:47211/cb?x=1", false),
+        ("https://127.0.0.1:47211/cb", false),
+        ("http://127.0.0.1:47211@evil.example/cb", false),
+    ] {
+        let answer = app
+            .browser
+            .get(&app.asking(&[("redirect_uri", asked)]))
+            .await;
+        assert_eq!(answer.status == 303, accepted, "{asked}");
+    }
+    // The answer goes to the port that was asked for, and so does the token request name it.
+    app.redirect = String::from("http://127.0.0.1:50999/cb");
+    let address = app.allowed(&[]).await;
+    assert!(
+        address.starts_with("http://127.0.0.1:50999/cb?code="),
+        "{address}"
+    );
+    rig.finish().await;
+}

@@ -1,0 +1,326 @@
+//! The page where a person decides, and the list of those they have allowed something.
+
+use super::support::{App, BASE, parameter, rig, text, works};
+use crate::rig::Browser;
+
+#[tokio::test]
+async fn the_page_says_who_asks_where_it_goes_and_what_for_in_words() {
+    let rig = rig("").await;
+    let mut app = App::new(&rig).await;
+    let path = app.ask(&[("scope", "api:models api:chat")]).await;
+    let page = app.browser.get(&path).await;
+    let shown = page.text();
+    for words in [
+        "<h1>Allow this app to use your account?</h1>",
+        "“Notebook Copilot”",
+        "Access goes to",
+        "app.<wbr>example",
+        "Nobody checks the name above",
+        "See models and your balance",
+        "Send chat requests",
+        "at the completions API",
+        "Access ends after 1 hour",
+        "Allowing costs nothing",
+        Browser::ADDRESS,
+        ">Allow access</button>",
+        ">Cancel</button>",
+    ] {
+        assert!(shown.contains(words), "{words} in {shown}");
+    }
+    assert!(!shown.contains("asks to buy for you"));
+    assert!(
+        !shown.contains("autofocus"),
+        "neither button is focused by itself"
+    );
+    assert!(!shown.contains("You have no credits"));
+    let policy = page.header("content-security-policy").expect("a policy");
+    assert!(
+        policy.contains("form-action 'self' https://app.example"),
+        "{policy}"
+    );
+    assert!(policy.contains("frame-ancestors 'none'"));
+    assert!(!policy.contains("script-src"), "{policy}");
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_loopback_address_and_a_name_in_other_letters_are_told_as_such() {
+    let rig = rig("").await;
+    let browser = Browser::signed_in(&rig).await;
+    for (redirect, words, source) in [
+        (
+            "http://127.0.0.1:50999/cb",
+            "An application on this computer",
+            "http://127.0.0.1:50999",
+        ),
+        (
+            "http://localhost:1/cb",
+            "An application on this computer",
+            "http://localhost:1",
+        ),
+        (
+            "http://[::1]:1/cb",
+            "An application on this computer",
+            "http:",
+        ),
+        (
+            "https://app.example:8443/cb",
+            "app.<wbr>example:8443",
+            "https://app.example:8443",
+        ),
+        (
+            "https://xn--bcher-kva.example/cb",
+            "bücher.example",
+            "https://xn--bcher-kva.example",
+        ),
+        (
+            "https://xn--bcher-kva.example/cb",
+            "written with unusual letters",
+            "https://xn--bcher-kva.example",
+        ),
+    ] {
+        let mut app = App::of(&rig, browser.clone(), redirect).await;
+        let path = app.ask(&[]).await;
+        let page = app.browser.get(&path).await;
+        assert!(page.text().contains(words), "{redirect}: {}", page.text());
+        let policy = page.header("content-security-policy").expect("a policy");
+        let source = format!("form-action 'self' {source}");
+        assert!(
+            policy.ends_with(&source) || policy.contains(&format!("{source};")),
+            "{policy}"
+        );
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_markup_is_shown_as_text() {
+    let rig = rig("").await;
+    let mut browser = Browser::signed_in(&rig).await;
+    let metadata = serde_json::json!({
+        "client_name": "<script>alert(1)</script>\u{202e}\"&",
+        "redirect_uris": ["https://app.example/cb"],
+    });
+    let id = text(&super::support::register(&rig, &metadata).await.json()["client_id"]);
+    let mut app = App::of(&rig, browser.clone(), "https://app.example/cb").await;
+    app.id = id;
+    let path = app.ask(&[]).await;
+    let page = browser.get(&path).await;
+    assert!(!page.text().contains("<script"), "{}", page.text());
+    assert!(
+        page.text()
+            .contains("&lt;script&gt;alert(1)&lt;/script&gt;")
+    );
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn buying_stands_apart_and_is_part_of_the_button() {
+    let rig = rig("").await;
+    let mut app = App::new(&rig).await;
+    let path = app.ask(&[("scope", "api:chat commerce:subscribe")]).await;
+    let page = app.browser.get(&path).await;
+    for words in [
+        "It also asks to buy for you",
+        "Buy or renew the Pro plan, 199 USD a month",
+        ">Allow access and buying</button>",
+    ] {
+        assert!(page.text().contains(words), "{words}");
+    }
+    assert!(!page.text().contains("checkbox"));
+    let token = app.token(&[("scope", "api:chat commerce:subscribe")]).await;
+    assert_eq!(
+        token["scope"], "api:chat commerce:subscribe",
+        "all or nothing"
+    );
+    let alone = app.ask(&[("scope", "commerce:subscribe")]).await;
+    let page = app.browser.get(&alone).await;
+    assert!(
+        page.text()
+            .contains("Allow this app to buy the Pro plan for you?")
+    );
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn where_buying_is_a_box_the_token_has_what_was_ticked() {
+    let rig = rig("[oauth]\ntick_to_buy = true").await;
+    let mut app = App::new(&rig).await;
+    let asked = [("scope", "api:chat commerce:subscribe")];
+    for (tick, scope) in [(false, "api:chat"), (true, "api:chat commerce:subscribe")] {
+        let path = app.ask(&asked).await;
+        let page = app.browser.get(&path).await;
+        assert!(page.text().contains("type=\"checkbox\""));
+        assert!(page.text().contains(">Allow access</button>"));
+        let mut fields = vec![("decision", "allow")];
+        fields.extend(tick.then_some(("buy", "1")));
+        let answer = app.browser.submit(&path, &fields).await;
+        let code = parameter(answer.header("location").expect("a way on"), "code").expect("a code");
+        let token = super::support::token(&rig, &app.exchanging(&code))
+            .await
+            .json();
+        assert_eq!(token["scope"], scope);
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn nobody_can_be_made_to_allow_more_than_the_page_showed() {
+    let rig = rig("[oauth]\ntick_to_buy = true").await;
+    let mut app = App::new(&rig).await;
+    let path = app.ask(&[("scope", "api:chat")]).await;
+    app.browser.get(&path).await;
+    // Whatever else the form says: the request is the stored one.
+    let fields = [
+        ("decision", "allow"),
+        ("buy", "1"),
+        ("scope", "api:models commerce:subscribe"),
+        ("resource", "https://api.svc.example/mcp"),
+        ("redirect_uri", "https://evil.example/cb"),
+        ("client_id", "c_other"),
+    ];
+    let answer = app.browser.submit(&path, &fields).await;
+    let address = answer.header("location").expect("a way on").to_owned();
+    assert!(
+        address.starts_with("https://app.example/cb?x=1&code="),
+        "{address}"
+    );
+    let code = parameter(&address, "code").expect("a code");
+    let token = super::support::token(&rig, &app.exchanging(&code))
+        .await
+        .json();
+    assert_eq!(token["scope"], "api:chat");
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn rfc6749_4_1_2_1_cancelling_sends_a_refusal_and_nothing_else() {
+    let rig = rig("").await;
+    let mut app = App::new(&rig).await;
+    let path = app.ask(&[]).await;
+    app.browser.get(&path).await;
+    let answer = app.browser.submit(&path, &[("decision", "cancel")]).await;
+    assert_eq!(answer.status, 303);
+    assert_eq!(
+        answer.header("location"),
+        Some(
+            "https://app.example/cb?x=1&error=access_denied&state=a+b%26c&iss=https%3A%2F%2Fapi.svc.example"
+        )
+    );
+    // It was decided: neither of the two again.
+    for decision in ["allow", "cancel"] {
+        let again = app.browser.submit(&path, &[("decision", decision)]).await;
+        assert_eq!(again.status, 410, "{decision}");
+        assert_eq!(again.header("location"), None);
+    }
+    assert_eq!(app.browser.get(&path).await.status, 410);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_request_belongs_to_the_session_that_looked_first() {
+    let rig = rig("").await;
+    let mut app = App::new(&rig).await;
+    let other = rig.new_account("free", 0).await;
+    let mut other = Browser::signed_in_as(&rig, other, "eve@example.com").await;
+    let path = app.ask(&[]).await;
+    app.browser.get(&path).await;
+    for page in [other.get(&path).await, {
+        other.get("/").await;
+        other.submit(&path, &[("decision", "allow")]).await
+    }] {
+        assert_eq!(page.status, 403);
+        assert_eq!(page.header("location"), None);
+    }
+    // And a form without the session's token decides nothing.
+    let forged = app
+        .browser
+        .post_with(&path, &[], &[("decision", "allow")])
+        .await;
+    assert_eq!(forged.status, 403);
+    let cross = app
+        .browser
+        .post_with(
+            &path,
+            &[("sec-fetch-site", "cross-site")],
+            &[("decision", "allow")],
+        )
+        .await;
+    assert_eq!(cross.status, 403);
+    app.browser.get(&path).await;
+    let answer = app.browser.submit(&path, &[("decision", "allow")]).await;
+    assert_eq!(answer.status, 303);
+    for nonsense in ["/consent/x", "/consent/00000000000000000000000000000000"] {
+        let page = app.browser.get(nonsense).await;
+        assert!(
+            matches!(page.status, 404 | 410),
+            "{nonsense}: {}",
+            page.status
+        );
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn whoever_has_no_credits_is_told_before_they_decide() {
+    let rig = rig("").await;
+    let poor = rig.new_account("free", 0).await;
+    let browser = Browser::signed_in_as(&rig, poor, "poor@example.com").await;
+    let mut app = App::of(&rig, browser, "https://app.example/cb").await;
+    let path = app.ask(&[]).await;
+    let page = app.browser.get(&path).await;
+    assert!(
+        page.text().contains("You have no credits."),
+        "{}",
+        page.text()
+    );
+    let link = format!("/credits/add?next={}", path.replace('/', "%2F"));
+    assert!(page.text().contains(&link), "{}", page.text());
+    // The MCP servers are not paid from it.
+    let mcp = format!("{BASE}/mcp");
+    let path = app.ask(&[("resource", &mcp)]).await;
+    let page = app.browser.get(&path).await;
+    assert!(!page.text().contains("You have no credits."));
+    assert!(page.text().contains("at the MCP server"));
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn an_app_is_listed_until_it_is_removed_and_refused_from_then_on() {
+    let rig = rig("").await;
+    let mut app = App::new(&rig).await;
+    let empty = app.browser.get("/apps").await;
+    assert!(empty.text().contains("No apps."), "{}", empty.text());
+    let token = app
+        .token(&[("scope", "api:models commerce:subscribe")])
+        .await;
+    let page = app.browser.get("/apps").await;
+    for words in [
+        "Notebook Copilot",
+        "app.example",
+        "See models and your balance",
+        "Can buy",
+    ] {
+        assert!(page.text().contains(words), "{words} in {}", page.text());
+    }
+    let (_, after) = page.text().split_once("href=\"/apps/").expect("a link");
+    let path = format!("/apps/{}", after.split('"').next().expect("its end"));
+    let other = rig.new_account("free", 0).await;
+    let mut other = Browser::signed_in_as(&rig, other, "eve@example.com").await;
+    assert_eq!(other.get(&path).await.status, 404, "it is nobody else's");
+    assert_eq!(other.submit(&path, &[]).await.status, 403);
+
+    let page = app.browser.get(&path).await;
+    assert!(page.text().contains("Remove access for Notebook Copilot?"));
+    assert!(works(&rig, &token["access_token"]).await);
+    let answer = app.browser.submit(&path, &[]).await;
+    assert_eq!(answer.status, 303);
+    assert!(
+        !works(&rig, &token["access_token"]).await,
+        "by the next request"
+    );
+    let page = app.browser.follow(answer).await;
+    assert!(page.text().contains("The app is removed."));
+    assert!(page.text().contains("No apps."));
+    rig.finish().await;
+}

@@ -1,0 +1,201 @@
+//! `POST /oauth/register` (RFC 7591).
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tollgate_testing::Client;
+
+use super::support::{is_error, register, rig, text};
+
+#[tokio::test]
+async fn rfc7591_3_2_1_a_client_is_told_what_was_registered_and_no_secret() {
+    let rig = rig("").await;
+    let metadata = json!({
+        "client_name": "Note\u{202e}book\r\n Copilot",
+        "redirect_uris": ["https://app.example/cb", "http://localhost/callback", "http://127.0.0.1:47211/cb"],
+        "grant_types": ["authorization_code", "refresh_token", "urn:example:other"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+        "application_type": "native",
+        "logo_uri": "http://127.0.0.1:1/never-fetched",
+        "scope": "openid",
+    });
+    let answer = register(&rig, &metadata).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let client = answer.json();
+    let id = text(&client["client_id"]);
+    assert!(id.starts_with("c_") && id.len() == 24, "{id}");
+    assert!(
+        client["client_id_issued_at"]
+            .as_i64()
+            .is_some_and(|at| at > 1_700_000_000)
+    );
+    assert_eq!(client["client_name"], "Notebook Copilot");
+    assert_eq!(client["redirect_uris"], metadata["redirect_uris"]);
+    assert_eq!(
+        client["grant_types"],
+        json!(["authorization_code"]),
+        "what there is"
+    );
+    assert_eq!(client["response_types"], json!(["code"]));
+    assert_eq!(client["token_endpoint_auth_method"], "none");
+    assert_eq!(client.as_object().expect("an object").len(), 7, "{client}");
+
+    let least = register(&rig, &json!({"redirect_uris": ["https://app.example"]})).await;
+    assert_eq!(least.status, 201);
+    let least = least.json();
+    assert_ne!(least["client_id"], client["client_id"]);
+    assert_eq!(least["token_endpoint_auth_method"], "none");
+    assert_eq!(least.get("client_name"), None);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn rfc7591_3_2_2_what_breaks_a_rule_is_refused_in_the_words_of_the_rule() {
+    let rig = rig("").await;
+    let sound = json!(["https://app.example/cb"]);
+    let redirects = "invalid_redirect_uri";
+    let metadata = "invalid_client_metadata";
+    let with = |member: &str, value: Value| {
+        let mut body = json!({"redirect_uris": sound});
+        body[member] = value;
+        body
+    };
+    for (body, word) in [
+        (json!({}), redirects),
+        (json!({"redirect_uris": []}), redirects),
+        (
+            json!({"redirect_uris": "https://app.example/cb"}),
+            redirects,
+        ),
+        (json!({"redirect_uris": [1]}), redirects),
+        (
+            json!({"redirect_uris": vec!["https://app.example/cb"; 11]}),
+            redirects,
+        ),
+        (
+            json!({"redirect_uris": ["http://app.example/cb"]}),
+            redirects,
+        ),
+        (
+            json!({"redirect_uris": ["https://app.example/cb#x"]}),
+            redirects,
+        ),
+        (
+            json!({"redirect_uris": ["https://a@app.example/cb"]}),
+            redirects,
+        ),
+        (
+            json!({"redirect_uris": ["https://app.example/a/../b"]}),
+            redirects,
+        ),
+        (
+            json!({"redirect_uris": ["http://127.0.0.1.example.com/cb"]}),
+            redirects,
+        ),
+        (
+            json!({"redirect_uris": ["http://localhost.evil.example/cb"]}),
+            redirects,
+        ),
+        (
+            json!({"redirect_uris": ["http://localhost@evil.example/cb"]}),
+            redirects,
+        ),
+        (
+            json!({"redirect_uris": ["http://[::ffff:10.0.0.1]/cb"]}),
+            redirects,
+        ),
+        (
+            json!({"redirect_uris": ["http://2130706433/cb"]}),
+            redirects,
+        ),
+        (
+            json!({"redirect_uris": ["http://0177.0.0.1/cb"]}),
+            redirects,
+        ),
+        (json!({"redirect_uris": ["http://127.0.0.2/cb"]}), redirects),
+        (json!({"redirect_uris": ["com.example.app:/cb"]}), redirects),
+        (json!({"redirect_uris": ["javascript:alert(1)"]}), redirects),
+        (
+            json!({"redirect_uris": [format!("https://app.example/{}", "a".repeat(2000))]}),
+            redirects,
+        ),
+        (
+            json!({"redirect_uris": ["https://app.example/cb", "/cb"]}),
+            redirects,
+        ),
+        (with("client_name", json!("n".repeat(81))), metadata),
+        (with("client_name", json!(["n"])), metadata),
+        (with("grant_types", json!(["client_credentials"])), metadata),
+        (with("grant_types", json!([])), metadata),
+        (with("grant_types", json!("authorization_code")), metadata),
+        (with("response_types", json!(["token"])), metadata),
+        (
+            with("response_types", json!(["code", "id_token"])),
+            metadata,
+        ),
+        (
+            with("token_endpoint_auth_method", json!("client_secret_basic")),
+            metadata,
+        ),
+        (
+            with("token_endpoint_auth_method", json!("private_key_jwt")),
+            metadata,
+        ),
+        (json!([]), metadata),
+        (json!("x"), metadata),
+    ] {
+        let answer = register(&rig, &body).await;
+        is_error(&answer, 400, word, &body.to_string());
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_registration_that_two_programs_could_read_differently_is_refused() {
+    let rig = rig("").await;
+    let client = Client::new(&rig.url());
+    let sound = r#"{"redirect_uris":["https://app.example/cb"]}"#;
+    for (kind, coding, body) in [
+        (
+            "application/json",
+            None,
+            r#"{"redirect_uris":["https://app.example/cb"],"redirect_uris":["https://evil.example/cb"]}"#,
+        ),
+        (
+            "application/json",
+            None,
+            r#"{"redirect_uris":["https://app.example/cb"],"x":{"a":1,"a":2}}"#,
+        ),
+        ("application/json", None, "{"),
+        ("application/json", None, ""),
+        ("application/x-www-form-urlencoded", None, sound),
+        ("text/plain", None, sound),
+        ("application/json", Some("gzip"), sound),
+    ] {
+        let mut request = client.request("POST", "/oauth/register", Bytes::from(body));
+        let fields = request.headers_mut();
+        fields.insert("content-type", kind.parse().expect("a value"));
+        if let Some(coding) = coding {
+            fields.insert("content-encoding", coding.parse().expect("a value"));
+        }
+        let answer = client.send(request).await;
+        is_error(
+            &answer,
+            400,
+            "invalid_client_metadata",
+            &format!("{kind} {coding:?} {body}"),
+        );
+    }
+    let mut request = client.request("POST", "/oauth/register", Bytes::from(sound));
+    let kind = "Application/JSON; charset=utf-8";
+    request
+        .headers_mut()
+        .insert("content-type", kind.parse().expect("a value"));
+    assert_eq!(client.send(request).await.status, 201);
+
+    let large = json!({"redirect_uris": ["https://app.example/cb"], "x": "x".repeat(70_000)});
+    let answer = register(&rig, &large).await;
+    is_error(&answer, 413, "invalid_request", "more than the limit");
+    rig.finish().await;
+}
