@@ -23,12 +23,11 @@ use tollgate_onboarding::{Documents, ExpiresError};
 use tollgate_pages::{Brand, Look};
 use tollgate_portal::{Channels, ClassFacts, Facts, Portal};
 use tollgate_rate_limit::{Counters, RateLimits};
-use tollgate_store::{
-    Admission, Failure, OAuthPart, OpenError, Part, PriceRow, RootSecret, Store, UnitOfWork, sqlite,
-};
+use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
 use crate::access;
 use crate::admin::{self, Admin, AdminError, Clerk, Readiness, Ready};
+use crate::chores::{Chore, keep_house, note_uses};
 use crate::config::{Durability, Settings, StoreUrl};
 use crate::proxy::{Bound, Door, Gate, ListenError, Parts, Proxy, Routes, server_config};
 use crate::registry::{BuildError, Context, House, Registry};
@@ -41,17 +40,8 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The most bytes one event of a stream may have.
 const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// How often holds that outlived their operation and counters nobody uses are looked for, and freed memory is given back.
-const SWEEP: Duration = Duration::from_secs(10);
-
-/// How often it is written down which credentials have been used.
-const NOTE_USES: Duration = Duration::from_secs(60);
-
 /// How long the last bytes of answers may take to leave, once nothing is under way any more or nothing can go on.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// Fewer exchanges than this at once leave nothing behind that is worth giving back.
-const CROWD: usize = 100;
 
 /// Builds a gateway, with filters of one's own beside those of the house.
 pub struct GatewayBuilder {
@@ -483,49 +473,6 @@ fn readiness(
         }
         ready
     })
-}
-
-/// Something that has to be done now and then, at once and without blocking.
-type Chore = Box<dyn Fn() + Send>;
-
-/// What has to be done now and then while the gateway serves.
-async fn keep_house(proxy: Arc<Proxy>, ledger: Ledger, clock: Clock, chores: Vec<Chore>) {
-    let mut most_open = 0;
-    loop {
-        tokio::time::sleep(SWEEP).await;
-        let expired = ledger.sweep(clock.steady_micros());
-        if expired > 0 {
-            tracing::warn!(
-                holds = expired,
-                "released holds that outlived their requests"
-            );
-        }
-        chores.iter().for_each(|chore| chore());
-        let open = proxy.open_exchanges();
-        most_open = most_open.max(proxy.take_crowd());
-        if most_open >= CROWD && open < most_open / 2 {
-            most_open = open;
-            proxy.give_back();
-        }
-    }
-}
-
-/// Writes down which credentials have been used. Nobody waits for it, and nobody is worse off when some of it is lost.
-async fn note_uses(credentials: Arc<Credentials>, store: Arc<dyn Store>) {
-    loop {
-        tokio::time::sleep(NOTE_USES).await;
-        let uses = credentials.take_uses();
-        if uses.is_empty() {
-            continue;
-        }
-        let unit = UnitOfWork::of(
-            Part::OAuth(Box::new(OAuthPart::NoteUses(uses))),
-            Admission::Notes,
-        );
-        if let Err(error) = store.submit(unit, Box::new(|_| {})) {
-            tracing::debug!(%error, "the last uses of credentials were not noted");
-        }
-    }
 }
 
 /// A gateway that serves.

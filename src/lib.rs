@@ -3,6 +3,7 @@
 mod access;
 pub mod admin;
 mod args;
+mod chores;
 pub mod commands;
 pub mod config;
 pub mod demo;
