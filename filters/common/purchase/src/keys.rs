@@ -1,0 +1,68 @@
+//! Keys under which the provider does something once.
+
+use sha2::{Digest, Sha256};
+use tollgate_money::{AccountId, TopUpId};
+
+/// A step of a purchase that the provider must not do twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Create,
+    /// Taking the money, numbered from 0: a choice that was declined is followed by another.
+    Capture(u32),
+}
+
+/// 64 hex digits that are the same for the same step of the same purchase, in this environment only.
+///
+/// Derived and not drawn, so that a step repeated after a crash cannot become another one; stored all the same, before the call.
+pub(crate) fn key(environment: &str, account: AccountId, top_up: TopUpId, step: Step) -> String {
+    let step = match step {
+        Step::Create => String::from("create"),
+        Step::Capture(number) => format!("capture-{number}"),
+    };
+    let mut digest = Sha256::new();
+    for part in [
+        "tollgate",
+        environment,
+        &account.to_string(),
+        &top_up.to_string(),
+        &step,
+    ] {
+        // With the length before it, so that no two lists of parts read the same.
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(64);
+    for byte in digest.finalize() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_belongs_to_one_step_of_one_purchase_in_one_environment() {
+        let account = |byte| AccountId::from_bytes([byte; 16]);
+        let top_up = |byte| TopUpId::from_bytes([byte; 16]);
+        let keys = [
+            key("live", account(1), top_up(1), Step::Create),
+            key("sandbox", account(1), top_up(1), Step::Create),
+            key("live", account(2), top_up(1), Step::Create),
+            key("live", account(1), top_up(2), Step::Create),
+            key("live", account(1), top_up(1), Step::Capture(0)),
+            key("live", account(1), top_up(1), Step::Capture(1)),
+        ];
+        for (at, one) in keys.iter().enumerate() {
+            assert_eq!(one.len(), 64);
+            assert!(!keys[..at].contains(one), "{at} has the key of another");
+        }
+        assert_eq!(
+            keys[0],
+            key("live", account(1), top_up(1), Step::Create),
+            "the same again"
+        );
+    }
+}

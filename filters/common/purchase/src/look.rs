@@ -1,0 +1,363 @@
+//! One look at a purchase: read its order, and do what is to be done.
+
+use std::sync::Arc;
+
+use tollgate_ledger::{Credit, CreditError};
+use tollgate_money::{Micros, TopUpId, Usd};
+use tollgate_store::{Refusal, TopUpRow, TopUpState, reading};
+
+use crate::counters::Counters;
+use crate::decide::{DECLINES_MAX, Finding, decide};
+use crate::desk::Inner;
+use crate::error::LookError;
+use crate::keys::{Step, key};
+use crate::orders::{Order, OrderError, Trouble};
+use crate::schedule;
+
+/// Steps of one look: read, take, read again after an unclear answer, credit, take back. More would be a circle.
+const STEPS_MAX: usize = 6;
+
+/// Tries at taking credit back while it is being spent.
+const TAKES_MAX: usize = 5;
+
+impl Inner {
+    /// `news`: a buyer has come back.
+    pub(crate) async fn look(&self, id: TopUpId, news: bool) -> Result<TopUpRow, LookError> {
+        let _alone = self.alone(id).await;
+        let row = reading(&self.store, move |store| store.top_up(id));
+        let mut row = row
+            .await
+            .map_err(LookError::Read)?
+            .ok_or(LookError::Unknown(id))?;
+        let bell = news || row.rings > row.rings_heard;
+        row.rings_heard = row.rings;
+        let Some(order) = row.order.clone() else {
+            return self.orderless(row).await;
+        };
+        let mut attempt = None;
+        for _ in 0..STEPS_MAX {
+            let view = match self.orders.read(&order).await {
+                Ok(view) => view,
+                Err(error) => return self.unreadable(row, error, bell).await,
+            };
+            let now = (self.now)();
+            match decide(&row, &view, bell, now) {
+                Finding::Wait => {
+                    row.looks += 1;
+                    row.look_at = schedule::next(&row, now);
+                    return self.write(row).await;
+                }
+                Finding::Take if attempt.is_none() => {
+                    let (asked, answer) = self.take(row, &order).await?;
+                    row = asked;
+                    match answer {
+                        Attempt::Failed(error) if !may_have_been_done(error.trouble) => {
+                            self.later(row).await?;
+                            return Err(LookError::Provider(error));
+                        }
+                        answer => attempt = Some(answer),
+                    }
+                }
+                // The order has been read after the attempt, and there is no payment.
+                Finding::Take | Finding::Again => {
+                    return match attempt {
+                        None => self.again(row).await,
+                        Some(Attempt::Failed(error)) => self.refused(row, error.trouble).await,
+                        Some(Attempt::Answered) => self.later(row).await,
+                    };
+                }
+                Finding::Paid => {
+                    row = self.credit(row, &view).await?;
+                    if view.returned <= row.returned {
+                        return Ok(row);
+                    }
+                }
+                Finding::Pending => {
+                    row.capture = payment(&view);
+                    return self.enter(row, TopUpState::Pending, None).await;
+                }
+                Finding::Over(why) => {
+                    Counters::one(&self.counters.failed);
+                    tracing::info!(top_up = %row.id, why, "a purchase ended without a payment");
+                    return self.enter(row, TopUpState::Failed, Some(why)).await;
+                }
+                Finding::Returned(total) => return self.take_back(row, total).await,
+                Finding::Stuck(why) => return self.stuck(row, why).await,
+            }
+        }
+        self.later(row).await
+    }
+
+    /// A purchase whose order nobody knows: the buyer never got a link, so nothing can have been paid.
+    async fn orderless(&self, mut row: TopUpRow) -> Result<TopUpRow, LookError> {
+        let now = (self.now)();
+        if row.state == TopUpState::Created && now - row.created_at >= schedule::EXPIRES {
+            Counters::one(&self.counters.failed);
+            return self.enter(row, TopUpState::Failed, Some("no order")).await;
+        }
+        row.look_at = schedule::next(&row, now);
+        self.write(row).await
+    }
+
+    /// Nothing is concluded from an order that cannot be read, but for one: an order that was never agreed to and is gone is over.
+    async fn unreadable(
+        &self,
+        mut row: TopUpRow,
+        error: OrderError,
+        bell: bool,
+    ) -> Result<TopUpRow, LookError> {
+        let now = (self.now)();
+        if error.trouble == Trouble::Gone {
+            match row.state {
+                TopUpState::Open | TopUpState::Created
+                    if now - row.created_at >= schedule::EXPIRES =>
+                {
+                    Counters::one(&self.counters.failed);
+                    return self.enter(row, TopUpState::Failed, Some("expired")).await;
+                }
+                TopUpState::Captured if bell => {
+                    return self
+                        .stuck(row, "there is news of a payment whose order is gone")
+                        .await;
+                }
+                // Orders are not kept for ever, and this one has done what it was for.
+                TopUpState::Captured | TopUpState::Failed => {
+                    row.look_at = schedule::next(&row, now);
+                    return self.write(row).await;
+                }
+                _ => {}
+            }
+        }
+        self.complain(&row, &error, "could not read the order of a purchase");
+        self.later(row).await?;
+        Err(LookError::Provider(error))
+    }
+
+    /// Asks for the money. That it will be asked for is stored before it is.
+    async fn take(&self, mut row: TopUpRow, order: &str) -> Result<(TopUpRow, Attempt), LookError> {
+        if row.state != TopUpState::Capturing {
+            let step = Step::Capture(row.declines);
+            let text = key(&self.environment, row.account, row.id, step);
+            row.capture_key = Some(Arc::from(text));
+            row = self.enter(row, TopUpState::Capturing, None).await?;
+        }
+        let key = row
+            .capture_key
+            .clone()
+            .expect("a purchase whose money is being taken has a key for it");
+        match self.orders.capture(order, &key).await {
+            Ok(()) => Ok((row, Attempt::Answered)),
+            Err(error) => {
+                let what = "the money of a purchase was not taken, or the answer was lost";
+                self.complain(&row, &error, what);
+                match error.trouble {
+                    Trouble::Unclear | Trouble::AlreadyDone => {
+                        Counters::one(&self.counters.unclear);
+                        Ok((row, Attempt::Answered))
+                    }
+                    _ => Ok((row, Attempt::Failed(error))),
+                }
+            }
+        }
+    }
+
+    /// The provider said no, and its order says that nothing was taken.
+    async fn refused(&self, mut row: TopUpRow, trouble: Trouble) -> Result<TopUpRow, LookError> {
+        let why = match trouble {
+            Trouble::Declined => {
+                Counters::one(&self.counters.declined);
+                row.declines += 1;
+                "declined"
+            }
+            Trouble::Refused => "refused",
+            // The buyer is not done; nothing has happened.
+            _ => return self.enter(row, TopUpState::Open, None).await,
+        };
+        if trouble == Trouble::Refused || row.declines >= DECLINES_MAX {
+            Counters::one(&self.counters.failed);
+            return self.enter(row, TopUpState::Failed, Some(why)).await;
+        }
+        self.enter(row, TopUpState::Open, Some(why)).await
+    }
+
+    /// The money was asked for in an earlier run, and the buyer has to agree once more: what was tried is over, and what follows has a
+    /// key of its own.
+    async fn again(&self, mut row: TopUpRow) -> Result<TopUpRow, LookError> {
+        row.declines += 1;
+        self.enter(row, TopUpState::Open, Some("declined")).await
+    }
+
+    async fn later(&self, mut row: TopUpRow) -> Result<TopUpRow, LookError> {
+        row.looks += 1;
+        row.look_at = schedule::retry(&row, (self.now)());
+        self.write(row).await
+    }
+
+    async fn stuck(&self, mut row: TopUpRow, why: &'static str) -> Result<TopUpRow, LookError> {
+        Counters::one(&self.counters.stuck);
+        tracing::error!(top_up = %row.id, order = ?row.order, why,
+            "a purchase needs a person: nothing is credited or taken back for it until its order fits");
+        row.note = Some(Arc::from(why));
+        row.looks += 1;
+        row.look_at = schedule::stuck((self.now)());
+        self.write(row).await
+    }
+
+    /// Credits a payment: the credit and the purchase's state in one unit of work.
+    async fn credit(&self, mut row: TopUpRow, view: &Order) -> Result<TopUpRow, LookError> {
+        row.capture = payment(view);
+        let capture = row.capture.clone().expect("what is paid has a payment");
+        let credit = Credit {
+            operation: self.operation(),
+            account: row.account,
+            amount: row.credits,
+            reference: reference(&capture),
+            at: (self.now)(),
+        };
+        let before = row.clone();
+        row.state = TopUpState::Captured;
+        row.note = None;
+        row.looks = 0;
+        row.look_at = schedule::next(&row, (self.now)());
+        let beside = self.changed(&mut row);
+        match self.ledger.top_up_with(credit, beside).await {
+            Ok(credited) => {
+                Counters::one(&self.counters.captured);
+                tracing::info!(top_up = %row.id, capture = %capture, price = %row.price, credits = %row.credits,
+                    repeated = credited.repeated, "a payment was credited");
+                Ok(row)
+            }
+            Err(error) => Err(self.not_booked(before, error).await),
+        }
+    }
+
+    /// Takes credits back for money that has gone back: as much as is there. What was spent already is noted as owed, and it is the
+    /// operator's to decide what becomes of it.
+    async fn take_back(&self, mut row: TopUpRow, total: Usd) -> Result<TopUpRow, LookError> {
+        let capture = row.capture.clone().expect("what was paid has a payment");
+        let due = credits_for(&row, total);
+        let already = row.taken_back + row.owed;
+        let missing = (due - already).max(Micros::ZERO);
+        Counters::one(&self.counters.returned);
+        let before = row.clone();
+        for _ in 0..TAKES_MAX {
+            let available = self.ledger.available(row.account).unwrap_or_default();
+            let taken = missing.min(available).max(Micros::ZERO);
+            row = before.clone();
+            row.returned = total;
+            row.taken_back += taken;
+            row.owed += missing - taken;
+            row.looks = 0;
+            row.look_at = schedule::next(&row, (self.now)());
+            if !taken.is_positive() {
+                row = self.write(row).await?;
+                self.tell_returned(&row, taken);
+                return Ok(row);
+            }
+            let credit = Credit {
+                operation: self.operation(),
+                account: row.account,
+                amount: -taken,
+                reference: Arc::from(format!(
+                    "{}/returned/{}",
+                    reference(&capture),
+                    total.cents()
+                )),
+                at: (self.now)(),
+            };
+            let beside = self.changed(&mut row);
+            match self.ledger.correct_with(credit, beside).await {
+                Ok(_) => {
+                    self.tell_returned(&row, taken);
+                    return Ok(row);
+                }
+                // It was spent between the two; there is less now.
+                Err(CreditError::InsufficientCredit { .. }) => {}
+                Err(error) => return Err(self.not_booked(before, error).await),
+            }
+        }
+        self.later(before).await
+    }
+
+    fn tell_returned(&self, row: &TopUpRow, taken: Micros) {
+        if row.owed.is_positive() {
+            tracing::warn!(top_up = %row.id, account = %row.account, returned = %row.returned, taken = %taken, owed = %row.owed,
+                "money went back to a buyer whose credits are spent; decide what becomes of the account");
+        } else {
+            tracing::info!(top_up = %row.id, returned = %row.returned, taken = %taken, "money went back to a buyer, and its credits were taken back");
+        }
+    }
+
+    /// The books did not take it. The row stays as it was and is looked at again; the reference makes that safe.
+    async fn not_booked(&self, mut row: TopUpRow, error: CreditError) -> LookError {
+        if !matches!(error, CreditError::Conflict(Refusal::TopUpMoved(_))) {
+            tracing::error!(top_up = %row.id, %error, "a purchase could not be booked; it is tried again");
+            row.looks += 1;
+            row.look_at = schedule::retry(&row, (self.now)());
+            if let Err(error) = self.change(&mut row).await {
+                tracing::error!(top_up = %row.id, %error, "could not write a purchase");
+            }
+        }
+        LookError::Credit(error)
+    }
+
+    /// Writes a purchase that has come to another state.
+    async fn enter(
+        &self,
+        mut row: TopUpRow,
+        state: TopUpState,
+        note: Option<&str>,
+    ) -> Result<TopUpRow, LookError> {
+        row.state = state;
+        row.note = note.map(Arc::from);
+        row.looks = 0;
+        row.look_at = schedule::next(&row, (self.now)());
+        self.write(row).await
+    }
+
+    async fn write(&self, mut row: TopUpRow) -> Result<TopUpRow, LookError> {
+        self.change(&mut row).await.map_err(LookError::Store)?;
+        Ok(row)
+    }
+
+    fn complain(&self, row: &TopUpRow, error: &OrderError, what: &'static str) {
+        match error.trouble {
+            Trouble::Ours => {
+                tracing::error!(top_up = %row.id, cause = %error, "{what}: the settings or the standing with the provider are wrong");
+            }
+            trouble => tracing::warn!(top_up = %row.id, ?trouble, cause = %error, "{what}"),
+        }
+    }
+}
+
+/// An attempt to take money.
+enum Attempt {
+    /// It was answered, or the answer was lost: the order says what has happened.
+    Answered,
+    /// The provider said no.
+    Failed(OrderError),
+}
+
+/// Whether the order has to be read before anything is concluded from a failure.
+fn may_have_been_done(trouble: Trouble) -> bool {
+    !matches!(
+        trouble,
+        Trouble::Unavailable | Trouble::Ours | Trouble::Gone
+    )
+}
+
+fn payment(view: &Order) -> Option<Arc<str>> {
+    view.capture.as_ref().map(|capture| Arc::from(&*capture.id))
+}
+
+/// What the books call a payment.
+fn reference(capture: &str) -> Arc<str> {
+    Arc::from(format!("paypal/{capture}"))
+}
+
+/// The credits that so much money of a purchase stands for, rounded down but for the whole.
+fn credits_for(row: &TopUpRow, money: Usd) -> Micros {
+    let credits =
+        i128::from(row.credits.get()) * i128::from(money.cents()) / i128::from(row.price.cents());
+    Micros::new(i64::try_from(credits).expect("a part of what fits, fits"))
+}

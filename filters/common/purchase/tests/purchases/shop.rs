@@ -1,0 +1,187 @@
+//! A desk over a store in a folder, which can die and be opened again.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tollgate_ledger::Ledger;
+use tollgate_ledger::audit::audit;
+use tollgate_money::{AccountId, Micros, TopUpId, Usd};
+use tollgate_purchase::{BeginError, Offer, Parts, TopUps, Wish};
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{
+    Admission, CacheScope, NewAccount, Part, RootSecret, Store, TopUpRow, UnitOfWork, commit,
+};
+
+use crate::world::World;
+
+pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
+pub(crate) const PRICE: Usd = Usd::from_cents(2_000);
+pub(crate) const CREDITS: i64 = 2_000_000_000;
+
+/// One run of the process.
+struct Running {
+    runtime: Runtime,
+    store: Arc<dyn Store>,
+    ledger: Ledger,
+    desk: TopUps,
+}
+
+/// The desk and what it stands on.
+pub(crate) struct Shop {
+    pub(crate) world: World,
+    folder: TempDir,
+    running: Option<Running>,
+    random: Arc<AtomicU64>,
+}
+
+impl Shop {
+    pub(crate) fn new() -> Shop {
+        let mut shop = Shop {
+            world: World::new(),
+            folder: tempfile::tempdir().expect("a folder"),
+            running: None,
+            random: Arc::default(),
+        };
+        shop.open();
+        let account = Part::CreateAccount(Box::new(NewAccount {
+            id: ACCOUNT,
+            class: Arc::from("free"),
+            cache_scope: CacheScope::Shared,
+            credit_limit: Micros::ZERO,
+            created_at: 1,
+        }));
+        let running = shop.running();
+        let made = commit(&*running.store, UnitOfWork::of(account, Admission::Begins));
+        running.runtime.block_on(made).expect("an account");
+        shop
+    }
+
+    fn running(&self) -> &Running {
+        self.running.as_ref().expect("it runs")
+    }
+
+    pub(crate) fn open(&mut self) {
+        let now = self.world.now.load(Relaxed);
+        let options = Options {
+            durability: Durability::Process,
+            ..Options::new(now, RootSecret([7; 32]))
+        };
+        let path = self.folder.path().join("t.db");
+        let store = sqlite::open(&path, options).expect("the store opens");
+        let (ledger, _) = Ledger::start(store.clone(), now).expect("the books open");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let (clock, random) = (self.world.now.clone(), self.random.clone());
+        let desk = TopUps::new(Parts {
+            store: store.clone(),
+            ledger: ledger.clone(),
+            orders: Arc::new(self.world.clone()),
+            environment: String::from("test"),
+            offer: Offer {
+                micro_dollars_per_credit: 10_000,
+                amounts: vec![PRICE],
+                min: Usd::from_cents(500),
+                max: Usd::from_cents(50_000),
+            },
+            description: String::from("Credits"),
+            now: Box::new(move || clock.load(Relaxed)),
+            draw: Box::new(move |out| {
+                let number = random.fetch_add(1, Relaxed).to_be_bytes();
+                let at = out.len() - number.len();
+                out[at..].copy_from_slice(&number);
+            }),
+            runtime: runtime.handle().clone(),
+        });
+        self.running = Some(Running {
+            runtime,
+            store,
+            ledger,
+            desk,
+        });
+    }
+
+    /// Does something at the desk; when the process dies of it, it is started again and there is no answer.
+    pub(crate) fn at_desk<T, F: Future<Output = T>>(
+        &mut self,
+        act: impl FnOnce(TopUps) -> F,
+    ) -> Option<T> {
+        let died = self.world.died.clone();
+        let running = self.running();
+        let done = running.runtime.block_on(async {
+            tokio::select! {
+                done = act(running.desk.clone()) => Some(done),
+                () = died.notified() => None,
+            }
+        });
+        if done.is_none() {
+            self.die();
+        }
+        done
+    }
+
+    /// Ends the process where it stands, and starts it again.
+    pub(crate) fn die(&mut self) {
+        let running = self.running.take().expect("it runs");
+        running.runtime.shutdown_background();
+        // What was queued is durable: a unit is written whole or not at all, and the cut lies at a call to the provider.
+        running.store.close();
+        self.open();
+    }
+
+    pub(crate) fn begin(&mut self, id: TopUpId) -> Option<Result<TopUpRow, BeginError>> {
+        let wish = Wish {
+            id,
+            account: ACCOUNT,
+            price: PRICE,
+            return_url: String::from("https://example.com/back"),
+            cancel_url: String::from("https://example.com/left"),
+        };
+        self.at_desk(|desk| async move { desk.begin(wish).await })
+    }
+
+    pub(crate) fn row(&self, id: TopUpId) -> Option<TopUpRow> {
+        self.running().store.top_up(id).expect("readable")
+    }
+
+    pub(crate) fn available(&self) -> i64 {
+        let available = self.running().ledger.available(ACCOUNT);
+        available.expect("an account").get()
+    }
+
+    /// Takes credit as usage would.
+    pub(crate) fn spend(&self, micros: i64) {
+        let running = self.running();
+        let credit = tollgate_ledger::Credit {
+            operation: tollgate_money::OperationId::from_parts(
+                2,
+                [self.random.fetch_add(1, Relaxed) as u8; 10],
+            ),
+            account: ACCOUNT,
+            amount: Micros::new(-micros),
+            reference: Arc::from(format!("spent {}", self.random.fetch_add(1, Relaxed))),
+            at: 1,
+        };
+        let spent = running.runtime.block_on(running.ledger.correct(credit));
+        spent.expect("there is enough");
+    }
+
+    /// Lets the desk work until nothing is due within a day, with a provider that works.
+    pub(crate) fn settle(&mut self) {
+        self.world.faults([]);
+        for _ in 0..40 {
+            self.at_desk(|desk| async move { while desk.turn().await > 0 {} });
+            self.world.advance(3_600);
+        }
+    }
+
+    pub(crate) fn check_books(&self) {
+        let report = audit(&*self.running().store).expect("readable");
+        assert!(report.clean(), "the books balance: {report:?}");
+    }
+}

@@ -1,0 +1,221 @@
+//! A payment provider in memory that keeps its promises and loses its answers.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tollgate_money::Usd;
+use tollgate_purchase::{
+    Capture, CaptureStatus, NewOrder, Order, OrderError, OrderStatus, Orders, Placed, Trouble,
+};
+
+/// What happens to one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// It is done and the answer is lost.
+    AnswerLost,
+    /// It is lost before it is done.
+    CallLost,
+    /// The provider is out of service.
+    Unavailable,
+    /// The process dies before it is done.
+    DeathBefore,
+    /// The process dies after it was done.
+    DeathAfter,
+}
+
+/// One order at the provider's.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) top_up: String,
+    pub(crate) price: Usd,
+    pub(crate) status: OrderStatus,
+    pub(crate) capture: Option<Capture>,
+    pub(crate) returned: Usd,
+    /// The next attempt at taking the money is declined.
+    pub(crate) declines: bool,
+    /// The payment stays on its way until the test says otherwise.
+    pub(crate) slow: bool,
+}
+
+#[derive(Default)]
+struct State {
+    orders: HashMap<String, Made>,
+    /// Answers to keys, as the provider keeps them.
+    created: HashMap<String, String>,
+    captured: HashMap<String, Result<(), Trouble>>,
+    faults: VecDeque<Fault>,
+    /// Attempts at taking money that were carried out.
+    takings: u32,
+}
+
+/// The provider, and time.
+#[derive(Clone, Default)]
+pub(crate) struct World {
+    state: Arc<Mutex<State>>,
+    pub(crate) died: Arc<Notify>,
+    pub(crate) now: Arc<AtomicI64>,
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        let world = World::default();
+        world.now.store(1_800_000_000_000_000, Relaxed);
+        world
+    }
+
+    pub(crate) fn advance(&self, secs: i64) {
+        self.now.fetch_add(secs * 1_000_000, Relaxed);
+    }
+
+    pub(crate) fn faults(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.with(|state| state.faults = faults.into_iter().collect());
+    }
+
+    pub(crate) fn takings(&self) -> u32 {
+        self.with(|state| state.takings)
+    }
+
+    /// All orders made for a purchase; more than one where a lost key was repeated too late.
+    pub(crate) fn orders_of(&self, top_up: &str) -> Vec<Made> {
+        self.with(|state| {
+            let mine = state.orders.values().filter(|made| made.top_up == top_up);
+            mine.cloned().collect()
+        })
+    }
+
+    /// Does something to the orders of a purchase.
+    pub(crate) fn change(&self, top_up: &str, mut change: impl FnMut(&mut Made)) {
+        self.with(|state| {
+            let mine = state
+                .orders
+                .values_mut()
+                .filter(|made| made.top_up == top_up);
+            mine.for_each(&mut change);
+        });
+    }
+
+    /// The provider forgets the keys of what it made, as it does after six hours.
+    pub(crate) fn forget_keys(&self) {
+        self.with(|state| {
+            state.created.clear();
+            state.captured.clear();
+        });
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.lock().expect("nobody panics while holding it"))
+    }
+
+    /// One call, with whatever befalls it.
+    async fn call<T>(
+        &self,
+        act: impl FnOnce(&mut State) -> Result<T, Trouble>,
+    ) -> Result<T, OrderError> {
+        let fault = self.with(|state| state.faults.pop_front().unwrap_or(Fault::None));
+        let failed = |trouble| OrderError {
+            trouble,
+            message: format!("{trouble:?}, after {fault:?}"),
+        };
+        match fault {
+            Fault::Unavailable => return Err(failed(Trouble::Unavailable)),
+            Fault::CallLost => return Err(failed(Trouble::Unclear)),
+            Fault::DeathBefore => self.die().await,
+            _ => {}
+        }
+        let done = self.with(act);
+        match fault {
+            Fault::AnswerLost => Err(failed(Trouble::Unclear)),
+            Fault::DeathAfter => {
+                self.die().await;
+                Err(failed(Trouble::Unclear))
+            }
+            _ => done.map_err(failed),
+        }
+    }
+
+    async fn die(&self) {
+        self.died.notify_one();
+        std::future::pending::<()>().await;
+    }
+}
+
+#[async_trait]
+impl Orders for World {
+    async fn create(&self, order: &NewOrder<'_>) -> Result<Placed, OrderError> {
+        self.call(|state| {
+            let known = state.created.get(order.key).cloned();
+            let id = known.unwrap_or_else(|| {
+                let id = format!("ORDER-{}", state.orders.len() + 1);
+                let made = Made {
+                    top_up: order.top_up.to_string(),
+                    price: order.price,
+                    status: OrderStatus::Waiting,
+                    capture: None,
+                    returned: Usd::ZERO,
+                    declines: false,
+                    slow: false,
+                };
+                state.orders.insert(id.clone(), made);
+                state.created.insert(order.key.to_owned(), id.clone());
+                id
+            });
+            Ok(Placed {
+                approve_url: format!("https://paypal.example/approve/{id}"),
+                order: id,
+            })
+        })
+        .await
+    }
+
+    async fn read(&self, order: &str) -> Result<Order, OrderError> {
+        self.call(|state| {
+            let made = state.orders.get(order).ok_or(Trouble::Gone)?;
+            Ok(Order {
+                status: made.status,
+                price: Some(made.price),
+                top_up: Some(made.top_up.clone()),
+                capture: made.capture.clone(),
+                returned: made.returned,
+            })
+        })
+        .await
+    }
+
+    async fn capture(&self, order: &str, key: &str) -> Result<(), OrderError> {
+        self.call(|state| {
+            if let Some(known) = state.captured.get(key) {
+                return *known;
+            }
+            let number = state.captured.len() + state.orders.len();
+            let made = state.orders.get_mut(order).ok_or(Trouble::Gone)?;
+            let answer = if made.capture.is_some() {
+                Err(Trouble::AlreadyDone)
+            } else if made.status != OrderStatus::Approved {
+                Err(Trouble::NotApproved)
+            } else if std::mem::take(&mut made.declines) {
+                Err(Trouble::Declined)
+            } else {
+                let status = match made.slow {
+                    true => CaptureStatus::Pending,
+                    false => CaptureStatus::Completed,
+                };
+                made.status = OrderStatus::Completed;
+                made.capture = Some(Capture {
+                    id: format!("CAPTURE-{order}-{number}"),
+                    status,
+                    amount: Some(made.price),
+                });
+                state.takings += 1;
+                Ok(())
+            };
+            state.captured.insert(key.to_owned(), answer);
+            answer
+        })
+        .await
+    }
+}
