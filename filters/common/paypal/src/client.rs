@@ -1,0 +1,297 @@
+//! Calls to PayPal: token, time limits, sizes, and what is made of an answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Method, redirect, retry};
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
+use serde::de::DeserializeOwned;
+use tollgate_filter::Clock;
+
+use crate::certificates::Certificates;
+use crate::environment::Environment;
+use crate::error::{Error, ErrorKind};
+use crate::notice::Verify;
+use crate::secret::Secret;
+use crate::token::{self, Granted, Token, Tokens};
+
+/// The most bytes of an answer. An order has a few thousand.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// How a client speaks to PayPal.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which PayPal.
+    pub environment: Environment,
+    /// Who we are there.
+    pub client_id: Secret,
+    /// What proves it.
+    pub client_secret: Secret,
+    /// The id of our webhook, which is part of what PayPal signs; without one every notice is refused.
+    pub webhook_id: Option<String>,
+    /// How the signature of a notice is checked.
+    pub verify: Verify,
+    /// Roots to trust instead of the public ones: for the connection, and for the certificates that sign notices.
+    pub roots: Option<Vec<CertificateDer<'static>>>,
+    /// What buyers read at the top of PayPal's pages, at most 127 characters.
+    pub brand: String,
+    /// How long to wait.
+    pub times: Times,
+}
+
+/// How long to wait for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// For a connection, TLS included.
+    pub connect: Duration,
+    /// For a whole call.
+    pub call: Duration,
+}
+
+/// PayPal, as the gateway speaks to it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) certificates: Certificates,
+    http: reqwest::Client,
+    tokens: Tokens,
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot prepare TLS for PayPal")]
+pub struct ClientError(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+/// One call.
+pub(crate) struct Call<'a> {
+    pub(crate) method: Method,
+    pub(crate) path: &'a str,
+    /// What it is for, in the words of a log.
+    pub(crate) what: &'static str,
+    /// Under which PayPal does it once (`PayPal-Request-Id`).
+    pub(crate) key: Option<&'a str>,
+    /// The body, JSON.
+    pub(crate) body: Option<Vec<u8>>,
+}
+
+impl Client {
+    /// A client. Nothing is sent before the first call.
+    pub fn new(settings: Settings, clock: Clock) -> Result<Client, ClientError> {
+        let error = |error: Box<dyn std::error::Error + Send + Sync>| ClientError(error);
+        let mut roots = RootCertStore::empty();
+        match &settings.roots {
+            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+            Some(own) => {
+                for root in own {
+                    roots
+                        .add(root.clone())
+                        .map_err(|problem| error(problem.into()))?;
+                }
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|problem| error(problem.into()))?
+            .with_root_certificates(roots.clone())
+            .with_no_client_auth();
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .http1_only()
+            .redirect(redirect::Policy::none())
+            // Whether a call may be repeated is decided where it is known what it does.
+            .retry(retry::never())
+            .no_proxy()
+            .connect_timeout(settings.times.connect)
+            .timeout(settings.times.call)
+            .pool_max_idle_per_host(8)
+            .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|problem| error(problem.into()))?;
+        Ok(Client {
+            shared: Arc::new(Shared {
+                certificates: Certificates::new(roots),
+                settings,
+                clock,
+                http,
+                tokens: Tokens::default(),
+            }),
+        })
+    }
+
+    /// Which PayPal it speaks to.
+    pub fn environment(&self) -> &Environment {
+        &self.shared.settings.environment
+    }
+
+    /// Makes a call and reads its answer. A token that was refused is dropped once, and the call repeated with another.
+    pub(crate) async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, Error> {
+        let mut again = true;
+        loop {
+            let token = self.token().await?;
+            let (status, headers, body) = self.send(&call, &token).await?;
+            if status == 401 && again {
+                self.shared.tokens.drop_refused(&token).await;
+                again = false;
+                continue;
+            }
+            let debug_id = headers
+                .get("paypal-debug-id")
+                .and_then(|value| value.to_str().ok());
+            if !(200..300).contains(&status) {
+                return Err(Error::answered(call.what, status, debug_id, &body));
+            }
+            return serde_json::from_slice(&body).map_err(|problem| {
+                let detail = format!(
+                    "{status} with an answer that cannot be read (line {}, column {})",
+                    problem.line(),
+                    problem.column()
+                );
+                Error::new(ErrorKind::Unclear, call.what, detail)
+            });
+        }
+    }
+
+    /// The body of a plain address without credentials, at most `bytes_max` of it.
+    pub(crate) async fn fetch(
+        &self,
+        address: &str,
+        limit: Duration,
+        bytes_max: usize,
+        what: &'static str,
+    ) -> Result<Vec<u8>, Error> {
+        let request = self.shared.http.get(address).timeout(limit);
+        let answer = request
+            .send()
+            .await
+            .map_err(|error| Error::lost(what, &error))?;
+        if answer.status() != 200 {
+            let status = answer.status().as_u16();
+            return Err(Error::answered(what, status, None, b""));
+        }
+        read(answer, bytes_max, what).await
+    }
+
+    async fn send(
+        &self,
+        call: &Call<'_>,
+        token: &Token,
+    ) -> Result<(u16, HeaderMap, Vec<u8>), Error> {
+        let Shared { settings, http, .. } = &*self.shared;
+        let mut request = http
+            .request(call.method.clone(), settings.environment.call(call.path))
+            .header(AUTHORIZATION, bearer(token)?)
+            .header(ACCEPT, "application/json");
+        if let Some(key) = call.key {
+            request = request.header("PayPal-Request-Id", key);
+        }
+        if let Some(body) = &call.body {
+            request = request
+                .header(CONTENT_TYPE, "application/json")
+                .header("Prefer", "return=representation")
+                .body(body.clone());
+        }
+        let lost = |error: reqwest::Error| Error::lost(call.what, &error);
+        let answer = request.send().await.map_err(lost)?;
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        let body = read(answer, ANSWER_BYTES_MAX, call.what).await?;
+        Ok((status, headers, body))
+    }
+
+    async fn token(&self) -> Result<Token, Error> {
+        let Shared {
+            settings,
+            http,
+            tokens,
+            clock,
+            ..
+        } = &*self.shared;
+        tokens
+            .get(clock, || async {
+                let pair = format!(
+                    "{}:{}",
+                    settings.client_id.expose(),
+                    settings.client_secret.expose()
+                );
+                let mut basic = HeaderValue::from_str(&format!(
+                    "Basic {}",
+                    BASE64.encode(Secret::new(pair).expose())
+                ))
+                .expect("base64 is visible ASCII");
+                basic.set_sensitive(true);
+                let request = http
+                    .post(settings.environment.call("/v1/oauth2/token"))
+                    .header(AUTHORIZATION, basic)
+                    .header(ACCEPT, "application/json")
+                    .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+                    .body("grant_type=client_credentials");
+                // Whatever goes wrong here, what was asked for was not done.
+                let failed = |mut error: Error| {
+                    if error.kind == ErrorKind::Unclear {
+                        error.kind = ErrorKind::Unavailable;
+                    }
+                    error
+                };
+                let answer = request
+                    .send()
+                    .await
+                    .map_err(|error| failed(Error::lost(token::WHAT, &error)))?;
+                let status = answer.status().as_u16();
+                let body = read(answer, ANSWER_BYTES_MAX, token::WHAT)
+                    .await
+                    .map_err(failed)?;
+                if status != 200 {
+                    return Err(failed(Error::answered(token::WHAT, status, None, &body)));
+                }
+                serde_json::from_slice::<Granted>(&body).map_err(|_| {
+                    let detail = "an answer that cannot be read";
+                    Error::new(ErrorKind::Unavailable, token::WHAT, detail)
+                })
+            })
+            .await
+    }
+}
+
+fn bearer(token: &Token) -> Result<HeaderValue, Error> {
+    let text = format!("Bearer {}", token.text.expose());
+    let mut value = HeaderValue::from_str(&text).map_err(|_| {
+        let detail = "the token has characters that no token has";
+        Error::new(ErrorKind::Unavailable, token::WHAT, detail)
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+async fn read(
+    mut answer: reqwest::Response,
+    bytes_max: usize,
+    what: &'static str,
+) -> Result<Vec<u8>, Error> {
+    let mut body = Vec::new();
+    loop {
+        match answer.chunk().await {
+            Ok(None) => return Ok(body),
+            Ok(Some(chunk)) if body.len() + chunk.len() > bytes_max => {
+                let detail = format!("an answer of more than {bytes_max} bytes");
+                return Err(Error::new(ErrorKind::Unclear, what, detail));
+            }
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            // The head has come, so it was done or refused; which of them is not known.
+            Err(error) => {
+                let mut error = Error::lost(what, &error);
+                error.kind = ErrorKind::Unclear;
+                return Err(error);
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Notices: whether one came from PayPal, and what it is about. What it says beyond that is not read.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::HeaderMap;
+use jiff::Timestamp;
+use reqwest::Method;
+use serde::Deserialize;
+
+use crate::certificates::{Chain, Doubt};
+use crate::client::{Call, Client};
+use crate::error::{Error, ErrorKind};
+
+/// Bytes of a certificate's file.
+const CERTIFICATE_BYTES_MAX: usize = 64 * 1024;
+
+/// Time to fetch one.
+const CERTIFICATE_TIME: Duration = Duration::from_secs(5);
+
+/// The oldest notice: PayPal repeats one for three days.
+const AGE_MAX_SECS: i64 = (3 * 24 + 1) * 3600;
+
+/// How far its clock may be ahead of ours.
+const AHEAD_MAX_SECS: i64 = 5 * 60;
+
+/// How the signature of a notice is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// Here, with PayPal's certificate; PayPal is asked only where no way to a root can be found.
+    #[default]
+    Here,
+    /// By asking PayPal (`verify-webhook-signature`), a call for each notice.
+    AskPayPal,
+}
+
+/// A notice that came from PayPal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// PayPal's id of the event; two transmissions of one event have the same.
+    pub id: String,
+    /// The kind of event: `CHECKOUT.ORDER.APPROVED` and the like.
+    pub kind: String,
+    /// What it seems to be about.
+    pub resource: Resource,
+}
+
+/// What a notice seems to be about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resource {
+    /// Our id of the purchase.
+    pub custom_id: Option<String>,
+    /// The order.
+    pub order: Option<String>,
+}
+
+/// Why a notice is not believed.
+#[derive(Debug, thiserror::Error)]
+pub enum NoticeError {
+    /// It did not come from PayPal, or not as it was sent.
+    #[error("the notice is not believed: {0}")]
+    Refused(&'static str),
+    /// Whether it did could not be found out now.
+    #[error("whether the notice is PayPal's could not be found out")]
+    Undecided(#[source] Error),
+}
+
+/// The fields that come with a notice.
+struct Transmission<'a> {
+    id: &'a str,
+    time: &'a str,
+    signature: &'a str,
+    certificate: &'a str,
+    algorithm: &'a str,
+}
+
+#[derive(Deserialize)]
+struct Body {
+    id: String,
+    event_type: String,
+    #[serde(default)]
+    resource: ResourceBody,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ResourceBody {
+    id: Option<String>,
+    custom_id: Option<String>,
+    purchase_units: Vec<UnitBody>,
+    supplementary_data: Supplement,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct UnitBody {
+    custom_id: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Supplement {
+    related_ids: Related,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Related {
+    order_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Verdict {
+    verification_status: String,
+}
+
+impl Client {
+    /// Checks that a notice came from PayPal, and reads what it is about. `body` as it was received, byte for byte: its CRC-32 is part of
+    /// what is signed.
+    pub async fn notice(&self, headers: &HeaderMap, body: &[u8]) -> Result<Notice, NoticeError> {
+        let Some(webhook_id) = self.shared.settings.webhook_id.as_deref() else {
+            return Err(NoticeError::Refused("no webhook is set up"));
+        };
+        let transmission = Transmission::of(headers)?;
+        let now = self.shared.clock.unix_micros() / 1_000_000;
+        transmission.check(now)?;
+        if !self.environment().is_certificate(transmission.certificate) {
+            return Err(NoticeError::Refused(
+                "its certificate does not lie at PayPal's",
+            ));
+        }
+        let notice: Body = serde_json::from_slice(body)
+            .map_err(|_| NoticeError::Refused("its body is no event"))?;
+        match self.shared.settings.verify {
+            Verify::AskPayPal => self.ask(&transmission, webhook_id, body).await?,
+            Verify::Here => self.check(&transmission, webhook_id, body, now).await?,
+        }
+        notice.read()
+    }
+
+    async fn check(
+        &self,
+        transmission: &Transmission<'_>,
+        webhook_id: &str,
+        body: &[u8],
+        now: i64,
+    ) -> Result<(), NoticeError> {
+        let signature = BASE64
+            .decode(transmission.signature)
+            .map_err(|_| NoticeError::Refused("its signature is no base64"))?;
+        let text = transmission.signed(webhook_id, body);
+        let certificates = &self.shared.certificates;
+        let address = transmission.certificate;
+        let elapsed = self.shared.clock.elapsed();
+        let kept = certificates.kept(address, elapsed);
+        let is_new = kept.is_none();
+        let chain = match kept {
+            Some(chain) => chain,
+            None => {
+                let _turn = certificates.fetches.acquire().await;
+                const WHAT: &str = "fetch a certificate";
+                let pem = self
+                    .fetch(address, CERTIFICATE_TIME, CERTIFICATE_BYTES_MAX, WHAT)
+                    .await
+                    .map_err(|error| match error.kind {
+                        // PayPal has no such certificate, so nobody has signed with it.
+                        ErrorKind::Gone | ErrorKind::Ours => {
+                            NoticeError::Refused("its certificate is not there")
+                        }
+                        _ => NoticeError::Undecided(error),
+                    })?;
+                Chain::read(&pem).ok_or(NoticeError::Refused("its certificate is none"))?
+            }
+        };
+        let secs = now.unsigned_abs();
+        match certificates.check(&chain, secs, text.as_bytes(), &signature) {
+            Ok(()) => {
+                if is_new {
+                    certificates.keep(address, chain, elapsed);
+                }
+                Ok(())
+            }
+            Err(Doubt::Bad(why)) => Err(NoticeError::Refused(why)),
+            Err(Doubt::NoWay) => self.ask(transmission, webhook_id, body).await,
+        }
+    }
+
+    /// Asks PayPal (Webhooks v1, `verify-webhook-signature`). The body goes into the question as it came.
+    async fn ask(
+        &self,
+        transmission: &Transmission<'_>,
+        webhook_id: &str,
+        body: &[u8],
+    ) -> Result<(), NoticeError> {
+        let quoted = |text: &str| serde_json::to_string(text).expect("a text serialises");
+        let mut question = format!(
+            r#"{{"auth_algo":{},"cert_url":{},"transmission_id":{},"transmission_sig":{},"transmission_time":{},"webhook_id":{},"webhook_event":"#,
+            quoted(transmission.algorithm),
+            quoted(transmission.certificate),
+            quoted(transmission.id),
+            quoted(transmission.signature),
+            quoted(transmission.time),
+            quoted(webhook_id),
+        )
+        .into_bytes();
+        question.extend_from_slice(body);
+        question.push(b'}');
+        let verdict: Verdict = self
+            .call(Call {
+                method: Method::POST,
+                path: "/v1/notifications/verify-webhook-signature",
+                what: "ask whether a notice is genuine",
+                key: None,
+                body: Some(question),
+            })
+            .await
+            .map_err(NoticeError::Undecided)?;
+        match &*verdict.verification_status {
+            "SUCCESS" => Ok(()),
+            _ => Err(NoticeError::Refused("PayPal does not know it")),
+        }
+    }
+}
+
+impl<'a> Transmission<'a> {
+    fn of(headers: &'a HeaderMap) -> Result<Transmission<'a>, NoticeError> {
+        let field = |name: &str| {
+            let mut values = headers.get_all(name).iter();
+            let value = values.next().and_then(|value| value.to_str().ok());
+            match (value, values.next()) {
+                (Some(value), None) if (1..=2048).contains(&value.len()) => Ok(value),
+                _ => Err(NoticeError::Refused(
+                    "a field that PayPal sends is missing, or is there twice",
+                )),
+            }
+        };
+        Ok(Transmission {
+            id: field("paypal-transmission-id")?,
+            time: field("paypal-transmission-time")?,
+            signature: field("paypal-transmission-sig")?,
+            certificate: field("paypal-cert-url")?,
+            algorithm: field("paypal-auth-algo")?,
+        })
+    }
+
+    fn check(&self, now: i64) -> Result<(), NoticeError> {
+        if self.algorithm != "SHA256withRSA" {
+            return Err(NoticeError::Refused("it is signed in another way"));
+        }
+        let time: Timestamp = self
+            .time
+            .parse()
+            .map_err(|_| NoticeError::Refused("its time is none"))?;
+        match now - time.as_second() {
+            age if age > AGE_MAX_SECS => Err(NoticeError::Refused("it is too old")),
+            age if age < -AHEAD_MAX_SECS => Err(NoticeError::Refused("it comes from the future")),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is signed: id, time, webhook and the decimal CRC-32 of the body, with bars between.
+    fn signed(&self, webhook_id: &str, body: &[u8]) -> String {
+        format!(
+            "{}|{}|{webhook_id}|{}",
+            self.id,
+            self.time,
+            crc32fast::hash(body)
+        )
+    }
+}
+
+impl Body {
+    fn read(self) -> Result<Notice, NoticeError> {
+        let bounded = |text: &str, most| (1..=most).contains(&text.len());
+        if !bounded(&self.id, 128) || !bounded(&self.event_type, 128) {
+            return Err(NoticeError::Refused("its body is no event"));
+        }
+        let resource = self.resource;
+        let is_order = self.event_type.starts_with("CHECKOUT.ORDER.");
+        let custom_id = resource.custom_id.or_else(|| {
+            let mut units = resource.purchase_units.into_iter();
+            units.find_map(|unit| unit.custom_id)
+        });
+        let order = match is_order {
+            true => resource.id,
+            false => resource.supplementary_data.related_ids.order_id,
+        };
+        Ok(Notice {
+            id: self.id,
+            kind: self.event_type,
+            resource: Resource { custom_id, order },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY: &str = r#"{"id":"WH-TEST-0001","event_version":"1.0","create_time":"2026-11-01T12:00:00.000Z","resource_type":"sale","event_type":"PAYMENT.SALE.COMPLETED","summary":"Payment completed for $ 199.0 USD","resource":{"id":"9AB12345CD678901E","state":"completed","amount":{"total":"199.00","currency":"USD"},"billing_agreement_id":"I-TESTSUB00001","custom":"own_7f3a"}}"#;
+
+    fn transmission() -> Transmission<'static> {
+        Transmission {
+            id: "8e0a1c30-b6d1-11f0-9b0e-5f2c1f0a7e11",
+            time: "2026-11-01T12:00:03Z",
+            signature: "x",
+            certificate: "x",
+            algorithm: "SHA256withRSA",
+        }
+    }
+
+    #[test]
+    fn the_signed_text_has_the_crc_of_the_bytes_as_they_came() {
+        assert_eq!(BODY.len(), 354);
+        let webhook = "4JH86294D6297924G";
+        assert_eq!(
+            transmission().signed(webhook, BODY.as_bytes()),
+            "8e0a1c30-b6d1-11f0-9b0e-5f2c1f0a7e11|2026-11-01T12:00:03Z|4JH86294D6297924G|2919701734"
+        );
+        let spaced = BODY.replace("\":\"", "\": \"");
+        assert_eq!(crc32fast::hash(spaced.as_bytes()), 723_341_466);
+    }
+
+    #[test]
+    fn old_notices_and_those_of_another_kind_are_refused() {
+        let sent = 1_793_534_403;
+        let at = |now| transmission().check(now);
+        assert!(at(sent).is_ok());
+        assert!(at(sent + AGE_MAX_SECS).is_ok());
+        assert!(at(sent + AGE_MAX_SECS + 1).is_err());
+        assert!(at(sent - AHEAD_MAX_SECS).is_ok());
+        assert!(at(sent - AHEAD_MAX_SECS - 1).is_err());
+        let other = Transmission {
+            algorithm: "SHA1withRSA",
+            ..transmission()
+        };
+        assert!(other.check(sent).is_err());
+        let timeless = Transmission {
+            time: "yesterday",
+            ..transmission()
+        };
+        assert!(timeless.check(sent).is_err());
+    }
+
+    #[test]
+    fn a_notice_says_what_it_is_about() {
+        let read = |text: &str| {
+            let body: Body = serde_json::from_str(text).expect("an event");
+            body.read().map(|notice| notice.resource)
+        };
+        let about = |custom: Option<&str>, order: Option<&str>| Resource {
+            custom_id: custom.map(str::to_owned),
+            order: order.map(str::to_owned),
+        };
+        let order = r#"{"id":"WH-1","event_type":"CHECKOUT.ORDER.APPROVED",
+            "resource":{"id":"ORDER","status":"APPROVED","purchase_units":[{"custom_id":"topup_1"}]}}"#;
+        assert_eq!(
+            read(order).expect("read"),
+            about(Some("topup_1"), Some("ORDER"))
+        );
+        let capture = r#"{"id":"WH-2","event_type":"PAYMENT.CAPTURE.COMPLETED","resource":{"id":"CAPTURE","custom_id":"topup_1",
+            "supplementary_data":{"related_ids":{"order_id":"ORDER"}}}}"#;
+        assert_eq!(
+            read(capture).expect("read"),
+            about(Some("topup_1"), Some("ORDER"))
+        );
+        let sale: Body = serde_json::from_str(BODY).expect("an event");
+        assert_eq!(sale.read().expect("read").resource, about(None, None));
+        assert!(read(r#"{"id":"","event_type":"X"}"#).is_err());
+    }
+}

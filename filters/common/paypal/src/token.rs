@@ -1,0 +1,170 @@
+//! The access token: one for the process, fetched by one of those who need it, renewed before it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tollgate_filter::Clock;
+
+use crate::error::{Error, ErrorKind};
+use crate::secret::Secret;
+
+/// Renewed when so much of its life is over, in percent.
+const RENEW_PERCENT: u32 = 80;
+
+/// Between failed attempts. Without it every request would ask an endpoint that has said no.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// What the token endpoint answers (RFC 6749 section 5.1).
+#[derive(Deserialize)]
+pub(crate) struct Granted {
+    pub(crate) access_token: String,
+    pub(crate) token_type: String,
+    /// Seconds.
+    pub(crate) expires_in: u64,
+}
+
+/// A token that calls are made with.
+#[derive(Clone, Debug)]
+pub(crate) struct Token {
+    pub(crate) text: Arc<Secret>,
+    /// Tells one token from the next.
+    number: u64,
+}
+
+/// The token of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    token: Option<(Token, Duration)>,
+    count: u64,
+    /// Not before this, after a failure.
+    pause_until: Duration,
+}
+
+impl Tokens {
+    /// The token, fetched by `fetch` when there is none or it is about to end. Everybody else waits for the one who fetches.
+    pub(crate) async fn get<F: Future<Output = Result<Granted, Error>>>(
+        &self,
+        clock: &Clock,
+        fetch: impl FnOnce() -> F,
+    ) -> Result<Token, Error> {
+        let mut state = self.state.lock().await;
+        let now = clock.elapsed();
+        if let Some((token, renew_at)) = &state.token
+            && now < *renew_at
+        {
+            return Ok(token.clone());
+        }
+        if now < state.pause_until {
+            let detail = "the last attempt failed a moment ago";
+            return Err(Error::new(ErrorKind::Unavailable, WHAT, detail));
+        }
+        let granted = match fetch().await {
+            Ok(granted) if granted.token_type.eq_ignore_ascii_case("bearer") => granted,
+            Ok(_) => {
+                state.pause_until = clock.elapsed() + PAUSE;
+                let detail = "the token is not a bearer token";
+                return Err(Error::new(ErrorKind::Unavailable, WHAT, detail));
+            }
+            Err(error) => {
+                state.pause_until = clock.elapsed() + PAUSE;
+                return Err(error);
+            }
+        };
+        let life = Duration::from_secs(granted.expires_in);
+        state.count += 1;
+        let token = Token {
+            text: Arc::new(Secret::new(granted.access_token)),
+            number: state.count,
+        };
+        state.token = Some((token.clone(), now + life * RENEW_PERCENT / 100));
+        Ok(token)
+    }
+
+    /// Drops a token that was refused, unless somebody has fetched another meanwhile.
+    pub(crate) async fn drop_refused(&self, refused: &Token) {
+        let mut state = self.state.lock().await;
+        if state
+            .token
+            .as_ref()
+            .is_some_and(|(token, _)| token.number == refused.number)
+        {
+            state.token = None;
+        }
+    }
+}
+
+pub(crate) const WHAT: &str = "get an access token";
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use super::*;
+
+    fn granted(number: u32) -> Granted {
+        Granted {
+            access_token: format!("token-{number}"),
+            token_type: String::from("Bearer"),
+            expires_in: 1_000,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_is_fetched_once_and_renewed_at_four_fifths_of_its_life() {
+        let (clock, hand) = Clock::manual(1_000_000);
+        let tokens = Tokens::default();
+        let fetched = AtomicU32::new(0);
+        let get = || {
+            tokens.get(&clock, || async {
+                // Whoever comes meanwhile has time to.
+                tokio::task::yield_now().await;
+                Ok(granted(fetched.fetch_add(1, Relaxed)))
+            })
+        };
+        let (one, two, three) = tokio::join!(get(), get(), get());
+        for token in [one, two, three] {
+            assert_eq!(token.expect("a token").text.expose(), "token-0");
+        }
+        hand.advance(Duration::from_secs(799));
+        assert_eq!(get().await.expect("a token").text.expose(), "token-0");
+        hand.advance(Duration::from_secs(1));
+        let renewed = get().await.expect("a token");
+        assert_eq!(renewed.text.expose(), "token-1");
+        tokens.drop_refused(&renewed).await;
+        let third = get().await.expect("a token");
+        assert_eq!(third.text.expose(), "token-2");
+        tokens.drop_refused(&renewed).await;
+        assert_eq!(
+            get().await.expect("a token").text.expose(),
+            "token-2",
+            "an older refusal"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_failed_is_left_alone_for_a_moment() {
+        let (clock, hand) = Clock::manual(1_000_000);
+        let tokens = Tokens::default();
+        let asked = AtomicU32::new(0);
+        let get = || {
+            tokens.get(&clock, || async {
+                asked.fetch_add(1, Relaxed);
+                Err(Error::new(ErrorKind::Ours, WHAT, "401 invalid_client"))
+            })
+        };
+        for _ in 0..3 {
+            assert!(get().await.is_err());
+        }
+        assert_eq!(asked.load(Relaxed), 1);
+        hand.advance(PAUSE);
+        assert!(get().await.is_err());
+        assert_eq!(asked.load(Relaxed), 2);
+    }
+}
