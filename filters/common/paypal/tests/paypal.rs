@@ -1,0 +1,262 @@
+//! The client against a stand-in that speaks PayPal's protocol over a real socket.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use http::HeaderMap;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use tollgate_filter::Clock;
+use tollgate_money::Usd;
+use tollgate_paypal::{
+    CaptureStatus, Client, Environment, ErrorKind, NewOrder, Notice, NoticeError, OrderStatus,
+    Secret, Settings, Times, Verify,
+};
+use tollgate_testing::paypal::{
+    CLIENT_ID, CLIENT_SECRET, Delivery, Effect, Event, Fault, Operation, PayPal, WEBHOOK_ID,
+};
+
+const PRICE: Usd = Usd::from_cents(2_000);
+
+fn settings(paypal: &PayPal) -> Settings {
+    let root = CertificateDer::from_pem_slice(paypal.ca_pem().as_bytes()).expect("PEM");
+    Settings {
+        environment: Environment::at(&paypal.url()).expect("an address"),
+        client_id: Secret::new(CLIENT_ID.to_owned()),
+        client_secret: Secret::new(CLIENT_SECRET.to_owned()),
+        webhook_id: Some(WEBHOOK_ID.to_owned()),
+        verify: Verify::Here,
+        roots: Some(vec![root]),
+        brand: String::from("Example"),
+        times: Times {
+            connect: Duration::from_secs(5),
+            call: Duration::from_secs(20),
+        },
+    }
+}
+
+fn client(paypal: &PayPal) -> Client {
+    Client::new(settings(paypal), Clock::system()).expect("a client")
+}
+
+fn order(key: &str) -> NewOrder<'_> {
+    NewOrder {
+        key,
+        id: "topup_1",
+        price: PRICE,
+        description: "2,000 credits",
+        return_url: "https://gateway.example/credits/add/1?from=paypal",
+        cancel_url: "https://gateway.example/credits/add/1?from=cancel",
+    }
+}
+
+#[tokio::test]
+async fn an_order_is_made_agreed_to_and_paid_once() {
+    let paypal = PayPal::start().await;
+    let client = client(&paypal);
+    let placed = client.create_order(&order("key")).await.expect("placed");
+    let again = client.create_order(&order("key")).await.expect("placed");
+    assert_eq!(placed, again, "one key, one order");
+    assert!(placed.approve_url.contains("/checkoutnow?token="));
+    let seen = client.order(&placed.id).await.expect("readable");
+    assert_eq!(seen.status, OrderStatus::Waiting);
+    assert_eq!(seen.custom_id.as_deref(), Some("topup_1"));
+    let early = client.capture_order(&placed.id, "early").await;
+    assert_eq!(
+        early.expect_err("nobody agreed").kind,
+        ErrorKind::NotApproved
+    );
+    assert!(paypal.approve(&placed.id).await);
+    for key in ["capture", "capture", "another"] {
+        let taken = client.capture_order(&placed.id, key).await;
+        match key {
+            "another" => assert_eq!(taken.expect_err("paid").kind, ErrorKind::AlreadyDone),
+            _ => taken.expect("taken"),
+        }
+    }
+    let paid = client.order(&placed.id).await.expect("readable");
+    let capture = paid.capture.expect("a payment");
+    assert_eq!(capture.status, CaptureStatus::Completed);
+    assert_eq!(capture.amount, Some(PRICE));
+    assert_eq!(paypal.taken_cents(), 2_000);
+    assert!(paypal.refund(&placed.id, 500).await);
+    let refunded = client.order(&placed.id).await.expect("readable");
+    assert_eq!(refunded.returned, Usd::from_cents(500));
+}
+
+#[tokio::test]
+async fn whether_something_may_have_been_done_is_told_for_every_failure() {
+    let paypal = PayPal::start().await;
+    let client = client(&paypal);
+    for (effect, kind) in [
+        (Effect::LoseCall, ErrorKind::Unclear),
+        (Effect::LoseAnswer, ErrorKind::Unclear),
+        (Effect::FailAfter, ErrorKind::Unclear),
+        (Effect::Unavailable, ErrorKind::Unclear),
+        (Effect::TooMany, ErrorKind::Unavailable),
+        (Effect::Refuse, ErrorKind::Refused),
+        (Effect::StrangeLink, ErrorKind::Unclear),
+    ] {
+        paypal.fault(Fault::once(Operation::Create, effect));
+        let key = format!("{effect:?}");
+        let failed = client.create_order(&order(&key)).await;
+        assert_eq!(failed.expect_err("fails").kind, kind, "{effect:?}");
+        if effect != Effect::StrangeLink {
+            client
+                .create_order(&order(&key))
+                .await
+                .expect("works again");
+        }
+    }
+    let gone = client.order("5O404").await.expect_err("there is none");
+    assert_eq!(gone.kind, ErrorKind::Gone);
+}
+
+#[tokio::test]
+async fn a_token_that_ran_out_is_replaced_once_and_the_call_repeated() {
+    let paypal = PayPal::start().await;
+    let client = client(&paypal);
+    let placed = client.create_order(&order("key")).await.expect("placed");
+    paypal.expire_tokens();
+    client.order(&placed.id).await.expect("with another token");
+    assert_eq!(paypal.calls(Operation::Token), 2);
+    paypal.fault(Fault::once(Operation::Read, Effect::Unauthorized).times(2));
+    let refused = client.order(&placed.id).await.expect_err("refused twice");
+    assert_eq!(refused.kind, ErrorKind::Ours);
+    assert_eq!(paypal.calls(Operation::Token), 3, "and no third attempt");
+}
+
+#[tokio::test]
+async fn nothing_is_sent_without_a_token() {
+    let paypal = PayPal::start().await;
+    let mut wrong = settings(&paypal);
+    wrong.client_secret = Secret::new(String::from("wrong"));
+    let client = Client::new(wrong, Clock::system()).expect("a client");
+    let failed = client.create_order(&order("key")).await.expect_err("401");
+    assert_eq!(failed.kind, ErrorKind::Ours);
+    assert!(!failed.to_string().contains("wrong"), "{failed}");
+    assert_eq!(paypal.calls(Operation::Create), 0);
+    let address = tollgate_testing::refusing_address().expect("a free port");
+    let mut nobody = settings(&paypal);
+    nobody.environment = Environment::at(&format!("http://{address}")).expect("an address");
+    let client = Client::new(nobody, Clock::system()).expect("a client");
+    let failed = client
+        .create_order(&order("key"))
+        .await
+        .expect_err("nobody");
+    assert_eq!(failed.kind, ErrorKind::Unavailable, "{failed}");
+}
+
+/// Receives one notice as the stand-in sends it, and gives it to the client.
+async fn receive(
+    paypal: &PayPal,
+    client: &Client,
+    delivery: Delivery,
+) -> Result<Notice, NoticeError> {
+    use tollgate_testing::provider::{Plan, Request, Settings as ProviderSettings};
+    let caught: Arc<Mutex<Option<(HeaderMap, Vec<u8>)>>> = Arc::default();
+    let catch = caught.clone();
+    let custom = Arc::new(move |request: &Request| -> Option<Plan> {
+        let caught = (request.headers.clone(), request.body.to_vec());
+        *catch.lock().expect("nobody panics while holding it") = Some(caught);
+        None
+    });
+    let receiver = tollgate_testing::Provider::start_with(ProviderSettings {
+        custom: Some(custom),
+        ..ProviderSettings::default()
+    })
+    .await
+    .expect("a free port");
+    paypal.send_notices_to(&format!("{}/webhooks/paypal", receiver.url()));
+    let event = Event::new("CHECKOUT.ORDER.APPROVED", "5O1");
+    paypal.notify(&event, delivery).await;
+    let (headers, body) = caught
+        .lock()
+        .expect("nobody panics while holding it")
+        .take()
+        .expect("a notice came");
+    client.notice(&headers, &body).await
+}
+
+#[tokio::test]
+async fn only_notices_that_paypal_signed_are_believed() {
+    let paypal = PayPal::start().await;
+    let client = client(&paypal);
+    for _ in 0..2 {
+        let good = receive(&paypal, &client, Delivery::Good).await;
+        assert_eq!(good.expect("believed").kind, "CHECKOUT.ORDER.APPROVED");
+    }
+    assert_eq!(paypal.calls(Operation::Certificate), 1, "fetched once");
+    for delivery in [
+        Delivery::Respaced,
+        Delivery::StrangeCertificate,
+        Delivery::WrongSignature,
+        Delivery::Unsigned,
+        Delivery::Old,
+        Delivery::OtherWebhook,
+    ] {
+        let refused = receive(&paypal, &client, delivery).await;
+        assert!(
+            matches!(refused, Err(NoticeError::Refused(_))),
+            "{delivery:?}: {refused:?}"
+        );
+    }
+    assert_eq!(paypal.calls(Operation::Verify), 0, "PayPal was not asked");
+}
+
+#[tokio::test]
+async fn a_certificate_without_a_way_to_a_root_is_asked_about() {
+    let paypal = PayPal::start().await;
+    let mut public = settings(&paypal);
+    public.roots = None;
+    let client = Client::new(public, Clock::system()).expect("a client");
+    receive(&paypal, &client, Delivery::Good)
+        .await
+        .expect("PayPal says that it is its own");
+    assert_eq!(paypal.calls(Operation::Verify), 1);
+    let refused = receive(&paypal, &client, Delivery::Respaced).await;
+    assert!(
+        matches!(refused, Err(NoticeError::Refused(_))),
+        "{refused:?}"
+    );
+    paypal.fault(Fault::once(Operation::Verify, Effect::Unavailable));
+    let undecided = receive(&paypal, &client, Delivery::Good).await;
+    assert!(
+        matches!(undecided, Err(NoticeError::Undecided(_))),
+        "{undecided:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_setting_asks_paypal_about_every_notice() {
+    let paypal = PayPal::start().await;
+    let mut ask = settings(&paypal);
+    ask.verify = Verify::AskPayPal;
+    let client = Client::new(ask, Clock::system()).expect("a client");
+    receive(&paypal, &client, Delivery::Good)
+        .await
+        .expect("believed");
+    assert_eq!(paypal.calls(Operation::Verify), 1);
+    assert_eq!(paypal.calls(Operation::Certificate), 0);
+    let mut without = settings(&paypal);
+    without.webhook_id = None;
+    let client = Client::new(without, Clock::system()).expect("a client");
+    let refused = receive(&paypal, &client, Delivery::Good).await;
+    assert!(matches!(refused, Err(NoticeError::Refused(_))));
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_fetched_leaves_it_undecided() {
+    let paypal = PayPal::start().await;
+    let client = client(&paypal);
+    paypal.fault(Fault::once(Operation::Certificate, Effect::Unavailable));
+    let undecided = receive(&paypal, &client, Delivery::Good).await;
+    assert!(
+        matches!(undecided, Err(NoticeError::Undecided(_))),
+        "{undecided:?}"
+    );
+    receive(&paypal, &client, Delivery::Good)
+        .await
+        .expect("later it can");
+}

@@ -1,0 +1,200 @@
+//! A stand-in for PayPal: token endpoint, orders, the page where a buyer agrees, and signed webhook notices.
+//!
+//! It keeps PayPal's promises (a key does something once, an order is paid once, an invoice is paid once) and can be told to lose
+//! answers, fail, lag, decline and send bad notices. A test holds it in its hand; other programs use `/_control/...` ([`control`]).
+
+pub mod control;
+mod fault;
+mod http;
+mod notices;
+mod orders;
+mod page;
+mod state;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+pub use fault::{Effect, Fault, Operation};
+pub use notices::{Delivery, Event};
+pub use state::{Order, Status};
+
+use notices::Signer;
+use state::Shared;
+
+/// The id we are known by.
+pub const CLIENT_ID: &str = "stand-in-client";
+
+/// What proves it.
+pub const CLIENT_SECRET: &str = "EStandInSecret5f0c7a";
+
+/// The id of the one webhook.
+pub const WEBHOOK_ID: &str = "4JH86294D6297924G";
+
+/// A PayPal that listens on this machine.
+pub struct PayPal {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    task: Option<AbortHandle>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PayPal {
+    /// Starts one on a free port, on the runtime of whoever calls.
+    ///
+    /// # Panics
+    ///
+    /// When this machine has no free port.
+    pub async fn start() -> PayPal {
+        let listener = bind().await.expect("a free port on loopback");
+        let address = listener.local_addr().expect("a bound socket has one");
+        let shared = Shared::new(address, Signer::new());
+        let serving = tokio::spawn(http::serve(listener, shared.clone()));
+        PayPal {
+            shared,
+            address,
+            task: Some(serving.abort_handle()),
+            stop: None,
+            thread: None,
+        }
+    }
+
+    /// Starts one that runs on a thread of its own, for a program without a runtime.
+    ///
+    /// # Errors
+    ///
+    /// When no port or no thread can be had.
+    pub fn start_own_thread() -> io::Result<PayPal> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let listener = runtime.block_on(bind())?;
+        let address = listener.local_addr()?;
+        let shared = Shared::new(address, Signer::new());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = http::serve(listener, shared.clone());
+        let thread = std::thread::Builder::new()
+            .name("paypal stand-in".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = serving => {}
+                        _ = stopped => {}
+                    }
+                });
+            })?;
+        Ok(PayPal {
+            shared,
+            address,
+            task: None,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens: what goes into `payments.paypal.base_url`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The authority behind its signing certificate, PEM.
+    pub fn ca_pem(&self) -> &str {
+        self.shared.signer.ca_pem()
+    }
+
+    /// Sends notices to this address from now on, as they happen.
+    pub fn send_notices_to(&self, url: &str) {
+        self.shared
+            .with(|state| state.notices_to = Some(url.to_owned()));
+    }
+
+    /// Sends none any more, as if all of them were lost.
+    pub fn send_no_notices(&self) {
+        self.shared.with(|state| state.notices_to = None);
+    }
+
+    /// What happens to calls to come, the first that fits first.
+    pub fn fault(&self, fault: Fault) {
+        self.shared.with(|state| state.faults.push_back(fault));
+    }
+
+    /// Forgets what was to happen.
+    pub fn no_faults(&self) {
+        self.shared.with(|state| state.faults.clear());
+    }
+
+    /// The buyer agrees to an order; false when there is no such order, or it is too late.
+    pub async fn approve(&self, order: &str) -> bool {
+        orders::approve(&self.shared, order).await
+    }
+
+    /// Reads of an order that still say that the buyer has not agreed, after he has.
+    pub fn lag(&self, reads: u32) {
+        self.shared.with(|state| state.lag = reads);
+    }
+
+    /// A payment that was on its way arrives, or does not.
+    pub async fn resolve(&self, order: &str, arrives: bool) -> bool {
+        orders::resolve(&self.shared, order, arrives).await
+    }
+
+    /// Gives money of a payment back.
+    pub async fn refund(&self, order: &str, cents: i64) -> bool {
+        orders::refund(&self.shared, order, cents).await
+    }
+
+    /// Makes every token that was given out worthless.
+    pub fn expire_tokens(&self) {
+        self.shared.with(|state| state.tokens.clear());
+    }
+
+    /// Forgets the keys of requests, as PayPal does after six hours.
+    pub fn forget_keys(&self) {
+        self.shared.with(|state| state.answers.clear());
+    }
+
+    /// All orders, in the order they were made.
+    pub fn orders(&self) -> Vec<Order> {
+        self.shared
+            .with(|state| state.orders.values().cloned().collect())
+    }
+
+    /// Cents that were taken and not given back.
+    pub fn taken_cents(&self) -> i64 {
+        self.orders().iter().map(Order::kept_cents).sum()
+    }
+
+    /// How often an operation was asked for, answered or not.
+    pub fn calls(&self, operation: Operation) -> u64 {
+        self.shared
+            .with(|state| state.calls.get(&operation).copied().unwrap_or(0))
+    }
+
+    /// Sends one notice and gives the status it was answered with; 0 for no answer.
+    pub async fn notify(&self, event: &Event, delivery: Delivery) -> u16 {
+        notices::deliver(&self.shared, event, delivery).await
+    }
+}
+
+impl Drop for PayPal {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic over there has been printed by that thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn bind() -> io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await
+}

@@ -1,0 +1,256 @@
+//! Notices, signed with a certificate of the stand-in's own.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_RSA_SHA256,
+};
+use ring::rand::SystemRandom;
+use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
+use rustls_pki_types::PrivatePkcs8KeyDer;
+use rustls_pki_types::pem::PemObject;
+use serde_json::{Value, json};
+use tollgate_filter::Clock;
+
+use super::WEBHOOK_ID;
+use super::fault::Operation;
+use super::http::{Answer, Arrived, afterwards, answer, befall, respond_with};
+use super::orders::money;
+use super::state::Shared;
+use crate::client::Client;
+
+/// The key that signs notices, made for these tests and good for nothing else. ring signs with RSA keys and makes none.
+const KEY: &str = include_str!("webhook-key.pem");
+
+/// Something that has happened to an order.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The id; two transmissions of one event have the same. `None` for one that nobody has seen before.
+    pub id: Option<String>,
+    /// `CHECKOUT.ORDER.APPROVED` and the like.
+    pub kind: String,
+    /// The order.
+    pub order: String,
+}
+
+impl Event {
+    /// A new event.
+    pub fn new(kind: &str, order: &str) -> Event {
+        Event {
+            id: None,
+            kind: kind.to_owned(),
+            order: order.to_owned(),
+        }
+    }
+}
+
+/// How a notice is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// As PayPal sends it.
+    Good,
+    /// Signed, and then printed again with other spaces.
+    Respaced,
+    /// Signed with the right key, whose certificate lies at another host.
+    StrangeCertificate,
+    /// With a signature that is none of this body.
+    WrongSignature,
+    /// Without the fields that PayPal sends.
+    Unsigned,
+    /// Signed four days ago.
+    Old,
+    /// Signed for another webhook.
+    OtherWebhook,
+}
+
+/// Who signs.
+pub(super) struct Signer {
+    key: RsaKeyPair,
+    ca_pem: String,
+    cert_pem: String,
+}
+
+impl Signer {
+    pub(super) fn new() -> Signer {
+        let why = "a key on a curve that ring knows, from the system's randomness";
+        let ca_key = KeyPair::generate().expect(why);
+        let mut ca = CertificateParams::default();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        ca.distinguished_name
+            .push(DnType::CommonName, "authority of a stand-in");
+        let ca_cert = ca.self_signed(&ca_key).expect("parameters made above");
+        let issuer = Issuer::new(ca, ca_key);
+        let rsa = KeyPair::from_pem_and_sign_algo(KEY, &PKCS_RSA_SHA256).expect("a key of RSA");
+        let name = "messageverificationcerts.paypal.com";
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let cert = params
+            .signed_by(&rsa, &issuer)
+            .expect("parameters made above");
+        let pkcs8 = PrivatePkcs8KeyDer::from_pem_slice(KEY.as_bytes()).expect("PEM");
+        Signer {
+            key: RsaKeyPair::from_pkcs8(pkcs8.secret_pkcs8_der()).expect("a key of RSA"),
+            ca_pem: ca_cert.pem(),
+            cert_pem: cert.pem(),
+        }
+    }
+
+    pub(super) fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    fn sign(&self, text: &str) -> String {
+        let mut signature = vec![0; self.key.public().modulus_len()];
+        self.key
+            .sign(
+                &RSA_PKCS1_SHA256,
+                &SystemRandom::new(),
+                text.as_bytes(),
+                &mut signature,
+            )
+            .expect("a key of RSA signs");
+        BASE64.encode(signature)
+    }
+}
+
+/// Sends an event some time soon.
+pub(super) fn send(shared: &Arc<Shared>, event: Event) {
+    let shared = shared.clone();
+    tokio::spawn(async move { deliver(&shared, &event, Delivery::Good).await });
+}
+
+/// Sends an event to where notices go, and gives the status it was answered with; 0 for no answer, or nowhere to go.
+pub(super) async fn deliver(shared: &Arc<Shared>, event: &Event, delivery: Delivery) -> u16 {
+    let Some(url) = shared.with(|state| state.notices_to.clone()) else {
+        return 0;
+    };
+    let (body, number) = shared.body(event);
+    let now = Clock::system().unix_micros() / 1_000_000;
+    let sent_at = match delivery {
+        Delivery::Old => now - 4 * 86_400,
+        _ => now,
+    };
+    let time = jiff::Timestamp::from_second(sent_at)
+        .expect("a time of today")
+        .to_string();
+    let transmission = format!("8e0a1c30-b6d1-11f0-9b0e-{number:012x}");
+    let webhook = match delivery {
+        Delivery::OtherWebhook => "0AB00000000000000",
+        _ => WEBHOOK_ID,
+    };
+    let sum = crc32fast::hash(body.as_bytes());
+    let mut signature = shared
+        .signer
+        .sign(&format!("{transmission}|{time}|{webhook}|{sum}"));
+    if delivery == Delivery::WrongSignature {
+        signature = shared.signer.sign("something else");
+    }
+    let certificate = match delivery {
+        Delivery::StrangeCertificate => {
+            String::from("https://certificates.example.net/v1/notifications/certs/CERT-1")
+        }
+        _ => format!("{}/v1/notifications/certs/CERT-standin-1", shared.url()),
+    };
+    let body = match delivery {
+        Delivery::Respaced => body.replace("\":\"", "\": \""),
+        _ => body,
+    };
+    let at = url.find("://").map_or(0, |at| at + 3);
+    let (origin, path) = match url[at..].find('/') {
+        Some(slash) => url.split_at(at + slash),
+        None => (&*url, "/"),
+    };
+    let client = Client::new(origin);
+    let mut request = client.request("POST", path, Bytes::from(body));
+    if delivery != Delivery::Unsigned {
+        for (name, value) in [
+            ("paypal-transmission-id", &*transmission),
+            ("paypal-transmission-time", &*time),
+            ("paypal-transmission-sig", &*signature),
+            ("paypal-cert-url", &*certificate),
+            ("paypal-auth-algo", "SHA256withRSA"),
+        ] {
+            let value = value.parse().expect("visible ASCII");
+            request.headers_mut().insert(name, value);
+        }
+    }
+    match client.try_send(request).await {
+        Ok(answer) => answer.status,
+        Err(_) => 0,
+    }
+}
+
+pub(super) fn certificate(shared: &Shared) -> Answer {
+    match befall(shared, Operation::Certificate) {
+        Ok(effect) => afterwards(
+            effect,
+            respond_with(
+                200,
+                "application/x-x509-ca-cert",
+                shared.signer.cert_pem.clone(),
+            ),
+        ),
+        Err(answer) => *answer,
+    }
+}
+
+/// PayPal's own check: with the event as it stands in the question.
+pub(super) fn verify(shared: &Shared, request: &Arrived) -> Answer {
+    let effect = match befall(shared, Operation::Verify) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let question: Value = match serde_json::from_slice(&request.body) {
+        Ok(question) => question,
+        Err(_) => return super::http::failure(400, "INVALID_REQUEST", None),
+    };
+    let text = String::from_utf8_lossy(&request.body);
+    let event = text
+        .split_once("\"webhook_event\":")
+        .map_or("", |(_, rest)| &rest[..rest.len() - 1]);
+    let field = |name: &str| question[name].as_str().unwrap_or_default();
+    let signed = format!(
+        "{}|{}|{}|{}",
+        field("transmission_id"),
+        field("transmission_time"),
+        field("webhook_id"),
+        crc32fast::hash(event.as_bytes())
+    );
+    // PKCS #1 v1.5 signs the same text to the same signature.
+    let genuine = shared.signer.sign(&signed) == field("transmission_sig");
+    let word = if genuine { "SUCCESS" } else { "FAILURE" };
+    afterwards(effect, answer(200, &json!({ "verification_status": word })))
+}
+
+impl Shared {
+    /// The event as it is sent, and a number of its own.
+    fn body(&self, event: &Event) -> (String, u64) {
+        self.with(|state| {
+            let number = state.number();
+            let id = event.id.clone().unwrap_or_else(|| format!("WH-STANDIN-{number}"));
+            let order = state.orders.get(&event.order);
+            let is_order = event.kind.starts_with("CHECKOUT.ORDER.");
+            let resource = match order {
+                Some(order) if is_order => self.told(order),
+                Some(order) => {
+                    let capture = order.capture.as_ref();
+                    json!({"id": capture.map(|(id, _)| id), "status": capture.map(|(_, status)| status),
+                        "amount": money(order.cents), "custom_id": order.custom_id, "invoice_id": order.invoice_id,
+                        "supplementary_data": {"related_ids": {"order_id": order.id}}})
+                }
+                None => json!({"id": event.order}),
+            };
+            let body = json!({"id": id, "event_version": "1.0", "create_time": "2026-11-01T12:00:00.000Z",
+                "resource_type": if is_order { "checkout-order" } else { "capture" }, "resource_version": "2.0",
+                "event_type": event.kind, "summary": "From a stand-in", "resource": resource, "links": []});
+            (body.to_string(), number)
+        })
+    }
+}

@@ -1,0 +1,351 @@
+//! Tokens and orders, as `openapi/checkout_orders_v2.json` has them.
+
+use serde_json::{Value, json};
+
+use super::fault::{Effect, Operation};
+use super::http::{Answer, Arrived, afterwards, answer, befall, failure};
+use super::notices::{self, Delivery, Event};
+use super::state::{Kept, Order, Shared, Status};
+use super::{CLIENT_ID, CLIENT_SECRET};
+
+pub(super) fn token(shared: &Shared, request: &Arrived) -> Answer {
+    use base64::Engine as _;
+    let effect = match befall(shared, Operation::Token) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let pair = format!("{CLIENT_ID}:{CLIENT_SECRET}");
+    let basic = base64::engine::general_purpose::STANDARD.encode(pair);
+    let authorised = header(request, "authorization") == Some(&format!("Basic {basic}"));
+    if !authorised || request.body != "grant_type=client_credentials".as_bytes() {
+        return answer(
+            401,
+            &json!({"error": "invalid_client", "error_description": "Client Authentication failed"}),
+        );
+    }
+    let token = shared.with(|state| {
+        let token = format!("A21AAStandIn{}", state.number());
+        state.tokens.insert(token.clone());
+        token
+    });
+    let granted = json!({"scope": "https://uri.paypal.com/services/payments/payment", "access_token": token,
+        "token_type": "Bearer", "app_id": "APP-STANDIN", "expires_in": 32400, "nonce": "stand-in"});
+    afterwards(effect, answer(200, &granted))
+}
+
+pub(super) fn create(shared: &Shared, request: &Arrived) -> Answer {
+    let effect = match begin(shared, request, Operation::Create) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let Ok(body) = serde_json::from_slice::<Value>(&request.body) else {
+        return failure(400, "INVALID_REQUEST", Some("MALFORMED_REQUEST_JSON"));
+    };
+    let Some(key) = key(request) else {
+        return failure(400, "INVALID_REQUEST", Some("PAYPAL_REQUEST_ID_REQUIRED"));
+    };
+    let unit = &body["purchase_units"][0];
+    let context = &body["payment_source"]["paypal"]["experience_context"];
+    let text = |value: &Value, most: usize| {
+        let text = value
+            .as_str()
+            .filter(|text| (1..=most).contains(&text.len()));
+        text.map(str::to_owned)
+    };
+    let (Some(cents), Some(return_url), Some(cancel_url), Some(custom_id), Some(invoice_id)) = (
+        cents(&unit["amount"]),
+        text(&context["return_url"], 4000),
+        text(&context["cancel_url"], 4000),
+        text(&unit["custom_id"], 127),
+        text(&unit["invoice_id"], 127),
+    ) else {
+        return failure(400, "INVALID_REQUEST", Some("INVALID_PARAMETER_VALUE"));
+    };
+    if body["intent"] != "CAPTURE" {
+        return failure(400, "INVALID_REQUEST", Some("INVALID_PARAMETER_VALUE"));
+    }
+    let kept = shared.with(|state| {
+        let place = (Operation::Create, key.to_owned());
+        if let Some(kept) = state.answers.get(&place) {
+            return Kept {
+                status: 200,
+                ..kept.clone()
+            };
+        }
+        let order = Order {
+            id: format!("5O{:015}", state.number()),
+            status: Status::PayerActionRequired,
+            custom_id,
+            invoice_id,
+            description: unit["description"].as_str().unwrap_or_default().to_owned(),
+            cents,
+            return_url,
+            cancel_url,
+            capture: None,
+            refunds: Vec::new(),
+            lag: 0,
+        };
+        let mut body = shared.told(&order);
+        if effect == Some(Effect::StrangeLink) {
+            body["links"][1]["href"] = json!("https://paypal.example.net/checkoutnow");
+        }
+        let kept = Kept { status: 201, body };
+        state.answers.insert(place, kept.clone());
+        state.orders.insert(order.id.clone(), order);
+        kept
+    });
+    afterwards(effect, answer(kept.status, &kept.body))
+}
+
+pub(super) fn read(shared: &Shared, request: &Arrived, id: &str) -> Answer {
+    let effect = match begin(shared, request, Operation::Read) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let told = shared.with(|state| {
+        let order = state.orders.get_mut(id)?;
+        if order.status == Status::Approved && order.lag > 0 {
+            order.lag -= 1;
+            let behind = Order {
+                status: Status::PayerActionRequired,
+                ..order.clone()
+            };
+            return Some(shared.told(&behind));
+        }
+        Some(shared.told(order))
+    });
+    let Some(mut told) = told else {
+        return failure(404, "RESOURCE_NOT_FOUND", Some("INVALID_RESOURCE_ID"));
+    };
+    if effect == Some(Effect::StrangeAmount) {
+        told["purchase_units"][0]["amount"]["value"] = json!("0.01");
+        if let Some(capture) = told["purchase_units"][0].pointer_mut("/payments/captures/0/amount")
+        {
+            capture["value"] = json!("0.01");
+        }
+    }
+    afterwards(effect, answer(200, &told))
+}
+
+pub(super) fn capture(shared: &std::sync::Arc<Shared>, request: &Arrived, id: &str) -> Answer {
+    let effect = match begin(shared, request, Operation::Capture) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let place = key(request).map(|key| (Operation::Capture, key.to_owned()));
+    let (kept, event) = shared.with(|state| {
+        let known = place.as_ref().and_then(|place| state.answers.get(place));
+        if let Some(kept) = known {
+            return (kept.clone(), None);
+        }
+        let number = state.number();
+        let declined = effect == Some(Effect::Decline);
+        let (kept, event) = match state.orders.get_mut(id) {
+            None => (
+                refused("RESOURCE_NOT_FOUND", 404, "INVALID_RESOURCE_ID"),
+                None,
+            ),
+            Some(order) if order.capture.is_some() => {
+                (unprocessable("ORDER_ALREADY_CAPTURED"), None)
+            }
+            Some(order) if order.status != Status::Approved => {
+                (unprocessable("ORDER_NOT_APPROVED"), None)
+            }
+            Some(order) if declined => {
+                order.status = Status::PayerActionRequired;
+                (unprocessable("INSTRUMENT_DECLINED"), None)
+            }
+            Some(order) if !state.paid_invoices.insert(order.invoice_id.clone()) => {
+                (unprocessable("DUPLICATE_INVOICE_ID"), None)
+            }
+            Some(order) => {
+                let (status, kind) = match effect {
+                    Some(Effect::Pending) => ("PENDING", "PAYMENT.CAPTURE.PENDING"),
+                    _ => ("COMPLETED", "PAYMENT.CAPTURE.COMPLETED"),
+                };
+                order.status = Status::Completed;
+                order.capture = Some((format!("3C{number:015}"), status));
+                let body = shared.told(order);
+                let event = Event::new(kind, id);
+                (Kept { status: 201, body }, Some(event))
+            }
+        };
+        if let Some(place) = place {
+            state.answers.insert(place, kept.clone());
+        }
+        (kept, event)
+    });
+    if let Some(event) = event {
+        notices::send(shared, event);
+    }
+    afterwards(effect, answer(kept.status, &kept.body))
+}
+
+pub(super) async fn approve(shared: &std::sync::Arc<Shared>, id: &str) -> bool {
+    let approved = shared.with(|state| {
+        let lag = state.lag;
+        let Some(order) = state.orders.get_mut(id) else {
+            return false;
+        };
+        if order.status == Status::Completed {
+            return false;
+        }
+        order.status = Status::Approved;
+        order.lag = lag;
+        true
+    });
+    if approved {
+        let event = Event::new("CHECKOUT.ORDER.APPROVED", id);
+        notices::deliver(shared, &event, Delivery::Good).await;
+    }
+    approved
+}
+
+pub(super) async fn resolve(shared: &std::sync::Arc<Shared>, id: &str, arrives: bool) -> bool {
+    let (word, kind) = match arrives {
+        true => ("COMPLETED", "PAYMENT.CAPTURE.COMPLETED"),
+        false => ("DECLINED", "PAYMENT.CAPTURE.DENIED"),
+    };
+    let resolved = shared.with(|state| {
+        let capture = state
+            .orders
+            .get_mut(id)
+            .and_then(|order| order.capture.as_mut());
+        match capture {
+            Some((_, status)) if *status == "PENDING" => {
+                *status = word;
+                true
+            }
+            _ => false,
+        }
+    });
+    if resolved {
+        notices::deliver(shared, &Event::new(kind, id), Delivery::Good).await;
+    }
+    resolved
+}
+
+pub(super) async fn refund(shared: &std::sync::Arc<Shared>, id: &str, cents: i64) -> bool {
+    let refunded = shared.with(|state| {
+        let number = state.number();
+        let Some(order) = state.orders.get_mut(id) else {
+            return false;
+        };
+        if cents <= 0 || order.kept_cents() < cents {
+            return false;
+        }
+        order.refunds.push((format!("1R{number:015}"), cents));
+        let left = order.kept_cents();
+        if let Some((_, status)) = &mut order.capture {
+            *status = if left == 0 {
+                "REFUNDED"
+            } else {
+                "PARTIALLY_REFUNDED"
+            };
+        }
+        true
+    });
+    if refunded {
+        let event = Event::new("PAYMENT.CAPTURE.REFUNDED", id);
+        notices::deliver(shared, &event, Delivery::Good).await;
+    }
+    refunded
+}
+
+/// What every call to the API goes through: what befalls it, and the token.
+fn begin(
+    shared: &Shared,
+    request: &Arrived,
+    operation: Operation,
+) -> Result<Option<Effect>, Box<Answer>> {
+    let effect = befall(shared, operation)?;
+    let token = header(request, "authorization").and_then(|value| value.strip_prefix("Bearer "));
+    let known = token.is_some_and(|token| shared.with(|state| state.tokens.contains(token)));
+    if !known {
+        return Err(Box::new(failure(401, "AUTHENTICATION_FAILURE", None)));
+    }
+    let json = header(request, "content-type").is_some_and(|kind| kind == "application/json");
+    if request.method == http::Method::POST && !json {
+        return Err(Box::new(failure(415, "UNSUPPORTED_MEDIA_TYPE", None)));
+    }
+    Ok(effect)
+}
+
+fn header<'a>(request: &'a Arrived, name: &str) -> Option<&'a str> {
+    request
+        .headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+}
+
+/// The key under which a request is carried out once: 1 to 108 characters.
+fn key(request: &Arrived) -> Option<&str> {
+    header(request, "paypal-request-id").filter(|key| (1..=108).contains(&key.len()))
+}
+
+fn cents(amount: &Value) -> Option<i64> {
+    let (whole, fraction) = amount["value"].as_str()?.split_once('.')?;
+    if amount["currency_code"] != "USD" || fraction.len() != 2 {
+        return None;
+    }
+    let cents: i64 = format!("{whole}{fraction}").parse().ok()?;
+    (cents > 0).then_some(cents)
+}
+
+fn unprocessable(issue: &str) -> Kept {
+    refused("UNPROCESSABLE_ENTITY", 422, issue)
+}
+
+fn refused(name: &str, status: u16, issue: &str) -> Kept {
+    Kept {
+        status,
+        body: json!({"name": name, "message": "The requested action could not be performed.",
+            "debug_id": "f0stand1n", "details": [{"issue": issue, "description": "As the stand-in was told."}], "links": []}),
+    }
+}
+
+pub(super) fn money(cents: i64) -> Value {
+    json!({"currency_code": "USD", "value": format!("{}.{:02}", cents / 100, cents % 100)})
+}
+
+impl Shared {
+    /// An order as PayPal tells it.
+    pub(super) fn told(&self, order: &Order) -> Value {
+        let url = self.url();
+        let own = format!("{url}/v2/checkout/orders/{}", order.id);
+        let mut links = vec![json!({"href": own, "rel": "self", "method": "GET"})];
+        match order.status {
+            Status::PayerActionRequired => {
+                let page = format!("{url}/checkoutnow?token={}", order.id);
+                links.push(json!({"href": page, "rel": "payer-action", "method": "GET"}));
+            }
+            Status::Approved => {
+                let capture = format!("{own}/capture");
+                links.push(json!({"href": capture, "rel": "capture", "method": "POST"}));
+            }
+            Status::Completed => {}
+        }
+        let mut unit = json!({"reference_id": "credits", "custom_id": order.custom_id, "invoice_id": order.invoice_id,
+            "description": order.description, "amount": money(order.cents),
+            "payee": {"email_address": "merchant@example.com", "merchant_id": "STANDINMERCHANT"}});
+        if let Some((id, status)) = &order.capture {
+            let capture = json!({"id": id, "status": status, "amount": money(order.cents), "final_capture": true,
+                "invoice_id": order.invoice_id, "custom_id": order.custom_id,
+                "create_time": "2026-11-01T12:00:05Z", "update_time": "2026-11-01T12:00:05Z",
+                "links": [{"href": format!("{url}/v2/payments/captures/{id}"), "rel": "self", "method": "GET"}]});
+            let refunds: Vec<Value> = order
+                .refunds
+                .iter()
+                .map(|(id, cents)| {
+                    json!({"id": id, "status": "COMPLETED", "amount": money(*cents), "custom_id": order.custom_id})
+                })
+                .collect();
+            unit["payments"] = json!({"captures": [capture]});
+            if !refunds.is_empty() {
+                unit["payments"]["refunds"] = json!(refunds);
+            }
+        }
+        json!({"id": order.id, "intent": "CAPTURE", "status": order.status.word(), "payment_source": {"paypal": {}},
+            "purchase_units": [unit], "create_time": "2026-11-01T12:00:00Z", "links": links})
+    }
+}

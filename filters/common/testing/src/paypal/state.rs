@@ -1,0 +1,137 @@
+//! What the stand-in knows.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::fault::{Effect, Fault, Operation};
+use super::notices::Signer;
+
+/// An order.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// PayPal's id.
+    pub id: String,
+    /// How far it has come.
+    pub status: Status,
+    /// What the merchant calls it.
+    pub custom_id: String,
+    /// What the merchant calls the bill.
+    pub invoice_id: String,
+    /// What the buyer reads.
+    pub description: String,
+    /// The price in cents.
+    pub cents: i64,
+    /// Where the buyer goes back to.
+    pub return_url: String,
+    /// Where the buyer goes back to without having agreed.
+    pub cancel_url: String,
+    /// The payment's id and status word.
+    pub capture: Option<(String, &'static str)>,
+    /// Money that was given back: ids and cents.
+    pub refunds: Vec<(String, i64)>,
+    /// Reads that still say that the buyer has not agreed.
+    pub lag: u32,
+}
+
+/// How far an order has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// The buyer has yet to agree.
+    PayerActionRequired,
+    /// The buyer has agreed.
+    Approved,
+    /// The money was asked for.
+    Completed,
+}
+
+impl Order {
+    /// Cents that were taken and not given back. What is on its way is not taken.
+    pub fn kept_cents(&self) -> i64 {
+        match &self.capture {
+            Some((_, "COMPLETED" | "PARTIALLY_REFUNDED" | "REFUNDED")) => {
+                let back: i64 = self.refunds.iter().map(|(_, cents)| cents).sum();
+                self.cents - back
+            }
+            _ => 0,
+        }
+    }
+}
+
+impl Status {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Status::PayerActionRequired => "PAYER_ACTION_REQUIRED",
+            Status::Approved => "APPROVED",
+            Status::Completed => "COMPLETED",
+        }
+    }
+}
+
+/// An answer kept under the key of its request.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) status: u16,
+    pub(super) body: serde_json::Value,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) orders: BTreeMap<String, Order>,
+    pub(super) tokens: HashSet<String>,
+    pub(super) answers: HashMap<(Operation, String), Kept>,
+    pub(super) paid_invoices: HashSet<String>,
+    pub(super) faults: VecDeque<Fault>,
+    pub(super) lag: u32,
+    pub(super) calls: HashMap<Operation, u64>,
+    pub(super) notices_to: Option<String>,
+    pub(super) count: u64,
+}
+
+impl State {
+    /// A number that was not given out before.
+    pub(super) fn number(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    /// Counts a call, and says what happens to it.
+    pub(super) fn befalls(&mut self, operation: Operation) -> Option<Effect> {
+        *self.calls.entry(operation).or_default() += 1;
+        let at = self
+            .faults
+            .iter()
+            .position(|fault| fault.operation == operation)?;
+        let fault = &mut self.faults[at];
+        let effect = fault.effect;
+        fault.times = fault.times.saturating_sub(1);
+        if fault.times == 0 {
+            self.faults.remove(at);
+        }
+        Some(effect)
+    }
+}
+
+pub(super) struct Shared {
+    pub(super) address: SocketAddr,
+    pub(super) signer: Signer,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    pub(super) fn new(address: SocketAddr, signer: Signer) -> Arc<Shared> {
+        Arc::new(Shared {
+            address,
+            signer,
+            state: Mutex::default(),
+        })
+    }
+
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
