@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tollgate_auth::Auths;
 use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
+use tollgate_commerce::Commerce;
 use tollgate_filter::{Clock, Entropy, Filter, Scope};
 use tollgate_idempotency::Idempotency;
 use tollgate_identity::oauth::AuthorizationServer;
@@ -29,6 +30,7 @@ use crate::access;
 use crate::admin::{self, Admin, AdminError, Clerk, Readiness, Ready};
 use crate::chores::{Chore, keep_house, note_uses};
 use crate::config::{Durability, Settings, StoreUrl};
+use crate::paypal::PayPal;
 use crate::proxy::{Bound, Door, Gate, ListenError, Parts, Proxy, Routes, server_config};
 use crate::registry::{BuildError, Context, House, Registry};
 use crate::telemetry::{Telemetry, sources};
@@ -129,6 +131,19 @@ impl GatewayBuilder {
             }
         }
         let documents = documents(&settings, now)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("keeper")
+            .enable_all()
+            .build()
+            .map_err(StartError::Threads)?;
+        let paypal = PayPal::new(
+            &settings,
+            (&store, &ledger),
+            (&clock, &entropy),
+            runtime.handle().clone(),
+        )
+        .map_err(StartError::PayPal)?;
         let counters = Arc::new(Counters::default());
         let door = Arc::new(Door::default());
         let look = Arc::new(Look::new(Brand::named(&*settings.service.name)));
@@ -185,6 +200,12 @@ impl GatewayBuilder {
             )),
             documents: Arc::new(documents),
             oauth: access::endpoints(&settings, &authorization, &look),
+            commerce: Arc::new(Commerce::new(paypal.as_ref().map(|paypal| {
+                tollgate_commerce::PayPal {
+                    client: paypal.client.clone(),
+                    top_ups: paypal.top_ups.clone(),
+                }
+            }))),
         };
         let routes = routes(&registry, &settings, &clock, &entropy, &house)?;
         let providers = Arc::new(Providers::new(
@@ -217,12 +238,6 @@ impl GatewayBuilder {
                 tls: bound.is_tls(),
             })
             .collect();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("keeper")
-            .enable_all()
-            .build()
-            .map_err(StartError::Threads)?;
         door.open(&proxy, runtime.handle().clone());
         let workers = proxy.start(bound).map_err(StartError::Threads)?;
         let refreshed = providers.clone();
@@ -243,6 +258,10 @@ impl GatewayBuilder {
             clock.clone(),
             chores,
         ));
+        if let Some(paypal) = &paypal {
+            let top_ups = paypal.top_ups.clone();
+            runtime.spawn(async move { top_ups.run().await });
+        }
         runtime.spawn(note_uses(credentials, store.clone()));
         for source in [
             sources::store(store.clone()),
@@ -251,6 +270,8 @@ impl GatewayBuilder {
             sources::providers(providers.clone()),
             sources::cache(house.cache.clone()),
             sources::idempotency(house.idempotency.counters()),
+            sources::notices(house.commerce.counters()),
+            sources::purchases(paypal.as_ref().map(|paypal| paypal.top_ups.clone())),
         ] {
             telemetry.metrics().add_source(source);
         }
@@ -644,6 +665,9 @@ pub enum StartError {
         #[source]
         source: BuildError,
     },
+    /// TLS for PayPal could not be prepared.
+    #[error(transparent)]
+    PayPal(tollgate_paypal::ClientError),
     /// Health, metrics or the control socket could not be offered.
     #[error(transparent)]
     Admin(#[from] AdminError),

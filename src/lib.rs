@@ -9,6 +9,7 @@ pub mod config;
 pub mod demo;
 mod gateway;
 mod memory;
+mod paypal;
 mod proxy;
 mod registry;
 mod socket;

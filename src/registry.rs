@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tollgate_auth::Auths;
 use tollgate_cache::Cache;
+use tollgate_commerce::Commerce;
 use tollgate_completions::Completions;
 use tollgate_filter::{Clock, Entropy, Filter, Resource};
 use tollgate_idempotency::Idempotency;
@@ -62,6 +63,7 @@ pub(crate) struct House {
     pub(crate) portal: Arc<Portal>,
     pub(crate) documents: Arc<Documents>,
     pub(crate) oauth: Arc<Endpoints>,
+    pub(crate) commerce: Arc<Commerce>,
 }
 
 /// Filters by the names that chains call them by.
@@ -109,6 +111,7 @@ impl Registry {
                 ledger,
             )))
         });
+        registry.add("commerce", |context| Ok(context.house.commerce.clone()));
         registry.add("portal", |context| Ok(context.house.portal.clone()));
         registry.add("oauth", |context| {
             let filter = OAuth::new(&context.house.oauth, context.route.path.as_str());

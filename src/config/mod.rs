@@ -10,6 +10,7 @@ mod document;
 mod environment;
 mod mcp;
 mod pattern;
+mod payments;
 mod price;
 mod raw;
 mod report;
@@ -29,13 +30,14 @@ pub use check::Shop;
 pub use environment::{Environment, PREFIX};
 pub use mcp::{Mcp, McpResource, RelayUpstream};
 pub use pattern::{PathPattern, PatternError};
+pub use payments::{Credits, PayPal, Payments};
 pub use report::{Finding, Place, Report};
 pub use schema::schema;
 pub use secret::Secret;
 pub use settings::{
-    AccessLog, Admin, ConnectionLimits, Cors, Credits, Crowd, Durability, Listener, LogFormat,
-    LogLevel, Probe, Provider, ProviderHealth, ProviderTimeouts, RetryBudget, Route, Server,
-    Service, Settings, Store, StoreUrl, Telemetry, Upstream,
+    AccessLog, Admin, ConnectionLimits, Cors, Crowd, Durability, Listener, LogFormat, LogLevel,
+    Probe, Provider, ProviderHealth, ProviderTimeouts, RetryBudget, Route, Server, Service,
+    Settings, Store, StoreUrl, Telemetry, Upstream,
 };
 pub use url::{BaseUrl, PublicUrl, UrlError};
 

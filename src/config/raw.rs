@@ -14,6 +14,7 @@ use tollgate_onboarding::RawOnboarding;
 use tollgate_rate_limit::RawLimits;
 
 use super::mcp::RawMcp;
+use super::payments::{RawCredits, RawPayments};
 
 /// The settings of a tollgate gateway.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -45,8 +46,10 @@ pub(crate) struct RawSettings {
     pub(crate) cache: RawCache,
     /// Answers kept for requests that carry a key.
     pub(crate) idempotency: RawIdempotency,
-    /// What a credit is worth.
+    /// What a credit is worth, and what can be bought.
     pub(crate) credits: RawCredits,
+    /// Through whom can be paid.
+    pub(crate) payments: RawPayments,
     /// What programs and people are told about getting in.
     pub(crate) onboarding: RawOnboarding,
     /// How programs are allowed to act for a person.
@@ -329,16 +332,6 @@ pub(crate) struct RawPrice {
     pub(crate) file: Option<At<String>>,
     /// Credits that all plugins of a request cost at most; `part_ceiling` when missing.
     pub(crate) plugins: Option<At<String>>,
-}
-
-/// What a credit is worth.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RawCredits {
-    /// US dollars for one credit, as a decimal string; without it the model list names no prices in dollars.
-    pub(crate) usd_per_credit: Option<At<String>>,
-    /// Where credits are added, for clients that have too few; `service.base_url` when missing.
-    pub(crate) topup_url: Option<At<String>>,
 }
 
 /// Logs.

@@ -16,7 +16,6 @@ use tollgate_cache::CacheSettings;
 use tollgate_filter::{Catalog, ErrorShape};
 use tollgate_idempotency::IdempotencySettings;
 use tollgate_meter::MeterSettings;
-use tollgate_models::UsdPerCredit;
 use tollgate_oauth::OAuthConfig;
 use tollgate_onboarding::OnboardingSettings;
 use tollgate_rate_limit::Limits;
@@ -24,6 +23,7 @@ use tollgate_rate_limit::Limits;
 use super::certificate::Certificate;
 use super::mcp::Mcp;
 use super::pattern::PathPattern;
+use super::payments::{Credits, Payments};
 use super::secret::Secret;
 use super::url::{BaseUrl, PublicUrl};
 
@@ -58,8 +58,10 @@ pub struct Settings {
     pub uncached: HashSet<Arc<str>>,
     /// Answers kept for requests that carry a key.
     pub idempotency: IdempotencySettings,
-    /// What a credit is worth.
+    /// What a credit is worth, and what can be bought.
     pub credits: Credits,
+    /// Through whom can be paid.
+    pub payments: Payments,
     /// What programs and people are told about getting in.
     pub onboarding: OnboardingSettings,
     /// How programs are allowed to act for a person.
@@ -314,15 +316,6 @@ pub struct ProviderTimeouts {
     pub between_bytes: Duration,
     /// For the whole call.
     pub total: Duration,
-}
-
-/// `[credits]`: what a credit is worth, and where there are more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Credits {
-    /// US dollars for one credit; without it the model list names no prices in dollars.
-    pub usd_per_credit: Option<UsdPerCredit>,
-    /// Where clients are sent that have too few.
-    pub topup_url: PublicUrl,
 }
 
 /// `[telemetry]`: logs.

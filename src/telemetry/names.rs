@@ -139,6 +139,10 @@ metrics! {
         "Bytes of memory that stored answers count for.";
     IDEMPOTENCY_EVENTS = "tollgate_idempotency_total", Counter, ["event"],
         "Requests with an Idempotency-Key: the first of their key, answered from the record, refused; and answers too large to be kept.";
+    PAYMENT_NOTICES = "tollgate_payment_notices_total", Counter, ["result"],
+        "Notices of a payment provider: stored, known already, refused because nobody signed them, or undecided and to come again.";
+    PURCHASES = "tollgate_purchases_total", Counter, ["event"],
+        "Purchases of credits: begun, captured, failed, declined, unclear (an answer was lost), stuck (a person has to look), returned.";
     LINES_DROPPED = "tollgate_access_log_dropped_total", Counter, [],
         "Lines of the access log that were lost because its file was too slow or broken.";
     MEMORY = "tollgate_resident_memory_bytes", Gauge, [],

@@ -138,6 +138,42 @@ pub fn idempotency(counters: Arc<tollgate_idempotency::Counters>) -> Source {
     })
 }
 
+/// What becomes of a payment provider's notices.
+pub fn notices(counters: Arc<tollgate_commerce::Counters>) -> Source {
+    Box::new(move |page| {
+        let counts = counters.counts();
+        page.numbers(
+            names::PAYMENT_NOTICES,
+            &[
+                ("stored", counts.stored.into()),
+                ("known", counts.known.into()),
+                ("refused", counts.refused.into()),
+                ("undecided", counts.undecided.into()),
+            ],
+        );
+    })
+}
+
+/// What becomes of purchases of credits; all zero where nothing can be bought.
+pub fn purchases(top_ups: Option<tollgate_purchase::TopUps>) -> Source {
+    Box::new(move |page| {
+        let counts = top_ups.as_ref().map(|top_ups| top_ups.counters().counts());
+        let counts = counts.unwrap_or_default();
+        page.numbers(
+            names::PURCHASES,
+            &[
+                ("begun", counts.begun.into()),
+                ("captured", counts.captured.into()),
+                ("failed", counts.failed.into()),
+                ("declined", counts.declined.into()),
+                ("unclear", counts.unclear.into()),
+                ("stuck", counts.stuck.into()),
+                ("returned", counts.returned.into()),
+            ],
+        );
+    })
+}
+
 /// Writes a histogram of powers of two; `unit` of its values make one of the metric's.
 fn powers(page: &mut Page, metric: names::Metric, histogram: &Histogram, unit: f64) {
     let counts = histogram.counts();

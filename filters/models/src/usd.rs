@@ -34,6 +34,11 @@ impl UsdPerCredit {
         }
     }
 
+    /// The rate in millionths of a dollar.
+    pub const fn micro_dollars(self) -> i64 {
+        self.micro_dollars
+    }
+
     /// A price in dollars.
     pub(crate) fn of(self, price: &Price) -> UsdPrice {
         let token = |price: TokenPrice| self.times(price.per_million(), TOKEN_PLACES);

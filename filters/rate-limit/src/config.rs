@@ -18,11 +18,12 @@ pub const ANONYMOUS: &str = "anonymous";
 pub const FREE: &str = "free";
 
 /// Classes that exist whether the settings name them or not: name, quota, window in seconds, and how many at once.
-const CLASSES: [(&str, u32, u32, u32); 7] = [
+const CLASSES: [(&str, u32, u32, u32); 8] = [
     (ANONYMOUS, 120, 60, 120),
     (FREE, 60, 60, 60),
     ("pro", 600, 60, 600),
     ("mcp", 120, 60, 120),
+    ("webhooks", 600, 60, 600),
     // Without a credential, by the network that a request comes from. Registration is open, and each one is a row.
     ("register", 20, 3600, 5),
     ("authorize", 60, 60, 60),

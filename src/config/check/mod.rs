@@ -5,6 +5,7 @@
 
 mod catalog;
 mod mcp;
+mod payments;
 mod provider;
 mod route;
 mod server;
@@ -16,16 +17,12 @@ use std::time::Duration;
 
 use tollgate_cache::CacheSettings;
 use tollgate_filter::settings::{At, Problems};
-use tollgate_models::UsdPerCredit;
-use tollgate_money::Micros;
 use tollgate_rate_limit::Limits;
 
 use super::document::words;
 use super::environment::Environment;
-use super::raw::{RawCredits, RawModel, RawSettings, RawTelemetry};
-use super::settings::{
-    AccessLog, Credits, LogFormat, LogLevel, Provider, Service, Settings, Telemetry,
-};
+use super::raw::{RawModel, RawSettings, RawTelemetry};
+use super::settings::{AccessLog, LogFormat, LogLevel, Provider, Settings, Telemetry};
 
 /// What settings are checked against besides themselves.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +120,8 @@ pub(super) fn settings(
         upstream: provider::upstream(&raw.upstream, problems),
         routes: route::routes(&raw.route, &service, shop, limits.as_ref(), problems),
         mcp: mcp::mcp(&raw.mcp, shop, problems),
-        credits: credits(&raw.credits, &service, problems),
+        credits: payments::credits(&raw.credits, &service, problems),
+        payments: payments::payments(&raw.payments, &raw.credits, shop, problems),
         onboarding: raw.onboarding.check(
             "onboarding",
             (&service.name, service.base_url.as_str()),
@@ -144,28 +142,6 @@ pub(super) fn settings(
         listeners,
         providers,
     })
-}
-
-fn credits(raw: &RawCredits, service: &Service, problems: &mut Problems) -> Credits {
-    const KEY: &str = "credits.usd_per_credit";
-    let usd_per_credit = raw.usd_per_credit.as_ref().and_then(|at| {
-        // Dollars have the six places here that credits have; the reader of credits reads them.
-        let dollars: Micros = problems.parse(KEY, at)?;
-        let rate = UsdPerCredit::from_micro_dollars(dollars.get());
-        if rate.is_none() {
-            let message = format_args!("is `{}`; use more than 0", at.value);
-            problems.note(KEY, at, message);
-        }
-        rate
-    });
-    let topup_url = raw
-        .topup_url
-        .as_ref()
-        .and_then(|at| problems.parse("credits.topup_url", at));
-    Credits {
-        usd_per_credit,
-        topup_url: topup_url.unwrap_or_else(|| service.base_url.clone()),
-    }
 }
 
 fn telemetry(raw: &RawTelemetry, shop: &Shop<'_>, problems: &mut Problems) -> Telemetry {

@@ -152,6 +152,15 @@ fn built_in(service: &Service) -> Vec<Route> {
         document("/robots.txt"),
         document("/openapi.json"),
     ];
+    let notices = page(
+        "/webhooks/paypal",
+        &[Method::POST],
+        &["rate-limit", "commerce"],
+    );
+    routes.push(Route {
+        class: Some(Arc::from("webhooks")),
+        ..notices
+    });
     const PAGE: &[&str] = &["rate-limit", "portal"];
     for (path, methods) in PAGES {
         routes.push(page(path, methods, PAGE));

@@ -1,0 +1,108 @@
+//! `[credits]` and `[payments]`: what a credit is worth, what can be bought, and through whom.
+
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollgate_filter::settings::At;
+use tollgate_models::UsdPerCredit;
+use tollgate_money::Micros;
+use tollgate_paypal::{Environment, Verify};
+use tollgate_purchase::Offer;
+
+use super::secret::Secret;
+use super::url::PublicUrl;
+
+/// What a credit is worth, and what can be bought.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawCredits {
+    /// US dollars for one credit, as a decimal string; without it the model list names no prices in dollars, and nothing can be bought.
+    pub(crate) usd_per_credit: Option<At<String>>,
+    /// Where credits are added, for clients that have too few; the page of this service when missing.
+    pub(crate) topup_url: Option<At<String>>,
+    /// Amounts in US dollars that the page proposes, as decimal strings.
+    pub(crate) topup_usd: Option<At<Vec<At<String>>>>,
+    /// The least of one purchase in US dollars, as a decimal string.
+    pub(crate) topup_usd_min: Option<At<String>>,
+    /// The most of one purchase in US dollars, as a decimal string.
+    pub(crate) topup_usd_max: Option<At<String>>,
+    /// Credits that a new account is given when somebody signs up, as a decimal string.
+    pub(crate) signup_grant: Option<At<String>>,
+}
+
+/// Through whom can be paid.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawPayments {
+    /// PayPal.
+    pub(crate) paypal: RawPayPal,
+}
+
+/// How the gateway is known to PayPal. Without a client id nothing can be paid with PayPal.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawPayPal {
+    /// The address of PayPal's API: live, sandbox, or a stand-in on this machine.
+    pub(crate) base_url: Option<At<String>>,
+    /// The environment variable that holds the client id.
+    pub(crate) client_id_env: Option<At<String>>,
+    /// The file that holds the client id.
+    pub(crate) client_id_file: Option<At<String>>,
+    /// The environment variable that holds the client secret.
+    pub(crate) client_secret_env: Option<At<String>>,
+    /// The file that holds the client secret.
+    pub(crate) client_secret_file: Option<At<String>>,
+    /// The id that PayPal gave our webhook; without one every notice is refused.
+    pub(crate) webhook_id: Option<At<String>>,
+    /// How the signature of a notice is checked: `here` or `ask`.
+    pub(crate) webhook_check: Option<At<String>>,
+    /// A PEM file with the roots to trust instead of the public ones.
+    pub(crate) ca_file: Option<At<String>>,
+    /// Seconds for a connection, TLS included.
+    pub(crate) connect_secs: Option<At<u64>>,
+    /// Seconds for a whole call.
+    pub(crate) call_secs: Option<At<u64>>,
+}
+
+/// `[credits]`: what a credit is worth, and where there are more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credits {
+    /// US dollars for one credit; without it the model list names no prices in dollars.
+    pub usd_per_credit: Option<UsdPerCredit>,
+    /// Where clients are sent that have too few.
+    pub topup_url: PublicUrl,
+    /// What can be bought; nothing without a rate.
+    pub offer: Option<Offer>,
+    /// What a new account is given; zero for nothing.
+    pub signup_grant: Micros,
+}
+
+/// `[payments]`: through whom can be paid.
+#[derive(Clone, Debug, Default)]
+pub struct Payments {
+    /// `[payments.paypal]`: how the gateway is known to PayPal.
+    pub paypal: Option<PayPal>,
+}
+
+/// How the gateway is known to PayPal.
+#[derive(Clone, Debug)]
+pub struct PayPal {
+    /// Which PayPal.
+    pub environment: Environment,
+    /// Who we are there.
+    pub client_id: Secret,
+    /// What proves it.
+    pub client_secret: Secret,
+    /// The id of our webhook.
+    pub webhook_id: Option<String>,
+    /// How the signature of a notice is checked.
+    pub verify: Verify,
+    /// Roots to trust instead of the public ones.
+    pub roots: Option<Vec<CertificateDer<'static>>>,
+    /// For a connection, TLS included.
+    pub connect: Duration,
+    /// For a whole call.
+    pub call: Duration,
+}
