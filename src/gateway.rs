@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,15 +13,13 @@ use tollgate_auth::Auths;
 use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_commerce::Commerce;
-use tollgate_filter::{Clock, Entropy, Filter, Scope};
+use tollgate_filter::{Clock, Entropy, Filter};
 use tollgate_idempotency::Idempotency;
-use tollgate_identity::oauth::AuthorizationServer;
-use tollgate_identity::{Credentials, Signin, SigninRules};
+use tollgate_identity::Credentials;
 use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::{Meter, Spending};
 use tollgate_onboarding::{Documents, ExpiresError};
 use tollgate_pages::{Brand, Look};
-use tollgate_portal::{Channels, ClassFacts, Facts, Portal};
 use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
@@ -31,6 +28,7 @@ use crate::admin::{self, Admin, AdminError, Clerk, Readiness, Ready};
 use crate::chores::{Chore, keep_house, note_uses};
 use crate::config::{Durability, Settings, StoreUrl};
 use crate::paypal::PayPal;
+use crate::portal;
 use crate::proxy::{Bound, Door, Gate, ListenError, Parts, Proxy, Routes, server_config};
 use crate::registry::{BuildError, Context, House, Registry};
 use crate::telemetry::{Telemetry, sources};
@@ -189,15 +187,18 @@ impl GatewayBuilder {
                 clock: clock.clone(),
                 entropy: entropy.clone(),
             })),
-            portal: Arc::new(portal(
-                &settings,
-                &look,
-                &authorization,
-                (&store, &ledger, &credentials),
-                &door,
-                &clock,
-                &entropy,
-            )),
+            portal: Arc::new(portal::portal(&portal::Parts {
+                settings: &settings,
+                look: &look,
+                authorization: &authorization,
+                store: &store,
+                ledger: &ledger,
+                credentials: &credentials,
+                door: &door,
+                top_ups: paypal.as_ref().map(|paypal| &paypal.top_ups),
+                clock: &clock,
+                entropy: &entropy,
+            })),
             documents: Arc::new(documents),
             oauth: access::endpoints(&settings, &authorization, &look),
             commerce: Arc::new(Commerce::new(paypal.as_ref().map(|paypal| {
@@ -397,67 +398,6 @@ fn routes(
         });
     }
     Ok(Routes::new(gates))
-}
-
-/// The pages for people.
-fn portal(
-    settings: &Settings,
-    look: &Arc<Look>,
-    authorization: &Arc<AuthorizationServer>,
-    (store, ledger, credentials): (&Arc<dyn Store>, &Ledger, &Arc<Credentials>),
-    door: &Arc<Door>,
-    clock: &Clock,
-    entropy: &Entropy,
-) -> Portal {
-    let service = &settings.service;
-    Portal::new(tollgate_portal::Parts {
-        look: look.clone(),
-        authorization: authorization.clone(),
-        tick_to_buy: settings.oauth.tick_to_buy,
-        signin: Signin::new(store.clone(), SigninRules::default()),
-        store: store.clone(),
-        ledger: ledger.clone(),
-        channels: Channels::default(),
-        sign_up: true,
-        service: tollgate_portal::Service {
-            name: service.name.to_string(),
-            base_url: service.base_url.to_string(),
-            root_url: service.root_url.to_string(),
-        },
-        facts: facts(settings),
-        credentials: credentials.clone(),
-        inside: Some(door.clone()),
-        clock: clock.clone(),
-        entropy: entropy.clone(),
-    })
-}
-
-/// What pages say about this installation.
-fn facts(settings: &Settings) -> Facts {
-    let classes = settings.limits.classes().iter().map(|class| ClassFacts {
-        name: class.name.to_string(),
-        requests: class.quota.limit().get(),
-        window_secs: class.quota.window_secs().get(),
-        tokens: class.tokens.map(|tokens| tokens.limit().get()),
-        concurrent: class.concurrent.map(NonZeroU32::get),
-    });
-    let routes = || settings.routes.iter();
-    let completions = routes().find(|route| route.path.exact() == Some("/v1/chat/completions"));
-    let payments = routes().filter(|route| {
-        route
-            .access
-            .is_some_and(|access| access.any_of.has(Scope::CommerceSubscribe))
-    });
-    Facts {
-        catalog: settings.catalog.clone(),
-        credit_price: settings
-            .credits
-            .usd_per_credit
-            .map(|price| format!("1 credit costs {price} USD.")),
-        classes: classes.collect(),
-        completion_bytes_max: completions.map_or(0, |route| route.body_bytes_max as u64),
-        payment_paths: payments.map(|route| route.path.to_string()).collect(),
-    }
 }
 
 /// What `/providers` says.

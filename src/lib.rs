@@ -10,6 +10,7 @@ pub mod demo;
 mod gateway;
 mod memory;
 mod paypal;
+mod portal;
 mod proxy;
 mod registry;
 mod socket;

@@ -7,6 +7,7 @@ use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Form, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_pages::Look;
+use tollgate_purchase::TopUps;
 use tollgate_store::Store;
 
 use crate::facts::Facts;
@@ -40,6 +41,8 @@ pub struct Parts {
     pub credentials: Arc<Credentials>,
     /// The API, for the sandbox without a script; without it the sandbox says that it is not available.
     pub inside: Option<Arc<dyn Inside>>,
+    /// Where credits are bought; without it they cannot be.
+    pub top_ups: Option<TopUps>,
     /// Time.
     pub clock: Clock,
     /// Randomness.

@@ -1,0 +1,85 @@
+//! What the pages are built from.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use tollgate_filter::{Clock, Entropy, Scope};
+use tollgate_identity::oauth::AuthorizationServer;
+use tollgate_identity::{Credentials, Signin, SigninRules};
+use tollgate_ledger::Ledger;
+use tollgate_pages::Look;
+use tollgate_portal::{Channels, ClassFacts, Facts, Portal};
+use tollgate_purchase::TopUps;
+use tollgate_store::Store;
+
+use crate::config::Settings;
+use crate::proxy::Door;
+
+/// What of the gateway the pages show and change.
+pub(crate) struct Parts<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) look: &'a Arc<Look>,
+    pub(crate) authorization: &'a Arc<AuthorizationServer>,
+    pub(crate) store: &'a Arc<dyn Store>,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) credentials: &'a Arc<Credentials>,
+    pub(crate) door: &'a Arc<Door>,
+    pub(crate) top_ups: Option<&'a TopUps>,
+    pub(crate) clock: &'a Clock,
+    pub(crate) entropy: &'a Entropy,
+}
+
+/// The pages of a gateway.
+pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
+    let settings = parts.settings;
+    let service = &settings.service;
+    Portal::new(tollgate_portal::Parts {
+        look: parts.look.clone(),
+        authorization: parts.authorization.clone(),
+        tick_to_buy: settings.oauth.tick_to_buy,
+        signin: Signin::new(parts.store.clone(), SigninRules::default()),
+        store: parts.store.clone(),
+        ledger: parts.ledger.clone(),
+        channels: Channels::default(),
+        sign_up: true,
+        service: tollgate_portal::Service {
+            name: service.name.to_string(),
+            base_url: service.base_url.to_string(),
+            root_url: service.root_url.to_string(),
+        },
+        facts: facts(settings),
+        credentials: parts.credentials.clone(),
+        inside: Some(parts.door.clone()),
+        top_ups: parts.top_ups.cloned(),
+        clock: parts.clock.clone(),
+        entropy: parts.entropy.clone(),
+    })
+}
+
+/// What pages say about this installation.
+fn facts(settings: &Settings) -> Facts {
+    let classes = settings.limits.classes().iter().map(|class| ClassFacts {
+        name: class.name.to_string(),
+        requests: class.quota.limit().get(),
+        window_secs: class.quota.window_secs().get(),
+        tokens: class.tokens.map(|tokens| tokens.limit().get()),
+        concurrent: class.concurrent.map(NonZeroU32::get),
+    });
+    let routes = || settings.routes.iter();
+    let completions = routes().find(|route| route.path.exact() == Some("/v1/chat/completions"));
+    let payments = routes().filter(|route| {
+        route
+            .access
+            .is_some_and(|access| access.any_of.has(Scope::CommerceSubscribe))
+    });
+    Facts {
+        catalog: settings.catalog.clone(),
+        credit_price: settings
+            .credits
+            .usd_per_credit
+            .map(|price| format!("1 credit costs {price} USD.")),
+        classes: classes.collect(),
+        completion_bytes_max: completions.map_or(0, |route| route.body_bytes_max as u64),
+        payment_paths: payments.map(|route| route.path.to_string()).collect(),
+    }
+}
