@@ -93,7 +93,7 @@ impl<'a> ChatExample<'a> {
         let Address { variable, .. } = address;
         let unbuffered = if self.stream == Some(true) { " -N" } else { "" };
         // A quote within quotes: end them, an escaped one, begin them again.
-        let body = self.json().replace('\'', r"'\''");
+        let body = self.json("  ").replace('\'', r"'\''");
         format!(
             "curl{unbuffered} \\\n  {}/chat/completions \\\n  -H \"Authorization: Bearer ${variable}\" \\\n  \
              -H \"Content-Type: application/json\" \\\n  -d '{body}'",
@@ -155,12 +155,32 @@ impl<'a> ChatExample<'a> {
              const answer = await client.chat.completions.create({});\n{shown}",
             address.api(),
             address.variable,
-            self.json()
+            self.json("")
         )
     }
 
-    fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("texts and numbers serialise")
+    /// As JSON over several lines, a message on each; all but the first begin with `margin`.
+    fn json(&self, margin: &str) -> String {
+        let whole = serde_json::to_value(self).expect("texts and numbers serialise");
+        let mut lines = vec![format!("\"model\": {}", literal(self.model))];
+        for name in ["temperature", "max_tokens", "stream", "cache"] {
+            if let Some(value) = whole.get(name) {
+                lines.push(format!("\"{name}\": {value}"));
+            }
+        }
+        let said = self.messages.iter().map(|Spoken { role, content }| {
+            let (role, content) = (literal(role), literal(content));
+            format!("{margin}    {{\"role\": {role}, \"content\": {content}}}")
+        });
+        let said: Vec<String> = said.collect();
+        lines.push(format!(
+            "\"messages\": [\n{}\n{margin}  ]",
+            said.join(",\n")
+        ));
+        format!(
+            "{{\n{margin}  {}\n{margin}}}",
+            lines.join(&format!(",\n{margin}  "))
+        )
     }
 }
 

@@ -42,6 +42,13 @@ pub fn change_6(amount: Micros) -> String {
     format!("{sign}{}", credits(amount, 6))
 }
 
+/// A price: as many places as it needs.
+pub fn price(amount: Micros) -> String {
+    let exact = credits(amount, 6);
+    let shown = exact.trim_end_matches('0').trim_end_matches('.');
+    shown.to_owned()
+}
+
 /// A whole number in groups of three.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -190,6 +197,9 @@ mod tests {
         }
         assert_eq!(credits_2(Micros::new(i64::MAX)), "9,223,372,036,854.77");
         assert_eq!(change_6(Micros::new(5)), "+0.000005");
+        let prices =
+            [0, 10_000, 150_000_000, 50_000_000_000].map(|amount| price(Micros::new(amount)));
+        assert_eq!(prices, ["0", "0.01", "150", "50,000"]);
         let promised = [0, 1, 10_000, 10_001].map(|amount| credits_up_2(Micros::new(amount)));
         assert_eq!(promised, ["0.00", "0.01", "0.01", "0.02"]);
     }

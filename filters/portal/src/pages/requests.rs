@@ -60,7 +60,7 @@ pub(crate) fn requests(
             ]
         })
         .collect();
-    table(caption, &columns, &rows, None)
+    html! { div.requests { (table(caption, &columns, &rows, None)) } }
 }
 
 /// What else is known of a request.

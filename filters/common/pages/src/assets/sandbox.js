@@ -1,282 +1,294 @@
 // The sandbox: asks the API with a short-lived token, and shows the answer as it comes.
 "use strict";
 
-const box = document.getElementById("sandbox");
-const form = document.getElementById("composer");
-const talk = document.getElementById("conversation");
-const told = document.getElementById("sandbox-status");
-const field = (id) => document.getElementById(id);
-const [message, model, temperature, maxTokens, cache, stream, send, stop, most] =
-  ["message", "model", "temperature", "max_tokens", "cache", "stream", "send", "stop", "most"].map(field);
+// A block of its own: scripts of one page share what stands outside of one.
+{
+  const box = document.getElementById("sandbox");
+  const form = document.getElementById("composer");
+  const talk = document.getElementById("conversation");
+  const told = document.getElementById("sandbox-status");
+  const field = (id) => document.getElementById(id);
+  const [message, model, temperature, maxTokens, cache, stream, send, stop, most] =
+    ["message", "model", "temperature", "max_tokens", "cache", "stream", "send", "stop", "most"].map(field);
 
-let running = null;
-let token = null;
+  let running = null;
+  let token = null;
 
-field("stream-option").hidden = false;
+  field("stream-option").hidden = false;
 
-function element(name, className, text) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
-function pill(tone, word) {
-  return element("span", `pill ${tone}`, word);
-}
-
-// An amount of credits from micro-credits, rounded down, and never zero where something was charged.
-function credits(micros) {
-  if (micros > 0 && micros < 100) return "< 0.0001";
-  return (Math.floor(micros / 100) / 10000).toFixed(4);
-}
-
-const micros = (amount) => Math.round(Number(amount || 0) * 1e6);
-
-// What was said, as the page shows it: the page is where the conversation is kept.
-function said() {
-  return [...talk.querySelectorAll(".said:not(.failed)")].map((one) => ({
-    role: one.dataset.role,
-    content: one.querySelector(".said-text").textContent,
-  }));
-}
-
-function request(messages) {
-  const body = { model: model.value };
-  const warmth = temperature.value.trim();
-  const tokens = maxTokens.value.trim();
-  if (warmth !== "" && !Number.isNaN(Number(warmth))) body.temperature = Number(warmth);
-  if (tokens !== "" && Number.isInteger(Number(tokens))) body.max_tokens = Number(tokens);
-  if (stream.checked) body.stream = true;
-  if (!cache.checked) body.cache = false;
-  body.messages = messages;
-  return body;
-}
-
-function show() {
-  const chosen = model.selectedOptions[0];
-  if (!chosen) return;
-  const bytes = new TextEncoder().encode(said().map((one) => one.content).join("") + message.value).length;
-  const into = Math.ceil(bytes / 3) + 8 * (said().length + 1) + 64;
-  const out = Number(maxTokens.value) > 0 ? Number(maxTokens.value) : Number(chosen.dataset.max);
-  const { in: priceIn, out: priceOut, request: each } = chosen.dataset;
-  const price = Math.ceil((into * Number(priceIn) + out * Number(priceOut)) / 1e6) + Number(each);
-  if (!running) {
-    most.replaceChildren("At most ", element("b", "", credits(price)), " credits for this request");
+  function element(name, className, text) {
+    const made = document.createElement(name);
+    if (className) made.className = className;
+    if (text !== undefined) made.textContent = text;
+    return made;
   }
-  field("model-price").textContent = chosen.dataset.price;
-  const typed = message.value.trim();
-  const messages = said();
-  if (typed || messages.length === 0) messages.push({ role: "user", content: typed || "Hello" });
-  const body = request(messages);
-  ["curl", "python", "javascript"].forEach((language, place) => {
-    const code = document.querySelector(`#request-${place} code`);
-    if (code) code.textContent = samples[language](body);
-  });
-}
 
-const api = box.dataset.base;
-const variable = box.dataset.variable;
-const samples = {
-  curl(body) {
-    const text = JSON.stringify(body, null, 2).replaceAll("'", "'\\''");
-    return `curl${body.stream ? " -N" : ""} \\\n  ${api}/chat/completions \\\n  -H "Authorization: Bearer $${variable}" \\\n` +
-      `  -H "Content-Type: application/json" \\\n  -d '${text}'`;
-  },
-  python(body) {
-    const { cache: cached, messages, stream: streams, ...plain } = body;
-    const members = Object.entries(plain).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
-    if (streams) members.push("stream=True");
-    if (cached === false) members.push('extra_body={"cache": False}');
-    const lines = messages.map((one) =>
-      `\n        {"role": ${JSON.stringify(one.role)}, "content": ${JSON.stringify(one.content)}},`).join("");
-    members.push(`messages=[${lines}\n    ]`);
-    const print = streams
-      ? "for chunk in answer:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or \"\", end=\"\")"
-      : "print(answer.choices[0].message.content)";
-    return `import os\nfrom openai import OpenAI\n\nclient = OpenAI(\n    base_url="${api}",\n    api_key=os.environ["${variable}"],\n)\n` +
-      `answer = client.chat.completions.create(\n    ${members.join(",\n    ")},\n)\n${print}`;
-  },
-  javascript(body) {
-    const print = body.stream
-      ? "for await (const chunk of answer) {\n  process.stdout.write(chunk.choices[0]?.delta?.content ?? \"\");\n}"
-      : "console.log(answer.choices[0].message.content);";
-    return `import OpenAI from "openai";\n\nconst client = new OpenAI({\n  baseURL: "${api}",\n  apiKey: process.env.${variable},\n});\n` +
-      `const answer = await client.chat.completions.create(${JSON.stringify(body, null, 2)});\n${print}`;
-  },
-};
-
-// A token for the API. It is kept in this page alone, and asked for anew before it ends.
-async function bearer(fresh) {
-  if (!fresh && token && performance.now() < token.until) return token.text;
-  const answer = await fetch("/sandbox/token", {
-    method: "POST",
-    body: new URLSearchParams({ csrf: form.elements.csrf.value }),
-  });
-  if (!answer.ok || answer.redirected) throw new Refusal("signed_out", "You are signed out. Sign in again in this browser.");
-  const given = await answer.json();
-  token = { text: given.token, until: performance.now() + (given.expires_in - 60) * 1000 };
-  return token.text;
-}
-
-class Refusal extends Error {
-  constructor(code, text) {
-    super(text);
-    this.code = code;
+  function pill(tone, word) {
+    return element("span", `pill ${tone}`, word);
   }
-}
 
-async function call(body, signal, fresh) {
-  const answer = await fetch(box.dataset.api, {
-    method: "POST",
-    signal,
-    headers: { "Content-Type": "application/json", Authorization: `Bearer ${await bearer(fresh)}` },
-    body: JSON.stringify(body.stream ? { ...body, stream_options: { include_usage: true } } : body),
-  });
-  if (answer.status === 401 && !fresh) return call(body, signal, true);
-  if (!answer.ok) {
-    const { error } = await answer.json().catch(() => ({ error: {} }));
-    throw new Refusal(error.code || String(answer.status), error.message || "The answer could not be understood.");
+  // An amount of credits from micro-credits, rounded down, and never zero where something was charged.
+  function credits(micros) {
+    if (micros > 0 && micros < 100) return "< 0.0001";
+    return (Math.floor(micros / 100) / 10000).toFixed(4);
   }
-  return answer;
-}
 
-// The data of each event of a stream.
-async function* events(answer) {
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const pieces = (rest + value).split("\n\n");
-    rest = pieces.pop();
-    for (const piece of pieces) {
-      for (const line of piece.split("\n")) {
-        if (line.startsWith("data:")) yield line.slice(5).trim();
-      }
+  const micros = (amount) => Math.round(Number(amount || 0) * 1e6);
+
+  // What was said, as the page shows it: the page is where the conversation is kept.
+  function said() {
+    return [...talk.querySelectorAll(".said:not(.failed)")].map((one) => ({
+      role: one.dataset.role,
+      content: one.querySelector(".said-text").textContent,
+    }));
+  }
+
+  function request(messages) {
+    const body = { model: model.value };
+    const warmth = temperature.value.trim();
+    const tokens = maxTokens.value.trim();
+    if (warmth !== "" && !Number.isNaN(Number(warmth))) body.temperature = Number(warmth);
+    if (tokens !== "" && Number.isInteger(Number(tokens))) body.max_tokens = Number(tokens);
+    if (stream.checked) body.stream = true;
+    if (!cache.checked) body.cache = false;
+    body.messages = messages;
+    return body;
+  }
+
+  function show() {
+    const chosen = model.selectedOptions[0];
+    if (!chosen) return;
+    const bytes = new TextEncoder().encode(said().map((one) => one.content).join("") + message.value).length;
+    const into = Math.ceil(bytes / 3) + 8 * (said().length + 1) + 64;
+    const out = Number(maxTokens.value) > 0 ? Number(maxTokens.value) : Number(chosen.dataset.max);
+    const { in: priceIn, out: priceOut, request: each } = chosen.dataset;
+    const price = Math.ceil((into * Number(priceIn) + out * Number(priceOut)) / 1e6) + Number(each);
+    if (!running) {
+      most.replaceChildren("At most ", element("b", "", credits(price)), " credits for this request");
     }
+    field("model-price").textContent = chosen.dataset.price;
+    const typed = message.value.trim();
+    const messages = said();
+    if (typed || messages.length === 0) messages.push({ role: "user", content: typed || "Hello" });
+    const body = request(messages);
+    ["curl", "python", "javascript"].forEach((language, place) => {
+      const code = document.querySelector(`#request-${place} code`);
+      if (code) code.textContent = samples[language](body);
+    });
   }
-}
 
-function block(role, name, text) {
-  const made = element("div", role === "user" ? "said you" : "said");
-  made.dataset.role = role;
-  made.append(element("p", "said-by", name), element("p", "said-text", text));
-  field("nothing-said")?.remove();
-  talk.append(made);
-  talk.scrollTop = talk.scrollHeight;
-  return made;
-}
-
-function fact(list, name, value) {
-  const pair = element("div");
-  const about = element("dd");
-  about.append(...value);
-  pair.append(element("dt", "", name), about);
-  list.append(pair);
-}
-
-function facts(into, seen) {
-  const list = element("dl", "facts");
-  const metadata = seen.metadata || {};
-  const cost = micros(metadata.credits_used);
-  fact(list, "Cost", [element("b", "", credits(cost)), " credits"]);
-  if (seen.usage) fact(list, "Tokens", [`${seen.usage.prompt_tokens} in, ${seen.usage.completion_tokens} out`]);
-  fact(list, "Cache", [metadata.cache_hit ? pill("info", "From cache") : pill("off", "Not cached")]);
-  if (seen.first !== null) fact(list, stream.checked ? "First token" : "Answer", [`${Math.round(seen.first)} ms`]);
-  into.append(list);
-  if (typeof metadata.credits_remaining === "number") {
-    const left = (Math.floor(metadata.credits_remaining * 100) / 100).toLocaleString("en", { minimumFractionDigits: 2 });
-    for (const shown of document.querySelectorAll(".bar-balance b, .foot-balance b")) shown.textContent = left;
+  const api = box.dataset.base;
+  const variable = box.dataset.variable;
+  // JSON over several lines, a message on each.
+  function lines(body, margin) {
+    const { messages, ...plain } = body;
+    const members = Object.entries(plain).map(([name, value]) => `"${name}": ${JSON.stringify(value)}`);
+    const spoken = messages.map((one) => `${margin}    {"role": ${JSON.stringify(one.role)}, "content": ${JSON.stringify(one.content)}}`);
+    members.push(`"messages": [\n${spoken.join(",\n")}\n${margin}  ]`);
+    return `{\n${margin}  ${members.join(`,\n${margin}  `)}\n${margin}}`;
   }
-  return credits(cost);
-}
 
-function failed(into, error) {
-  into.classList.add("failed");
-  const line = element("p", "said-error");
-  const code = error.code || "network";
-  line.append(element("b", "", code), ` ${error.message} `);
-  const link = element("a", "", code === "insufficient_credits" ? "Add credits" : code === "signed_out" ? "Sign in" : "What it means");
-  link.href = code === "insufficient_credits" ? "/credits/add" : code === "signed_out" ? "/sign-in?next=%2Fsandbox" : `/docs/errors#${code}`;
-  if (code !== "network") line.append(link);
-  into.append(line);
-}
-
-async function ask(text) {
-  const question = block("user", "You", text);
-  const body = request(said());
-  const answer = block("assistant", model.value, "");
-  const words = answer.querySelector(".said-text");
-  const state = pill("info", "Writing");
-  answer.querySelector(".said-by").append(" ", state);
-  answer.classList.add("writing");
-  const began = performance.now();
-  const seen = { metadata: null, usage: null, first: null };
-  const take = (piece) => {
-    if (piece.error) throw new Refusal(piece.error.code, piece.error.message);
-    seen.metadata = piece[box.dataset.metadata] || seen.metadata;
-    seen.usage = piece.usage || seen.usage;
-    const choice = piece.choices?.[0];
-    return choice?.delta?.content ?? choice?.message?.content ?? "";
+  const samples = {
+    curl(body) {
+      const text = lines(body, "  ").replaceAll("'", "'\\''");
+      return `curl${body.stream ? " -N" : ""} \\\n  ${api}/chat/completions \\\n  -H "Authorization: Bearer $${variable}" \\\n` +
+        `  -H "Content-Type: application/json" \\\n  -d '${text}'`;
+    },
+    python(body) {
+      const { cache: cached, messages, stream: streams, ...plain } = body;
+      const members = Object.entries(plain).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+      if (streams) members.push("stream=True");
+      if (cached === false) members.push('extra_body={"cache": False}');
+      const spoken = messages.map((one) =>
+        `\n        {"role": ${JSON.stringify(one.role)}, "content": ${JSON.stringify(one.content)}},`).join("");
+      members.push(`messages=[${spoken}\n    ]`);
+      const print = streams
+        ? "for chunk in answer:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or \"\", end=\"\")"
+        : "print(answer.choices[0].message.content)";
+      return `import os\nfrom openai import OpenAI\n\nclient = OpenAI(\n    base_url="${api}",\n    api_key=os.environ["${variable}"],\n)\n` +
+        `answer = client.chat.completions.create(\n    ${members.join(",\n    ")},\n)\n${print}`;
+    },
+    javascript(body) {
+      const print = body.stream
+        ? "for await (const chunk of answer) {\n  process.stdout.write(chunk.choices[0]?.delta?.content ?? \"\");\n}"
+        : "console.log(answer.choices[0].message.content);";
+      return `import OpenAI from "openai";\n\nconst client = new OpenAI({\n  baseURL: "${api}",\n  apiKey: process.env.${variable},\n});\n` +
+        `const answer = await client.chat.completions.create(${lines(body, "")});\n${print}`;
+    },
   };
-  try {
-    const response = await call(body, running.signal, false);
-    if (body.stream) {
-      for await (const data of events(response)) {
-        if (data === "[DONE]") break;
-        const more = take(JSON.parse(data));
-        if (more && seen.first === null) seen.first = performance.now() - began;
-        const isAtEnd = talk.scrollHeight - talk.scrollTop - talk.clientHeight < 40;
-        words.append(more);
-        if (isAtEnd) talk.scrollTop = talk.scrollHeight;
-      }
-    } else {
-      words.append(take(await response.json()));
-      seen.first = performance.now() - began;
-    }
-    told.textContent = `Answer complete. ${facts(answer, seen)} credits.`;
-  } catch (error) {
-    if (error.name === "AbortError") {
-      const kept = words.textContent !== "";
-      if (!kept) answer.classList.add("failed");
-      answer.append(element("p", "fine", "Stopped. You pay for what was written until then; Usage shows it in a moment."));
-      told.textContent = "Stopped.";
-    } else {
-      if (words.textContent === "") question.classList.add("failed");
-      failed(answer, error);
-      told.textContent = `The request failed: ${error.message}`;
+
+  // A token for the API. It is kept in this page alone, and asked for anew before it ends.
+  async function bearer(fresh) {
+    if (!fresh && token && performance.now() < token.until) return token.text;
+    const answer = await fetch("/sandbox/token", {
+      method: "POST",
+      body: new URLSearchParams({ csrf: form.elements.csrf.value }),
+    });
+    if (!answer.ok || answer.redirected) throw new Refusal("signed_out", "You are signed out. Sign in again in this browser.");
+    const given = await answer.json();
+    token = { text: given.token, until: performance.now() + (given.expires_in - 60) * 1000 };
+    return token.text;
+  }
+
+  class Refusal extends Error {
+    constructor(code, text) {
+      super(text);
+      this.code = code;
     }
   }
-  state.remove();
-  answer.classList.remove("writing");
-  talk.scrollTop = talk.scrollHeight;
-}
 
-form.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const text = message.value.trim();
-  if (running || text === "") return;
-  running = new AbortController();
-  message.value = "";
-  send.hidden = true;
-  stop.hidden = false;
-  stop.focus();
-  most.replaceChildren("Answering. ", ...most.childNodes);
-  told.textContent = "";
-  await ask(text);
-  running = null;
-  stop.hidden = true;
-  send.hidden = false;
-  message.focus();
+  async function call(body, signal, fresh) {
+    const answer = await fetch(box.dataset.api, {
+      method: "POST",
+      signal,
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${await bearer(fresh)}` },
+      body: JSON.stringify(body.stream ? { ...body, stream_options: { include_usage: true } } : body),
+    });
+    if (answer.status === 401 && !fresh) return call(body, signal, true);
+    if (!answer.ok) {
+      const { error } = await answer.json().catch(() => ({ error: {} }));
+      throw new Refusal(error.code || String(answer.status), error.message || "The answer could not be understood.");
+    }
+    return answer;
+  }
+
+  // The data of each event of a stream.
+  async function* events(answer) {
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const pieces = (rest + value).split("\n\n");
+      rest = pieces.pop();
+      for (const piece of pieces) {
+        for (const line of piece.split("\n")) {
+          if (line.startsWith("data:")) yield line.slice(5).trim();
+        }
+      }
+    }
+  }
+
+  function block(role, name, text) {
+    const made = element("div", role === "user" ? "said you" : "said");
+    made.dataset.role = role;
+    made.append(element("p", "said-by", name), element("p", "said-text", text));
+    field("nothing-said")?.remove();
+    talk.append(made);
+    talk.scrollTop = talk.scrollHeight;
+    return made;
+  }
+
+  function fact(list, name, value) {
+    const pair = element("div");
+    const about = element("dd");
+    about.append(...value);
+    pair.append(element("dt", "", name), about);
+    list.append(pair);
+  }
+
+  function facts(into, seen) {
+    const list = element("dl", "facts");
+    const metadata = seen.metadata || {};
+    const cost = micros(metadata.credits_used);
+    fact(list, "Cost", [element("b", "", credits(cost)), " credits"]);
+    if (seen.usage) fact(list, "Tokens", [`${seen.usage.prompt_tokens} in, ${seen.usage.completion_tokens} out`]);
+    fact(list, "Cache", [metadata.cache_hit ? pill("info", "From cache") : pill("off", "Not cached")]);
+    if (seen.first !== null) fact(list, stream.checked ? "First token" : "Answer", [`${Math.round(seen.first)} ms`]);
+    into.append(list);
+    if (typeof metadata.credits_remaining === "number") {
+      const left = (Math.floor(metadata.credits_remaining * 100) / 100).toLocaleString("en", { minimumFractionDigits: 2 });
+      for (const shown of document.querySelectorAll(".bar-balance b, .foot-balance b")) shown.textContent = left;
+    }
+    return credits(cost);
+  }
+
+  function failed(into, error) {
+    into.classList.add("failed");
+    const line = element("p", "said-error");
+    const code = error.code || "network";
+    line.append(element("b", "", code), ` ${error.message} `);
+    const link = element("a", "", code === "insufficient_credits" ? "Add credits" : code === "signed_out" ? "Sign in" : "What it means");
+    link.href = code === "insufficient_credits" ? "/credits/add" : code === "signed_out" ? "/sign-in?next=%2Fsandbox" : `/docs/errors#${code}`;
+    if (code !== "network") line.append(link);
+    into.append(line);
+  }
+
+  async function ask(text) {
+    const question = block("user", "You", text);
+    const body = request(said());
+    const answer = block("assistant", model.value, "");
+    const words = answer.querySelector(".said-text");
+    const state = pill("info", "Writing");
+    answer.querySelector(".said-by").append(" ", state);
+    answer.classList.add("writing");
+    const began = performance.now();
+    const seen = { metadata: null, usage: null, first: null };
+    const take = (piece) => {
+      if (piece.error) throw new Refusal(piece.error.code, piece.error.message);
+      seen.metadata = piece[box.dataset.metadata] || seen.metadata;
+      seen.usage = piece.usage || seen.usage;
+      const choice = piece.choices?.[0];
+      return choice?.delta?.content ?? choice?.message?.content ?? "";
+    };
+    try {
+      const response = await call(body, running.signal, false);
+      if (body.stream) {
+        for await (const data of events(response)) {
+          if (data === "[DONE]") break;
+          const more = take(JSON.parse(data));
+          if (more && seen.first === null) seen.first = performance.now() - began;
+          const isAtEnd = talk.scrollHeight - talk.scrollTop - talk.clientHeight < 40;
+          words.append(more);
+          if (isAtEnd) talk.scrollTop = talk.scrollHeight;
+        }
+      } else {
+        words.append(take(await response.json()));
+        seen.first = performance.now() - began;
+      }
+      told.textContent = `Answer complete. ${facts(answer, seen)} credits.`;
+    } catch (error) {
+      if (error.name === "AbortError") {
+        const kept = words.textContent !== "";
+        if (!kept) answer.classList.add("failed");
+        answer.append(element("p", "fine", "Stopped. You pay for what was written until then; Usage shows it in a moment."));
+        told.textContent = "Stopped.";
+      } else {
+        if (words.textContent === "") question.classList.add("failed");
+        failed(answer, error);
+        told.textContent = `The request failed: ${error.message}`;
+      }
+    }
+    state.remove();
+    answer.classList.remove("writing");
+    talk.scrollTop = talk.scrollHeight;
+  }
+
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const text = message.value.trim();
+    if (running || text === "") return;
+    running = new AbortController();
+    message.value = "";
+    send.hidden = true;
+    stop.hidden = false;
+    stop.focus();
+    most.replaceChildren("Answering. ", ...most.childNodes);
+    told.textContent = "";
+    await ask(text);
+    running = null;
+    stop.hidden = true;
+    send.hidden = false;
+    message.focus();
+    show();
+  });
+
+  stop.addEventListener("click", () => running?.abort());
+
+  message.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+  });
+
+  for (const one of [message, model, temperature, maxTokens, cache, stream]) one.addEventListener("input", show);
   show();
-});
-
-stop.addEventListener("click", () => running?.abort());
-
-message.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
-});
-
-for (const one of [message, model, temperature, maxTokens, cache, stream]) one.addEventListener("input", show);
-show();
+}

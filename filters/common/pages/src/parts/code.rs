@@ -36,7 +36,7 @@ pub fn samples(id: &str, legend: &str, samples: &[Sample<'_>]) -> Markup {
                 }
             }
             @for (at, sample) in samples.iter().enumerate() {
-                div.sample.{ "sample-" (at) } { (code(&format!("{id}-{at}"), sample.name, &sample.text)) }
+                div.sample.{ "sample-" (at) } { (code(&format!("{id}-{at}"), &format!("{legend}: {}", sample.name), &sample.text)) }
             }
         }
     }

@@ -52,20 +52,19 @@ pub(super) fn sections(_: &House) -> Vec<Section> {
 
 fn table() -> Markup {
     html! {
-        div.scroll tabindex="0" role="region" aria-label="Error codes" {
+        div.scroll.words tabindex="0" role="region" aria-label="Table of error codes" {
             table.rows role="table" aria-label="Error codes" {
                 thead role="rowgroup" {
                     tr role="row" {
-                        @for head in ["Code", "Status", "Type", "Means", "Do"] { th role="columnheader" scope="col" { (head) } }
+                        @for head in ["Code", "Status and type", "Means", "Do"] { th role="columnheader" scope="col" { (head) } }
                     }
                 }
                 tbody role="rowgroup" {
                     @for code in CODES {
                         tr role="row" id=(code.word()) {
                             th role="rowheader" scope="row" { a.anchor href={ "#" (code.word()) } { code { (code.word()) } } }
-                            td role="cell" data-label="Status" { (code.status().as_u16()) }
-                            td role="cell" data-label="Type" { code { (code.kind().word()) } }
-                            td role="cell" data-label="Means" { (code.means()) }
+                            td role="cell" { b { (code.status().as_u16()) } " " code.second { (code.kind().word()) } }
+                            td role="cell" { (code.means()) }
                             td role="cell" data-label="Do" { (remedy(*code)) }
                         }
                     }

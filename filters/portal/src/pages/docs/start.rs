@@ -1,7 +1,7 @@
 //! From nothing to one request that works.
 
 use maud::html;
-use tollgate_pages::format::line;
+use tollgate_pages::format::{line, price as amount};
 use tollgate_pages::parts::{self, Cell, Column};
 
 use super::Section;
@@ -31,9 +31,9 @@ pub(super) fn sections(house: &House) -> Vec<Section> {
             let price = &model.price;
             vec![
                 Cell::new(html! { (line(&model.id)) }),
-                Cell::labelled(html! { (price.input.per_million()) }),
-                Cell::labelled(html! { (price.output.per_million()) }),
-                Cell::labelled(html! { (price.request) }),
+                Cell::labelled(html! { (amount(price.input.per_million())) }),
+                Cell::labelled(html! { (amount(price.output.per_million())) }),
+                Cell::labelled(html! { (amount(price.request)) }),
             ]
         })
         .collect();

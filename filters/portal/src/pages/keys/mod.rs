@@ -138,7 +138,7 @@ fn list(keys: &Keys, made: Option<KeyId>, now: i64) -> Markup {
     html! {
         section.panel {
             div.panel-head { h2 { "Your keys" } span.small.second { (counts.join(", ")) } }
-            (parts::table("Your keys", &columns, &rows, marked))
+            div.keys { (parts::table("Your keys", &columns, &rows, marked)) }
         }
         p.second.small.narrow-text {
             "A revoked key is refused on the next request, everywhere within 2 seconds. Apps that you allowed by signing in are under "
@@ -163,6 +163,8 @@ fn row(keys: &Keys, key: &Key, made: Option<KeyId>, now: i64) -> Vec<Cell> {
         Cell::new(html! {
             @if key.revoked_at.is_none() {
                 a.button.small.quiet.bad href={ "/keys/" (key.id) "/revoke" } { "Revoke" span.unseen { " key " (name) } }
+            } @else {
+                span.second.wide-only { "–" }
             }
         }),
     ]

@@ -226,11 +226,11 @@ fn price(model: &Model) -> String {
     let price = &model.price;
     let mut words = format!(
         "{} credits per million tokens in, {} out",
-        price.input.per_million(),
-        price.output.per_million()
+        format::price(price.input.per_million()),
+        format::price(price.output.per_million())
     );
     if price.request.is_positive() {
-        words += &format!(", {} for each request", price.request);
+        words += &format!(", {} for each request", format::price(price.request));
     }
     words
 }
