@@ -89,7 +89,7 @@ pub(super) fn check(
         .closing());
     }
     if let Some(raw) = raw {
-        check_raw(raw, headers)?;
+        check_raw(raw, request)?;
     }
     // RFC 9112 section 3.2: exactly one in HTTP/1.1.
     if request.protocol == Protocol::Http11 && !headers.contains_key(header::HOST) {
@@ -128,7 +128,22 @@ fn check_coding(protocol: Protocol, headers: &HeaderMap) -> Result<(), ApiError>
 }
 
 /// What is only to be seen in the bytes themselves.
-fn check_raw(raw: &[u8], headers: &HeaderMap) -> Result<(), ApiError> {
+fn check_raw(raw: &[u8], request: &Request) -> Result<(), ApiError> {
+    let headers = &request.headers;
+    // What is neither a path nor a whole address is taken for the path `/` by the parser, and for an error by others (RFC 9112
+    // section 3.2). It has written spaces in it as `%20`.
+    let target = raw.split(|&byte| byte == b' ').nth(1).unwrap_or_default();
+    let forms: [&[u8]; 4] = [b"/", b"*", b"http://", b"https://"];
+    let starts = |form: &[u8]| {
+        let start = target.get(..form.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(form))
+    };
+    // `CONNECT` names a host and a port; no route answers it.
+    if request.method != Method::CONNECT && !forms.into_iter().any(starts) {
+        return Err(malformed(
+            "The address in the first line starts with neither `/` nor `http://`.",
+        ));
+    }
     // A line feed alone may end a line (RFC 9112 section 2.2), but the next program may see it as part of a value.
     if memchr_iter(b'\n', raw).any(|at| at == 0 || raw[at - 1] != b'\r') {
         return Err(malformed(

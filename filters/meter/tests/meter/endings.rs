@@ -379,7 +379,10 @@ async fn the_usage_record_says_what_was_particular() {
     let cut = Provider::streaming([TEXT]).then(Step::Fail(UpstreamFault::Cut));
     assert_eq!(
         flags(STREAM, Client::staying(), cut).await,
-        UsageFlags::STREAMED | UsageFlags::ESTIMATED | UsageFlags::INCOMPLETE
+        UsageFlags::STREAMED
+            | UsageFlags::ESTIMATED
+            | UsageFlags::INCOMPLETE
+            | UsageFlags::CUT_UPSTREAM
     );
     let whole = Provider::answering(ANSWER);
     assert_eq!(
