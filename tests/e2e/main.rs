@@ -22,6 +22,7 @@ mod providers;
 mod rig;
 mod routes;
 mod sandbox;
+mod security;
 mod slow;
 mod text;
 mod third_party;

@@ -6,5 +6,5 @@ mod discovery;
 mod limits;
 mod register;
 mod revoke;
-mod support;
+pub(crate) mod support;
 mod token;

@@ -73,11 +73,11 @@ enum Verdict {
 
 impl Operation {
     /// Status and challenge, to the byte.
-    fn answer(&self, verdict: Verdict) -> (u16, Option<String>) {
+    fn answer(&self, base: &str, verdict: Verdict) -> (u16, Option<String>) {
         let names: Vec<&str> = self.scopes.iter().map(|scope| scope.name()).collect();
         let scope = names.join(" ");
         let document = format!(
-            "resource_metadata=\"{BASE}/.well-known/oauth-protected-resource{}\"",
+            "resource_metadata=\"{base}/.well-known/oauth-protected-resource{}\"",
             self.document
         );
         let challenge = |parameters: String| Some(format!("Bearer {parameters}"));
@@ -118,6 +118,8 @@ impl Operation {
 struct Bench {
     rig: Rig,
     _servers: [McpServer; 2],
+    /// The service's address.
+    base: &'static str,
 }
 
 impl Bench {
@@ -132,6 +134,7 @@ impl Bench {
         Bench {
             rig: Rig::with(&settings).await,
             _servers: servers,
+            base: BASE,
         }
     }
 
@@ -176,7 +179,7 @@ impl Bench {
         let (head, said) = raw.read_answer().await;
         let said = String::from_utf8_lossy(&said);
         let case = format!("{} with {lines:?}{query}", operation.line);
-        let (status, challenge) = operation.answer(verdict);
+        let (status, challenge) = operation.answer(self.base, verdict);
         assert_eq!(head.status(), status, "{case}: {said}");
         let told = head.header("www-authenticate").map(str::to_owned);
         assert_eq!(told, challenge, "{case}: {said}");
@@ -284,6 +287,65 @@ async fn a_revoked_token_is_refused_by_the_next_request() {
         bench
             .check(operation, "", &bearer(&token), Verdict::Invalid)
             .await;
+    }
+    bench.rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_token_for_any_name_of_a_resource_works_there_and_nowhere_else() {
+    use crate::oauth::support::{App, BASE, ROOT, setup};
+
+    let servers = [McpServer::start().await, McpServer::start().await];
+    let settings = format!(
+        "[mcp.general]\nupstream = \"{}\"\n[mcp.android]\nupstream = \"{}\"\n\
+         [limits.failed_credentials]\nquota = 1000000\nwindow_secs = 60\n[limits.classes.mcp]\nquota = 1000000\nwindow_secs = 60\n",
+        servers[0].url(),
+        servers[1].url()
+    );
+    let rig = setup(&settings).start().await;
+    let mut tokens = Vec::new();
+    {
+        let mut app = App::at(&rig, "https://app.example/cb").await;
+        for (name, resource) in [
+            (format!("{BASE}/v1"), Resource::Api),
+            (format!("{BASE}/v1/"), Resource::Api),
+            (String::from(BASE), Resource::Api),
+            (format!("{BASE}/"), Resource::Api),
+            (String::from(ROOT), Resource::Api),
+            (format!("{ROOT}/"), Resource::Api),
+            // What names none is for the API, and never for an MCP resource.
+            (String::new(), Resource::Api),
+            (format!("{BASE}/mcp"), Resource::Mcp),
+            (format!("{BASE}/mcp/"), Resource::Mcp),
+            (format!("{BASE}/mcp/android"), Resource::McpAndroid),
+            (format!("{BASE}/mcp/android/"), Resource::McpAndroid),
+        ] {
+            let scopes: Vec<Scope> = OPERATIONS
+                .iter()
+                .filter(|operation| operation.resource == resource)
+                .flat_map(|operation| operation.scopes.iter().copied())
+                .collect();
+            let asked: Vec<&str> = scopes.iter().map(|scope| scope.name()).collect();
+            let asked = asked.join(" ");
+            let mut changes = vec![("scope", asked.as_str())];
+            if !name.is_empty() {
+                changes.push(("resource", &name));
+            }
+            let token = app.token(&changes).await;
+            let token = token["access_token"].as_str().expect("a token").to_owned();
+            tokens.push((resource, scopes, token));
+        }
+    }
+    let bench = Bench {
+        rig,
+        _servers: servers,
+        base: BASE,
+    };
+    for (resource, scopes, token) in tokens {
+        for operation in &OPERATIONS {
+            let verdict = operation.of_token(resource, &scopes);
+            bench.check(operation, "", &bearer(&token), verdict).await;
+        }
     }
     bench.rig.finish().await;
 }

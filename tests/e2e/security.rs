@@ -1,0 +1,586 @@
+//! What somebody would try who wants to be somebody else, or to lead somebody astray: one test for each way.
+//!
+//! The pages are those of the portal's own table, read from its text, so that a page that is new is tried too.
+
+use bytes::Bytes;
+use tollgate_testing::{Answer, Client};
+
+use crate::oauth::support::{App, CHALLENGE, register, rig, token};
+use crate::rig::{Browser, Rig, SECRETS};
+
+/// The table of pages, as it is written.
+const TABLE: &str = include_str!("../../filters/portal/src/routes.rs");
+
+/// Addresses beside the pages that answer whoever asks.
+const DOCUMENTS: [&str; 8] = [
+    "/developer/onboarding",
+    "/llms.txt",
+    "/robots.txt",
+    "/openapi.json",
+    "/.well-known/security.txt",
+    "/.well-known/mcp/server-card.json",
+    "/mcp",
+    "/v1/models",
+];
+
+/// Names that a page may read, here or elsewhere, and that somebody would try.
+const NAMES: [&str; 16] = [
+    "next",
+    "continue",
+    "return_to",
+    "redirect",
+    "redirect_uri",
+    "url",
+    "state",
+    "client_id",
+    "error",
+    "days",
+    "from",
+    "to",
+    "key",
+    "model",
+    "page",
+    "name",
+];
+
+/// Every page of a method, with something in the place of what its pattern leaves open.
+fn pages(method: &str, open: &str) -> Vec<String> {
+    let rows = TABLE.lines().filter_map(|line| {
+        let row = line.trim().strip_prefix(method)?;
+        let path = row.strip_prefix(' ')?.trim_start().strip_prefix('"')?;
+        path.split_once('"').map(|(path, _)| path)
+    });
+    let filled = rows.map(|path| {
+        let parts: Vec<&str> = path
+            .split('/')
+            .map(|part| if part.starts_with('{') { open } else { part })
+            .collect();
+        parts.join("/")
+    });
+    let pages: Vec<String> = filled.collect();
+    assert!(pages.len() > 5, "the table could not be read: {pages:?}");
+    pages
+}
+
+/// Everything a client sees of an answer but the body.
+fn shown(answer: &Answer) -> String {
+    format!("{} {:?}", answer.status, answer.headers)
+}
+
+fn is_page(answer: &Answer) -> bool {
+    answer
+        .header("content-type")
+        .is_some_and(|kind| kind.starts_with("text/html"))
+}
+
+#[tokio::test]
+async fn clickjacking_no_page_can_be_put_into_a_frame() {
+    let rig = Rig::start().await;
+    let mut all = Vec::new();
+    for mut browser in [Browser::new(&rig), Browser::signed_in(&rig).await] {
+        for path in pages("GET", "nothing") {
+            all.push((path.clone(), browser.get(&path).await));
+        }
+        browser.get("/sign-in").await;
+        // Refusals are pages too: without the token, without a field, of no such page, of another method.
+        for path in pages("POST", "nothing") {
+            all.push((path.clone(), browser.post_with(&path, &[], &[]).await));
+            all.push((path.clone(), browser.submit(&path, &[]).await));
+        }
+        for path in ["/keys/nothing/here", "/assets/nothing.css"] {
+            all.push((path.to_owned(), browser.get(path).await));
+        }
+    }
+    let mut seen = 0;
+    for (path, answer) in all {
+        if !is_page(&answer) {
+            continue;
+        }
+        seen += 1;
+        assert_eq!(answer.header("x-frame-options"), Some("DENY"), "{path}");
+        let policy = answer.header("content-security-policy").unwrap_or_default();
+        assert!(
+            policy.contains("frame-ancestors 'none'"),
+            "{path}: {policy}"
+        );
+        assert!(policy.contains("default-src 'none'"), "{path}: {policy}");
+        assert!(!policy.contains("unsafe"), "{path}: {policy}");
+    }
+    assert!(seen > 30, "only {seen} pages were looked at");
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn open_redirect_nobody_is_led_to_another_host() {
+    let rig = Rig::start().await;
+    let mut ways = 0;
+    for mut browser in [Browser::new(&rig), Browser::signed_in(&rig).await] {
+        for target in [
+            "https://evil.example/",
+            "//evil.example/",
+            "/%5Cevil.example",
+            "/%09/evil.example",
+            "%2F%2Fevil.example",
+            "javascript:alert(1)",
+            "https:evil.example",
+            "/..//evil.example",
+        ] {
+            for path in pages("GET", "evil.example") {
+                let query: Vec<String> = NAMES
+                    .iter()
+                    .map(|name| format!("{name}={target}"))
+                    .collect();
+                let answer = browser.get(&format!("{path}?{}", query.join("&"))).await;
+                let Some(location) = answer.header("location") else {
+                    continue;
+                };
+                ways += 1;
+                assert!(
+                    location.starts_with('/')
+                        && !location.starts_with("//")
+                        && !location.contains('\\'),
+                    "{path} with {target} leads to {location}"
+                );
+                // Where it is handed on to be used later it is a path of ours too.
+                if let Some(("/sign-in" | "/confirm", handed)) = location.split_once("?next=") {
+                    assert!(handed.starts_with("%2F"), "{location}");
+                    assert!(
+                        !handed.starts_with("%2F%2F") && !handed.starts_with("%2F%5C"),
+                        "{location}"
+                    );
+                }
+            }
+        }
+    }
+    // Paths that look like hosts are no pages.
+    let mut browser = Browser::signed_in_as(&rig, rig.account, "eve@example.com").await;
+    for path in [
+        "//evil.example",
+        "//evil.example/sign-in",
+        "/%2F%2Fevil.example",
+    ] {
+        let answer = browser.get(path).await;
+        assert_eq!(answer.header("location"), None, "{path}");
+    }
+    assert!(ways > 20, "only {ways} redirects were looked at");
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn open_redirect_an_app_is_answered_where_it_registered_and_nowhere_else() {
+    let rig = rig("").await;
+    let mut app = App::at(&rig, "https://app.example/cb").await;
+    for target in [
+        "https://evil.example/cb",
+        "https://app.example.evil.example/cb",
+        "https://app.example@evil.example/cb",
+        "https://app.example/cb/../../evil",
+        "https://app.example/cb?next=https://evil.example",
+        "https://app.example/cb#@evil.example",
+        "https://app.example\\.evil.example/cb",
+        "HTTPS://app.example/cb",
+        "//evil.example/cb",
+        "javascript:alert(1)",
+        "data:text/html,x",
+    ] {
+        // Whatever else is wrong with the request: the address is judged first.
+        for more in [
+            None,
+            Some(("scope", "none")),
+            Some(("response_type", "token")),
+        ] {
+            let mut changes = vec![("redirect_uri", target)];
+            changes.extend(more);
+            let asking = app.asking(&changes);
+            let answer = app.browser.get(&asking).await;
+            assert_eq!(answer.status, 400, "{target}");
+            assert_eq!(answer.header("location"), None, "{target}");
+            assert_eq!(answer.header("refresh"), None, "{target}");
+            assert!(!answer.text().contains("href=\"https://evil"), "{target}");
+        }
+    }
+    // Its own mistakes go to its own address, and the browser with them.
+    let asking = app.asking(&[("scope", "none")]);
+    let answer = app.browser.get(&asking).await;
+    let location = answer.header("location").expect("a way on");
+    assert!(
+        location.starts_with("https://app.example/cb?error=invalid_scope&"),
+        "{location}"
+    );
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn header_injection_what_an_app_sends_ends_no_field_and_no_policy() {
+    let rig = rig("").await;
+    let mut app = App::at(&rig, "https://app.example/cb").await;
+    let state = "x\r\nPlanted: yes\r\n\r\n<script>alert(1)</script>";
+    let asking = app.asking(&[("state", state), ("scope", "none")]);
+    let answer = app.browser.get(&asking).await;
+    assert_eq!(answer.header("planted"), None);
+    let location = answer.header("location").expect("a way on");
+    assert!(location.contains("state=x%0D%0APlanted"), "{location}");
+
+    // An address that would end a directive of the policy is not registered, or does not get into it.
+    for host in [
+        "a;sandbox",
+        "a;script-src",
+        "a,default-src",
+        "a'self'",
+        "a*",
+        "*",
+        "[::1];x",
+    ] {
+        let redirect = format!("https://{host}.example/cb");
+        let metadata = serde_json::json!({"client_name": "x", "redirect_uris": [redirect]});
+        let registered = register(&rig, &metadata).await;
+        if registered.status != 201 {
+            assert_eq!(registered.status, 400, "{redirect}: {}", registered.text());
+            continue;
+        }
+        let mut app = App {
+            id: registered.json()["client_id"]
+                .as_str()
+                .expect("an id")
+                .to_owned(),
+            redirect,
+            ..app_of(&app)
+        };
+        let path = app.ask(&[]).await;
+        let page = app.browser.get(&path).await;
+        let policy = page.header("content-security-policy").expect("a policy");
+        assert!(policy.ends_with("form-action 'self'"), "{host}: {policy}");
+    }
+    // Nor does a name or anything else of an app become markup.
+    let metadata = serde_json::json!({
+        "client_name": "</b><script>alert(1)</script>\r\nPlanted: yes",
+        "redirect_uris": ["https://app.example/cb"],
+    });
+    let registered = register(&rig, &metadata).await;
+    assert_eq!(registered.header("planted"), None);
+    assert_eq!(registered.status, 201, "{}", registered.text());
+    let mut app = App {
+        id: registered.json()["client_id"]
+            .as_str()
+            .expect("an id")
+            .to_owned(),
+        ..app_of(&app)
+    };
+    let path = app.ask(&[]).await;
+    let page = app.browser.get(&path).await;
+    assert_eq!(page.header("planted"), None);
+    assert!(!page.text().contains("<script>alert"), "{}", page.text());
+    rig.finish().await;
+}
+
+/// The same app once more.
+fn app_of<'r>(app: &App<'r>) -> App<'r> {
+    App {
+        rig: app.rig,
+        browser: app.browser.clone(),
+        id: app.id.clone(),
+        redirect: app.redirect.clone(),
+    }
+}
+
+#[tokio::test]
+async fn clickjacking_nobody_can_be_made_to_allow_an_app_in_a_frame() {
+    let rig = rig("").await;
+    let mut app = App::at(&rig, "https://app.example/cb").await;
+    let path = app.ask(&[]).await;
+    let distrusted = app.asking(&[("redirect_uri", "https://evil.example/cb")]);
+    for path in [&path, &distrusted, "/apps", "/consent/none"] {
+        let page = app.browser.get(path).await;
+        assert!(is_page(&page), "{path}");
+        assert_eq!(page.header("x-frame-options"), Some("DENY"), "{path}");
+        let policy = page.header("content-security-policy").expect("a policy");
+        assert!(
+            policy.contains("frame-ancestors 'none'"),
+            "{path}: {policy}"
+        );
+        assert!(!policy.contains("script-src"), "{path}: {policy}");
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn parameter_pollution_a_request_for_authorization_says_everything_once() {
+    let rig = rig("").await;
+    let mut app = App::at(&rig, "https://app.example/cb").await;
+    for (name, value, told) in [
+        ("client_id", "other", None),
+        ("redirect_uri", "https://evil.example/cb", None),
+        ("response_type", "token", Some("invalid_request")),
+        ("code_challenge", CHALLENGE, Some("invalid_request")),
+        ("code_challenge_method", "plain", Some("invalid_request")),
+        ("scope", "api:models", Some("invalid_request")),
+        ("state", "y", Some("invalid_request")),
+    ] {
+        for front in [true, false] {
+            let asking = app.asking(&[("scope", "api:chat")]);
+            let (path, query) = asking.split_once('?').expect("a query");
+            let value: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
+            let asking = match front {
+                true => format!("{path}?{name}={value}&{query}"),
+                false => format!("{path}?{query}&{name}={value}"),
+            };
+            let answer = app.browser.get(&asking).await;
+            let location = answer.header("location").unwrap_or_default();
+            match told {
+                None => assert_eq!((answer.status, location), (400, ""), "{name}"),
+                Some(word) => {
+                    let start = format!("https://app.example/cb?error={word}");
+                    assert!(location.starts_with(&start), "{name}: {location}");
+                }
+            }
+        }
+    }
+    // The same for the exchange, where nothing of a doubled request is carried out.
+    let code = app.code(&[]).await;
+    for (name, value) in [
+        ("code", "x"),
+        ("client_id", "x"),
+        ("redirect_uri", "x"),
+        ("code_verifier", "x"),
+        ("grant_type", "x"),
+    ] {
+        let mut pairs = app.exchanging(&code);
+        pairs.push((name, value));
+        let answer = token(&rig, &pairs).await;
+        assert_eq!(answer.status, 400, "{name}");
+        assert_eq!(answer.json()["error"], "invalid_request", "{name}");
+    }
+    let answer = token(&rig, &app.exchanging(&code)).await;
+    assert_eq!(
+        answer.status,
+        200,
+        "the code is still good: {}",
+        answer.text()
+    );
+    let token = answer.json()["access_token"]
+        .as_str()
+        .expect("a token")
+        .to_owned();
+    SECRETS.used("an access token", &token);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn host_header_what_programs_discover_is_made_of_settings() {
+    let rig = rig("").await;
+    let mut app = App::at(&rig, "https://app.example/cb").await;
+    let consent = app.ask(&[]).await;
+    let asking = app.asking(&[]);
+    for path in [
+        "/.well-known/oauth-authorization-server",
+        "/.well-known/oauth-protected-resource",
+        "/.well-known/oauth-protected-resource/v1",
+        "/.well-known/oauth-protected-resource/mcp",
+        "/.well-known/oauth-protected-resource/mcp/android",
+        "/.well-known/jwks.json",
+        "/mcp",
+        "/mcp/android",
+        "/v1/models",
+        &asking,
+        &consent,
+    ] {
+        let client = Client::new(&rig.url());
+        let mut request = client.request("GET", path, Bytes::new());
+        let fields = request.headers_mut();
+        for (name, value) in [
+            ("host", "evil.example"),
+            ("x-forwarded-host", "evil.example"),
+            ("cookie", app.browser.cookie()),
+        ] {
+            fields.insert(name, value.parse().expect("a value"));
+        }
+        let answer = client.send(request).await;
+        assert!(
+            !shown(&answer).contains("evil"),
+            "{path}: {}",
+            shown(&answer)
+        );
+        assert!(
+            !answer.text().contains("evil.example"),
+            "{path}: {}",
+            answer.text()
+        );
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn header_injection_nothing_that_was_sent_becomes_a_field_or_markup() {
+    let rig = Rig::start().await;
+    let injected = "x%0d%0aPlanted:%20yes%0d%0a%0d%0a%22%3E%3Cscript%3Ealert(1)%3C/script%3E";
+    let plain = "x\r\nPlanted: yes\r\n\r\n\"><script>alert(1)</script>";
+    for mut browser in [Browser::new(&rig), Browser::signed_in(&rig).await] {
+        let mut answers = Vec::new();
+        for path in pages("GET", injected)
+            .into_iter()
+            .chain(DOCUMENTS.map(str::to_owned))
+        {
+            let query: Vec<String> = NAMES
+                .iter()
+                .map(|name| format!("{name}={injected}"))
+                .collect();
+            let asked = format!("{path}?{}", query.join("&"));
+            answers.push((asked.clone(), browser.get(&asked).await));
+        }
+        browser.get("/sign-in").await;
+        for path in pages("POST", injected) {
+            let mut fields: Vec<(&str, &str)> = NAMES.iter().map(|name| (*name, plain)).collect();
+            // Those of the forms that there are; whatever else there is gets the same.
+            fields.extend(
+                ["address", "code", "label", "secret", "question", "expires"]
+                    .map(|name| (name, plain)),
+            );
+            answers.push((path.clone(), browser.submit(&path, &fields).await));
+        }
+        for (asked, answer) in answers {
+            assert_eq!(answer.header("planted"), None, "{asked}");
+            for value in answer.headers.values() {
+                let value = String::from_utf8_lossy(value.as_bytes());
+                assert!(!value.contains(['\r', '\n', '<']), "{asked}: {value}");
+            }
+            let body = String::from_utf8_lossy(&answer.body);
+            assert!(
+                !body.contains("<script>alert"),
+                "{asked} shows markup that was sent"
+            );
+        }
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn host_header_no_address_is_made_of_what_a_client_calls_us() {
+    let rig = Rig::start().await;
+    let session = Browser::signed_in(&rig).await.cookie().to_owned();
+    for path in pages("GET", "nothing")
+        .into_iter()
+        .chain(DOCUMENTS.map(str::to_owned))
+    {
+        for cookie in ["", &session] {
+            let client = Client::new(&rig.url());
+            let mut request = client.request("GET", &path, Bytes::new());
+            let fields = request.headers_mut();
+            for (name, value) in [
+                ("host", "evil.example"),
+                ("x-forwarded-host", "evil.example"),
+                ("x-forwarded-proto", "evil"),
+                ("forwarded", "host=evil.example;proto=evil"),
+                ("x-original-url", "//evil.example"),
+                ("cookie", cookie),
+            ] {
+                if !value.is_empty() {
+                    fields.insert(name, value.parse().expect("a value"));
+                }
+            }
+            let answer = client.send(request).await;
+            assert!(answer.status < 500, "{path}: {}", shown(&answer));
+            assert!(
+                !shown(&answer).contains("evil"),
+                "{path}: {}",
+                shown(&answer)
+            );
+            let body = String::from_utf8_lossy(&answer.body);
+            assert!(
+                !body.contains("evil.example"),
+                "{path} believes the client's `Host`"
+            );
+        }
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn session_fixation_a_value_that_was_planted_opens_nothing() {
+    let rig = Rig::start().await;
+    // A value of the right form that somebody has made up, and what is no value at all.
+    for made_up in [
+        "0".repeat(64),
+        "f".repeat(64),
+        String::from("x"),
+        String::new(),
+    ] {
+        let client = Client::new(&rig.url());
+        let mut request = client.request("GET", "/", Bytes::new());
+        let cookie = format!("__Host-svc-session={made_up}");
+        request
+            .headers_mut()
+            .insert("cookie", cookie.parse().expect("a value"));
+        let answer = client.send(request).await;
+        assert_eq!(answer.status, 303, "{made_up}");
+    }
+    // A session is begun with a value of its own, and ends with another.
+    let mut browser = Browser::signed_in(&rig).await;
+    assert_eq!(browser.get("/").await.status, 200);
+    let before = browser.cookie().to_owned();
+    browser.submit("/sign-out", &[]).await;
+    assert_ne!(browser.cookie(), before, "nothing of the session goes on");
+    assert_eq!(browser.get("/").await.status, 303);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn parameter_pollution_a_field_that_stands_twice_is_worth_no_more_than_one() {
+    let rig = Rig::start().await;
+    let mut browser = Browser::signed_in(&rig).await;
+    browser.get("/").await;
+    let token = browser.token().to_owned();
+    // A good token behind a bad one does not make the bad one good.
+    let answer = browser
+        .post_with("/sign-out", &[], &[("csrf", "bad"), ("csrf", &token)])
+        .await;
+    assert_eq!(answer.status, 403);
+    assert_eq!(browser.get("/").await.status, 200, "still signed in");
+
+    // Two cookies of the name: the first counts, wherever the second came from.
+    let good = browser.cookie().to_owned();
+    let bad = format!("__Host-svc-session={}", "0".repeat(64));
+    for (cookies, status) in [
+        (format!("{bad}; {good}"), 303),
+        (format!("{good}; {bad}"), 200),
+    ] {
+        let client = Client::new(&rig.url());
+        let mut request = client.request("GET", "/", Bytes::new());
+        request
+            .headers_mut()
+            .insert("cookie", cookies.parse().expect("a value"));
+        assert_eq!(client.send(request).await.status, status, "{cookies}");
+    }
+
+    // Of two addresses to go to afterwards neither leads away.
+    let mut stranger = Browser::new(&rig);
+    let answer = stranger
+        .get("/sign-in?next=/keys&next=https://evil.example/")
+        .await;
+    assert!(!answer.text().contains("evil.example"), "{}", answer.text());
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn secrets_of_a_session_are_in_no_log_no_address_and_no_page() {
+    let rig = Rig::start().await;
+    let mut browser = Browser::signed_in(&rig).await;
+    let (_, value) = browser.cookie().split_once('=').expect("a value");
+    let value = SECRETS.used("a session's value", value).to_owned();
+    for path in pages("GET", "nothing") {
+        let answer = browser
+            .get(&format!("{path}?session={value}&csrf={value}"))
+            .await;
+        let location = answer.header("location").unwrap_or_default();
+        assert!(!location.contains(&value), "{path} leads to {location}");
+        if !is_page(&answer) || answer.header("cache-control") != Some("no-store") {
+            assert!(!is_page(&answer), "{path} may be stored");
+        }
+        // What a page repeats of its address is the client's own doing, but no page does.
+        let body = String::from_utf8_lossy(&answer.body);
+        assert!(!body.contains(&value), "{path} shows the session's value");
+    }
+    SECRETS.used("a form's token", browser.token());
+    browser.submit("/sign-out", &[]).await;
+    // The log is searched for every secret at the end of each test.
+    rig.finish().await;
+}
