@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate_filter::{Clock, Entropy};
 use tollgate_identity::oauth::{AuthorizationServer, OAuthParts};
-use tollgate_oauth::{Endpoints, Service};
+use tollgate_oauth::{Endpoints, Service, SetupError};
 use tollgate_pages::Look;
 use tollgate_store::Store;
 
@@ -33,7 +33,8 @@ pub(crate) fn endpoints(
     settings: &Settings,
     authorization: &Arc<AuthorizationServer>,
     look: &Arc<Look>,
-) -> Arc<Endpoints> {
+    clock: &Clock,
+) -> Result<Arc<Endpoints>, SetupError> {
     let service = Service {
         name: settings.service.name.to_string(),
         base_url: settings.service.base_url.to_string(),
@@ -44,5 +45,6 @@ pub(crate) fn endpoints(
         settings.oauth,
         authorization.clone(),
         look.clone(),
+        clock.clone(),
     )
 }

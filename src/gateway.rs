@@ -200,13 +200,14 @@ impl GatewayBuilder {
                 entropy: &entropy,
             })),
             documents: Arc::new(documents),
-            oauth: access::endpoints(&settings, &authorization, &look),
             commerce: Arc::new(Commerce::new(paypal.as_ref().map(|paypal| {
                 tollgate_commerce::PayPal {
                     client: paypal.client.clone(),
                     top_ups: paypal.top_ups.clone(),
                 }
             }))),
+            oauth: access::endpoints(&settings, &authorization, &look, &clock)
+                .map_err(StartError::ClientDocuments)?,
         };
         let routes = routes(&registry, &settings, &clock, &entropy, &house)?;
         let providers = Arc::new(Providers::new(
@@ -596,6 +597,11 @@ pub enum StartError {
     /// A document about the service would be wrong from today on.
     #[error(transparent)]
     Document(#[from] ExpiresError),
+    /// Documents about OAuth clients could not be fetched.
+    #[error(
+        "cannot set up `oauth.client_documents`; switch it off, or look at the system's certificates"
+    )]
+    ClientDocuments(#[source] tollgate_oauth::SetupError),
     /// A filter could not be built.
     #[error("the chain of `{route}` cannot be built")]
     Filter {

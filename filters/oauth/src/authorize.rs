@@ -29,6 +29,8 @@ pub(crate) enum Local {
     RedirectMissing,
     /// There is no such client.
     ClientUnknown,
+    /// The document about the client cannot be had, or describes none.
+    ClientDocument,
     /// The client has not registered this address.
     RedirectUnknown,
 }
@@ -72,6 +74,21 @@ impl Endpoints {
         see_other(&address)
     }
 
+    /// The client of this id: registered, or described by the document at the address that the id is.
+    async fn client(&self, id: &str) -> Result<Result<ClientRow, Local>, ReadError> {
+        if let Some(documents) = &self.documents
+            && id.starts_with("https://")
+        {
+            return Ok(documents.client(id).await.map_err(|error| {
+                tracing::info!(%error, "a document about a client was not believed");
+                Local::ClientDocument
+            }));
+        }
+        // What was stored when somebody allowed it something is no registration.
+        let client = self.server.client(id).await?.filter(|row| !row.document);
+        Ok(client.ok_or(Local::ClientUnknown))
+    }
+
     fn local(&self, exchange: &Exchange, why: Local) -> Outcome {
         Outcome::reply(cannot_be_trusted(&self.look, &exchange.request, why))
     }
@@ -85,8 +102,9 @@ impl Endpoints {
         if form.count("redirect_uri") > 1 {
             return Ok(Err(Local::RedirectMissing));
         }
-        let Some(client) = self.server.client(id).await? else {
-            return Ok(Err(Local::ClientUnknown));
+        let client = match self.client(id).await? {
+            Ok(client) => client,
+            Err(why) => return Ok(Err(why)),
         };
         let Some(redirect_uri) = once("redirect_uri") else {
             return Ok(Err(Local::RedirectMissing));

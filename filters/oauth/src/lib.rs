@@ -3,6 +3,7 @@
 mod authorize;
 mod config;
 mod discovery;
+mod document;
 mod failure;
 mod filter;
 mod form;
@@ -16,14 +17,17 @@ mod token;
 
 use std::sync::Arc;
 
-use tollgate_filter::Resource;
+use tollgate_filter::{Clock, Resource};
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_pages::Look;
+
+pub use document::SetupError;
 
 pub use config::{OAuthConfig, RawOAuth};
 pub use filter::{OAuth, UnknownEndpoint};
 
 use discovery::Discovery;
+use document::Documents;
 use resources::ResourceNames;
 
 /// What the service is called, and where it is.
@@ -49,6 +53,8 @@ pub struct Endpoints {
     server: Arc<AuthorizationServer>,
     config: OAuthConfig,
     look: Arc<Look>,
+    /// Documents about clients, where they may name themselves by one.
+    documents: Option<Documents>,
     names: ResourceNames,
     discovery: Discovery,
     /// The path before the addresses of pages.
@@ -60,6 +66,10 @@ pub struct Endpoints {
 impl Endpoints {
     /// The endpoints of a server.
     ///
+    /// # Errors
+    ///
+    /// When documents about clients cannot be made ready to be fetched.
+    ///
     /// # Panics
     ///
     /// When the service's word is none that the settings let pass.
@@ -68,16 +78,22 @@ impl Endpoints {
         config: OAuthConfig,
         server: Arc<AuthorizationServer>,
         look: Arc<Look>,
-    ) -> Arc<Endpoints> {
+        clock: Clock,
+    ) -> Result<Arc<Endpoints>, SetupError> {
         let basic = format!("Basic realm=\"{}\"", service.name);
-        Arc::new(Endpoints {
+        let documents = match config.client_documents {
+            true => Some(Documents::new(clock, config.server.refresh.is_some())?),
+            false => None,
+        };
+        Ok(Arc::new(Endpoints {
             server,
             config,
             look,
+            documents,
             names: ResourceNames::new(service),
             discovery: Discovery::new(service, &config),
             base_path: discovery::path_of(&service.base_url).to_owned(),
             basic: http::HeaderValue::try_from(basic).expect("a word of letters and digits"),
-        })
+        }))
     }
 }

@@ -15,6 +15,9 @@ impl Local {
             Local::ClientMissing => "client_id has to stand in the address, once.",
             Local::RedirectMissing => "redirect_uri has to stand in the address, once.",
             Local::ClientUnknown => "No app is registered under this client_id. Register it again.",
+            Local::ClientDocument => {
+                "invalid_client: the document at client_id cannot be fetched, or does not describe a client."
+            }
             Local::RedirectUnknown => "This redirect_uri is none that the app has registered.",
         }
     }

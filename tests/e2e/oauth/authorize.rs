@@ -300,3 +300,45 @@ async fn rfc8252_7_3_a_program_takes_whatever_port_it_gets() {
     );
     rig.finish().await;
 }
+
+#[tokio::test]
+async fn a_document_that_cannot_be_believed_is_told_on_a_page() {
+    let on = rig("[oauth]\nclient_documents = true").await;
+    let mut browser = Browser::new(&on);
+    for id in [
+        "https://localhost/client.json",
+        "https://127.0.0.1/client.json",
+        "https://169.254.169.254/latest/meta-data",
+        "https://[::1]/client.json",
+        "https://app.example/../client.json",
+        "https://user@app.example/client.json",
+        "https://app.example/",
+        "http://app.example/client.json",
+    ] {
+        let query = encoded(&[
+            ("client_id", id),
+            ("redirect_uri", "https://app.example/cb"),
+        ]);
+        let page = browser.get(&format!("/oauth/authorize?{query}")).await;
+        assert_eq!(page.status, 400, "{id}");
+        assert_eq!(page.header("location"), None, "{id}");
+        let reason = match id.starts_with("https") {
+            true => "the document at client_id cannot be fetched",
+            false => "No app is registered",
+        };
+        assert!(page.text().contains(reason), "{id}: {}", page.text());
+    }
+    on.finish().await;
+    // Where it is off, such a name is one like any other.
+    let off = rig("").await;
+    let query = encoded(&[
+        ("client_id", "https://app.example/client.json"),
+        ("redirect_uri", "https://app.example/cb"),
+    ]);
+    let page = Browser::new(&off)
+        .get(&format!("/oauth/authorize?{query}"))
+        .await;
+    assert_eq!(page.status, 400);
+    assert!(page.text().contains("No app is registered"));
+    off.finish().await;
+}

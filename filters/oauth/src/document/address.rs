@@ -1,0 +1,117 @@
+//! Addresses that may name a client.
+
+use std::str::FromStr;
+
+use url::{Host, Url};
+
+/// The longest address that is looked at.
+const BYTES_MAX: usize = 512;
+
+/// The address of a document about a client: `https`, a name as its host, a path, and nothing that programs read differently (section 3 of
+/// the draft).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DocumentUrl {
+    url: Url,
+    text: String,
+    host: String,
+}
+
+/// A text that is no such address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a client is named by an https address with a host name and a path, without user, fragment and dot segments"
+)]
+pub(crate) struct AddressError;
+
+impl FromStr for DocumentUrl {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<DocumentUrl, AddressError> {
+        if text.len() > BYTES_MAX || !text.starts_with("https://") {
+            return Err(AddressError);
+        }
+        let url = Url::parse(text).map_err(|_| AddressError)?;
+        // Parsing takes dot segments away, folds hosts and encodes what should be: a text that it changes has two readings.
+        if url.as_str() != text {
+            return Err(AddressError);
+        }
+        // An address in numbers would pass by the look-up that is guarded.
+        let host = match url.host() {
+            Some(Host::Domain(host)) if host.contains('.') && !host.ends_with('.') => {
+                host.to_owned()
+            }
+            _ => return Err(AddressError),
+        };
+        let plain = url.username().is_empty()
+            && url.password().is_none()
+            && url.fragment().is_none()
+            && !text.contains('@');
+        let dots = ["%2e", "%2E"].iter().any(|dot| url.path().contains(dot));
+        if !plain || dots || url.path() == "/" {
+            return Err(AddressError);
+        }
+        Ok(DocumentUrl {
+            url,
+            text: text.to_owned(),
+            host,
+        })
+    }
+}
+
+impl DocumentUrl {
+    /// The text, as the client wrote it.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Its host.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The address itself.
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_named_by_a_plain_https_address_with_a_path() {
+        let long = format!("https://app.example/{}", "a".repeat(BYTES_MAX));
+        for (text, sound) in [
+            ("https://app.example/client.json", true),
+            ("https://app.example:8443/a/b?v=1", true),
+            ("https://xn--bcher-kva.example/c", true),
+            ("http://app.example/client.json", false),
+            ("https://app.example", false),
+            ("https://app.example/", false),
+            ("https://app.example/c#f", false),
+            ("https://user@app.example/c", false),
+            ("https://user:pw@app.example/c", false),
+            ("https://app.example/a/../c", false),
+            ("https://app.example/./c", false),
+            ("https://app.example/%2e%2e/c", false),
+            ("https://APP.example/c", false),
+            ("https://app.example:443/c", false),
+            ("https://bücher.example/c", false),
+            ("https://app.example/a b", false),
+            ("https://127.0.0.1/c", false),
+            ("https://192.0.2.1/c", false),
+            ("https://[::1]/c", false),
+            ("https://2130706433/c", false),
+            ("https://0x7f.1/c", false),
+            ("https://localhost/c", false),
+            ("https://metadata/c", false),
+            ("https://app.example./c", false),
+            ("https:app.example/c", false),
+            ("c_0123456789012345678901", false),
+            (&long, false),
+        ] {
+            assert_eq!(text.parse::<DocumentUrl>().is_ok(), sound, "{text}");
+        }
+    }
+}

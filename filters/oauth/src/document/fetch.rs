@@ -1,0 +1,366 @@
+//! Fetching a document from an address that a stranger has chosen.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{Client, redirect, retry};
+use tokio::sync::Semaphore;
+
+use super::address::DocumentUrl;
+use super::public::is_public;
+
+/// The most bytes that a document may have.
+const BYTES_MAX: usize = 5 * 1024;
+
+/// For everything: look-up, connection, TLS, answer.
+const TIME: Duration = Duration::from_secs(5);
+
+/// Fetches under way at once.
+const AT_ONCE: usize = 8;
+
+/// How long a document is fresh, whatever it says of itself.
+const FRESH: std::ops::RangeInclusive<u64> = 300..=86_400;
+
+/// Looks names up, and tells those that may be connected to.
+type LookUp = Arc<dyn Fn(String) -> Found + Send + Sync>;
+type Found =
+    std::pin::Pin<Box<dyn std::future::Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
+
+/// Fetches documents.
+pub(super) struct Fetcher {
+    client: Client,
+    places: Semaphore,
+}
+
+/// A document, and for how long it is fresh.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub(super) body: Vec<u8>,
+    pub(super) fresh: Duration,
+}
+
+/// Why there is nothing to fetch with.
+#[derive(Debug, thiserror::Error)]
+#[error("documents of clients could not be made ready to be fetched")]
+pub struct SetupError(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+/// Why a document was not had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    /// As many are under way as may be.
+    #[error("too many documents are being fetched")]
+    Crowd,
+    /// No connection, no TLS, no answer, or a host that is not everybody's.
+    #[error("its host cannot be reached as one of the public internet")]
+    Call(#[source] reqwest::Error),
+    /// Another status than 200; a redirection is one too.
+    #[error("it was answered with status {0}")]
+    Status(StatusCode),
+    /// Another media type than JSON.
+    #[error("it is no JSON")]
+    MediaType,
+    /// More bytes than a document may have.
+    #[error("it has more than {BYTES_MAX} bytes")]
+    Large,
+}
+
+impl Fetcher {
+    /// A fetcher of the public internet.
+    pub(super) fn new() -> Result<Fetcher, SetupError> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Fetcher::over(roots, Arc::new(|name| Box::pin(public_addresses(name))))
+    }
+
+    /// A fetcher that connects to what `look_up` tells. Only [`Fetcher::new`] is there for settings to reach.
+    fn over(roots: rustls::RootCertStore, look_up: LookUp) -> Result<Fetcher, SetupError> {
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| SetupError(error);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| failed(error.into()))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .https_only(true)
+            .http1_only()
+            .redirect(redirect::Policy::none())
+            .retry(retry::never())
+            // A proxy would look the name up again, and elsewhere.
+            .no_proxy()
+            .dns_resolver(Arc::new(Guarded(look_up)))
+            .timeout(TIME)
+            .pool_max_idle_per_host(0)
+            .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| failed(error.into()))?;
+        Ok(Fetcher {
+            client,
+            places: Semaphore::new(AT_ONCE),
+        })
+    }
+
+    /// Fetches a document: one try.
+    pub(super) async fn fetch(&self, url: &DocumentUrl) -> Result<Fetched, FetchError> {
+        let _place = self.places.try_acquire().map_err(|_| FetchError::Crowd)?;
+        let request = self
+            .client
+            .get(url.url().clone())
+            .header(header::ACCEPT, "application/json");
+        let mut answer = request.send().await.map_err(FetchError::Call)?;
+        if answer.status() != StatusCode::OK {
+            return Err(FetchError::Status(answer.status()));
+        }
+        if !is_json(answer.headers()) {
+            return Err(FetchError::MediaType);
+        }
+        let fresh = freshness(answer.headers());
+        let mut body = Vec::new();
+        while let Some(piece) = answer.chunk().await.map_err(FetchError::Call)? {
+            if body.len() + piece.len() > BYTES_MAX {
+                return Err(FetchError::Large);
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok(Fetched { body, fresh })
+    }
+}
+
+/// Connects to the addresses that were looked at, and not to what the name means a moment later.
+struct Guarded(LookUp);
+
+impl Resolve for Guarded {
+    fn resolve(&self, name: Name) -> Resolving {
+        let found = (self.0)(name.as_str().to_owned());
+        Box::pin(async move {
+            let addresses = found.await?;
+            // The port is that of the address, which the client fills in.
+            let addresses = addresses
+                .into_iter()
+                .map(|address| SocketAddr::new(address, 0));
+            let addresses: Addrs = Box::new(addresses);
+            Ok(addresses)
+        })
+    }
+}
+
+/// The addresses of a name, all of them public: a name that also means a special one is meant to be tried until it does.
+async fn public_addresses(name: String) -> std::io::Result<Vec<IpAddr>> {
+    let found = tokio::net::lookup_host((name, 443)).await?;
+    all_public(found.map(|address| address.ip()).collect())
+}
+
+fn all_public(addresses: Vec<IpAddr>) -> std::io::Result<Vec<IpAddr>> {
+    match addresses.iter().all(|&address| is_public(address)) {
+        true => Ok(addresses),
+        false => Err(std::io::Error::other(
+            "the name means an address that is not public",
+        )),
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    let essence = kind.split(';').next().unwrap_or("").trim();
+    let essence = essence.to_ascii_lowercase();
+    essence == "application/json"
+        || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// For how long an answer is fresh by its own word (`max-age` less `Age`, RFC 9111 section 4.2), within our bounds.
+fn freshness(headers: &HeaderMap) -> Duration {
+    let number = |text: &str| text.trim().trim_matches('"').parse::<u64>().ok();
+    let directives = headers
+        .get_all(header::CACHE_CONTROL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|directive| directive.trim().to_ascii_lowercase());
+    let mut max_age = None;
+    let mut never = false;
+    for directive in directives {
+        never |= directive == "no-store" || directive == "no-cache";
+        if let Some(secs) = directive.strip_prefix("max-age=").and_then(number) {
+            max_age.get_or_insert(secs);
+        }
+    }
+    let age = headers.get(header::AGE);
+    let age = age.and_then(|age| age.to_str().ok()).and_then(number);
+    let secs = match never {
+        true => 0,
+        false => max_age.unwrap_or(0).saturating_sub(age.unwrap_or(0)),
+    };
+    Duration::from_secs(secs.clamp(*FRESH.start(), *FRESH.end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use http::HeaderValue;
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tollgate_testing::Certificate;
+
+    use super::*;
+
+    #[test]
+    fn rfc9111_4_2_a_document_is_fresh_for_as_long_as_it_says_within_bounds() {
+        for (fields, secs) in [
+            (vec![], 300),
+            (vec![("cache-control", "max-age=3600")], 3600),
+            (
+                vec![("cache-control", "public, MAX-AGE=3600"), ("age", "600")],
+                3000,
+            ),
+            (vec![("cache-control", "max-age=10")], 300),
+            (vec![("cache-control", "max-age=99999999")], 86_400),
+            (vec![("cache-control", "max-age=3600, no-store")], 300),
+            (vec![("cache-control", "max-age=x")], 300),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in &fields {
+                let name: http::HeaderName = name.parse().expect("a name");
+                headers.append(name, HeaderValue::from_static(value));
+            }
+            assert_eq!(freshness(&headers).as_secs(), secs, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_also_means_a_special_address_is_not_connected_to() {
+        let of = |texts: &[&str]| {
+            let addresses = texts.iter().map(|text| text.parse().expect("an address"));
+            all_public(addresses.collect())
+        };
+        assert!(of(&["1.1.1.1", "2606:4700:4700::1111"]).is_ok());
+        for special in ["127.0.0.1", "169.254.169.254", "::1", "10.0.0.1"] {
+            assert!(of(&[special]).is_err(), "{special}");
+            assert!(
+                of(&["1.1.1.1", special]).is_err(),
+                "{special} beside a good one"
+            );
+        }
+    }
+
+    /// Answers one request of each connection with these bytes, over TLS.
+    async fn serve(answer: String) -> (Fetcher, u16) {
+        serve_over(answer, |_| {
+            Box::pin(async { Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]) })
+        })
+        .await
+    }
+
+    async fn serve_over(answer: String, look_up: fn(String) -> Found) -> (Fetcher, u16) {
+        let certificate = Certificate::for_names(&["app.example"]);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let acceptor = tokio_rustls::TlsAcceptor::from(certificate.server_config(&[]));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, answer) = (acceptor.clone(), answer.clone());
+                tokio::spawn(async move {
+                    let Ok(mut stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
+                    let mut head = [0; 1024];
+                    let _ = stream.read(&mut head).await;
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                    let _ = stream.shutdown().await;
+                });
+            }
+        });
+        let mut roots = rustls::RootCertStore::empty();
+        let root = CertificateDer::from_pem_slice(certificate.ca_pem.as_bytes());
+        roots.add(root.expect("PEM")).expect("a root");
+        let fetcher = Fetcher::over(roots, Arc::new(look_up));
+        (fetcher.expect("a fetcher"), port)
+    }
+
+    async fn fetch(answer: &str) -> Result<Fetched, FetchError> {
+        let (fetcher, port) = serve(answer.to_owned()).await;
+        let url = format!("https://app.example:{port}/client.json");
+        fetcher.fetch(&url.parse().expect("an address")).await
+    }
+
+    fn answer(status: &str, fields: &str, body: &str) -> String {
+        let length = body.len();
+        format!(
+            "HTTP/1.1 {status}\r\n{fields}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        )
+    }
+
+    const JSON: &str = "content-type: application/json\r\n";
+
+    #[tokio::test]
+    async fn a_document_is_fetched_whole_or_not_at_all() {
+        let sound = fetch(&answer(
+            "200 OK",
+            "content-type: application/client+json\r\ncache-control: max-age=600\r\n",
+            "{}",
+        ))
+        .await;
+        let sound = sound.expect("a document");
+        assert_eq!((&*sound.body, sound.fresh.as_secs()), (&b"{}"[..], 600));
+        let most = "x".repeat(BYTES_MAX);
+        let most = fetch(&answer("200 OK", JSON, &most))
+            .await
+            .expect("just fits");
+        assert_eq!(most.body.len(), BYTES_MAX);
+
+        let moved = answer("302 Found", "location: https://app.example/other\r\n", "");
+        assert!(
+            matches!(fetch(&moved).await, Err(FetchError::Status(_))),
+            "redirections are not followed"
+        );
+        let missing = answer("404 Not Found", JSON, "{}");
+        assert!(matches!(fetch(&missing).await, Err(FetchError::Status(_))));
+        let partial = answer("206 Partial Content", JSON, "{}");
+        assert!(matches!(fetch(&partial).await, Err(FetchError::Status(_))));
+        let page = answer("200 OK", "content-type: text/html\r\n", "{}");
+        assert!(matches!(fetch(&page).await, Err(FetchError::MediaType)));
+        let large = answer("200 OK", JSON, &"x".repeat(BYTES_MAX + 1));
+        assert!(matches!(fetch(&large).await, Err(FetchError::Large)));
+        // One that does not say how long it is, and goes on.
+        let endless = format!(
+            "HTTP/1.1 200 OK\r\n{JSON}connection: close\r\n\r\n{}",
+            "x".repeat(100_000)
+        );
+        assert!(matches!(fetch(&endless).await, Err(FetchError::Large)));
+        let cut = format!("HTTP/1.1 200 OK\r\n{JSON}content-length: 100\r\n\r\n{{}}");
+        assert!(matches!(fetch(&cut).await, Err(FetchError::Call(_))));
+    }
+
+    #[tokio::test]
+    async fn a_host_that_cannot_prove_its_name_is_not_believed() {
+        let (fetcher, port) = serve(answer("200 OK", JSON, "{}")).await;
+        let url = format!("https://other.example:{port}/client.json");
+        let refused = fetcher.fetch(&url.parse().expect("an address")).await;
+        assert!(matches!(refused, Err(FetchError::Call(_))));
+    }
+
+    #[tokio::test]
+    async fn what_settings_can_reach_never_connects_to_this_computer() {
+        let own = public_addresses(String::from("localhost")).await;
+        assert!(own.is_err(), "{own:?}");
+        // The certificate would be believed and the port answers: nothing but the look-up stands between.
+        let (fetcher, port) = serve(answer("200 OK", JSON, "{}")).await;
+        let url: DocumentUrl = format!("https://app.example:{port}/client.json")
+            .parse()
+            .expect("an address");
+        assert!(fetcher.fetch(&url).await.is_ok());
+        let (guarded, _) = serve_over(answer("200 OK", JSON, "{}"), |_| {
+            Box::pin(public_addresses(String::from("localhost")))
+        })
+        .await;
+        let refused = guarded.fetch(&url).await;
+        assert!(matches!(refused, Err(FetchError::Call(_))), "{refused:?}");
+    }
+}

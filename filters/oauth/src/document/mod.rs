@@ -1,0 +1,206 @@
+//! Clients that name themselves by the address of a document about them (draft-ietf-oauth-client-id-metadata-document-00).
+//!
+//! Whoever asks for authorization chooses the address, so fetching is as careful as it can be: `https` and public addresses alone, one try,
+//! no redirections, little time and few bytes. Nothing is stored until a person has allowed the client something.
+
+mod address;
+mod fetch;
+mod public;
+mod shelf;
+
+use std::sync::Arc;
+
+use tollgate_filter::Clock;
+use tollgate_identity::oauth::{CheckedClient, ClientError};
+use tollgate_store::ClientRow;
+
+pub(crate) use address::DocumentUrl;
+pub use fetch::SetupError;
+
+use fetch::{FetchError, Fetched, Fetcher};
+use shelf::{Kept, Shelf};
+
+use crate::json::Json;
+use crate::register::read;
+
+/// Members that only a client with a secret has.
+const SECRETS: [&str; 2] = ["client_secret", "client_secret_expires_at"];
+
+/// Documents, fetched when they are asked for and kept while they are fresh.
+pub(crate) struct Documents {
+    fetcher: Fetcher,
+    shelf: Shelf,
+    clock: Clock,
+    refresh_offered: bool,
+}
+
+/// Why an address names no client.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DocumentError {
+    /// It is no address of a document.
+    #[error("the address is none that a client may be named by")]
+    Address,
+    /// It was fetched a moment ago, in vain.
+    #[error("the document could not be had a moment ago")]
+    Failed,
+    /// Its host was asked too often.
+    #[error("too many documents were fetched from that host")]
+    Often,
+    /// It cannot be fetched.
+    #[error("the document could not be fetched")]
+    Fetch(#[source] FetchError),
+    /// It says nothing that can be used.
+    #[error("the document does not describe a client: {0}")]
+    Content(&'static str),
+    /// It describes a client that could not register either.
+    #[error("the document describes a client that cannot be one here: {0}")]
+    Client(#[source] ClientError),
+}
+
+impl Documents {
+    pub(crate) fn new(clock: Clock, refresh_offered: bool) -> Result<Documents, SetupError> {
+        Ok(Documents {
+            fetcher: Fetcher::new()?,
+            shelf: Shelf::default(),
+            clock,
+            refresh_offered,
+        })
+    }
+
+    /// The client that an address names.
+    pub(crate) async fn client(&self, id: &str) -> Result<ClientRow, DocumentError> {
+        let url: DocumentUrl = id.parse().map_err(|_| DocumentError::Address)?;
+        let now = self.clock.elapsed();
+        let client = match self.shelf.get(id, now) {
+            Some(Kept::Client(client)) => client,
+            Some(Kept::Failure) => return Err(DocumentError::Failed),
+            None => {
+                if !self.shelf.may_fetch(url.host(), now) {
+                    return Err(DocumentError::Often);
+                }
+                self.fetch(&url).await?
+            }
+        };
+        Ok(row(id, &client))
+    }
+
+    async fn fetch(&self, url: &DocumentUrl) -> Result<Arc<CheckedClient>, DocumentError> {
+        let read = match self.fetcher.fetch(url).await {
+            Ok(Fetched { body, fresh }) => {
+                judge(url.as_str(), &body, self.refresh_offered).map(|client| (client, fresh))
+            }
+            Err(error) => Err(DocumentError::Fetch(error)),
+        };
+        let now = self.clock.elapsed();
+        match read {
+            Ok((client, fresh)) => {
+                let client = Arc::new(client);
+                self.shelf.keep(url.as_str(), &client, now + fresh, now);
+                Ok(client)
+            }
+            Err(error) => {
+                self.shelf.keep_failure(url.as_str(), now);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// What a document says about the client whose address it stands at.
+fn judge(url: &str, body: &[u8], refresh_offered: bool) -> Result<CheckedClient, DocumentError> {
+    let members = Json::object(body).ok_or(DocumentError::Content("it is no JSON object"))?;
+    match members.get("client_id") {
+        // Byte for byte: another spelling is another client.
+        Some(Json::Text(id)) if id == url => {}
+        _ => return Err(DocumentError::Content("client_id is not its address")),
+    }
+    if SECRETS.iter().any(|name| members.contains_key(*name)) {
+        return Err(DocumentError::Content("it has a secret"));
+    }
+    let metadata = read(members).map_err(DocumentError::Content)?;
+    let client = metadata
+        .check(refresh_offered)
+        .map_err(DocumentError::Client)?;
+    match client.name {
+        Some(_) => Ok(client),
+        None => Err(DocumentError::Content("client_name is missing")),
+    }
+}
+
+fn row(id: &str, client: &CheckedClient) -> ClientRow {
+    ClientRow {
+        id: Arc::from(id),
+        name: client.name.clone(),
+        redirect_uris: client
+            .redirect_uris
+            .iter()
+            .map(|uri| Arc::from(uri.as_str()))
+            .collect(),
+        refresh: client.refresh,
+        document: true,
+        created_at: 0,
+        used_at: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const URL: &str = "https://app.example/client.json";
+
+    fn document(change: impl FnOnce(&mut Value)) -> String {
+        let mut document = json!({
+            "client_id": URL,
+            "client_name": "Notebook Copilot",
+            "redirect_uris": ["https://app.example/cb", "http://127.0.0.1/cb"],
+            "client_uri": "https://app.example",
+        });
+        change(&mut document);
+        document.to_string()
+    }
+
+    #[test]
+    fn a_document_describes_the_client_at_its_own_address_and_no_secret() {
+        let client = judge(URL, document(|_| {}).as_bytes(), false).expect("sound");
+        assert_eq!(client.name.as_deref(), Some("Notebook Copilot"));
+        assert_eq!(client.redirect_uris.len(), 2);
+        let row = row(URL, &client);
+        assert!(row.document && row.used_at.is_none());
+        type Change = fn(&mut Value);
+        let refused: [Change; 11] = [
+            |one| one["client_id"] = json!("https://app.example/client.json/"),
+            |one| one["client_id"] = json!("https://APP.example/client.json"),
+            |one| one["client_id"] = json!(1),
+            |one| drop(one.as_object_mut().expect("an object").remove("client_id")),
+            |one| {
+                drop(
+                    one.as_object_mut()
+                        .expect("an object")
+                        .remove("client_name"),
+                )
+            },
+            |one| {
+                drop(
+                    one.as_object_mut()
+                        .expect("an object")
+                        .remove("redirect_uris"),
+                )
+            },
+            |one| one["redirect_uris"] = json!(["http://app.example/cb"]),
+            |one| one["client_secret"] = json!("hush"),
+            |one| one["client_secret_expires_at"] = json!(0),
+            |one| one["token_endpoint_auth_method"] = json!("client_secret_post"),
+            |one| one["client_name"] = json!("\u{202e}"),
+        ];
+        for (at, change) in refused.into_iter().enumerate() {
+            let text = document(change);
+            assert!(judge(URL, text.as_bytes(), false).is_err(), "{at}: {text}");
+        }
+        for text in ["", "[]", "{", r#"{"client_id":1,"client_id":2}"#] {
+            assert!(judge(URL, text.as_bytes(), false).is_err(), "{text}");
+        }
+    }
+}
