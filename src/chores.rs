@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_filter::Clock;
-use tollgate_identity::Credentials;
+use tollgate_filter::{Clock, Entropy};
+use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_store::{Admission, OAuthPart, Part, Store, UnitOfWork};
 
@@ -15,6 +15,9 @@ const SWEEP: Duration = Duration::from_secs(10);
 
 /// How often it is written down which credentials have been used.
 const NOTE_USES: Duration = Duration::from_secs(60);
+
+/// How often credits promised at sign-up are looked for that are not booked yet.
+const PROMISES: Duration = Duration::from_secs(60);
 
 /// Fewer exchanges than this at once leave nothing behind that is worth giving back.
 const CROWD: usize = 100;
@@ -64,5 +67,19 @@ pub(crate) async fn note_uses(credentials: Arc<Credentials>, store: Arc<dyn Stor
         if let Err(error) = store.submit(unit, Box::new(|_| {})) {
             tracing::debug!(%error, "the last uses of credentials were not noted");
         }
+    }
+}
+
+/// Forgets sessions, codes and counters that have ended.
+pub(crate) fn sweep_signin(signin: &Signin, clock: &Clock) -> Chore {
+    let (signin, clock) = (signin.clone(), clock.clone());
+    Box::new(move || signin.sweep(clock.unix_micros()))
+}
+
+/// Books credits promised at sign-up that an earlier run, or a store that was busy, has left.
+pub(crate) async fn keep_promises(signin: Signin, ledger: Ledger, clock: Clock, entropy: Entropy) {
+    loop {
+        tollgate_portal::keep_promises(&signin, &ledger, &clock, &entropy).await;
+        tokio::time::sleep(PROMISES).await;
     }
 }

@@ -15,17 +15,17 @@ use tollgate_chain::{Chain, Limits, Route};
 use tollgate_commerce::Commerce;
 use tollgate_filter::{Clock, Entropy, Filter};
 use tollgate_idempotency::Idempotency;
-use tollgate_identity::Credentials;
+use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::{Meter, Spending};
 use tollgate_onboarding::{Documents, ExpiresError};
-use tollgate_pages::{Brand, Look};
+use tollgate_pages::Look;
 use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
 use crate::access;
 use crate::admin::{self, Admin, AdminError, Clerk, Readiness, Ready};
-use crate::chores::{Chore, keep_house, note_uses};
+use crate::chores::{Chore, keep_house, keep_promises, note_uses, sweep_signin};
 use crate::config::{Durability, Settings, StoreUrl};
 use crate::paypal::PayPal;
 use crate::portal;
@@ -142,9 +142,11 @@ impl GatewayBuilder {
             runtime.handle().clone(),
         )
         .map_err(StartError::PayPal)?;
+        let signin = Signin::new(store.clone(), crate::post::rules(&settings));
+        let outbox = crate::post::outbox(&settings, &signin, &*store, &clock, &entropy)?;
         let counters = Arc::new(Counters::default());
         let door = Arc::new(Door::default());
-        let look = Arc::new(Look::new(Brand::named(&*settings.service.name)));
+        let look = Arc::new(Look::new(settings.brand.clone()));
         let authorization = access::authorization(&settings, &store, &clock, &entropy);
         let house = House {
             ledger: ledger.clone(),
@@ -190,6 +192,7 @@ impl GatewayBuilder {
             portal: Arc::new(portal::portal(&portal::Parts {
                 settings: &settings,
                 look: &look,
+                signin: &signin,
                 authorization: &authorization,
                 store: &store,
                 ledger: &ledger,
@@ -253,6 +256,7 @@ impl GatewayBuilder {
             Box::new(move || idempotency.forget()),
             Box::new(move || authorization.forget()),
             Box::new(move || live.forget_expired(today.unix_micros())),
+            sweep_signin(&signin, &clock),
         ];
         runtime.spawn(keep_house(
             proxy.clone(),
@@ -264,6 +268,13 @@ impl GatewayBuilder {
             let top_ups = paypal.top_ups.clone();
             runtime.spawn(async move { top_ups.run().await });
         }
+        runtime.spawn(async move { outbox.run().await });
+        runtime.spawn(keep_promises(
+            signin,
+            ledger.clone(),
+            clock.clone(),
+            entropy.clone(),
+        ));
         runtime.spawn(note_uses(credentials, store.clone()));
         for source in [
             sources::store(store.clone()),
@@ -602,6 +613,9 @@ pub enum StartError {
         "cannot set up `oauth.client_documents`; switch it off, or look at the system's certificates"
     )]
     ClientDocuments(#[source] tollgate_oauth::SetupError),
+    /// Mail or text messages cannot be sent as the settings have it.
+    #[error("cannot set up the sending of messages")]
+    Messages(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A filter could not be built.
     #[error("the chain of `{route}` cannot be built")]
     Filter {

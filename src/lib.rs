@@ -11,6 +11,7 @@ mod gateway;
 mod memory;
 mod paypal;
 mod portal;
+mod post;
 mod proxy;
 mod registry;
 mod socket;

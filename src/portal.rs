@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tollgate_filter::{Clock, Entropy, Scope};
 use tollgate_identity::oauth::AuthorizationServer;
-use tollgate_identity::{Credentials, Signin, SigninRules};
+use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_pages::Look;
 use tollgate_portal::{Channels, ClassFacts, Facts, Portal};
@@ -19,6 +19,7 @@ use crate::proxy::Door;
 pub(crate) struct Parts<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) look: &'a Arc<Look>,
+    pub(crate) signin: &'a Signin,
     pub(crate) authorization: &'a Arc<AuthorizationServer>,
     pub(crate) store: &'a Arc<dyn Store>,
     pub(crate) ledger: &'a Ledger,
@@ -37,11 +38,14 @@ pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
         look: parts.look.clone(),
         authorization: parts.authorization.clone(),
         tick_to_buy: settings.oauth.tick_to_buy,
-        signin: Signin::new(parts.store.clone(), SigninRules::default()),
+        signin: parts.signin.clone(),
         store: parts.store.clone(),
         ledger: parts.ledger.clone(),
-        channels: Channels::default(),
-        sign_up: true,
+        channels: Channels {
+            email: settings.signin.mail.is_some(),
+            phone: settings.signin.sms.is_some(),
+        },
+        sign_up: settings.signin.sign_up,
         service: tollgate_portal::Service {
             name: service.name.to_string(),
             base_url: service.base_url.to_string(),

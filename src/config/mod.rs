@@ -37,7 +37,7 @@ pub use secret::Secret;
 pub use settings::{
     AccessLog, Admin, ConnectionLimits, Cors, Crowd, Durability, Listener, LogFormat, LogLevel,
     Probe, Provider, ProviderHealth, ProviderTimeouts, RetryBudget, Route, Server, Service,
-    Settings, Store, StoreUrl, Telemetry, Upstream,
+    Settings, Signin, SigninMail, SigninSms, Store, StoreUrl, Telemetry, Upstream,
 };
 pub use url::{BaseUrl, PublicUrl, UrlError};
 

@@ -3,6 +3,10 @@
 //! Nothing is required here. A missing key is noted by the check, beside everything else that is wrong, instead of ending the reading.
 //! The comments are the descriptions in the JSON Schema.
 
+mod signin;
+
+pub(crate) use signin::{RawBrand, RawMail, RawSignin, RawSms};
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_cache::RawCache;
@@ -50,6 +54,10 @@ pub(crate) struct RawSettings {
     pub(crate) credits: RawCredits,
     /// Through whom can be paid.
     pub(crate) payments: RawPayments,
+    /// How people sign in.
+    pub(crate) signin: RawSignin,
+    /// Whose pages these are.
+    pub(crate) brand: RawBrand,
     /// What programs and people are told about getting in.
     pub(crate) onboarding: RawOnboarding,
     /// How programs are allowed to act for a person.

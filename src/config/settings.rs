@@ -15,9 +15,12 @@ use tollgate_auth::RequiredAccess;
 use tollgate_cache::CacheSettings;
 use tollgate_filter::{Catalog, ErrorShape};
 use tollgate_idempotency::IdempotencySettings;
+use tollgate_identity::signin::CodeLength;
 use tollgate_meter::MeterSettings;
 use tollgate_oauth::OAuthConfig;
 use tollgate_onboarding::OnboardingSettings;
+use tollgate_outbox::mail::Guard;
+use tollgate_pages::Brand;
 use tollgate_rate_limit::Limits;
 
 use super::certificate::Certificate;
@@ -62,6 +65,10 @@ pub struct Settings {
     pub credits: Credits,
     /// Through whom can be paid.
     pub payments: Payments,
+    /// How people sign in.
+    pub signin: Signin,
+    /// Whose pages these are.
+    pub brand: Brand,
     /// What programs and people are told about getting in.
     pub onboarding: OnboardingSettings,
     /// How programs are allowed to act for a person.
@@ -316,6 +323,49 @@ pub struct ProviderTimeouts {
     pub between_bytes: Duration,
     /// For the whole call.
     pub total: Duration,
+}
+
+/// `[signin]`: how people sign in.
+#[derive(Clone, Debug)]
+pub struct Signin {
+    /// People may make accounts themselves.
+    pub sign_up: bool,
+    /// How long one-time codes are.
+    pub length: CodeLength,
+    /// Codes asked for from one network in an hour.
+    pub network_hourly_max: i64,
+    /// Text messages to one country in a day.
+    pub country_daily_max: i64,
+    /// How mail goes out; without it no codes go out by mail.
+    pub mail: Option<SigninMail>,
+    /// How text messages go out; without it no codes go out by text message.
+    pub sms: Option<SigninSms>,
+}
+
+/// `[signin.mail]`: how mail goes out.
+#[derive(Clone, Debug)]
+pub struct SigninMail {
+    /// The mail server.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// How the connection is guarded; `None` only to this machine.
+    pub guard: Guard,
+    /// User and password.
+    pub login: Option<(String, Secret)>,
+    /// The sender.
+    pub from: String,
+    /// A root to trust besides the system's, as PEM.
+    pub root_pem: Option<Vec<u8>>,
+}
+
+/// `[signin.sms]`: how text messages go out.
+#[derive(Clone, Debug)]
+pub struct SigninSms {
+    /// The address that takes them.
+    pub url: String,
+    /// The key that requests are signed with.
+    pub secret: Secret,
 }
 
 /// `[telemetry]`: logs.

@@ -18,7 +18,9 @@ pub(super) struct Announcement<'a> {
     pub(super) api_key: &'a str,
     pub(super) model: &'a str,
     pub(super) config_file: &'a Path,
-    pub(super) provider_url: String,
+    pub(super) provider_url: &'a str,
+    pub(super) mailbox_url: &'a str,
+    pub(super) address: &'a str,
     pub(super) credits: i64,
 }
 
@@ -35,6 +37,9 @@ struct Line<'a> {
     config_file: &'a Path,
     provider_url: &'a str,
     mcp_url: String,
+    mailbox_url: &'a str,
+    dashboard_url: String,
+    sign_in_as: &'a str,
 }
 
 impl Announcement<'_> {
@@ -76,8 +81,11 @@ impl Announcement<'_> {
             api_key: self.api_key,
             model: self.model,
             config_file: self.config_file,
-            provider_url: &self.provider_url,
             mcp_url: format!("{}/mcp", self.base_url()),
+            provider_url: self.provider_url,
+            mailbox_url: self.mailbox_url,
+            dashboard_url: format!("{}/", self.base_url()),
+            sign_in_as: self.address,
         }
     }
 
@@ -90,7 +98,7 @@ impl Announcement<'_> {
         } = self;
         writeln!(
             out,
-            "tollgate demo: a real gateway; only the model provider and the MCP server are stand-ins.\n"
+            "tollgate demo: a real gateway; only the model provider, the MCP server and the mailbox are stand-ins.\n"
         )?;
         writeln!(out, "  API        {base}/v1")?;
         if let Some(tls) = self.tls_url() {
@@ -103,6 +111,16 @@ impl Announcement<'_> {
         writeln!(
             out,
             "  MCP        {base}/mcp   (and {base}/mcp/android: connect an MCP client, it asks for your approval)"
+        )?;
+        writeln!(
+            out,
+            "  dashboard  {base}/   (sign in as {}, or create an account)",
+            self.address
+        )?;
+        writeln!(
+            out,
+            "  mailbox    {}/   (the codes are there)",
+            self.mailbox_url
         )?;
         writeln!(out, "  metrics    http://{}/metrics", self.admin)?;
         writeln!(

@@ -1,7 +1,7 @@
 //! `tollgate demo`: a gateway to try, with nothing to set up.
 //!
-//! All of the gateway is the real one, on a database of its own in a temporary folder. Only the model provider and the MCP server are stand-ins. The folder
-//! is gone when the demo ends.
+//! All of the gateway is the real one, on a database of its own in a temporary folder. The model provider, the MCP server
+//! and everybody's mailbox are stand-ins. The folder is gone when the demo ends.
 
 mod announcement;
 mod settings;
@@ -15,7 +15,7 @@ use tollgate_filter::{Clock, Entropy, Resources, Scopes};
 use tollgate_identity::{Form, Login, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::Credit;
 use tollgate_money::{AccountId, Micros};
-use tollgate_testing::{Certificate, McpServer, Provider, provider};
+use tollgate_testing::{Certificate, Mailbox, McpServer, Provider, mailbox, provider};
 
 use crate::Gateway;
 use crate::config::{self, Environment};
@@ -23,6 +23,9 @@ use announcement::Announcement;
 
 /// What the account of the demo starts with.
 const CREDITS: i64 = 100;
+
+/// What the account of the demo is signed in to with.
+const ADDRESS: &str = "demo@example.net";
 
 /// How the demo was asked for.
 #[derive(Clone, Debug, Default)]
@@ -51,16 +54,24 @@ pub fn run(
         .context("cannot start the stand-in for a model provider")?;
     let mcp =
         McpServer::start_own_thread().context("cannot start the stand-in for an MCP server")?;
+    let mailbox = Mailbox::start(mailbox::Settings {
+        sms_secret: Some(settings::SMS_SECRET.to_owned()),
+        ..mailbox::Settings::default()
+    })
+    .context("cannot start the stand-in for a mailbox")?;
     let builder = Gateway::builder();
     let config_file = folder.path().join("tollgate.toml");
     let own = settings::Own {
         ports: settings::ports(options.port)?,
         provider_url: &provider.base_url(),
         mcp_url: &mcp.url(),
+        smtp: mailbox.smtp(),
+        mailbox_url: mailbox.url(),
         certificate: &certificate,
     };
     settings::write(&config_file, &own, options.config.as_deref())?;
-    let settings = config::load(&config_file, environment, &builder.filter_names())?;
+    let environment = environment.with(settings::SMS_SECRET_ENV, settings::SMS_SECRET);
+    let settings = config::load(&config_file, &environment, &builder.filter_names())?;
     crate::telemetry::diagnostics(&settings.telemetry)?;
     let service = settings.service.name.clone();
     let model = settings::first_model(&settings).to_owned();
@@ -74,14 +85,16 @@ pub fn run(
         api_key: &key,
         model: &model,
         config_file: &config_file,
-        provider_url: provider.url(),
+        provider_url: &provider.url(),
+        mailbox_url: mailbox.url(),
+        address: ADDRESS,
         credits: CREDITS,
     };
     announcement
         .print(options.json, out)
         .context("cannot print")?;
     let ended = gateway.run(stop);
-    drop((provider, mcp));
+    drop((provider, mcp, mailbox));
     folder
         .close()
         .context("cannot remove the temporary folder")?;
@@ -114,7 +127,7 @@ async fn open_account(gateway: &Gateway, service: &str) -> anyhow::Result<(Accou
     let (clock, entropy) = (Clock::system(), Entropy::system());
     let now = clock.unix_micros();
     let account = NewAccount {
-        logins: vec![Login::email("demo@example.net")?],
+        logins: vec![Login::email(ADDRESS)?],
         class: Arc::from("pro"),
         credit_limit: Micros::ZERO,
         cache_scope: tollgate_store::CacheScope::Shared,

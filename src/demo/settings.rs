@@ -1,5 +1,6 @@
 //! The settings of the demo, and an operator's own laid over them.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -8,12 +9,18 @@ use toml::{Table, Value};
 use super::CertificateFiles;
 use crate::config::Settings;
 
+/// The variable that holds the key for text messages, and the key. It guards nothing: both sides are in this process.
+pub(super) const SMS_SECRET_ENV: &str = "TOLLGATE_DEMO_SMS_SECRET";
+pub(super) const SMS_SECRET: &str = "text-messages-of-the-demo";
+
 /// What the demo puts into its settings.
 pub(super) struct Own<'a> {
     /// Of HTTP and of HTTPS.
     pub(super) ports: (u16, u16),
     pub(super) provider_url: &'a str,
     pub(super) mcp_url: &'a str,
+    pub(super) smtp: SocketAddr,
+    pub(super) mailbox_url: &'a str,
     pub(super) certificate: &'a CertificateFiles,
 }
 
@@ -86,6 +93,23 @@ impl Own<'_> {
 
             [credits]
             usd_per_credit = "0.01"
+            signup_grant = "5"
+
+            [signin]
+            # A demo is tried by one person, often and from one address.
+            network_hourly_max = 1000
+
+            [signin.mail]
+            smtp_url = "smtp://{smtp}"
+            from = "Demo <codes@example.net>"
+
+            [signin.sms]
+            webhook_url = "{mailbox_url}/sms"
+            secret_env = "{SMS_SECRET_ENV}"
+
+            [limits.classes.anonymous]
+            quota = 6000
+            window_secs = 60
 
             [mcp.general]
             upstream = "{mcp_url}"
@@ -102,6 +126,8 @@ impl Own<'_> {
             certificate = path(&self.certificate.certificate),
             key = path(&self.certificate.key),
             provider_url = self.provider_url,
+            smtp = self.smtp,
+            mailbox_url = self.mailbox_url,
         );
         text.parse().expect("the demo's settings are TOML")
     }

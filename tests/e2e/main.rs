@@ -23,6 +23,7 @@ mod rig;
 mod routes;
 mod sandbox;
 mod security;
+mod sign_in;
 mod slow;
 mod text;
 mod third_party;

@@ -21,7 +21,7 @@ use tollgate_store::Failure;
 use tollgate_testing::{Client, Provider, RawClient, Secrets, TempDir, within};
 
 pub(crate) use after::audited;
-pub(crate) use browser::Browser;
+pub(crate) use browser::{Browser, add_login};
 pub(crate) use setup::{PROVIDER_KEY, Setup};
 pub(crate) use tokens::Token;
 

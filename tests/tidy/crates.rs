@@ -8,7 +8,7 @@ use crate::tree::{Manifest, Tree};
 
 /// Lower never names higher, and neighbours never name each other. A crate of `filters/common` that is not here has no place
 /// yet; filters stand above all of these, then the root package, then the benchmarks.
-const RANKS: [(&str, u8); 11] = [
+const RANKS: [(&str, u8); 12] = [
     ("tollgate-money", 0),
     ("tollgate-filter", 1),
     ("tollgate-openai", 1),
@@ -18,6 +18,7 @@ const RANKS: [(&str, u8); 11] = [
     ("tollgate-ledger", 2),
     ("tollgate-pages", 2),
     ("tollgate-paypal", 2),
+    ("tollgate-outbox", 3),
     ("tollgate-purchase", 3),
     ("tollgate-testing", 4),
 ];

@@ -218,9 +218,15 @@ fn no_file_is_without_a_reader() {
                         let folder = folder.trim_end_matches('/');
                         tree.files().any(|(other, text)| {
                             let reads_folder = folder.contains('/') && other.ends_with(".rs");
+                            // A script may run all tests that lie beside it.
+                            let runs_all = name.ends_with(".test.mjs")
+                                && other == format!("{folder}/run")
+                                && text.contains("/*.test.mjs");
                             other != path
                                 && !other.starts_with("tests/tidy/")
-                                && (text.contains(name) || reads_folder && text.contains(folder))
+                                && (text.contains(name)
+                                    || reads_folder && text.contains(folder)
+                                    || runs_all)
                         })
                     }
                 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Uri;
 use tollgate_filter::settings::{At, Problems};
 
-use super::provider::is_variable;
+use super::secret::is_variable;
 use super::{Shop, number, seconds};
 use crate::config::certificate;
 use crate::config::mcp::{Mcp, McpResource, RawMcp, RawMcpResource, RelayUpstream};

@@ -3,12 +3,15 @@
 //! Every function notes what is wrong and goes on. Where a value is needed to go on and there is none, its default stands in; the
 //! result is thrown away then, so it never gets out.
 
+mod brand;
 mod catalog;
 mod mcp;
 mod payments;
 mod provider;
 mod route;
+mod secret;
 mod server;
+mod signin;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -122,6 +125,8 @@ pub(super) fn settings(
         mcp: mcp::mcp(&raw.mcp, shop, problems),
         credits: payments::credits(&raw.credits, &service, problems),
         payments: payments::payments(&raw.payments, &raw.credits, shop, problems),
+        signin: signin::signin(&raw.signin, shop, problems),
+        brand: brand::brand(&raw.brand, &service.name, shop, problems),
         onboarding: raw.onboarding.check(
             "onboarding",
             (&service.name, service.base_url.as_str()),

@@ -6,7 +6,7 @@ use tollgate_money::{Micros, Usd};
 use tollgate_paypal::{Environment, Verify};
 use tollgate_purchase::Offer;
 
-use super::provider::is_variable;
+use super::secret::is_variable;
 use super::{Shop, seconds, word};
 use crate::config::certificate;
 use crate::config::payments::{Credits, PayPal, Payments, RawCredits, RawPayPal, RawPayments};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tollgate_filter::settings::{At, Problems};
 
+use super::secret::Named;
 use super::{Shop, number, required, seconds};
 use crate::config::certificate;
 use crate::config::raw::{RawHealth, RawProvider, RawTimeouts, RawUpstream};
@@ -139,76 +140,12 @@ fn api_key(
     shop: &Shop<'_>,
     problems: &mut Problems,
 ) -> Option<Secret> {
-    let key = |name: &str| format!("provider.{index}.{name}");
-    let (name, at, text) = match (&raw.api_key_env, &raw.api_key_file) {
-        (None, None) => return None,
-        (Some(_), Some(at)) => {
-            problems.note(
-                key("api_key_file"),
-                at,
-                "stands beside `api_key_env`; keep one of them",
-            );
-            return None;
-        }
-        (Some(at), None) => {
-            // The text is not repeated: it is likely the key itself.
-            if !is_variable(at) {
-                problems.note(
-                    key("api_key_env"),
-                    at,
-                    "is not the name of a variable; name the variable that holds the key, do not write the key here",
-                );
-                return None;
-            }
-            let Some(value) = shop.environment.get(at) else {
-                problems.note(
-                    key("api_key_env"),
-                    at,
-                    format_args!(
-                        "names the variable `{}`, which is not set; set it",
-                        at.value
-                    ),
-                );
-                return None;
-            };
-            ("api_key_env", at, value.to_owned())
-        }
-        (None, Some(at)) => match std::fs::read_to_string(shop.path(at)) {
-            Ok(text) => ("api_key_file", at, text),
-            Err(error) => {
-                problems.note(
-                    key("api_key_file"),
-                    at,
-                    format_args!(
-                        "names `{}`, which cannot be read ({error}); name a file that the gateway's user may read",
-                        shop.path(at).display()
-                    ),
-                );
-                return None;
-            }
-        },
+    let named = Named {
+        section: &format!("provider.{index}"),
+        variable: ("api_key_env", raw.api_key_env.as_ref()),
+        file: ("api_key_file", raw.api_key_file.as_ref()),
     };
-    let secret = text.trim();
-    if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-        problems.note(
-            key(name),
-            at,
-            format_args!(
-                "names `{}`, which holds no key; a key is one word of visible ASCII",
-                at.value
-            ),
-        );
-        return None;
-    }
-    Some(Secret::new(secret.to_owned()))
-}
-
-pub(super) fn is_variable(name: &str) -> bool {
-    !name.is_empty()
-        && !name.starts_with(|letter: char| letter.is_ascii_digit())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    named.secret(shop, problems)
 }
 
 fn timeouts(index: usize, raw: &RawTimeouts, problems: &mut Problems) -> ProviderTimeouts {

@@ -9,6 +9,7 @@ use tollgate_store::{CodePurpose, LoginKind};
 
 use super::{hand_on, send, throttled, too_many};
 use crate::house::House;
+use crate::promise::keep_promises;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 
@@ -58,6 +59,9 @@ pub(crate) async fn judge(house: &House, visit: &mut Visit) -> Result<Reply, Tro
                 request = visit.request,
                 "somebody typed the right code"
             );
+            if entered.is_new {
+                keep_promises(&house.signin, &house.ledger, &house.clock, &house.entropy).await;
+            }
             visit.renew(entered.value);
             Ok(visit.go(house, visit.next().as_str()))
         }

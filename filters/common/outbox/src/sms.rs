@@ -1,0 +1,218 @@
+//! Text messages, by a signed webhook.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hmac::{Hmac, KeyInit, Mac};
+use reqwest::Url;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tollgate_filter::{Clock, Entropy};
+use zeroize::Zeroizing;
+
+use crate::sender::{Failed, Outgoing, Sender};
+
+const ATTEMPT: Duration = Duration::from_secs(15);
+
+const MEDIA_TYPE: &str = "application/json";
+
+/// Where text messages go out.
+pub struct SmsSettings {
+    /// The address that takes them.
+    pub url: String,
+    /// The key of the signature.
+    pub secret: Zeroizing<String>,
+}
+
+/// Why text messages cannot be sent at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SmsError {
+    /// The address is none.
+    #[error("the address of the webhook cannot be read")]
+    Url,
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up")]
+    Tls(#[source] rustls::Error),
+    /// The client cannot be made.
+    #[error("no client can be made")]
+    Client(#[source] reqwest::Error),
+}
+
+/// Sends text messages.
+pub struct Sms {
+    client: reqwest::Client,
+    url: Url,
+    secret: Zeroizing<String>,
+    clock: Clock,
+    entropy: Entropy,
+}
+
+impl Sms {
+    /// A way out by text message. Connects when there is something to send.
+    pub fn new(settings: SmsSettings, clock: Clock, entropy: Entropy) -> Result<Sms, SmsError> {
+        let url: Url = settings.url.parse().map_err(|_| SmsError::Url)?;
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(SmsError::Tls)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            // A signature is for one address.
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(ATTEMPT)
+            .no_proxy()
+            .build()
+            .map_err(SmsError::Client)?;
+        Ok(Sms {
+            client,
+            url,
+            secret: settings.secret,
+            clock,
+            entropy,
+        })
+    }
+}
+
+#[async_trait]
+impl Sender for Sms {
+    async fn send(&self, message: &Outgoing) -> Result<(), Failed> {
+        let body = json!({
+            "id": message.id,
+            "to": message.recipient,
+            "text": *message.text,
+        })
+        .to_string();
+        let signed = Signed {
+            url: self.url.as_str(),
+            created: self.clock.unix_micros() / 1_000_000,
+            nonce: base64(&self.entropy.bytes::<12>()),
+        }
+        .sign(body.as_bytes(), self.secret.as_bytes());
+        let answer = self
+            .client
+            .post(self.url.clone())
+            .header("content-type", MEDIA_TYPE)
+            .header("content-digest", signed.digest)
+            .header("signature-input", signed.input)
+            .header("signature", signed.signature)
+            .body(body)
+            .send()
+            .await
+            // An address in an error would tell the log whom the message is for in some services' paths.
+            .map_err(|error| Failed::Now(Box::new(error.without_url())))?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let error = format!("the webhook answered {status}").into();
+        let later = !status.is_client_error() || matches!(status.as_u16(), 401 | 403 | 408 | 429);
+        Err(if later {
+            Failed::Now(error)
+        } else {
+            Failed::Forever(error)
+        })
+    }
+}
+
+/// What a signature says besides the body.
+struct Signed<'a> {
+    url: &'a str,
+    /// Unix seconds.
+    created: i64,
+    nonce: String,
+}
+
+/// The three fields of a signed request.
+struct Fields {
+    digest: String,
+    input: String,
+    signature: String,
+}
+
+impl Signed<'_> {
+    /// Signs a `POST` (RFC 9421 sections 2.5 and 3.3.3).
+    fn sign(&self, body: &[u8], secret: &[u8]) -> Fields {
+        let digest = format!("sha-256=:{}:", base64(&Sha256::digest(body)));
+        let params = format!(
+            "(\"@method\" \"@target-uri\" \"content-digest\" \"content-type\");created={};keyid=\"sms\";nonce=\"{}\";alg=\"hmac-sha256\"",
+            self.created, self.nonce
+        );
+        let base = format!(
+            "\"@method\": POST\n\"@target-uri\": {}\n\"content-digest\": {digest}\n\"content-type\": {MEDIA_TYPE}\n\"@signature-params\": {params}",
+            self.url
+        );
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
+        mac.update(base.as_bytes());
+        let signature = base64(&mac.finalize().into_bytes());
+        Fields {
+            digest,
+            input: format!("sig1={params}"),
+            signature: format!("sig1=:{signature}:"),
+        }
+    }
+}
+
+/// Base64 with padding (RFC 4648 section 4).
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let mut group = [0; 4];
+        group[1..=chunk.len()].copy_from_slice(chunk);
+        let number = u32::from_be_bytes(group);
+        for place in 0..4 {
+            let letter = LETTERS[(number >> (18 - 6 * place)) as usize & 63];
+            text.push(if place <= chunk.len() {
+                char::from(letter)
+            } else {
+                '='
+            });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (plain, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(plain.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn the_digest_is_that_of_rfc_9530() {
+        let signed = Signed {
+            url: "https://sms.example/send",
+            created: 1_618_884_473,
+            nonce: "b3k2pp5k7z".into(),
+        };
+        let fields = signed.sign(br#"{"hello": "world"}"#, b"secret");
+        assert_eq!(
+            fields.digest,
+            "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:"
+        );
+        assert!(fields.input.starts_with(
+            "sig1=(\"@method\" \"@target-uri\" \"content-digest\" \"content-type\");created=1618884473;keyid=\"sms\";"
+        ));
+        let other = signed.sign(br#"{"hello": "world"}"#, b"other");
+        assert_ne!(fields.signature, other.signature);
+    }
+}

@@ -1,0 +1,63 @@
+//! What messages say. The code comes first, so that it shows in a notice on a locked screen; nothing in them signs anybody in.
+
+use tollgate_store::CodePurpose;
+use zeroize::Zeroizing;
+
+/// The subject of a mail.
+pub(crate) fn subject(code: &str, service: &str) -> String {
+    format!("{code} is your code for {service}")
+}
+
+/// The text of a mail.
+pub(crate) fn mail(
+    code: &str,
+    purpose: CodePurpose,
+    service: &str,
+    host: &str,
+) -> Zeroizing<String> {
+    let what = match purpose {
+        CodePurpose::SignUp => "Type it to create your account, or to sign in to the one you have.",
+        CodePurpose::Confirm => "Type it to confirm that it is you.",
+        _ => "Type it to sign in.",
+    };
+    Zeroizing::new(format!(
+        "{code}\n\n\
+         This is your code for {service} at {host}.\n{what}\n\
+         It works for 10 minutes, in the browser that asked for it.\n\n\
+         Do not share it with anybody: nobody at {service} asks for it. If you did not ask for a code, do\n\
+         nothing; without the code nobody gets in.\n"
+    ))
+}
+
+/// The text of a text message. The last line lets browsers bind the code to the origin (WICG, origin-bound one-time codes).
+pub(crate) fn sms(code: &str, service: &str, host: &str) -> Zeroizing<String> {
+    Zeroizing::new(format!(
+        "{code} is your code for {service} at {host}. Do not share it with anybody.\n\n@{host} #{code}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_comes_first_and_no_message_has_a_link() {
+        for purpose in [
+            CodePurpose::SignIn,
+            CodePurpose::SignUp,
+            CodePurpose::Confirm,
+        ] {
+            let text = mail("12345678", purpose, "Example", "api.svc.example");
+            assert!(text.starts_with("12345678\n"), "{}", *text);
+            assert!(
+                text.contains("api.svc.example") && !text.contains("://"),
+                "{}",
+                *text
+            );
+            assert!(text.lines().all(|line| line.len() <= 100), "{}", *text);
+        }
+        let text = sms("12345678", "Example", "api.svc.example");
+        assert!(text.starts_with("12345678 "));
+        assert_eq!(text.lines().last(), Some("@api.svc.example #12345678"));
+    }
+}

@@ -1,0 +1,90 @@
+//! Secrets, which the settings name and never hold.
+
+use tollgate_filter::settings::{At, Problems};
+
+use super::Shop;
+use crate::config::secret::Secret;
+
+/// The two settings that can name one secret: a variable, or a file.
+pub(super) struct Named<'a> {
+    /// The section they stand in.
+    pub(super) section: &'a str,
+    /// Name and value of the one that names a variable.
+    pub(super) variable: (&'a str, Option<&'a At<String>>),
+    /// Name and value of the one that names a file.
+    pub(super) file: (&'a str, Option<&'a At<String>>),
+}
+
+impl Named<'_> {
+    /// The secret; `None` where none is named, or what is named holds none, which is noted.
+    pub(super) fn secret(&self, shop: &Shop<'_>, problems: &mut Problems) -> Option<Secret> {
+        let key = |name: &str| format!("{}.{name}", self.section);
+        let ((variable, in_variable), (file, in_file)) = (self.variable, self.file);
+        let (name, at, text) = match (in_variable, in_file) {
+            (None, None) => return None,
+            (Some(_), Some(at)) => {
+                let message = format_args!("stands beside `{variable}`; keep one of them");
+                problems.note(key(file), at, message);
+                return None;
+            }
+            (Some(at), None) => {
+                // The text is not repeated: it is likely the key itself.
+                if !is_variable(at) {
+                    problems.note(
+                        key(variable),
+                        at,
+                        "is not the name of a variable; name the variable that holds the key, do not write the key here",
+                    );
+                    return None;
+                }
+                let Some(value) = shop.environment.get(at) else {
+                    problems.note(
+                        key(variable),
+                        at,
+                        format_args!(
+                            "names the variable `{}`, which is not set; set it",
+                            at.value
+                        ),
+                    );
+                    return None;
+                };
+                (variable, at, value.to_owned())
+            }
+            (None, Some(at)) => match std::fs::read_to_string(shop.path(at)) {
+                Ok(text) => (file, at, text),
+                Err(error) => {
+                    problems.note(
+                        key(file),
+                        at,
+                        format_args!(
+                            "names `{}`, which cannot be read ({error}); name a file that the gateway's user may read",
+                            shop.path(at).display()
+                        ),
+                    );
+                    return None;
+                }
+            },
+        };
+        let secret = text.trim();
+        if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+            problems.note(
+                key(name),
+                at,
+                format_args!(
+                    "names `{}`, which holds no key; a key is one word of visible ASCII",
+                    at.value
+                ),
+            );
+            return None;
+        }
+        Some(Secret::new(secret.to_owned()))
+    }
+}
+
+pub(super) fn is_variable(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|letter: char| letter.is_ascii_digit())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}

@@ -1,0 +1,98 @@
+//! Signing in, as the settings have it: rules for codes, and the ways they go out.
+
+use std::sync::Arc;
+
+use tollgate_filter::{Clock, Entropy};
+use tollgate_identity::{Signin, SigninRules};
+use tollgate_outbox::mail::{Mail, MailSettings};
+use tollgate_outbox::sms::{Sms, SmsSettings};
+use tollgate_outbox::{Outbox, Sender, Ways};
+use tollgate_store::Store;
+use zeroize::Zeroizing;
+
+use crate::config::Settings;
+use crate::gateway::StartError;
+
+/// The rules for codes and accounts.
+pub(crate) fn rules(settings: &Settings) -> SigninRules {
+    SigninRules {
+        length: settings.signin.length,
+        country_daily_max: settings.signin.country_daily_max,
+        network_hourly_max: settings.signin.network_hourly_max,
+        grant: settings.credits.signup_grant,
+        ..SigninRules::default()
+    }
+}
+
+/// The queue of messages with the ways that are set up.
+pub(crate) fn outbox(
+    settings: &Settings,
+    signin: &Signin,
+    store: &dyn Store,
+    clock: &Clock,
+    entropy: &Entropy,
+) -> Result<Outbox, StartError> {
+    let host = host(settings.service.base_url.as_str());
+    let mail = settings.signin.mail.as_ref().map(|mail| {
+        Mail::new(MailSettings {
+            host: mail.host.clone(),
+            port: mail.port,
+            guard: mail.guard,
+            login: mail.login.as_ref().map(|(user, password)| {
+                (user.clone(), Zeroizing::new(password.expose().to_owned()))
+            }),
+            from: mail.from.clone(),
+            root_pem: mail.root_pem.clone(),
+            own_host: host.to_owned(),
+        })
+    });
+    let mail = mail
+        .transpose()
+        .map_err(|error| StartError::Messages(Box::new(error)))?;
+    let sms = settings.signin.sms.as_ref().map(|sms| {
+        let settings = SmsSettings {
+            url: sms.url.clone(),
+            secret: Zeroizing::new(sms.secret.expose().to_owned()),
+        };
+        Sms::new(settings, clock.clone(), entropy.clone())
+    });
+    let sms = sms
+        .transpose()
+        .map_err(|error| StartError::Messages(Box::new(error)))?;
+    Ok(Outbox::new(
+        store,
+        signin.clone(),
+        Ways {
+            mail: mail.map(|mail| Arc::new(mail) as Arc<dyn Sender>),
+            sms: sms.map(|sms| Arc::new(sms) as Arc<dyn Sender>),
+        },
+        (&settings.brand.name, host),
+        clock.clone(),
+    ))
+}
+
+/// The host in an address.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or(rest);
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_what_stands_before_port_and_path() {
+        for (url, wanted) in [
+            ("https://api.svc.example/base", "api.svc.example"),
+            ("http://localhost:8080", "localhost"),
+            ("http://[::1]:8080", "[::1]"),
+        ] {
+            assert_eq!(host(url), wanted);
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Signing in by a code that is sent, with a mail server and a webhook beside the gateway.
+
+use tollgate_testing::Answer;
+use tollgate_testing::mailbox::{self, Behaviour, Mailbox};
+
+use crate::rig::{Browser, Rig, Setup, add_login};
+
+const ADA: &str = "ada@example.com";
+
+/// A rig whose codes go to a mailbox; `more` is laid over its settings.
+async fn with_mailbox(more: &str) -> (Rig, Mailbox) {
+    let mailbox = Mailbox::start(mailbox::Settings {
+        sms_secret: Some("text-messages-of-a-test".into()),
+        ..mailbox::Settings::default()
+    });
+    let mailbox = mailbox.expect("free ports");
+    let settings = format!(
+        r#"
+        [signin.mail]
+        smtp_url = "smtp://{}"
+        from = "Tolls <codes@example.net>"
+
+        [signin.sms]
+        webhook_url = "{}/sms"
+        secret_env = "SMS_SECRET"
+
+        [limits.classes.anonymous]
+        quota = 100000
+        window_secs = 60
+
+        {more}
+        "#,
+        mailbox.smtp(),
+        mailbox.url()
+    );
+    let mut setup = Setup::with(&settings);
+    setup.environment = tollgate::config::Environment::of([
+        ("PROVIDER_KEY", crate::rig::PROVIDER_KEY),
+        ("SMS_SECRET", "text-messages-of-a-test"),
+    ]);
+    (setup.start().await, mailbox)
+}
+
+/// Asks for a code at `/sign-in` or `/sign-up`.
+async fn ask(browser: &mut Browser, page: &str, address: &str) -> Answer {
+    browser.get(page).await;
+    browser.submit(page, &[("address", address)]).await
+}
+
+async fn type_code(browser: &mut Browser, code: &str) -> Answer {
+    browser.get("/sign-in/code").await;
+    browser.submit("/sign-in/code", &[("code", code)]).await
+}
+
+/// Another code than this one.
+fn wrong(code: &str) -> String {
+    let number: u32 = code.parse().expect("digits");
+    format!("{:08}", (number + 1) % 100_000_000)
+}
+
+#[tokio::test]
+async fn a_code_by_mail_or_phone_signs_in() {
+    for address in [ADA, "+49 30 123456"] {
+        let (rig, mailbox) = with_mailbox("").await;
+        add_login(&rig, rig.account, address).await;
+        let mut browser = Browser::new(&rig);
+        let answer = ask(&mut browser, "/sign-in?next=%2Fkeys%3Fa%3Db", address).await;
+        assert_eq!(answer.status, 303, "{}", answer.text());
+        let to = address.replace(' ', "");
+        let message = mailbox.message(&to, 1).await;
+        assert!(
+            message.text.starts_with(message.code()),
+            "the code comes first"
+        );
+        assert!(!message.text.contains("://"), "no message has a link");
+        let before = browser.cookie().to_owned();
+        let answer = type_code(&mut browser, message.code()).await;
+        assert_eq!(answer.status, 303, "{}", answer.text());
+        assert_ne!(browser.cookie(), before, "a new value at sign-in");
+        assert_eq!(browser.get("/").await.status, 200);
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_came_from_a_page_goes_back_there_and_nowhere_else() {
+    for (asked, led) in [
+        ("/keys?a=b", "/keys?a=b"),
+        ("//evil.example", "/"),
+        ("https://evil.example", "/"),
+        ("/\\evil.example", "/"),
+    ] {
+        let (rig, mailbox) = with_mailbox("").await;
+        add_login(&rig, rig.account, ADA).await;
+        let mut browser = Browser::new(&rig);
+        browser.get("/sign-in").await;
+        let fields = [("address", ADA), ("next", asked)];
+        assert_eq!(browser.submit("/sign-in", &fields).await.status, 303);
+        let code = mailbox.message(ADA, 1).await;
+        browser.get("/sign-in/code").await;
+        let fields = [("code", code.code()), ("next", asked)];
+        let answer = browser.submit("/sign-in/code", &fields).await;
+        assert_eq!(answer.header("location"), Some(led), "{asked}");
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn an_address_without_an_account_gets_the_same_answers_and_no_message() {
+    let (rig, mailbox) = with_mailbox("").await;
+    add_login(&rig, rig.account, ADA).await;
+    let mut pages = Vec::new();
+    for address in [ADA, "bob@example.com"] {
+        let mut browser = Browser::new(&rig);
+        let mut seen = String::new();
+        let mut see = |answer: &Answer| {
+            let text = answer.text().replace(address, "ADDRESS");
+            // Tokens and times differ between any two browsers.
+            let text = without(&without(&text, "value=\"", '"'), "from ", '.');
+            seen += &format!("{} {:?} {text}\n", answer.status, answer.header("location"));
+        };
+        see(&ask(&mut browser, "/sign-in", address).await);
+        see(&browser.get("/sign-in/code").await);
+        for _ in 0..6 {
+            see(&type_code(&mut browser, "00000000").await);
+        }
+        pages.push(seen);
+    }
+    assert_eq!(pages[0], pages[1]);
+    let known = mailbox.message(ADA, 1).await;
+    assert_ne!(known.code(), "00000000", "one in a hundred million");
+    assert!(mailbox.messages("bob@example.com").is_empty());
+    rig.finish().await;
+}
+
+/// `text` without what stands after each `start` up to `end`.
+fn without(text: &str, start: &str, end: char) -> String {
+    let mut pieces = text.split(start);
+    let mut left = pieces.next().unwrap_or("").to_owned();
+    for piece in pieces {
+        left += start;
+        left += piece.split_once(end).map_or("", |(_, after)| after);
+    }
+    left
+}
+
+#[tokio::test]
+async fn a_code_works_once_and_in_the_browser_that_asked() {
+    let (rig, mailbox) = with_mailbox("").await;
+    add_login(&rig, rig.account, ADA).await;
+    let mut browser = Browser::new(&rig);
+    ask(&mut browser, "/sign-in", ADA).await;
+    let message = mailbox.message(ADA, 1).await;
+    let mut other = Browser::new(&rig);
+    other.get("/sign-in").await;
+    let answer = other
+        .submit("/sign-in/code", &[("code", message.code())])
+        .await;
+    assert_eq!(answer.status, 422, "not in another browser");
+    let mut twin = browser.clone();
+    assert_eq!(type_code(&mut browser, message.code()).await.status, 303);
+    let answer = twin
+        .submit("/sign-in/code", &[("code", message.code())])
+        .await;
+    assert_eq!(answer.status, 422, "not twice");
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn two_at_once_with_one_code_are_one_session() {
+    let (rig, mailbox) = with_mailbox("").await;
+    add_login(&rig, rig.account, ADA).await;
+    let mut browser = Browser::new(&rig);
+    ask(&mut browser, "/sign-in", ADA).await;
+    let message = mailbox.message(ADA, 1).await;
+    browser.get("/sign-in/code").await;
+    let mut browsers: Vec<Browser> = (0..4).map(|_| browser.clone()).collect();
+    let all = browsers.iter_mut().map(|one| {
+        let code = message.code().to_owned();
+        async move { one.submit("/sign-in/code", &[("code", &code)]).await.status }
+    });
+    let ends = futures_util::future::join_all(all).await;
+    let inside = ends.iter().filter(|status| **status == 303).count();
+    assert_eq!(inside, 1, "{ends:?}");
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn five_wrong_tries_end_a_code_even_all_at_once() {
+    let (rig, mailbox) = with_mailbox("").await;
+    add_login(&rig, rig.account, ADA).await;
+    let mut browser = Browser::new(&rig);
+    ask(&mut browser, "/sign-in", ADA).await;
+    let message = mailbox.message(ADA, 1).await;
+    let bad = wrong(message.code());
+    browser.get("/sign-in/code").await;
+    for left in ["4 tries left", "3 tries left"] {
+        let answer = type_code(&mut browser, &bad).await;
+        assert_eq!(answer.status, 422);
+        assert!(answer.text().contains(left), "{}", answer.text());
+    }
+    let mut browsers: Vec<Browser> = (0..20).map(|_| browser.clone()).collect();
+    let all = browsers
+        .iter_mut()
+        .map(|one| async { one.submit("/sign-in/code", &[("code", &bad)]).await.status });
+    futures_util::future::join_all(all).await;
+    let answer = browser
+        .submit("/sign-in/code", &[("code", message.code())])
+        .await;
+    assert_eq!(answer.status, 422, "the right code comes too late");
+    assert_eq!(browser.get("/").await.status, 303);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_no_code_costs_no_try() {
+    let (rig, mailbox) = with_mailbox("").await;
+    add_login(&rig, rig.account, ADA).await;
+    let mut browser = Browser::new(&rig);
+    ask(&mut browser, "/sign-in", ADA).await;
+    let message = mailbox.message(ADA, 1).await;
+    for nothing in ["", "1234", "abcdefgh", "123456789", "0x123456"] {
+        let answer = type_code(&mut browser, nothing).await;
+        assert_eq!(answer.status, 422);
+        assert!(answer.text().contains("Enter the 8 digits"), "{nothing}");
+    }
+    let spaced = format!(" {} {} ", &message.code()[..4], &message.code()[4..]);
+    assert_eq!(type_code(&mut browser, &spaced).await.status, 303);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn codes_are_asked_for_at_a_pace_whether_or_not_there_is_an_account() {
+    for address in [ADA, "bob@example.com", "+4930123456"] {
+        let (rig, _mailbox) = with_mailbox("").await;
+        add_login(&rig, rig.account, ADA).await;
+        let mut browser = Browser::new(&rig);
+        assert_eq!(ask(&mut browser, "/sign-in", address).await.status, 303);
+        let mut other = Browser::new(&rig);
+        let answer = ask(&mut other, "/sign-in", address).await;
+        assert_eq!(answer.status, 429, "one in half a minute");
+        assert!(
+            answer
+                .text()
+                .contains("Too many codes were asked for. Try again in")
+        );
+        let wait: u64 = answer
+            .header("retry-after")
+            .expect("a wait")
+            .parse()
+            .expect("seconds");
+        assert!((1..=30).contains(&wait), "{wait}");
+        let answer = browser.get("/sign-in/code").await;
+        assert_eq!(answer.status, 200);
+        let answer = browser.submit("/sign-in/code/again", &[]).await;
+        assert_eq!(answer.status, 429);
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn one_network_asks_for_so_many_codes_in_an_hour() {
+    let (rig, _mailbox) = with_mailbox("[signin]\nnetwork_hourly_max = 3").await;
+    for (at, status) in [303, 303, 303, 429, 429].into_iter().enumerate() {
+        let mut browser = Browser::new(&rig);
+        let address = format!("nobody{at}@example.com");
+        let answer = ask(&mut browser, "/sign-in", &address).await;
+        assert_eq!(answer.status, status, "number {at}");
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn one_country_gets_so_many_text_messages_in_a_day() {
+    let (rig, _mailbox) = with_mailbox("[signin]\ncountry_daily_max = 2").await;
+    for (number, status) in [
+        ("+4930123451", 303),
+        ("+4930123452", 303),
+        ("+4930123453", 429),
+        ("+33123456789", 303),
+        ("eve@example.com", 303),
+    ] {
+        let mut browser = Browser::new(&rig);
+        let answer = ask(&mut browser, "/sign-in", number).await;
+        assert_eq!(answer.status, status, "{number}");
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_way_that_is_not_set_up_is_off_and_says_so() {
+    let rig = Rig::start().await;
+    let mut browser = Browser::new(&rig);
+    let page = browser.get("/sign-in").await;
+    assert!(
+        page.text().contains("Signing in is off."),
+        "{}",
+        page.text()
+    );
+    browser.get("/").await;
+    browser.get("/sign-in/code").await;
+    rig.finish().await;
+
+    let mailbox = Mailbox::start(mailbox::Settings::default()).expect("free ports");
+    let mail = format!(
+        "[signin.mail]\nsmtp_url = \"smtp://{}\"\nfrom = \"codes@example.net\"",
+        mailbox.smtp()
+    );
+    let rig = Rig::with(&mail).await;
+    let mut browser = Browser::new(&rig);
+    let answer = ask(&mut browser, "/sign-in", "+4930123456").await;
+    assert_eq!(answer.status, 422);
+    assert!(
+        answer
+            .text()
+            .contains("Codes cannot be sent to phones here.")
+    );
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn signing_up_makes_an_account_with_its_grant_booked_once() {
+    let (rig, mailbox) = with_mailbox("[credits]\nsignup_grant = \"5\"").await;
+    let mut browser = Browser::new(&rig);
+    let page = browser.get("/sign-up").await;
+    assert!(
+        page.text().contains("starts with 5.00 credits"),
+        "{}",
+        page.text()
+    );
+    assert_eq!(
+        ask(&mut browser, "/sign-up", "new@example.com")
+            .await
+            .status,
+        303
+    );
+    let message = mailbox.message("new@example.com", 1).await;
+    assert_eq!(type_code(&mut browser, message.code()).await.status, 303);
+    let page = browser.get("/").await;
+    assert_eq!(page.status, 200);
+    assert!(page.text().contains("5.00"), "{}", page.text());
+
+    // Whoever has an account and signs up is signed in to it, and nothing is added.
+    add_login(&rig, rig.account, ADA).await;
+    let mut known = Browser::new(&rig);
+    assert_eq!(ask(&mut known, "/sign-up", ADA).await.status, 303);
+    let message = mailbox.message(ADA, 1).await;
+    assert_eq!(type_code(&mut known, message.code()).await.status, 303);
+    let page = known.get("/").await;
+    assert!(page.text().contains("<b>100.00</b>"), "{}", page.text());
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn signing_up_can_be_switched_off() {
+    let (rig, _mailbox) = with_mailbox("[signin]\nsign_up = false").await;
+    let mut browser = Browser::new(&rig);
+    assert_eq!(browser.get("/sign-up").await.status, 404);
+    let page = browser.get("/sign-in").await;
+    assert!(!page.text().contains("/sign-up"), "{}", page.text());
+    let answer = browser.submit("/sign-up", &[("address", ADA)]).await;
+    assert_eq!(answer.status, 404);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_mail_server_that_refuses_lags_or_hangs_up_gets_the_message_all_the_same() {
+    for behaviour in [
+        Behaviour {
+            refuse: 2,
+            ..Behaviour::default()
+        },
+        Behaviour {
+            lag_ms: 300,
+            ..Behaviour::default()
+        },
+        Behaviour {
+            drop: 1,
+            ..Behaviour::default()
+        },
+    ] {
+        let (rig, mailbox) = with_mailbox("").await;
+        add_login(&rig, rig.account, ADA).await;
+        mailbox.behave(behaviour);
+        let mut browser = Browser::new(&rig);
+        assert_eq!(ask(&mut browser, "/sign-in", ADA).await.status, 303);
+        let message = mailbox.message(ADA, 1).await;
+        assert_eq!(type_code(&mut browser, message.code()).await.status, 303);
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn a_suspended_account_is_not_let_in_and_its_sessions_end() {
+    let (rig, mailbox) = with_mailbox("").await;
+    let mut inside = Browser::signed_in(&rig).await;
+    assert_eq!(inside.get("/").await.status, 200);
+    let mut browser = Browser::new(&rig);
+    ask(&mut browser, "/sign-in", Browser::ADDRESS).await;
+    let message = mailbox.message(Browser::ADDRESS, 1).await;
+    let suspended = tollgate_store::AccountStatus::Suspended;
+    let now = tollgate_filter::Clock::system().unix_micros();
+    tollgate_identity::set_status(&*rig.books.store, rig.account, suspended, now)
+        .await
+        .expect("suspended");
+    assert_eq!(inside.get("/").await.status, 303, "no page any more");
+    let answer = type_code(&mut browser, message.code()).await;
+    assert_eq!(answer.status, 422);
+    assert!(
+        answer.text().contains("This account is suspended."),
+        "{}",
+        answer.text()
+    );
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn codes_and_addresses_are_not_in_the_log() {
+    let (rig, mailbox) = with_mailbox("").await;
+    add_login(&rig, rig.account, ADA).await;
+    let mut browser = Browser::new(&rig);
+    ask(&mut browser, "/sign-in", ADA).await;
+    let message = mailbox.message(ADA, 1).await;
+    type_code(&mut browser, message.code()).await;
+    let value = browser
+        .cookie()
+        .split_once('=')
+        .expect("a value")
+        .1
+        .to_owned();
+    let after = rig.finish().await;
+    let log = serde_json::to_string(&after.log).expect("lines");
+    for secret in [message.code(), ADA, &value] {
+        assert!(!log.contains(secret), "{secret} in {log}");
+    }
+}
