@@ -13,6 +13,7 @@ mod pages;
 mod promise;
 mod routes;
 mod samples;
+mod statement;
 mod trouble;
 mod usage;
 mod visit;

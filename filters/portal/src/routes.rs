@@ -6,7 +6,9 @@ use std::pin::Pin;
 use tollgate_filter::Reply;
 
 use crate::house::House;
-use crate::pages::{apps, consent, docs, keys, overview, sandbox, sign_in, sign_out, usage};
+use crate::pages::{
+    apps, consent, credits, docs, keys, overview, plan, sandbox, sign_in, sign_out, usage,
+};
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 
@@ -82,6 +84,11 @@ rows! {
     POST "/keys/{id}/revoke"   SignedIn  keys::revoke::revoke;
     GET  "/usage"              SignedIn  usage::show;
     GET  "/usage.csv"          SignedIn  usage::file;
+    GET  "/credits"            SignedIn  credits::show;
+    GET  "/credits/add"        SignedIn  credits::add::show;
+    POST "/credits/add"        SignedInRecently credits::add::order;
+    GET  "/credits/add/{id}"   SignedIn  credits::order::show;
+    GET  "/plan"               SignedIn  plan::show;
     GET  "/sandbox"            SignedIn  sandbox::show;
     POST "/sandbox"            SignedIn  sandbox::ask;
     POST "/sandbox/token"      SignedIn  sandbox::token;

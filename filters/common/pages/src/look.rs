@@ -25,6 +25,7 @@ const SHEET: &str = concat!(
     include_str!("assets/desk.css"),
     include_str!("assets/talk.css"),
     include_str!("assets/consent.css"),
+    include_str!("assets/credits.css"),
     include_str!("assets/print.css"),
 );
 

@@ -2,9 +2,11 @@
 
 pub(crate) mod apps;
 pub(crate) mod consent;
+pub(crate) mod credits;
 pub(crate) mod docs;
 pub(crate) mod keys;
 pub(crate) mod overview;
+pub(crate) mod plan;
 mod requests;
 pub(crate) mod sandbox;
 pub(crate) mod sign_in;

@@ -7,12 +7,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_RSA_SHA256,
+    KeyUsagePurpose, PKCS_RSA_SHA256, SigningKey,
 };
-use ring::rand::SystemRandom;
-use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
-use rustls_pki_types::PrivatePkcs8KeyDer;
-use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use tollgate_filter::Clock;
 
@@ -23,7 +19,7 @@ use super::orders::money;
 use super::state::Shared;
 use crate::client::Client;
 
-/// The key that signs notices, made for these tests and good for nothing else. ring signs with RSA keys and makes none.
+/// The key that signs notices, made for these tests and good for nothing else: the library signs with RSA keys and makes none.
 const KEY: &str = include_str!("webhook-key.pem");
 
 /// Something that has happened to an order.
@@ -69,7 +65,7 @@ pub enum Delivery {
 
 /// Who signs.
 pub(super) struct Signer {
-    key: RsaKeyPair,
+    key: KeyPair,
     ca_pem: String,
     cert_pem: String,
 }
@@ -94,9 +90,8 @@ impl Signer {
         let cert = params
             .signed_by(&rsa, &issuer)
             .expect("parameters made above");
-        let pkcs8 = PrivatePkcs8KeyDer::from_pem_slice(KEY.as_bytes()).expect("PEM");
         Signer {
-            key: RsaKeyPair::from_pkcs8(pkcs8.secret_pkcs8_der()).expect("a key of RSA"),
+            key: rsa,
             ca_pem: ca_cert.pem(),
             cert_pem: cert.pem(),
         }
@@ -107,16 +102,7 @@ impl Signer {
     }
 
     fn sign(&self, text: &str) -> String {
-        let mut signature = vec![0; self.key.public().modulus_len()];
-        self.key
-            .sign(
-                &RSA_PKCS1_SHA256,
-                &SystemRandom::new(),
-                text.as_bytes(),
-                &mut signature,
-            )
-            .expect("a key of RSA signs");
-        BASE64.encode(signature)
+        BASE64.encode(self.key.sign(text.as_bytes()).expect("a key of RSA signs"))
     }
 }
 

@@ -1,0 +1,248 @@
+//! `/credits`: what is there, and everything that made it so.
+
+pub(crate) mod add;
+pub(crate) mod order;
+
+use maud::{Markup, html};
+use tollgate_filter::Reply;
+use tollgate_identity::KeyId;
+use tollgate_ledger::Balance;
+use tollgate_money::{AccountId, Micros, Usd};
+use tollgate_pages::format;
+use tollgate_pages::parts::{self, Cell, Column, Tone, table};
+use tollgate_pages::{Page, Place};
+use tollgate_store::{EntryKind, Read, ReadError, TopUpRow, TopUpState, reading};
+
+use crate::house::House;
+use crate::names::Names;
+use crate::statement::{Line, What, cut, lines};
+use crate::trouble::Trouble;
+use crate::usage::{DAY, Period};
+use crate::visit::Visit;
+
+/// Lines of a page.
+const LINES: usize = 50;
+
+/// Days that are read at once.
+const WINDOW: i64 = 31 * DAY;
+
+/// Windows that are read for one page; a quiet account has few lines in many days.
+const WINDOWS: usize = 12;
+
+/// Receipts shown.
+const RECEIPTS: usize = 10;
+
+pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
+    let viewer = visit.viewer(house)?;
+    let (account, now) = (visit.signed_in()?.account, visit.now);
+    let before = visit.query.text("before").to_owned();
+    let until = Period::read(&before, &before, now)
+        .ok()
+        .filter(|_| !before.is_empty())
+        .map(Period::from);
+    let read = move |read: &dyn Read| {
+        let end = until.unwrap_or(i64::MAX / 2 / DAY * DAY);
+        Ok((
+            ledger(read, account, end, now)?,
+            Names::read(read, account, now)?,
+            read.top_ups_of(account, i64::MAX, 4 * RECEIPTS)?,
+        ))
+    };
+    let ((lines, next), names, bought) = reading(&house.store, read).await?;
+    let balance = house.ledger.balance(account).unwrap_or_default();
+    let newer = until.map(|_| "/credits");
+    let older = next.map(|day| format!("/credits?before={}", format::day(day)));
+    let inside = html! {
+        (parts::heading("Credits", Some(parts::link_button("/credits/add", "Add credits", true))))
+        @if !balance.available.is_positive() {
+            (parts::notice(Tone::Bad, "Your balance is used up.", html! { "Requests are refused until you add credits." }))
+        }
+        (sum(&balance))
+        section.panel {
+            h2 { "Ledger" }
+            @if lines.is_empty() {
+                (parts::empty("No entries yet.", None))
+            } @else {
+                (ledger_table(&lines, &names, now))
+            }
+            (parts::pager(newer, older.as_deref()))
+        }
+        (receipts(&bought, now))
+    };
+    let page = Page::framed("Credits", Place::Credits, viewer, inside);
+    Ok(visit.page(house, &page))
+}
+
+/// The lines of a page that ends before a day, and the day that the next one ends before.
+fn ledger(
+    read: &dyn Read,
+    account: AccountId,
+    end: i64,
+    now: i64,
+) -> Result<(Vec<Line>, Option<i64>), ReadError> {
+    let newest = end.min(now.div_euclid(DAY) * DAY + DAY);
+    let mut from = newest - WINDOW;
+    for window in 1..=WINDOWS {
+        let Some(statement) = read.statement(account, from, end)? else {
+            break;
+        };
+        let mut found = lines(&statement);
+        if let Some(next) = cut(&mut found, LINES) {
+            return Ok((found, Some(next)));
+        }
+        let Some(older) = statement.older else {
+            return Ok((found, None));
+        };
+        if window == WINDOWS || found.len() >= LINES {
+            return Ok((found, Some(from)));
+        }
+        from = older.div_euclid(DAY) * DAY - WINDOW;
+    }
+    Ok((Vec::new(), None))
+}
+
+fn sum(balance: &Balance) -> Markup {
+    html! {
+        section.panel aria-label="Balance" {
+            dl.sum {
+                div { dt { "Balance" } dd.number { (format::credits_6(balance.total())) } }
+                div { dt { "Held for running requests" } dd.number { (format::change_6(-balance.held)) } }
+                div.total { dt { "Available" } dd.number { (format::credits_6(balance.available)) " " small { "credits" } } }
+            }
+        }
+    }
+}
+
+fn ledger_table(lines: &[Line], names: &Names, now: i64) -> Markup {
+    let columns = [
+        Column::text("Time"),
+        Column::text("What"),
+        Column::number("Change"),
+        Column::number("Balance after"),
+    ];
+    let rows: Vec<Vec<Cell>> = lines
+        .iter()
+        .map(|line| {
+            let time = match line.what {
+                What::Credit { .. } => format::moment(line.at, now),
+                What::Spent { .. } => html! {
+                    time datetime=(format::day(line.at)) { (format::date(line.at, now)) }
+                },
+            };
+            vec![
+                Cell::new(time),
+                Cell::new(words(line, names)),
+                Cell::labelled(html! { (format::change_6(line.change)) }),
+                Cell::labelled(html! { (format::credits_6(line.after)) }),
+            ]
+        })
+        .collect();
+    table("Ledger", &columns, &rows, None)
+}
+
+/// A line in words. What it is known by comes from the books and never from a request.
+fn words(line: &Line, names: &Names) -> Markup {
+    match &line.what {
+        What::Spent {
+            credential,
+            requests,
+        } => {
+            let day = format::day(line.at);
+            let key = credential
+                .map(|id| format!("&key={}", KeyId(id)))
+                .unwrap_or_default();
+            let requests = match requests {
+                1 => String::from("1 request"),
+                many => format!("{} requests", format::count(*many)),
+            };
+            html! {
+                "Spent by " (names.of(*credential)) ", "
+                a href={ "/usage?from=" (day) "&to=" (day) (key) } { (requests) }
+            }
+        }
+        What::Credit { kind, reference } => {
+            let text = match kind {
+                EntryKind::TopUp => "Added by PayPal",
+                EntryKind::Grant if reference == "sign-up" => "Welcome credits",
+                EntryKind::Grant => "Given by the operator",
+                EntryKind::Refund => "Given back by the operator",
+                EntryKind::Expiry => "Ended unused",
+                _ if reference.starts_with("paypal/") => "Taken back: PayPal returned the payment",
+                _ => "Put right by the operator",
+            };
+            html! { (text) }
+        }
+    }
+}
+
+fn receipts(bought: &[TopUpRow], now: i64) -> Markup {
+    let paid: Vec<Vec<Cell>> = bought
+        .iter()
+        .filter(|row| row.state == TopUpState::Captured)
+        .take(RECEIPTS)
+        .map(|row| {
+            vec![
+                Cell::new(html! {
+                    a href={ "/credits/add/" (row.id) } aria-label={ "Receipt of " (format::date(row.created_at, now)) } {
+                        (format::date(row.created_at, now))
+                    }
+                }),
+                Cell::labelled(html! { (usd(row.price)) }),
+                Cell::labelled(html! { (amount(row.credits)) }),
+                Cell::labelled(html! { (row.capture.as_deref().unwrap_or_default()) }),
+            ]
+        })
+        .collect();
+    if paid.is_empty() {
+        return html! {};
+    }
+    let columns = [
+        Column::text("Date"),
+        Column::number("Paid"),
+        Column::number("Credits"),
+        Column::text("PayPal transaction"),
+    ];
+    parts::panel("Receipts", table("Receipts", &columns, &paid, None))
+}
+
+/// Dollars as pages write them: `199.00 USD`.
+pub(crate) fn usd(price: Usd) -> String {
+    let text = price.to_string();
+    let (whole, cents) = text.split_once('.').unwrap_or((&text, "00"));
+    let whole = whole
+        .parse()
+        .map_or_else(|_| whole.to_owned(), format::count);
+    format!("{whole}.{cents} USD")
+}
+
+/// Credits in words that promise no place too many: `2,000`, `333.33`.
+pub(crate) fn amount(credits: Micros) -> String {
+    let whole = credits.get() / tollgate_money::MICROS_PER_CREDIT;
+    match Micros::from_credits(whole) == Some(credits) {
+        true => format::count(whole.unsigned_abs()),
+        false => format::credits_2(credits),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_is_written_as_people_read_it() {
+        for (cents, text) in [
+            (500, "5.00 USD"),
+            (19_900, "199.00 USD"),
+            (123_456_789, "1,234,567.89 USD"),
+        ] {
+            assert_eq!(usd(Usd::from_cents(cents)), text);
+        }
+        for (micros, text) in [
+            (2_000_000_000, "2,000"),
+            (333_333_333, "333.33"),
+            (1_000_000, "1"),
+        ] {
+            assert_eq!(amount(Micros::new(micros)), text);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `/credits/add/{id}`: how far a purchase has come, and its receipt.
+//!
+//! Buyers come back here from PayPal. What the address says then proves nothing; it makes the gateway look.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+use tollgate_filter::Reply;
+use tollgate_money::TopUpId;
+use tollgate_pages::format;
+use tollgate_pages::parts::{self, Tone};
+use tollgate_pages::{Page, Place};
+use tollgate_purchase::OFFERED;
+use tollgate_store::{TopUpRow, TopUpState, reading};
+
+use super::{amount, usd};
+use crate::house::House;
+use crate::trouble::Trouble;
+use crate::visit::Visit;
+
+/// How long a page waits for PayPal. The look goes on without it.
+const LOOK: Duration = Duration::from_secs(6);
+
+/// Seconds until a page that waits asks again.
+const AGAIN_SECS: u32 = 3;
+
+/// The same where the money may take days.
+const AGAIN_SLOW_SECS: u32 = 60;
+
+/// A purchase that was looked at so lately is not looked at again for a page.
+const FRESH: i64 = 2_000_000;
+
+pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
+    let account = visit.signed_in()?.account;
+    let id: TopUpId = visit
+        .params
+        .get("id")
+        .parse()
+        .map_err(|_| Trouble::NotFound)?;
+    let row = reading(&house.store, move |store| store.top_up(id)).await?;
+    // Another's purchase is none.
+    let mut row = row
+        .filter(|row| row.account == account)
+        .ok_or(Trouble::NotFound)?;
+    let own = visit.next().after(&format!("/credits/add/{id}"));
+    let joint = if own.contains('?') { '&' } else { '?' };
+    if visit.query.text("from") == "paypal" {
+        look(house, id, true).await;
+        // Loaded again, the page does not claim again that there is news.
+        return Ok(visit.go(house, &format!("{own}{joint}back=1")));
+    }
+    let back = visit.query.text("back") == "1";
+    let waits = match row.state {
+        TopUpState::Open => back,
+        TopUpState::Capturing | TopUpState::Pending => true,
+        _ => false,
+    };
+    if waits && visit.now - row.updated_at > FRESH {
+        look(house, id, false).await;
+        let again = reading(&house.store, move |store| store.top_up(id)).await?;
+        row = again.ok_or(Trouble::NotFound)?;
+    }
+    let view = View {
+        row: &row,
+        back,
+        left: visit.query.text("from") == "cancel",
+        now: visit.now,
+        next: visit
+            .next()
+            .is_elsewhere()
+            .then(|| visit.next().as_str().to_owned()),
+    };
+    let page = view.page(house, visit)?;
+    Ok(visit.page(house, &page))
+}
+
+/// Looks at a purchase, and waits for it for a while.
+async fn look(house: &House, id: TopUpId, news: bool) {
+    let Some(top_ups) = &house.top_ups else {
+        return;
+    };
+    // What came of it stands in the store, and what went wrong in the log.
+    let _ = tokio::time::timeout(LOOK, top_ups.look(id, news)).await;
+}
+
+struct View<'a> {
+    row: &'a TopUpRow,
+    /// The buyer has come back from PayPal.
+    back: bool,
+    /// The buyer has come back without having agreed.
+    left: bool,
+    now: i64,
+    /// Where the buyer was on the way to.
+    next: Option<String>,
+}
+
+impl View<'_> {
+    fn page(&self, house: &House, visit: &Visit) -> Result<Page, Trouble> {
+        let viewer = visit.viewer(house)?;
+        let row = self.row;
+        let is_offered = self.now - row.created_at < OFFERED.as_micros() as i64;
+        let (title, inside, again) = match row.state {
+            TopUpState::Captured => ("Credits added", self.added(), None),
+            TopUpState::Capturing => waiting(
+                html! { "Credits appear as soon as PayPal confirms. You will not be charged twice." },
+                AGAIN_SECS,
+            ),
+            TopUpState::Pending => waiting(
+                html! { "PayPal has your payment and is waiting for the money, which can take days. Credits appear as soon as it is there. You will not be charged twice." },
+                AGAIN_SLOW_SECS,
+            ),
+            TopUpState::Open if self.back && row.declines == 0 && is_offered => {
+                let text = html! {
+                    "Credits appear as soon as PayPal confirms. You will not be charged twice."
+                    @if let Some(url) = &row.approve_url {
+                        " If you have not paid yet, " a href=(url) { "go back to PayPal" } "."
+                    }
+                };
+                waiting(text, AGAIN_SECS)
+            }
+            TopUpState::Open if is_offered => ("Add credits", self.offered(), None),
+            TopUpState::Created => ("Add credits", self.unplaced(&viewer.csrf), None),
+            _ => ("Add credits", self.over(), None),
+        };
+        let page = Page::framed(title, Place::Credits, viewer, inside);
+        Ok(match again {
+            Some(secs) => page.reloading(secs),
+            None => page,
+        })
+    }
+
+    /// The order is there; the buyer goes to PayPal.
+    fn offered(&self) -> Markup {
+        let row = self.row;
+        html! {
+            @if row.declines > 0 {
+                (parts::notice(Tone::Bad, "PayPal could not take the money. Nothing was charged.",
+                    html! { "Choose another way to pay at PayPal." }))
+            } @else if self.left {
+                (parts::notice(Tone::Info, "You did not pay. Nothing was charged.",
+                    html! { "You can still pay, or leave it." }))
+            }
+            (parts::heading("Add credits", None))
+            section.panel.stack.narrow-panel {
+                p.figure { "You pay " (usd(row.price)) " now, once." }
+                p { "You get " b { (amount(row.credits)) " credits" } " as soon as PayPal confirms." }
+                @if let Some(url) = &row.approve_url {
+                    p { (parts::link_button(url, "Continue to PayPal", true)) }
+                }
+                p { a href="/credits" { "Do not pay" } }
+            }
+        }
+    }
+
+    /// The order was not made; the same one can be asked for again.
+    fn unplaced(&self, csrf: &str) -> Markup {
+        let row = self.row;
+        html! {
+            (parts::notice(Tone::Bad, "PayPal did not answer. Nothing was charged.", html! { "Try again in a minute." }))
+            (parts::heading("Add credits", None))
+            form.panel.stack.narrow-panel method="post" action="/credits/add" {
+                (parts::csrf(csrf))
+                input type="hidden" name="id" value=(row.id);
+                input type="hidden" name="amount" value=(row.price);
+                @if let Some(next) = &self.next { input type="hidden" name="next" value=(next); }
+                p.figure { "You pay " (usd(row.price)) " now, once." }
+                (parts::submit(&format!("Pay {} with PayPal", usd(row.price)), true))
+            }
+        }
+    }
+
+    fn over(&self) -> Markup {
+        let (lead, text) = match self.row.note.as_deref() {
+            Some("expired" | "voided" | "no order") | None => (
+                "This order has ended. Nothing was charged.",
+                "Start again if you still want credits.",
+            ),
+            _ => (
+                "PayPal did not complete the payment. Nothing was charged.",
+                "Try again, or choose another way to pay at PayPal.",
+            ),
+        };
+        html! {
+            (parts::notice(Tone::Bad, lead, html! { (text) }))
+            (parts::heading("Add credits", None))
+            section.panel {
+                p { (parts::link_button("/credits/add", "Start again", true)) }
+                p { a href="/credits" { "See your credits" } }
+            }
+        }
+    }
+
+    /// Paid: what was got for it, as a receipt.
+    fn added(&self) -> Markup {
+        let row = self.row;
+        html! {
+            (parts::notice(Tone::Good, &format!("{} credits added", amount(row.credits)), html! { "You paid " (usd(row.price)) ", once." }))
+            (parts::heading("Credits added", None))
+            section.panel aria-label="Receipt" {
+                h2 { "Receipt" }
+                dl.sum {
+                    div { dt { "Paid" } dd.number { (usd(row.price)) } }
+                    div { dt { "Credits" } dd.number { (format::credits_6(row.credits)) } }
+                    @if row.returned.is_positive() {
+                        div { dt { "Returned by PayPal" } dd.number { (usd(row.returned)) } }
+                        div { dt { "Credits taken back" } dd.number { (format::change_6(-row.taken_back)) } }
+                    }
+                    div { dt { "Date" } dd { (format::whole(row.created_at)) } }
+                    @if let Some(capture) = &row.capture {
+                        div { dt { "PayPal transaction" } dd { (capture) } }
+                    }
+                    div { dt { "Purchase" } dd { (row.id) } }
+                    div { dt { "Account" } dd { (row.account) } }
+                }
+                @match &self.next {
+                    Some(next) => p { (parts::link_button(next, "Continue", true)) },
+                    None => p { (parts::link_button("/credits", "See your credits", true)) },
+                }
+            }
+        }
+    }
+}
+
+fn waiting(text: Markup, secs: u32) -> (&'static str, Markup, Option<u32>) {
+    let inside = html! {
+        (parts::heading("Waiting for PayPal", None))
+        section.panel role="status" {
+            p { (text) }
+            p.second { "This page looks again by itself. It is safe to close." }
+            p { a href="/credits" { "See your credits" } }
+        }
+    };
+    ("Waiting for PayPal", inside, Some(secs))
+}
