@@ -21,6 +21,7 @@ pub(super) struct Announcement<'a> {
     pub(super) provider_url: &'a str,
     pub(super) mailbox_url: &'a str,
     pub(super) address: &'a str,
+    pub(super) paypal_url: &'a str,
     pub(super) credits: i64,
 }
 
@@ -40,6 +41,7 @@ struct Line<'a> {
     mailbox_url: &'a str,
     dashboard_url: String,
     sign_in_as: &'a str,
+    paypal_url: &'a str,
 }
 
 impl Announcement<'_> {
@@ -86,6 +88,7 @@ impl Announcement<'_> {
             mailbox_url: self.mailbox_url,
             dashboard_url: format!("{}/", self.base_url()),
             sign_in_as: self.address,
+            paypal_url: self.paypal_url,
         }
     }
 
@@ -98,7 +101,7 @@ impl Announcement<'_> {
         } = self;
         writeln!(
             out,
-            "tollgate demo: a real gateway; only the model provider, the MCP server and the mailbox are stand-ins.\n"
+            "tollgate demo: a real gateway; only the model provider, the MCP server, PayPal and the mailbox are stand-ins.\n"
         )?;
         writeln!(out, "  API        {base}/v1")?;
         if let Some(tls) = self.tls_url() {
@@ -127,6 +130,11 @@ impl Announcement<'_> {
             out,
             "  account    {} with {} credits",
             self.account, self.credits
+        )?;
+        writeln!(
+            out,
+            "  PayPal     {}   (a stand-in; add credits at {base}/credits/add)",
+            self.paypal_url
         )?;
         writeln!(out, "  key        {key}")?;
         writeln!(out, "  settings   {}\n", self.config_file.display())?;

@@ -1,7 +1,7 @@
 //! `tollgate demo`: a gateway to try, with nothing to set up.
 //!
-//! All of the gateway is the real one, on a database of its own in a temporary folder. The model provider, the MCP server
-//! and everybody's mailbox are stand-ins. The folder is gone when the demo ends.
+//! All of the gateway is the real one, on a database of its own in a temporary folder. The model provider, the MCP server,
+//! PayPal and everybody's mailbox are stand-ins. The folder is gone when the demo ends.
 
 mod announcement;
 mod settings;
@@ -15,7 +15,8 @@ use tollgate_filter::{Clock, Entropy, Resources, Scopes};
 use tollgate_identity::{Form, Login, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::Credit;
 use tollgate_money::{AccountId, Micros};
-use tollgate_testing::{Certificate, Mailbox, McpServer, Provider, mailbox, provider};
+use tollgate_testing::paypal::{CLIENT_ID, CLIENT_SECRET};
+use tollgate_testing::{Certificate, Mailbox, McpServer, PayPal, Provider, mailbox, provider};
 
 use crate::Gateway;
 use crate::config::{self, Environment};
@@ -59,14 +60,19 @@ pub fn run(
         ..mailbox::Settings::default()
     })
     .context("cannot start the stand-in for a mailbox")?;
+    let paypal = PayPal::start_own_thread().context("cannot start the stand-in for PayPal")?;
+    let paypal_files = write_paypal(folder.path(), &paypal)?;
+    let ports = settings::ports(options.port)?;
+    paypal.send_notices_to(&format!("http://127.0.0.1:{}/webhooks/paypal", ports.0));
     let builder = Gateway::builder();
     let config_file = folder.path().join("tollgate.toml");
     let own = settings::Own {
-        ports: settings::ports(options.port)?,
+        ports,
         provider_url: &provider.base_url(),
         mcp_url: &mcp.url(),
         smtp: mailbox.smtp(),
         mailbox_url: mailbox.url(),
+        paypal: &paypal_files,
         certificate: &certificate,
     };
     settings::write(&config_file, &own, options.config.as_deref())?;
@@ -88,13 +94,14 @@ pub fn run(
         provider_url: &provider.url(),
         mailbox_url: mailbox.url(),
         address: ADDRESS,
+        paypal_url: &paypal.url(),
         credits: CREDITS,
     };
     announcement
         .print(options.json, out)
         .context("cannot print")?;
     let ended = gateway.run(stop);
-    drop((provider, mcp, mailbox));
+    drop((provider, mcp, mailbox, paypal));
     folder
         .close()
         .context("cannot remove the temporary folder")?;
@@ -119,6 +126,28 @@ fn write_certificate(folder: &Path) -> anyhow::Result<CertificateFiles> {
         .and_then(|()| std::fs::write(&files.certificate, &made.cert_pem))
         .and_then(|()| std::fs::write(&files.key, &made.key_pem));
     written.context("cannot write the demo's certificate")?;
+    Ok(files)
+}
+
+/// Where PayPal's stand-in is, and how the gateway is known there.
+pub(crate) struct PayPalFiles {
+    pub(crate) url: String,
+    pub(crate) ca_file: PathBuf,
+    pub(crate) client_id: PathBuf,
+    pub(crate) client_secret: PathBuf,
+}
+
+fn write_paypal(folder: &Path, paypal: &PayPal) -> anyhow::Result<PayPalFiles> {
+    let files = PayPalFiles {
+        url: paypal.url(),
+        ca_file: folder.join("paypal-ca.pem"),
+        client_id: folder.join("paypal-client-id"),
+        client_secret: folder.join("paypal-client-secret"),
+    };
+    let written = std::fs::write(&files.ca_file, paypal.ca_pem())
+        .and_then(|()| std::fs::write(&files.client_id, CLIENT_ID))
+        .and_then(|()| std::fs::write(&files.client_secret, CLIENT_SECRET));
+    written.context("cannot write how the demo is known to PayPal")?;
     Ok(files)
 }
 

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use tollgate_testing::paypal::WEBHOOK_ID;
 use toml::{Table, Value};
 
-use super::CertificateFiles;
+use super::{CertificateFiles, PayPalFiles};
 use crate::config::Settings;
 
 /// The variable that holds the key for text messages, and the key. It guards nothing: both sides are in this process.
@@ -21,6 +22,7 @@ pub(super) struct Own<'a> {
     pub(super) mcp_url: &'a str,
     pub(super) smtp: SocketAddr,
     pub(super) mailbox_url: &'a str,
+    pub(super) paypal: &'a PayPalFiles,
     pub(super) certificate: &'a CertificateFiles,
 }
 
@@ -111,6 +113,13 @@ impl Own<'_> {
             quota = 6000
             window_secs = 60
 
+            [payments.paypal]
+            base_url = "{paypal_url}"
+            client_id_file = {paypal_id}
+            client_secret_file = {paypal_secret}
+            webhook_id = "{webhook_id}"
+            ca_file = {paypal_ca}
+
             [mcp.general]
             upstream = "{mcp_url}"
 
@@ -123,6 +132,11 @@ impl Own<'_> {
             access_log = "access.log"
             "#,
             mcp_url = self.mcp_url,
+            paypal_url = self.paypal.url,
+            paypal_id = path(&self.paypal.client_id),
+            paypal_secret = path(&self.paypal.client_secret),
+            paypal_ca = path(&self.paypal.ca_file),
+            webhook_id = WEBHOOK_ID,
             certificate = path(&self.certificate.certificate),
             key = path(&self.certificate.key),
             provider_url = self.provider_url,

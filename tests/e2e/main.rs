@@ -5,6 +5,7 @@
 
 mod bodies;
 mod cache;
+mod credits;
 mod desk;
 mod documents;
 mod forward;

@@ -51,6 +51,15 @@ impl Browser {
         }
     }
 
+    /// One that holds the cookie of a session, before any gateway at `url`.
+    pub(crate) fn holding(url: &str, session: &SessionValue) -> Browser {
+        Browser {
+            url: url.to_owned(),
+            cookie: format!("{COOKIE}={}", session.expose()),
+            token: String::new(),
+        }
+    }
+
     /// What it sends as its cookie; empty before it was given one.
     pub(crate) fn cookie(&self) -> &str {
         &self.cookie

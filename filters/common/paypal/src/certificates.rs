@@ -40,6 +40,8 @@ pub(crate) struct Chain(Arc<[CertificateDer<'static>]>);
 pub(crate) enum Doubt {
     /// It does not: it is no certificate, out of date, or of somebody else.
     Bad(&'static str),
+    /// It does, but has not signed this.
+    Forged,
     /// No way to a root was found; it may be that one in between is missing.
     NoWay,
 }
@@ -59,7 +61,7 @@ impl Certificates {
         (now < *until).then(|| chain.clone())
     }
 
-    /// Keeps a chain that was found good.
+    /// Keeps a chain that was found good, whatever it has signed: whoever sends forgeries makes us fetch it once.
     pub(crate) fn keep(&self, address: &str, chain: Chain, now: Duration) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|_, (_, until)| now < *until);
@@ -108,7 +110,7 @@ impl Certificates {
             })?;
         certificate
             .verify_signature(webpki::ring::RSA_PKCS1_2048_8192_SHA256, text, signature)
-            .map_err(|_| Doubt::Bad("the signature is not of this notice"))
+            .map_err(|_| Doubt::Forged)
     }
 }
 

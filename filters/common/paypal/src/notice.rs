@@ -174,13 +174,13 @@ impl Client {
             }
         };
         let secs = now.unsigned_abs();
-        match certificates.check(&chain, secs, text.as_bytes(), &signature) {
-            Ok(()) => {
-                if is_new {
-                    certificates.keep(address, chain, elapsed);
-                }
-                Ok(())
-            }
+        let checked = certificates.check(&chain, secs, text.as_bytes(), &signature);
+        if is_new && matches!(checked, Ok(()) | Err(Doubt::Forged)) {
+            certificates.keep(address, chain, elapsed);
+        }
+        match checked {
+            Ok(()) => Ok(()),
+            Err(Doubt::Forged) => Err(NoticeError::Refused("its signature is of something else")),
             Err(Doubt::Bad(why)) => Err(NoticeError::Refused(why)),
             Err(Doubt::NoWay) => self.ask(transmission, webhook_id, body).await,
         }

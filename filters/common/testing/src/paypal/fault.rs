@@ -42,6 +42,8 @@ pub enum Effect {
     Refuse,
     /// The payment stays on its way, for taking money.
     Pending,
+    /// It is carried out, the answer is lost, and no order can be read any more: for taking money.
+    Blackout,
     /// An answer with a link to another host, for making an order.
     StrangeLink,
     /// An answer of the wrong amount, for reading.

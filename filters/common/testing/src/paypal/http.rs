@@ -106,7 +106,7 @@ pub(super) fn befall(
 pub(super) fn afterwards(effect: Option<super::Effect>, answer: Answer) -> Answer {
     use super::Effect;
     match effect {
-        Some(Effect::LoseAnswer) => None,
+        Some(Effect::LoseAnswer | Effect::Blackout) => None,
         Some(Effect::FailAfter) => failure(500, "INTERNAL_SERVER_ERROR", None),
         _ => answer,
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fault::{Effect, Operation};
+use super::fault::{Effect, Fault, Operation};
 use super::http::{Answer, Arrived, afterwards, answer, befall, failure};
 use super::notices::{self, Delivery, Event};
 use super::state::{Kept, Order, Shared, Status};
@@ -133,6 +133,10 @@ pub(super) fn capture(shared: &std::sync::Arc<Shared>, request: &Arrived, id: &s
         Err(answer) => return *answer,
     };
     let place = key(request).map(|key| (Operation::Capture, key.to_owned()));
+    if effect == Some(Effect::Blackout) {
+        let silence = Fault::once(Operation::Read, Effect::Unavailable).times(u32::MAX);
+        shared.with(|state| state.faults.push_back(silence));
+    }
     let (kept, event) = shared.with(|state| {
         let known = place.as_ref().and_then(|place| state.answers.get(place));
         if let Some(kept) = known {

@@ -1,0 +1,454 @@
+//! Adding credits: what PayPal took and did not give back is what stands in the books, whatever happens on the way.
+
+use tollgate::config::Environment;
+use tollgate_money::{AccountId, MICROS_PER_CREDIT};
+use tollgate_testing::paypal::{
+    CLIENT_ID, CLIENT_SECRET, Delivery, Effect, Event, Fault, Operation, PayPal,
+};
+use tollgate_testing::{Answer, within};
+
+use crate::rig::{Browser, PROVIDER_KEY, Rig, SECRETS, Setup};
+
+/// A gateway with a PayPal beside it, and somebody signed in who has nothing yet.
+pub(crate) struct Shop {
+    pub(crate) rig: Rig,
+    pub(crate) paypal: PayPal,
+    pub(crate) browser: Browser,
+    account: AccountId,
+}
+
+/// Settings for a gateway that knows this PayPal; `ca` is where its authority was written.
+pub(crate) fn settings(paypal: &PayPal, ca: &std::path::Path) -> String {
+    format!(
+        "[payments.paypal]\nbase_url = '{}'\nclient_id_env = 'PAYPAL_ID'\nclient_secret_env = 'PAYPAL_SECRET'\n\
+         webhook_id = '{}'\nca_file = '{}'\n",
+        paypal.url(),
+        tollgate_testing::paypal::WEBHOOK_ID,
+        ca.display()
+    )
+}
+
+/// The variables that they name.
+pub(crate) fn variables() -> [(&'static str, &'static str); 2] {
+    SECRETS.used("the client secret for PayPal", CLIENT_SECRET);
+    [("PAYPAL_ID", CLIENT_ID), ("PAYPAL_SECRET", CLIENT_SECRET)]
+}
+
+impl Shop {
+    async fn open() -> Shop {
+        let paypal = PayPal::start().await;
+        let folder = tollgate_testing::tempdir().expect("a folder");
+        let ca = folder.path().join("paypal-ca.pem");
+        std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
+        let [id, secret] = variables();
+        let rig = Setup {
+            environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY), id, secret]),
+            ..Setup::with(&settings(&paypal, &ca))
+        }
+        .start()
+        .await;
+        paypal.send_notices_to(&format!("{}/webhooks/paypal", rig.url()));
+        let account = rig.new_account("free", 0).await;
+        let browser = Browser::signed_in_as(&rig, account, "mara@example.com").await;
+        Shop {
+            rig,
+            paypal,
+            browser,
+            account,
+        }
+    }
+
+    /// Orders an amount as a person does; gives the page that leads to PayPal and its path.
+    async fn order(&mut self, dollars: &str) -> (Answer, String) {
+        let review = self
+            .browser
+            .get(&format!("/credits/add?amount={dollars}"))
+            .await;
+        assert_eq!(review.status, 200, "{}", review.text());
+        let id = field(&review, "id");
+        let fields = [("id", id.as_str()), ("amount", dollars)];
+        let sent = self.browser.submit("/credits/add", &fields).await;
+        assert_eq!(sent.status, 303, "{}", sent.text());
+        let path = sent.header("location").expect("a way on").to_owned();
+        (self.browser.get(&path).await, path)
+    }
+
+    fn available(&self) -> i64 {
+        self.rig.available(self.account)
+    }
+
+    /// Waits until the books have what PayPal took: a cent is a credit here.
+    async fn agree(&self) {
+        let agrees = || self.available() == self.paypal.taken_cents() * MICROS_PER_CREDIT;
+        within("the books and PayPal to agree", crate::rig::poll(agrees)).await;
+    }
+
+    async fn close(self) {
+        assert_eq!(
+            self.available(),
+            self.paypal.taken_cents() * MICROS_PER_CREDIT,
+            "what was taken is what was credited"
+        );
+        self.rig.finish().await;
+    }
+}
+
+/// What a hidden field of a page has in it.
+fn field(page: &Answer, name: &str) -> String {
+    let text = page.text();
+    let mark = format!("name=\"{name}\" value=\"");
+    let (_, after) = text
+        .split_once(&mark)
+        .unwrap_or_else(|| panic!("no field `{name}` in {text}"));
+    after.split('"').next().unwrap_or_default().to_owned()
+}
+
+fn has(page: &Answer, pieces: &[&str]) {
+    for piece in pieces {
+        assert!(page.text().contains(piece), "{piece} in {}", page.text());
+    }
+}
+
+/// The order that a page leads to.
+pub(crate) fn order_of(page: &Answer) -> String {
+    let (_, after) = page
+        .text()
+        .split_once("/checkoutnow?token=")
+        .unwrap_or_else(|| panic!("no link to PayPal in {}", page.text()));
+    after.split('"').next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn a_person_adds_credits_and_finds_them_in_the_ledger() {
+    let mut shop = Shop::open().await;
+    let page = shop.browser.get("/credits/add").await;
+    has(
+        &page,
+        &[
+            "Amount",
+            "20.00 USD, 2,000 credits",
+            "Other amount",
+            "from 5 to 500",
+        ],
+    );
+    let refused = shop
+        .browser
+        .get("/credits/add?amount=other&other=4.99")
+        .await;
+    assert_eq!(refused.status, 422);
+    has(
+        &refused,
+        &["Enter an amount from 5 to 500.00 USD.", "value=\"4.99\""],
+    );
+    let review = shop.browser.get("/credits/add?amount=20.00").await;
+    has(
+        &review,
+        &[
+            "You pay 20.00 USD now, once.",
+            "2,000 credits",
+            "Pay 20.00 USD with PayPal",
+        ],
+    );
+    let (page, path) = shop.order("20.00").await;
+    has(
+        &page,
+        &["Continue to PayPal", "You pay 20.00 USD now, once."],
+    );
+    assert_eq!(shop.available(), 0, "an order is no payment");
+    let order = order_of(&page);
+    // Opened by anybody, the address of the way back proves nothing.
+    let waiting = shop.browser.get(&format!("{path}?from=paypal")).await;
+    let waiting = shop.browser.follow(waiting).await;
+    has(
+        &waiting,
+        &["Waiting for PayPal", "You will not be charged twice."],
+    );
+    assert_eq!(waiting.header("refresh"), Some("3"));
+    assert_eq!(shop.available(), 0);
+    shop.paypal.approve(&order).await;
+    let back = shop
+        .browser
+        .get(&format!("{path}?from=paypal&token={order}"))
+        .await;
+    let added = shop.browser.follow(back).await;
+    has(
+        &added,
+        &[
+            "2,000 credits added",
+            "You paid 20.00 USD, once.",
+            "Receipt",
+        ],
+    );
+    shop.agree().await;
+    for _ in 0..3 {
+        shop.browser.get(&format!("{path}?from=paypal")).await;
+        shop.browser.get(&path).await;
+    }
+    let credits = shop.browser.get("/credits").await;
+    has(
+        &credits,
+        &[
+            "Added by PayPal",
+            "Available",
+            "2,000.000000",
+            "Receipts",
+            "aria-label=\"Ledger\"",
+        ],
+    );
+    assert_eq!(shop.paypal.calls(Operation::Capture), 1);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_form_sent_twice_is_one_order_and_nobody_sees_anothers() {
+    let mut shop = Shop::open().await;
+    let review = shop.browser.get("/credits/add?amount=10.00").await;
+    let id = field(&review, "id");
+    let fields = [("id", id.as_str()), ("amount", "10.00")];
+    let one = shop.browser.submit("/credits/add", &fields).await;
+    let two = shop.browser.submit("/credits/add", &fields).await;
+    assert_eq!(one.header("location"), two.header("location"));
+    assert_eq!(shop.paypal.orders().len(), 1);
+    let stranger = shop.rig.new_account("free", 0).await;
+    let mut stranger = Browser::signed_in_as(&shop.rig, stranger, "eve@example.com").await;
+    let path = one.header("location").expect("a way on").to_owned();
+    assert_eq!(stranger.get(&path).await.status, 404);
+    stranger.get("/credits/add?amount=10.00").await;
+    let taken = stranger.submit("/credits/add", &fields).await;
+    assert_eq!(taken.header("location"), Some("/credits/add"));
+    assert_eq!(shop.paypal.orders().len(), 1);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn whatever_paypal_does_wrong_the_buyer_pays_once_and_gets_it_once() {
+    use Effect::{FailAfter, LoseAnswer, LoseCall, TooMany, Unauthorized, Unavailable};
+    for operation in [Operation::Capture, Operation::Read] {
+        for effect in [
+            LoseAnswer,
+            LoseCall,
+            FailAfter,
+            Unavailable,
+            TooMany,
+            Unauthorized,
+        ] {
+            let mut shop = Shop::open().await;
+            let (page, path) = shop.order("20.00").await;
+            shop.paypal.fault(Fault::once(operation, effect));
+            let order = order_of(&page);
+            // The notice of the approval and the buyer's way back ring at the same time.
+            tokio::join!(
+                shop.paypal.approve(&order),
+                visit(shop.browser.clone(), format!("{path}?from=paypal"))
+            );
+            let credited = || shop.available() == 2_000 * MICROS_PER_CREDIT;
+            within("the credits", crate::rig::poll(credited)).await;
+            assert_eq!(shop.paypal.taken_cents(), 2_000, "{operation:?} {effect:?}");
+            shop.close().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_order_that_paypal_does_not_make_costs_nothing_and_can_be_asked_for_again() {
+    let mut shop = Shop::open().await;
+    for effect in [Effect::LoseAnswer, Effect::Unavailable, Effect::StrangeLink] {
+        shop.paypal.fault(Fault::once(Operation::Create, effect));
+        let review = shop.browser.get("/credits/add?amount=20.00").await;
+        let id = field(&review, "id");
+        let fields = [("id", id.as_str()), ("amount", "20.00")];
+        let failed = shop.browser.submit("/credits/add", &fields).await;
+        assert_eq!(failed.status, 503, "{effect:?}");
+        has(
+            &failed,
+            &["PayPal is not answering at the moment. Nothing was charged."],
+        );
+        assert_eq!(field(&failed, "id"), id, "the same purchase");
+    }
+    assert_eq!(shop.available(), 0);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_choice_that_is_declined_leads_back_to_paypal() {
+    let mut shop = Shop::open().await;
+    let (page, path) = shop.order("20.00").await;
+    let order = order_of(&page);
+    shop.paypal.send_no_notices();
+    shop.paypal
+        .fault(Fault::once(Operation::Capture, Effect::Decline));
+    shop.paypal.approve(&order).await;
+    let back = shop.browser.get(&format!("{path}?from=paypal")).await;
+    let declined = shop.browser.follow(back).await;
+    has(
+        &declined,
+        &[
+            "PayPal could not take the money. Nothing was charged.",
+            "Continue to PayPal",
+        ],
+    );
+    shop.paypal.approve(&order).await;
+    let back = shop.browser.get(&format!("{path}?from=paypal")).await;
+    has(&shop.browser.follow(back).await, &["2,000 credits added"]);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn money_that_takes_days_is_waited_for_and_a_refusal_says_so() {
+    for (arrives, says) in [
+        (true, "2,000 credits added"),
+        (
+            false,
+            "PayPal did not complete the payment. Nothing was charged.",
+        ),
+    ] {
+        let mut shop = Shop::open().await;
+        let (page, path) = shop.order("20.00").await;
+        let order = order_of(&page);
+        shop.paypal
+            .fault(Fault::once(Operation::Capture, Effect::Pending));
+        shop.paypal.lag(0);
+        shop.paypal.approve(&order).await;
+        let back = shop.browser.get(&format!("{path}?from=paypal")).await;
+        has(
+            &shop.browser.follow(back).await,
+            &["Waiting for PayPal", "can take days"],
+        );
+        assert_eq!(shop.available(), 0);
+        assert!(shop.paypal.resolve(&order, arrives).await);
+        let over = || {
+            let state = shop.rig.books.store.top_ups_open();
+            state.expect("readable") == 0
+        };
+        within("the end of the purchase", crate::rig::poll(over)).await;
+        has(&shop.browser.get(&path).await, &[says]);
+        shop.close().await;
+    }
+}
+
+#[tokio::test]
+async fn notices_ring_once_and_forgeries_are_answered_without_a_word() {
+    let mut shop = Shop::open().await;
+    let (page, _) = shop.order("20.00").await;
+    let order = order_of(&page);
+    shop.paypal.send_no_notices();
+    shop.paypal.approve(&order).await;
+    shop.paypal
+        .send_notices_to(&format!("{}/webhooks/paypal", shop.rig.url()));
+    let event = Event {
+        id: Some(String::from("WH-ONE")),
+        ..Event::new("CHECKOUT.ORDER.APPROVED", &order)
+    };
+    for delivery in [
+        Delivery::Unsigned,
+        Delivery::WrongSignature,
+        Delivery::Respaced,
+        Delivery::StrangeCertificate,
+        Delivery::OtherWebhook,
+        Delivery::Old,
+    ] {
+        assert_eq!(
+            shop.paypal.notify(&event, delivery).await,
+            400,
+            "{delivery:?}"
+        );
+    }
+    assert_eq!(shop.paypal.calls(Operation::Certificate), 1);
+    // Later things first, and each twice.
+    let early = Event::new("PAYMENT.CAPTURE.COMPLETED", &order);
+    for event in [&early, &event, &event, &early] {
+        assert_eq!(shop.paypal.notify(event, Delivery::Good).await, 200);
+    }
+    shop.agree().await;
+    let credited = || shop.available() == 2_000 * MICROS_PER_CREDIT;
+    within("the credits", crate::rig::poll(credited)).await;
+    assert!(
+        shop.rig
+            .metric("tollgate_payment_notices_total{result=\"known\"}")
+            .await
+            >= 1
+    );
+    assert_eq!(
+        shop.rig
+            .metric("tollgate_payment_notices_total{result=\"refused\"}")
+            .await,
+        6
+    );
+    let nobody = Event::new("CHECKOUT.ORDER.APPROVED", "5O404");
+    assert_eq!(shop.paypal.notify(&nobody, Delivery::Good).await, 200);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_fit_is_never_credited() {
+    let mut shop = Shop::open().await;
+    let (page, path) = shop.order("20.00").await;
+    let order = order_of(&page);
+    shop.paypal.send_no_notices();
+    shop.paypal
+        .fault(Fault::once(Operation::Read, Effect::StrangeAmount).times(1));
+    shop.paypal.approve(&order).await;
+    let back = shop.browser.get(&format!("{path}?from=paypal")).await;
+    has(
+        &shop.browser.follow(back).await,
+        &["PayPal did not complete the payment. Nothing was charged."],
+    );
+    assert_eq!(shop.paypal.calls(Operation::Capture), 0, "nothing is taken");
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn money_that_goes_back_takes_its_credits_along() {
+    let mut shop = Shop::open().await;
+    let (page, _) = shop.order("20.00").await;
+    let order = order_of(&page);
+    shop.paypal.approve(&order).await;
+    let credited = || shop.available() == 2_000 * MICROS_PER_CREDIT;
+    within("the credits", crate::rig::poll(credited)).await;
+    for cents in [500, 1_500] {
+        assert!(shop.paypal.refund(&order, cents).await);
+        shop.agree().await;
+    }
+    assert_eq!(shop.available(), 0);
+    has(
+        &shop.browser.get("/credits").await,
+        &["Taken back: PayPal returned the payment"],
+    );
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn without_paypal_the_pages_say_so_and_grants_still_show() {
+    let rig = Rig::start().await;
+    let account = rig.new_account("free", 100 * MICROS_PER_CREDIT).await;
+    let mut browser = Browser::signed_in_as(&rig, account, "mara@example.com").await;
+    has(
+        &browser.get("/credits/add").await,
+        &["Credits cannot be bought here at the moment."],
+    );
+    has(
+        &browser.get("/credits").await,
+        &[
+            "Given by the operator",
+            "100.000000",
+            "aria-label=\"Ledger\"",
+        ],
+    );
+    has(
+        &browser.get("/plan").await,
+        &[
+            "Pro cannot be bought here at the moment.",
+            "199.00 USD",
+            "What Pro adds",
+        ],
+    );
+    let body = serde_json::json!({});
+    let answer = tollgate_testing::Client::new(&rig.url());
+    assert_eq!(answer.post("/webhooks/paypal", &body).await.status, 404);
+    rig.finish().await;
+}
+
+/// Opens a page with a browser of its own.
+async fn visit(mut browser: Browser, path: String) -> Answer {
+    browser.get(&path).await
+}

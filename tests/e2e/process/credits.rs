@@ -1,0 +1,99 @@
+//! The program killed between the payment and its credit.
+
+use std::path::Path;
+
+use tollgate_filter::{Clock, Entropy};
+use tollgate_identity::{Login, SessionValue, session};
+use tollgate_money::{AccountId, MICROS_PER_CREDIT};
+use tollgate_store::sqlite::{self, Options};
+use tollgate_store::{Admission, LoginId, NewLogin, Part, RootSecret, UnitOfWork, commit};
+use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
+use tollgate_testing::within;
+
+use super::house::{House, Serving, ended};
+use crate::credits::{order_of, settings, variables};
+use crate::rig::{Browser, Setup, audited};
+
+/// Signs somebody in while no gateway has the file.
+async fn sign_in(database: &Path, account: AccountId) -> SessionValue {
+    let (clock, entropy) = (Clock::system(), Entropy::system());
+    let now = clock.unix_micros();
+    let options = Options::new(now, RootSecret(entropy.bytes()));
+    let store = sqlite::open(database, options).expect("the store opens");
+    let login = Login::read("mara@example.com").expect("an address");
+    let id = LoginId::from_bytes(entropy.bytes());
+    let part = Part::InsertLogin(Box::new(NewLogin {
+        id,
+        account,
+        kind: login.kind(),
+        address: login.address().into(),
+        verified_at: None,
+        created_at: now,
+    }));
+    let unit = UnitOfWork::of(part, Admission::Begins);
+    commit(&*store, unit).await.expect("a login");
+    let value = session::start_session(&store, account, id, now, |out| entropy.fill(out)).await;
+    store.close();
+    value.expect("a session")
+}
+
+async fn serve(house: &House) -> Serving {
+    let mut command = house.command(&["serve"]);
+    command.envs(variables());
+    house.serve_as(command).await
+}
+
+/// PayPal has taken the money, the answer is lost, PayPal cannot be read, and the process is killed. The next run finds the payment and
+/// credits it once, without the buyer doing anything.
+#[tokio::test]
+async fn a_payment_whose_process_was_killed_is_credited_by_the_next_one() {
+    let paypal = PayPal::start().await;
+    let folder = tollgate_testing::tempdir().expect("a folder");
+    let ca = folder.path().join("paypal-ca.pem");
+    std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
+    // The commands that make the account know nothing of PayPal, so the settings come after them.
+    let house = House::of(Setup::with("")).await;
+    let text = std::fs::read_to_string(&house.config).expect("settings");
+    let with_paypal = format!("{text}\n{}", settings(&paypal, &ca));
+    std::fs::write(&house.config, with_paypal).expect("the folder takes files");
+    let account: AccountId = house.account.parse().expect("an id");
+    let session = sign_in(&house.database(), account).await;
+
+    let mut serving = serve(&house).await;
+    let mut browser = Browser::holding(&serving.url, &session);
+    let review = browser.get("/credits/add?amount=20.00").await;
+    let (_, after) = review
+        .text()
+        .split_once("name=\"id\" value=\"")
+        .expect("the purchase's id");
+    let id = after.split('"').next().unwrap_or_default().to_owned();
+    let sent = browser
+        .submit("/credits/add", &[("id", &id), ("amount", "20.00")])
+        .await;
+    let page = browser.follow(sent).await;
+    let order = order_of(&page);
+    paypal.fault(Fault::once(Operation::Capture, Effect::Blackout));
+    paypal.approve(&order).await;
+    browser.get(&format!("/credits/add/{id}?from=paypal")).await;
+    assert_eq!(paypal.taken_cents(), 2_000, "the money is taken");
+    serving.process.signal("KILL");
+    ended(&mut serving.process).await;
+    let granted = 1_000 * MICROS_PER_CREDIT;
+    let balance = |database: &Path| {
+        let store = sqlite::open_read(database).expect("the store opens");
+        let row = store.account(account).expect("readable").expect("stored");
+        row.available.get()
+    };
+    assert_eq!(balance(&house.database()), granted, "and not credited");
+
+    paypal.no_faults();
+    let mut serving = serve(&house).await;
+    let credited = || balance(&house.database()) == granted + 2_000 * MICROS_PER_CREDIT;
+    within("the credit", crate::rig::poll(credited)).await;
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
+    assert_eq!(paypal.taken_cents(), 2_000, "taken once");
+    audited(&house.database());
+    let once = || balance(&house.database());
+    assert_eq!(once(), granted + 2_000 * MICROS_PER_CREDIT);
+}
