@@ -1,7 +1,6 @@
 //! Lines of a ledger as people read them: days and keys folded, and what the balance was after each.
 
 use tollgate_money::Micros;
-use tollgate_store::books::Entry;
 use tollgate_store::{CredentialId, EntryKind, Statement};
 
 use crate::usage::DAY;
@@ -43,7 +42,7 @@ pub(crate) enum What {
 /// What was spent on a day is one line for each key and has no moment of its own. It stands after what came in on that day and before
 /// what was taken away, so that no line shows a debt that never was.
 pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
-    let credit = |entry: &Entry| Line {
+    let credits = statement.credits.iter().map(|entry| Line {
         at: entry.at,
         what: What::Credit {
             kind: entry.kind,
@@ -51,7 +50,7 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
         },
         change: entry.d_available + entry.d_held,
         after: Micros::ZERO,
-    };
+    });
     let spent = statement.spending.iter().map(|day| Line {
         at: day.day_at,
         what: What::Spent {
@@ -61,7 +60,7 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
         change: -day.cost,
         after: Micros::ZERO,
     });
-    let mut lines: Vec<Line> = statement.credits.iter().map(credit).chain(spent).collect();
+    let mut lines: Vec<Line> = credits.chain(spent).collect();
     // Oldest first, and then turned around: equal ones keep the order they came in.
     lines.sort_by_key(|line| {
         let place = match (&line.what, line.change.is_positive()) {
@@ -96,6 +95,7 @@ mod tests {
     use std::sync::Arc;
 
     use tollgate_money::{AccountId, OperationId};
+    use tollgate_store::books::Entry;
     use tollgate_store::{Contra, DaySpending};
 
     use super::*;

@@ -148,6 +148,9 @@ async fn nothing_is_sent_without_a_token() {
     assert_eq!(failed.kind, ErrorKind::Unavailable, "{failed}");
 }
 
+/// A notice as it came.
+type Sent = (HeaderMap, Vec<u8>);
+
 /// Receives one notice as the stand-in sends it, and gives it to the client.
 async fn receive(
     paypal: &PayPal,
@@ -155,7 +158,7 @@ async fn receive(
     delivery: Delivery,
 ) -> Result<Notice, NoticeError> {
     use tollgate_testing::provider::{Plan, Request, Settings as ProviderSettings};
-    let caught: Arc<Mutex<Option<(HeaderMap, Vec<u8>)>>> = Arc::default();
+    let caught: Arc<Mutex<Option<Sent>>> = Arc::default();
     let catch = caught.clone();
     let custom = Arc::new(move |request: &Request| -> Option<Plan> {
         let caught = (request.headers.clone(), request.body.to_vec());

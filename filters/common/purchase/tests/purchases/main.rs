@@ -377,6 +377,7 @@ proptest! {
         // What was on its way arrives; then everything calms down.
         for number in 1..4 {
             shop.world.change(&id(number).to_string(), |made| {
+                made.slow = false;
                 if let Some(capture) = &mut made.capture {
                     capture.status = CaptureStatus::Completed;
                 }
