@@ -6,7 +6,8 @@ use bytes::Bytes;
 use tollgate_testing::{Answer, Client};
 
 use crate::oauth::support::{App, CHALLENGE, register, rig, token};
-use crate::rig::{Browser, Rig, SECRETS};
+use crate::rig::{Browser, Rig, SECRETS, add_login};
+use crate::sign_in::{ask, type_code, with_mailbox};
 
 /// The table of pages, as it is written.
 const TABLE: &str = include_str!("../../filters/portal/src/routes.rs");
@@ -491,6 +492,46 @@ async fn host_header_no_address_is_made_of_what_a_client_calls_us() {
             );
         }
     }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn session_fixation_whoever_signs_in_leaves_a_planted_value_behind() {
+    let (rig, mailbox) = with_mailbox("").await;
+    add_login(&rig, rig.account, Browser::ADDRESS).await;
+    let mut attacker = Browser::new(&rig);
+    attacker.get("/sign-in").await;
+    let known = attacker.cookie().to_owned();
+    assert!(!known.is_empty(), "a form is bound to a value");
+    // The value is put into somebody else's browser, who then signs in.
+    let mut victim = attacker.clone();
+    ask(&mut victim, "/sign-in", Browser::ADDRESS).await;
+    assert_eq!(victim.cookie(), known, "nothing has changed yet");
+    let message = mailbox.message(Browser::ADDRESS, 1).await;
+    type_code(&mut victim, SECRETS.used("a code", message.code())).await;
+    assert_ne!(victim.cookie(), known);
+    assert_eq!(victim.get("/").await.status, 200);
+    assert_eq!(
+        attacker.get("/").await.status,
+        303,
+        "the value opens nothing"
+    );
+    // Confirming who they are gives more rights, and another value once more.
+    const EVE: &str = "eve@example.com";
+    let mut confirming = Browser::signed_in_as(&rig, rig.account, EVE).await;
+    confirming.get("/confirm").await;
+    let mut watcher = confirming.clone();
+    let before = confirming.cookie().to_owned();
+    confirming.submit("/confirm", &[]).await;
+    let message = mailbox.message(EVE, 1).await;
+    type_code(&mut confirming, SECRETS.used("a code", message.code())).await;
+    assert_ne!(confirming.cookie(), before);
+    assert_eq!(confirming.get("/").await.status, 200);
+    assert_eq!(
+        watcher.get("/").await.status,
+        303,
+        "the value before it opens nothing any more"
+    );
     rig.finish().await;
 }
 

@@ -8,7 +8,7 @@ use crate::rig::{Browser, Rig, Setup, add_login};
 const ADA: &str = "ada@example.com";
 
 /// A rig whose codes go to a mailbox; `more` is laid over its settings.
-async fn with_mailbox(more: &str) -> (Rig, Mailbox) {
+pub(crate) async fn with_mailbox(more: &str) -> (Rig, Mailbox) {
     let mailbox = Mailbox::start(mailbox::Settings {
         sms_secret: Some("text-messages-of-a-test".into()),
         ..mailbox::Settings::default()
@@ -42,12 +42,12 @@ async fn with_mailbox(more: &str) -> (Rig, Mailbox) {
 }
 
 /// Asks for a code at `/sign-in` or `/sign-up`.
-async fn ask(browser: &mut Browser, page: &str, address: &str) -> Answer {
+pub(crate) async fn ask(browser: &mut Browser, page: &str, address: &str) -> Answer {
     browser.get(page).await;
     browser.submit(page, &[("address", address)]).await
 }
 
-async fn type_code(browser: &mut Browser, code: &str) -> Answer {
+pub(crate) async fn type_code(browser: &mut Browser, code: &str) -> Answer {
     browser.get("/sign-in/code").await;
     browser.submit("/sign-in/code", &[("code", code)]).await
 }
