@@ -1,0 +1,91 @@
+// A person with a browser that runs no script: one cookie, forms as the pages have them, and a mailbox.
+
+import assert from 'node:assert/strict';
+import { appendFileSync } from 'node:fs';
+
+// A message takes a moment; this many looks are far more than one needs.
+const LOOKS = 400;
+
+export class Person {
+  #demo;
+  #address;
+  #cookie = '';
+
+  constructor(demo, address) {
+    this.#demo = demo;
+    this.#address = address;
+  }
+
+  // Opens a page, or sends a form. Gives the answer; redirections are for whoever asks.
+  async #send(path, fields) {
+    const headers = this.#cookie ? { cookie: this.#cookie } : {};
+    const request = { headers, redirect: 'manual' };
+    if (fields) Object.assign(request, { method: 'POST', body: new URLSearchParams(fields) });
+    const answer = await fetch(new URL(path, this.#demo.base_url), request);
+    for (const cookie of answer.headers.getSetCookie()) this.#cookie = cookie.split(';')[0];
+    return answer;
+  }
+
+  // The page at the end of a path, with the path it was found at.
+  async #open(path) {
+    for (let hops = 0; hops < 10; hops += 1) {
+      const answer = await this.#send(path);
+      if (answer.status !== 303) return { path, answer, text: await answer.text() };
+      path = answer.headers.get('location');
+    }
+    throw new Error(`${path} leads round in circles`);
+  }
+
+  // Sends the form of a page: its own hidden fields, and these.
+  async #submit(page, action, fields) {
+    const hidden = [...page.text.matchAll(/<input type="hidden" name="([^"]+)" value="([^"]*)"/g)];
+    const own = Object.fromEntries(hidden.map(([, name, value]) => [name, value.replaceAll('&amp;', '&')]));
+    return this.#send(action, { ...own, ...fields });
+  }
+
+  // The newest code that came to the address.
+  async #code() {
+    const url = `${this.#demo.mailbox_url}/_control/messages?to=${encodeURIComponent(this.#address)}`;
+    for (let look = 0; look < LOOKS; look += 1) {
+      const messages = await (await fetch(url)).json();
+      const code = messages.at(-1)?.text.match(/\b\d{6,8}\b/)?.[0];
+      if (code) return code;
+      await new Promise((wake) => setTimeout(wake, 25));
+    }
+    throw new Error(`no code came to ${this.#address}`);
+  }
+
+  // Goes where an app sends the browser: signs in with a code, reads the page, and decides. Gives the address that the browser goes on to.
+  async decide(url, decision = 'allow') {
+    let page = await this.#open(url.href ?? url);
+    if (page.path.startsWith('/sign-in')) {
+      assert.equal(page.answer.status, 200, page.text);
+      const sent = await this.#submit(page, '/sign-in', { address: this.#address });
+      assert.equal(sent.status, 303, await sent.text());
+      page = await this.#open(sent.headers.get('location'));
+      const typed = await this.#submit(page, '/sign-in/code', { code: await this.#code() });
+      assert.equal(typed.status, 303, await typed.text());
+      page = await this.#open(typed.headers.get('location'));
+    }
+    assert.match(page.path, /^\/consent\//, page.text);
+    assert.equal(page.answer.status, 200, page.text);
+    assert.match(page.text, /Access goes to/);
+    const decided = await this.#submit(page, page.path, { decision });
+    assert.equal(decided.status, 303, await decided.text());
+    return new URL(decided.headers.get('location'));
+  }
+
+  // Takes from the app that is listed first what it may do.
+  async removeFirstApp() {
+    const apps = await this.#open('/apps');
+    const path = apps.text.match(/href="(\/apps\/[^"]+\/remove)"/)[1];
+    const removed = await this.#submit(await this.#open(path), path, {});
+    assert.equal(removed.status, 303, await removed.text());
+  }
+}
+
+// Tells the tests that look for secrets in what was printed.
+export function secret(text) {
+  if (process.env.TOLLGATE_TEST_SECRETS) appendFileSync(process.env.TOLLGATE_TEST_SECRETS, `${text}\n`);
+  return text;
+}
