@@ -33,14 +33,6 @@ impl Environment {
         }
     }
 
-    /// These variables and one more.
-    #[must_use]
-    pub(crate) fn with(&self, name: &str, value: &str) -> Environment {
-        let mut variables = self.variables.clone();
-        variables.insert(name.to_owned(), value.to_owned());
-        Environment { variables }
-    }
-
     /// The value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)

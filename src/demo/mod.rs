@@ -76,8 +76,13 @@ pub fn run(
         certificate: &certificate,
     };
     settings::write(&config_file, &own, options.config.as_deref())?;
-    let environment = environment.with(settings::SMS_SECRET_ENV, settings::SMS_SECRET);
-    let settings = config::load(&config_file, &environment, &builder.filter_names())?;
+    // A file and not a variable: commands that are given these settings have to find it too.
+    std::fs::write(
+        folder.path().join(settings::SMS_SECRET_FILE),
+        settings::SMS_SECRET,
+    )
+    .context("cannot write into the temporary folder")?;
+    let settings = config::load(&config_file, environment, &builder.filter_names())?;
     crate::telemetry::diagnostics(&settings.telemetry)?;
     let service = settings.service.name.clone();
     let model = settings::first_model(&settings).to_owned();

@@ -10,8 +10,8 @@ use toml::{Table, Value};
 use super::{CertificateFiles, PayPalFiles};
 use crate::config::Settings;
 
-/// The variable that holds the key for text messages, and the key. It guards nothing: both sides are in this process.
-pub(super) const SMS_SECRET_ENV: &str = "TOLLGATE_DEMO_SMS_SECRET";
+/// The file beside the settings that holds the key for text messages, and the key. It guards nothing: both sides are in this process.
+pub(super) const SMS_SECRET_FILE: &str = "sms-secret";
 pub(super) const SMS_SECRET: &str = "text-messages-of-the-demo";
 
 /// What the demo puts into its settings.
@@ -107,7 +107,7 @@ impl Own<'_> {
 
             [signin.sms]
             webhook_url = "{mailbox_url}/sms"
-            secret_env = "{SMS_SECRET_ENV}"
+            secret_file = "{SMS_SECRET_FILE}"
 
             [limits.classes.anonymous]
             quota = 6000
