@@ -1,6 +1,7 @@
 //! The real program: signals, kills, and what keeps it from starting.
 
 mod chaos;
+mod codes;
 mod credits;
 mod demo;
 mod house;

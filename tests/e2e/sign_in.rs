@@ -1,7 +1,7 @@
 //! Signing in by a code that is sent, with a mail server and a webhook beside the gateway.
 
-use tollgate_testing::Answer;
 use tollgate_testing::mailbox::{self, Behaviour, Mailbox};
+use tollgate_testing::{Answer, within};
 
 use crate::rig::{Browser, Rig, Setup, add_login};
 
@@ -385,6 +385,16 @@ async fn a_mail_server_that_refuses_lags_or_hangs_up_gets_the_message_all_the_sa
         let mut browser = Browser::new(&rig);
         assert_eq!(ask(&mut browser, "/sign-in", ADA).await.status, 303);
         let message = mailbox.message(ADA, 1).await;
+        // Cut off before it heard that the message was taken, the gateway sends it again: a copy, which says that it is one.
+        let copies = || {
+            mailbox
+                .messages(ADA)
+                .iter()
+                .map(|one| one.copies)
+                .sum::<u32>()
+        };
+        within("every copy", crate::rig::poll(|| copies() > behaviour.drop)).await;
+        assert_eq!(mailbox.messages(ADA).len(), 1, "they have one id");
         assert_eq!(type_code(&mut browser, message.code()).await.status, 303);
         rig.finish().await;
     }
@@ -432,5 +442,111 @@ async fn codes_and_addresses_are_not_in_the_log() {
     let log = serde_json::to_string(&after.log).expect("lines");
     for secret in [message.code(), ADA, &value] {
         assert!(!log.contains(secret), "{secret} in {log}");
+    }
+}
+
+#[tokio::test]
+async fn signing_out_everywhere_ends_the_sessions_of_other_browsers() {
+    let rig = Rig::start().await;
+    let mut one = Browser::signed_in(&rig).await;
+    let mut two = Browser::signed_in_as(&rig, rig.account, "ada@example.org").await;
+    let page = one.get("/sign-out/everywhere").await;
+    assert!(
+        page.text().contains("Sign out everywhere?"),
+        "{}",
+        page.text()
+    );
+    assert_eq!(two.get("/").await.status, 200, "looking changes nothing");
+    assert_eq!(one.submit("/sign-out/everywhere", &[]).await.status, 303);
+    assert_eq!(one.get("/").await.status, 303);
+    assert_eq!(two.get("/").await.status, 303);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_form_that_needs_a_recent_code_waits_for_it() {
+    let (rig, mailbox) = with_mailbox("").await;
+    let mut browser = Browser::signed_in_a_while_ago(&rig).await;
+    browser.get("/keys/create").await;
+    let answer = browser
+        .submit("/keys/create", &[("name", "staging-worker")])
+        .await;
+    assert_eq!(answer.status, 303, "{}", answer.text());
+    assert_eq!(
+        answer.header("location"),
+        Some("/confirm?next=%2Fkeys%2Fcreate")
+    );
+    let before = browser.cookie().to_owned();
+    let page = browser.follow(answer).await;
+    assert!(
+        page.text().contains("<h1>Confirm it is you</h1>"),
+        "{}",
+        page.text()
+    );
+    let fields = [("next", "/keys/create")];
+    let answer = browser.submit("/confirm", &fields).await;
+    let page = browser.follow(answer).await;
+    assert!(
+        page.text().contains("Enter the code we sent"),
+        "{}",
+        page.text()
+    );
+    let message = mailbox.message(Browser::ADDRESS, 1).await;
+    let fields = [("code", message.code()), ("next", "/keys/create")];
+    let answer = browser.submit("/sign-in/code", &fields).await;
+    assert_eq!(answer.header("location"), Some("/keys/create"));
+    assert_ne!(browser.cookie(), before, "a new value with more rights");
+    let page = browser.follow(answer).await;
+    assert!(
+        page.text().contains("value=\"staging-worker\""),
+        "{}",
+        page.text()
+    );
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn mail_leaves_over_tls_that_is_checked() {
+    for tls in [mailbox::Tls::Implicit, mailbox::Tls::StartTls] {
+        let certificate = tollgate_testing::Certificate::for_localhost();
+        let mailbox = Mailbox::start(mailbox::Settings {
+            tls: Some((certificate.clone(), tls)),
+            login: Some(("gateway".into(), "password-of-a-test".into())),
+            ..mailbox::Settings::default()
+        });
+        let mailbox = mailbox.expect("free ports");
+        let folder = tollgate_testing::tempdir().expect("a folder");
+        let root = folder.path().join("mail-ca.pem");
+        std::fs::write(&root, &certificate.ca_pem).expect("the folder takes files");
+        let (scheme, word) = match tls {
+            mailbox::Tls::Implicit => ("smtps", "implicit"),
+            mailbox::Tls::StartTls => ("smtp", "starttls"),
+        };
+        let settings = format!(
+            r#"
+            [signin.mail]
+            smtp_url = "{scheme}://localhost:{}"
+            tls = "{word}"
+            user = "gateway"
+            password_env = "SMTP_PASSWORD"
+            from = "codes@example.net"
+            ca_file = "{}"
+            "#,
+            mailbox.smtp().port(),
+            root.display()
+        );
+        let mut setup = Setup::with(&settings);
+        setup.environment = tollgate::config::Environment::of([
+            ("PROVIDER_KEY", crate::rig::PROVIDER_KEY),
+            ("SMTP_PASSWORD", "password-of-a-test"),
+        ]);
+        let rig = setup.start().await;
+        add_login(&rig, rig.account, ADA).await;
+        let mut browser = Browser::new(&rig);
+        assert_eq!(ask(&mut browser, "/sign-in", ADA).await.status, 303);
+        let message = mailbox.message(ADA, 1).await;
+        assert!(message.tls, "{word}");
+        assert_eq!(message.from, "codes@example.net");
+        rig.finish().await;
     }
 }

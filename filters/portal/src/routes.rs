@@ -77,6 +77,8 @@ rows! {
     GET  "/confirm"            SignedIn  sign_in::confirm::show;
     POST "/confirm"            SignedIn  sign_in::confirm::send_code;
     POST "/sign-out"           Anybody   sign_out::sign_out;
+    GET  "/sign-out/everywhere" SignedIn sign_out::ask;
+    POST "/sign-out/everywhere" SignedIn sign_out::everywhere;
     GET  "/keys"               SignedIn  keys::show;
     GET  "/keys/create"        SignedIn  keys::create::show;
     POST "/keys/create"        SignedInRecently keys::create::create;

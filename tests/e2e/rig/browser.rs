@@ -39,10 +39,20 @@ impl Browser {
 
     /// One that is signed in to an account by an address that is new to it.
     pub(crate) async fn signed_in_as(rig: &Rig, account: AccountId, address: &str) -> Browser {
+        Browser::signed_in_before(rig, account, address, 0).await
+    }
+
+    /// One that signed in so long ago that it has to confirm who it is before it makes a key or pays.
+    pub(crate) async fn signed_in_a_while_ago(rig: &Rig) -> Browser {
+        let past = session::RECENT + 1_000_000;
+        Browser::signed_in_before(rig, rig.account, Browser::ADDRESS, past).await
+    }
+
+    async fn signed_in_before(rig: &Rig, account: AccountId, address: &str, past: i64) -> Browser {
         let login = add_login(rig, account, address).await;
         let (clock, entropy) = (Clock::system(), Entropy::system());
         let store = &rig.books.store;
-        let now = clock.unix_micros();
+        let now = clock.unix_micros() - past;
         let value = session::start_session(store, account, login, now, |out| entropy.fill(out));
         let value: SessionValue = value.await.expect("a session");
         Browser {

@@ -197,6 +197,7 @@ fn foot(viewer: &Viewer) -> Markup {
             (crate::parts::csrf(&viewer.csrf))
             button.link type="submit" { "Sign out" }
         }
+        p.foot-everywhere { a href="/sign-out/everywhere" { "Sign out everywhere" } }
     }
 }
 

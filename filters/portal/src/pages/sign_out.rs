@@ -1,11 +1,15 @@
-//! `/sign-out`
+//! `/sign-out`, and `/sign-out/everywhere`.
 
+use maud::html;
 use tollgate_filter::Reply;
 use tollgate_identity::{SessionValue, session};
+use tollgate_pages::{Page, format, parts};
 
 use crate::house::House;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
+
+const APPS: &str = "apps";
 
 /// Ends the session. The browser gets a new value, so that nothing it kept is worth anything.
 pub(crate) async fn sign_out(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
@@ -13,6 +17,46 @@ pub(crate) async fn sign_out(house: &House, visit: &mut Visit) -> Result<Reply, 
         house.sandbox.end(house, session.digest, visit.now).await?;
     }
     session::end_session(&house.store, visit.browser()).await?;
+    visit.renew(SessionValue::draw(house.draw()));
+    Ok(visit.go(house, "/sign-in?out=1"))
+}
+
+/// `GET /sign-out/everywhere`
+pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
+    let session = visit.signed_in()?;
+    let inside = html! {
+        h1 { "Sign out everywhere?" }
+        p.second {
+            "Every browser that is signed in as " b { (format::line(&session.address)) }
+            " is signed out at once, this one too. API keys go on working: revoke those you do not trust."
+        }
+        form.stack method="post" action="/sign-out/everywhere" {
+            (parts::csrf(&visit.csrf(house)))
+            div.option {
+                input type="checkbox" id=(APPS) name=(APPS) value="yes" aria-describedby="apps-more";
+                div {
+                    label for=(APPS) { "Remove access of all connected apps too" }
+                    div.more id="apps-more" { "They are refused from their next request, and have to ask again." }
+                }
+            }
+            div.actions {
+                (parts::destroy("Sign out everywhere"))
+                (parts::link_button("/", "Stay signed in", false))
+            }
+        }
+    };
+    Ok(visit.page(house, &Page::solo("Sign out everywhere?", inside)))
+}
+
+/// `POST /sign-out/everywhere`
+pub(crate) async fn everywhere(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
+    let account = visit.signed_in()?.account;
+    if visit.form.find(APPS).is_some() {
+        house.authorization.remove_all_apps(account).await?;
+    }
+    house.sandbox.end_all(house, account, visit.now).await?;
+    session::end_sessions(&house.store, account).await?;
+    tracing::info!(%account, request = visit.request, "somebody signed out everywhere");
     visit.renew(SessionValue::draw(house.draw()));
     Ok(visit.go(house, "/sign-in?out=1"))
 }

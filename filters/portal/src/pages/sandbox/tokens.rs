@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tollgate_filter::{Resources, Scope, Scopes};
 use tollgate_identity::{IssuedToken, NewToken, Session, issue_token, revoke_token};
+use tollgate_money::AccountId;
 use tollgate_store::CredentialId;
 
 use crate::house::House;
@@ -25,6 +26,7 @@ pub(crate) struct SandboxTokens {
 #[derive(Clone, Copy, Debug)]
 struct Given {
     id: CredentialId,
+    account: AccountId,
     expires_at: i64,
 }
 
@@ -47,7 +49,7 @@ impl SandboxTokens {
         };
         let issued = issue_token(&*house.store, &house.token_form, token, house.draw()).await;
         let issued = issued.map_err(|error| Trouble::Store(Box::new(error)))?;
-        for old in self.note(session.digest, &issued, now) {
+        for old in self.note(session, &issued, now) {
             revoke_token(&*house.store, old, now).await?;
         }
         Ok(issued)
@@ -67,16 +69,37 @@ impl SandboxTokens {
         Ok(())
     }
 
+    /// Ends every token of every session of an account.
+    pub(crate) async fn end_all(
+        &self,
+        house: &House,
+        account: AccountId,
+        now: i64,
+    ) -> Result<(), Trouble> {
+        let given: Vec<Given> = {
+            let by_session = self.lock();
+            let all = by_session.values().flatten();
+            all.filter(|one| one.account == account && one.expires_at > now)
+                .copied()
+                .collect()
+        };
+        for one in given {
+            revoke_token(&*house.store, one.id, now).await?;
+        }
+        Ok(())
+    }
+
     /// Notes a token, and says which ones are too many.
-    fn note(&self, session: [u8; 32], issued: &IssuedToken, now: i64) -> Vec<CredentialId> {
+    fn note(&self, session: &Session, issued: &IssuedToken, now: i64) -> Vec<CredentialId> {
         let mut by_session = self.lock();
         by_session.retain(|_, given| {
             given.retain(|one| one.expires_at > now);
             !given.is_empty()
         });
-        let given = by_session.entry(session).or_default();
+        let given = by_session.entry(session.digest).or_default();
         given.push(Given {
             id: issued.id,
+            account: session.account,
             expires_at: issued.expires_at,
         });
         let many = given.len().saturating_sub(EACH);

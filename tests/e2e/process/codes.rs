@@ -1,0 +1,78 @@
+//! A code that waits for a mail server survives the program.
+
+use tollgate_testing::Client;
+use tollgate_testing::mailbox::{self, Behaviour, Mailbox};
+
+use super::house::House;
+
+const ADA: &str = "ada@example.com";
+
+/// The program is killed while its mail server takes nothing. The code was promised to the browser by then, so the next run sends it, and
+/// it is good in that browser.
+#[tokio::test]
+async fn a_code_that_was_promised_leaves_after_a_kill() {
+    let mailbox = Mailbox::start(mailbox::Settings::default()).expect("free ports");
+    mailbox.behave(Behaviour {
+        refuse: u32::MAX,
+        ..Behaviour::default()
+    });
+    let settings = format!(
+        "[signin.mail]\nsmtp_url = \"smtp://{}\"\nfrom = \"codes@example.net\"",
+        mailbox.smtp()
+    );
+    let house = House::new(&settings).await;
+    let mut serving = house.serve().await;
+    let (cookie, token) = look(&serving.url, "/sign-up", "").await;
+    let form = format!("csrf={token}&address={ADA}");
+    let (status, _) = send(&serving.url, "/sign-up", &cookie, form).await;
+    assert_eq!(status, 303);
+    serving.process.kill();
+    assert!(
+        mailbox.messages(ADA).is_empty(),
+        "the mail server took nothing"
+    );
+
+    mailbox.behave(Behaviour::default());
+    let mut serving = house.serve().await;
+    let message = mailbox.message(ADA, 1).await;
+    let (cookie, token) = look(&serving.url, "/sign-in/code", &cookie).await;
+    let form = format!("csrf={token}&code={}", message.code());
+    let (status, entered) = send(&serving.url, "/sign-in/code", &cookie, form).await;
+    assert_eq!(status, 303);
+    assert_ne!(entered, cookie);
+    serving.process.kill();
+}
+
+/// Opens a page; gives the cookie that the browser has then, and the token of the page's forms.
+async fn look(url: &str, path: &str, cookie: &str) -> (String, String) {
+    let client = Client::new(url);
+    let mut request = client.request("GET", path, Default::default());
+    if !cookie.is_empty() {
+        let fields = request.headers_mut();
+        fields.insert("cookie", cookie.parse().expect("a value"));
+    }
+    let answer = client.send(request).await;
+    let given = answer.header("set-cookie").expect("a cookie");
+    let cookie = given.split(';').next().unwrap_or("").to_owned();
+    let (_, after) = answer
+        .text()
+        .split_once("name=\"csrf\" value=\"")
+        .expect("a form");
+    (cookie, after.split('"').next().unwrap_or("").to_owned())
+}
+
+/// Sends a form; gives the status and the cookie that the browser has then.
+async fn send(url: &str, path: &str, cookie: &str, form: String) -> (u16, String) {
+    let client = Client::new(url);
+    let mut request = client.request("POST", path, form.into());
+    let fields = request.headers_mut();
+    fields.insert("cookie", cookie.parse().expect("a value"));
+    let kind = "application/x-www-form-urlencoded";
+    fields.insert("content-type", kind.parse().expect("a value"));
+    let answer = client.send(request).await;
+    let given = answer.header("set-cookie").unwrap_or(cookie);
+    (
+        answer.status,
+        given.split(';').next().unwrap_or("").to_owned(),
+    )
+}
