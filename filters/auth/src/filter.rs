@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tollgate_filter::{
     Body, CacheSharing, Clock, Contract, CredentialId, CredentialKind, Exchange, FailureMode,
     Filter, ModelAccess, Outcome, Phase, Principal, Request, Resource, Resources, Scopes,
-    SpendingCap, Step,
+    SpendingCap, Step, StillGood,
 };
-use tollgate_identity::{Credential, Credentials, Form};
+use tollgate_identity::{Credential, Credentials, Digest, Form};
 use tollgate_store::{AccountStatus, CacheScope, CapPeriod};
 
 use crate::bearer::Presented;
@@ -74,13 +74,32 @@ impl Auth {
 
     /// The credential of this text, if there is one and it works now.
     fn find(&self, text: &[u8]) -> Option<Arc<Credential>> {
-        let digest = self.forms.iter().find_map(|form| form.digest(text))?;
+        let digest = self.digest(text)?;
         let now = self.clock.unix_micros();
         let found = self.credentials.find(&digest)?;
         found.is_live(now).then(|| {
             found.used(now);
             found
         })
+    }
+
+    fn digest(&self, text: &[u8]) -> Option<Digest> {
+        self.forms.iter().find_map(|form| form.digest(text))
+    }
+
+    /// For a request that was let in: whether it would be again.
+    fn still_good(&self, request: &Request) -> Option<StillGood> {
+        let Presented::Text(text) = Presented::read(&request.headers) else {
+            return None;
+        };
+        let digest = self.digest(text)?;
+        let (credentials, clock) = (self.credentials.clone(), self.clock.clone());
+        Some(StillGood::new(move || {
+            credentials.find(&digest).is_some_and(|found| {
+                found.is_live(clock.unix_micros())
+                    && found.account.status() == AccountStatus::Active
+            })
+        }))
     }
 
     /// How a credential begins that works here: beside the API that is a token and never a key.
@@ -150,6 +169,12 @@ impl Filter for Auth {
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         Step::now(match self.judge(&exchange.request) {
             Ok(principal) => {
+                // Answers of the API end by themselves; a stream of a resource beside it may be listened to for hours.
+                if self.access.resource != Resource::Api
+                    && let Some(still_good) = self.still_good(&exchange.request)
+                {
+                    exchange.put(still_good);
+                }
                 exchange.put(principal);
                 Outcome::Continue
             }

@@ -174,6 +174,34 @@ async fn a_stream_that_has_lasted_as_long_as_it_may_ends_in_order() {
 }
 
 #[tokio::test]
+async fn a_stream_whose_token_is_revoked_ends_in_order() {
+    let rig = McpRig::with("[server]\ncomment_secs = 1\n").await;
+    rig.server
+        .play([Act::event_stream(), Act::chunk("data: 1\n\n"), Act::Wait]);
+    let (id, token) = rig.new_token(rig.account, crate::rig::Token::MCP).await;
+    let mut raw = rig.raw().await;
+    raw.send(format!(
+        "GET {MCP} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+    ))
+    .await;
+    let head = raw.read_head().await;
+    raw.next_event(&head).await.expect("an event");
+    let now = tollgate_filter::Clock::system().unix_micros();
+    let revoked = tollgate_identity::revoke_key(&*rig.books.store, id, now).await;
+    revoked.expect("written");
+    let (rest, end) = raw.rest_of_events(&head).await;
+    assert!(
+        rest.is_empty() && !matches!(end, StreamEnd::Cut(_)),
+        "{rest:?} {end:?}"
+    );
+    rig.server
+        .when("the end of the call", |calls| calls[0].was_left)
+        .await;
+    let after = rig.rig.finish().await;
+    assert_eq!(after.endings(), ["complete"]);
+}
+
+#[tokio::test]
 async fn a_stop_of_the_gateway_ends_a_listening_stream_in_order() {
     let rig = McpRig::start().await;
     rig.server

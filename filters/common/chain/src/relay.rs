@@ -6,11 +6,11 @@
 use std::future::{pending, poll_fn};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use smallvec::SmallVec;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tollgate_filter::{
-    ApiError, Clock, Ending, ErrorCode, Exchange, Relay, Tail, UpstreamFault, end_to_end,
+    ApiError, Clock, Ending, ErrorCode, Exchange, Relay, StillGood, Tail, UpstreamFault, end_to_end,
 };
 
 use crate::answer::{head, send_error};
@@ -111,6 +111,9 @@ impl<D: Downstream> Way<'_, '_, D> {
         // The head of an answer without a body, which leaves when it is certain that nothing follows.
         let mut bare = None;
         let mut silence = std::pin::pin!(tokio::time::sleep(limits.keep_alive));
+        // Whoever may not listen any more should not go on doing so.
+        let mut looks = tokio::time::interval(limits.keep_alive);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let Way {
                 passage,
@@ -166,6 +169,11 @@ impl<D: Downstream> Way<'_, '_, D> {
                     // Nobody waits any more: the passage is dropped, and with it the work behind it.
                     FromClient::Left => return self.gone(),
                 },
+                _ = looks.tick() => {
+                    if self.is_over() {
+                        return self.end(None).await;
+                    }
+                }
                 () = silence.as_mut(), if comment_due => {
                     silence.as_mut().reset(Instant::now() + limits.keep_alive);
                     self.out.extend_from_slice(KEEP_ALIVE);
@@ -175,6 +183,17 @@ impl<D: Downstream> Way<'_, '_, D> {
                 }
             }
         }
+    }
+
+    /// Whether a stream that only listens is listened to by somebody who may not any more. It ends in order; what answers a request ends
+    /// by itself.
+    fn is_over(&self) -> bool {
+        let exchange = &self.run.exchange;
+        let listens = self.comments.is_some() && exchange.request.method == Method::GET;
+        listens
+            && exchange
+                .get::<StillGood>()
+                .is_some_and(|good| !good.holds())
     }
 
     fn gone(&self) -> Ending {

@@ -43,7 +43,7 @@ pub use filter::{Body, Contract, FailureMode, Filter, FilterError, Outcome, Phas
 pub use forward::{CapMember, Clamped, Forward, ForwardBody, OutputCap};
 pub use principal::{
     CacheSharing, CredentialId, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope,
-    Scopes, SpendingCap,
+    Scopes, SpendingCap, StillGood,
 };
 pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens};
 pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};

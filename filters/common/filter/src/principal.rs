@@ -47,6 +47,22 @@ pub enum CacheSharing {
     Off,
 }
 
+/// A way to ask later whether the credential of an exchange still works, for exchanges that go on for as long as their client likes. Put
+/// there by `auth` where requests are relayed.
+pub struct StillGood(Box<dyn Fn() -> bool + Send + Sync>);
+
+impl StillGood {
+    /// Asks this.
+    pub fn new(ask: impl Fn() -> bool + Send + Sync + 'static) -> StillGood {
+        StillGood(Box::new(ask))
+    }
+
+    /// Whether it works now. In memory, and quick.
+    pub fn holds(&self) -> bool {
+        (self.0)()
+    }
+}
+
 /// The id of a credential: public, unlike the credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CredentialId(pub [u8; 16]);
