@@ -331,7 +331,7 @@ impl Shared {
         }
         let mut unit = json!({"reference_id": "credits", "custom_id": order.custom_id, "invoice_id": order.invoice_id,
             "description": order.description, "amount": money(order.cents),
-            "payee": {"email_address": "merchant@example.com", "merchant_id": "STANDINMERCHANT"}});
+            "payee": {"email_address": "merchant@example.com", "merchant_id": "STANDNMERCH22"}});
         if let Some((id, status)) = &order.capture {
             let capture = json!({"id": id, "status": status, "amount": money(order.cents), "final_capture": true,
                 "invoice_id": order.invoice_id, "custom_id": order.custom_id,

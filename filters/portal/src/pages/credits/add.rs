@@ -108,9 +108,9 @@ fn chosen(offer: &Offer, form: &Form) -> Result<Usd, Problem> {
     };
     offer.price(text).map_err(|_| {
         let range = format!(
-            "Enter an amount from {} to {}.",
+            "Enter an amount from {} to {} USD.",
             short(offer.min),
-            usd(offer.max)
+            short(offer.max)
         );
         Problem::new(field, range)
     })
