@@ -204,6 +204,30 @@ async fn a_key_is_made_shown_once_and_works() {
 }
 
 #[tokio::test]
+async fn whoever_typed_a_code_long_ago_types_another_before_a_key_is_made() {
+    let rig = Rig::start().await;
+    let mut browser = Browser::signed_in_a_while_ago(&rig).await;
+    let form = browser.get("/keys/create").await;
+    let id = field(&form, "id");
+    let fields = [
+        ("id", id.as_str()),
+        ("name", "typed <before>"),
+        ("may", "chat"),
+    ];
+    let page = browser.submit("/keys/create", &fields).await;
+    assert_eq!(page.status, 303);
+    let way = page.header("location").expect("a way on");
+    assert_eq!(way, "/confirm?next=%2Fkeys%2Fcreate");
+    let keys = rig.books.store.account_credentials(rig.account);
+    assert_eq!(keys.expect("a read").len(), 1, "nothing was made");
+    let form = browser.get("/keys/create").await;
+    has(&form, &["value=\"typed &lt;before&gt;\""]);
+    let boxes = form.text().matches(" checked").count();
+    assert_eq!(boxes, 3, "chat alone, no end, by the month: as it was sent");
+    rig.finish().await;
+}
+
+#[tokio::test]
 async fn a_key_that_cannot_be_made_is_refused_with_what_was_typed() {
     let rig = Rig::start().await;
     let mut browser = Browser::signed_in(&rig).await;
