@@ -1,0 +1,115 @@
+// The sandbox: streaming with a script, whole answers without one, and what it does when something goes wrong.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { demo, every, signUp, signedIn } from "./browser.mjs";
+
+/** Has the stand-in for the model provider answer in this way. */
+async function provider(path, plan) {
+  const answer = await fetch(`${demo.provider_url}/_control/${path}`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(plan),
+  });
+  assert.ok(answer.ok, `${path}: ${answer.status} ${await answer.text()}`);
+}
+
+async function send(page, text) {
+  await page.getByRole("textbox", { name: "Message" }).fill(text);
+  await page.getByRole("button", { name: "Send" }).click();
+}
+
+test("an answer streams in and says what it cost", async () => {
+  const page = await signedIn();
+  await page.goto("/sandbox");
+  const secret = /svc_at_|sk-svc-[0-9A-Za-z]{46}/;
+  assert.doesNotMatch(await page.content(), secret, "no secret stands in the page");
+  await every(page, "sandbox");
+  await send(page, `Explain ${Math.random()}`);
+  await page.getByText(/^Answer complete\. [0-9.<  ]+ credits\.$/).waitFor({ state: "attached" });
+  for (const name of ["Cost", "Tokens", "Cache", "First token"]) await page.getByText(name, { exact: true }).waitFor();
+  assert.doesNotMatch(await page.content(), secret, "nor afterwards");
+  await page.getByRole("checkbox", { name: "Stream the answer" }).uncheck();
+  await page.getByRole("textbox", { name: "Max tokens" }).fill("16");
+  await send(page, "And now in one piece?");
+  await page.getByText("Cost", { exact: true }).nth(1).waitFor();
+  const code = page.getByRole("group", { name: "The same request in code" });
+  for (const [language, says] of [["curl", '"max_tokens": 16'], ["Python", "max_tokens=16"], ["JavaScript", '"max_tokens": 16']]) {
+    await code.getByText(language, { exact: true }).click();
+    assert.ok(await code.getByRole("radio", { name: language }).isChecked());
+    const text = await code.getByRole("region", { name: new RegExp(language) }).textContent();
+    assert.ok(text.includes(says), text);
+    assert.ok(text.includes("SVC_API_KEY"), text);
+  }
+  await every(page, "sandbox-answered");
+  await page.getByRole("link", { name: "New conversation" }).click();
+  await page.getByText(/^Ask something\. This model costs/).waitFor();
+  await page.context().close();
+});
+
+test("the same question twice comes from the cache, unless that is not wanted", async () => {
+  const page = await signedIn();
+  const question = `Once more ${Math.random()}`;
+  const asked = async (cached) => {
+    await page.goto("/sandbox");
+    if (!cached) await page.getByRole("checkbox", { name: "Allow cached answers" }).uncheck();
+    await send(page, question);
+    await page.getByText(/^Answer complete\./).waitFor({ state: "attached" });
+    return page.locator(".facts .pill").textContent();
+  };
+  assert.equal(await asked(true), "Not cached");
+  assert.equal(await asked(true), "From cache");
+  assert.equal(await asked(false), "Not cached");
+  await page.context().close();
+});
+
+test("without a script the form is answered whole, and the conversation travels in it", async () => {
+  const page = await signedIn(undefined, { javaScriptEnabled: false });
+  await page.goto("/sandbox");
+  assert.equal(await page.getByRole("checkbox", { name: "Stream the answer" }).isVisible(), false);
+  await send(page, `First ${Math.random()}`);
+  await page.getByText("Cost", { exact: true }).waitFor();
+  await send(page, "Second?");
+  await page.getByText("Second?").first().waitFor();
+  assert.equal(await page.getByText("You", { exact: true }).count(), 2);
+  await page.getByText("At most", { exact: false }).first().waitFor();
+  await page.context().close();
+});
+
+test("what the API refuses is told in its words, with a way on", async () => {
+  const page = await signUp();
+  await page.goto("/sandbox");
+  await send(page, "Can I pay?");
+  await page.getByText("insufficient_credits", { exact: true }).waitFor();
+  assert.equal(await page.locator(".said-error").getByRole("link", { name: "Add credits" }).getAttribute("href"), "/credits/add");
+  await every(page, "sandbox-refused");
+  await page.context().close();
+});
+
+test("Stop stands in place of Send while an answer is written, and ends it", async () => {
+  const page = await signedIn();
+  await page.goto("/sandbox");
+  await provider("script", { times: 1, path: "/chat/completions", holds: [{ before: 4, gate: "half way" }] });
+  await send(page, `Slowly ${Math.random()}`);
+  await page.getByText("Writing", { exact: true }).waitFor();
+  await page.waitForFunction(() => [...document.querySelectorAll(".said-text")].at(-1).textContent !== "");
+  assert.equal(await page.getByRole("button", { name: "Send" }).isVisible(), false);
+  await every(page, "sandbox-writing");
+  await page.getByRole("button", { name: "Stop" }).click();
+  await page.getByText(/^Stopped\. You pay for what was written/).waitFor();
+  assert.ok(await page.getByRole("button", { name: "Send" }).isVisible());
+  assert.equal(await page.getByText("Writing", { exact: true }).count(), 0);
+  await provider("open", { gate: "half way" });
+  await page.context().close();
+});
+
+test("an answer that breaks off says so", async () => {
+  const page = await signedIn();
+  await page.goto("/sandbox");
+  await provider("script", { times: 1, path: "/chat/completions", cut: { after_events: 4 } });
+  await send(page, `Break off ${Math.random()}`);
+  await page.getByText("upstream_error", { exact: true }).waitFor();
+  assert.match(await page.locator("#sandbox-status").textContent(), /^The request failed:/);
+  await page.context().close();
+});
