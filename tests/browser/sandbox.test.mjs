@@ -80,6 +80,8 @@ test("without a script the form is answered whole, and the conversation travels 
 test("what the API refuses is told in its words, with a way on", async () => {
   const page = await signUp();
   await page.goto("/sandbox");
+  // More than what a new account is given.
+  await page.getByRole("textbox", { name: "Max tokens" }).fill("100000000");
   await send(page, "Can I pay?");
   await page.getByText("insufficient_credits", { exact: true }).waitFor();
   assert.equal(await page.locator(".said-error").getByRole("link", { name: "Add credits" }).getAttribute("href"), "/credits/add");

@@ -23,8 +23,18 @@
     return made;
   }
 
+  // Word, shape and colour come together; both tones that are used here have a ring.
   function pill(tone, word) {
-    return element("span", `pill ${tone}`, word);
+    const draw = (name, attributes) => {
+      const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+      for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, value);
+      return made;
+    };
+    const made = element("span", `pill ${tone}`);
+    const shape = draw("svg", { "aria-hidden": "true", viewBox: "0 0 10 10", width: 10, height: 10 });
+    shape.append(draw("circle", { class: "ring", cx: 5, cy: 5, r: 3.2 }));
+    made.append(shape, word);
+    return made;
   }
 
   // An amount of credits from micro-credits, rounded down, and never zero where something was charged.
