@@ -59,6 +59,10 @@ async fn the_demo_says_where_it_is_serves_and_leaves_nothing_behind() {
     let challenge = refused.header("www-authenticate").expect("a challenge");
     let document = format!("\"{base_url}/.well-known/oauth-protected-resource/mcp\"");
     assert!(challenge.contains(&document), "{challenge}");
+    let orders = Client::new(text("paypal_url"))
+        .get("/_control/orders")
+        .await;
+    assert_eq!(orders.json()["orders"], serde_json::json!([]));
     let live = Client::new(text("admin_url")).get("/live").await;
     assert_eq!(live.status, 200);
     let folder = Path::new(text("config_file")).parent().expect("a folder");

@@ -25,8 +25,11 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
     let Some(top_ups) = &house.top_ups else {
         return closed(house, visit);
     };
-    let draft = visit.draft(house).await?;
-    let asked = draft.as_ref().unwrap_or(&visit.query);
+    // A form that waited until its sender had confirmed who they are: with all that it had, the way on among it.
+    if let Some(draft) = visit.draft(house).await? {
+        visit.query = draft;
+    }
+    let asked = &visit.query;
     if asked.find("amount").is_none() {
         let page = choose(house, visit, top_ups.offer(), asked, &[])?;
         return Ok(visit.page(house, &page));
