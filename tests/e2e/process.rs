@@ -4,6 +4,7 @@ mod chaos;
 mod codes;
 mod credits;
 mod demo;
+mod exchanges;
 mod house;
 mod kills;
 mod prices;

@@ -15,7 +15,7 @@ use crate::credits::{order_of, settings, variables};
 use crate::rig::{Browser, Setup, audited};
 
 /// Signs somebody in while no gateway has the file.
-async fn sign_in(database: &Path, account: AccountId) -> SessionValue {
+pub(super) async fn sign_in(database: &Path, account: AccountId) -> SessionValue {
     let (clock, entropy) = (Clock::system(), Entropy::system());
     let now = clock.unix_micros();
     let options = Options::new(now, RootSecret(entropy.bytes()));

@@ -1,0 +1,144 @@
+//! The program killed between the use of a code and the answer to it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tollgate_money::AccountId;
+use tollgate_store::{CredentialKind, sqlite};
+use tollgate_testing::{Client, within};
+
+use super::credits::sign_in;
+use super::house::{House, ended};
+use crate::oauth::support::{CHALLENGE, VERIFIER, encoded, parameter};
+use crate::rig::{Browser, SECRETS, poll};
+
+const ROUNDS: usize = 6;
+const CODES: usize = 4;
+const REDIRECT: &str = "https://app.example/cb";
+
+/// A code for the app, allowed by whoever holds the browser.
+async fn code(browser: &mut Browser, client: &str) -> String {
+    let query = encoded(&[
+        ("client_id", client),
+        ("redirect_uri", REDIRECT),
+        ("response_type", "code"),
+        ("code_challenge", CHALLENGE),
+        ("code_challenge_method", "S256"),
+    ]);
+    let answer = browser.get(&format!("/oauth/authorize?{query}")).await;
+    let path = answer.header("location").expect("a way on").to_owned();
+    let page = browser.get(&path).await;
+    assert_eq!(page.status, 200, "{}", page.text());
+    let answer = browser.submit(&path, &[("decision", "allow")]).await;
+    let address = answer.header("location").expect("a way on");
+    parameter(address, "code").expect("a code")
+}
+
+/// The token that a code becomes; the status where it becomes none, and nothing where nobody answers.
+async fn exchange(url: &str, client: &str, code: &str) -> Option<Result<String, u16>> {
+    let body = encoded(&[
+        ("grant_type", "authorization_code"),
+        ("code", code),
+        ("redirect_uri", REDIRECT),
+        ("client_id", client),
+        ("code_verifier", VERIFIER),
+    ]);
+    let caller = Client::new(url);
+    let mut request = caller.request("POST", "/oauth/token", Bytes::from(body));
+    let kind = "application/x-www-form-urlencoded";
+    let kind = kind.parse().expect("a value");
+    request.headers_mut().insert("content-type", kind);
+    let answer = caller.try_send(request).await.ok()?;
+    let token = || -> Value { answer.json()["access_token"].clone() };
+    Some(match answer.status {
+        200 => Ok(token().as_str().expect("a text").to_owned()),
+        status => Err(status),
+    })
+}
+
+/// A client that has its token keeps it whatever happens. One that was cut off asks again: either its code was never used and it gets a
+/// token, or it was, and what came of it is dead, since nobody can tell that client from a thief. No token is alive that nobody was given.
+#[tokio::test]
+async fn a_kill_between_a_code_and_its_token_leaves_no_token_that_nobody_was_given() {
+    let house = House::new("").await;
+    let account: AccountId = house.account.parse().expect("an id");
+    let session = sign_in(&house.database(), account).await;
+    let mut serving = house.serve().await;
+    let metadata = json!({"redirect_uris": [REDIRECT]});
+    let client = Client::new(&serving.url)
+        .post("/oauth/register", &metadata)
+        .await;
+    let client: Arc<str> = client.json()["client_id"].as_str().expect("an id").into();
+    let mut given: HashSet<String> = HashSet::new();
+    for round in 0..ROUNDS {
+        let mut browser = Browser::holding(&serving.url, &session);
+        let mut codes = Vec::new();
+        for _ in 0..CODES {
+            codes.push(code(&mut browser, &client).await);
+        }
+        let answered = Arc::new(AtomicUsize::new(0));
+        let tries: Vec<_> = codes
+            .iter()
+            .map(|code| {
+                let (url, client, code) = (serving.url.clone(), client.clone(), code.clone());
+                let answered = answered.clone();
+                tokio::spawn(async move {
+                    let got = exchange(&url, &client, &code).await;
+                    answered.fetch_add(1, Ordering::SeqCst);
+                    got
+                })
+            })
+            .collect();
+        let enough = || answered.load(Ordering::SeqCst) >= round % CODES;
+        within("some answers", poll(enough)).await;
+        serving.process.kill();
+        let mut cut_off = Vec::new();
+        for (one, code) in tries.into_iter().zip(&codes) {
+            match one.await.expect("no panic") {
+                Some(Ok(token)) => {
+                    given.insert(token);
+                }
+                Some(Err(status)) => panic!("a sound exchange was refused with {status}"),
+                None => cut_off.push(code.clone()),
+            }
+        }
+        ended(&mut serving.process).await;
+        serving = house.serve().await;
+        for code in cut_off {
+            match exchange(&serving.url, &client, &code).await {
+                Some(Ok(token)) => {
+                    given.insert(token);
+                }
+                other => assert_eq!(other, Some(Err(400)), "round {round}"),
+            }
+        }
+        for token in &given {
+            let answer = Client::new(&serving.url)
+                .with_key(token)
+                .get("/v1/models")
+                .await;
+            assert_eq!(
+                answer.status, 200,
+                "round {round}: a token that was given is lost"
+            );
+        }
+        let store = sqlite::open_read(&house.database()).expect("the store opens");
+        let rows = store.account_credentials(account).expect("readable");
+        let alive = rows
+            .iter()
+            .filter(|row| row.made.kind == CredentialKind::AccessToken && row.revoked_at.is_none());
+        assert_eq!(
+            alive.count(),
+            given.len(),
+            "round {round}: a token that nobody has is alive"
+        );
+    }
+    given.iter().for_each(|token| {
+        SECRETS.used("an access token", token);
+    });
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
+}
