@@ -2,7 +2,7 @@
 
 use maud::html;
 use tollgate_filter::{Reply, Scope, Scopes};
-use tollgate_identity::oauth::App;
+use tollgate_identity::oauth::{App, Destination};
 use tollgate_pages::{Page, Place, format, parts};
 
 use super::words;
@@ -50,7 +50,7 @@ fn row(app: &App, now: i64) -> Vec<parts::Cell> {
         .collect();
     vec![
         parts::Cell::new(html! { (name) }),
-        parts::Cell::labelled(html! { (app.destination) }),
+        parts::Cell::labelled(html! { (place(app)) }),
         parts::Cell::labelled(html! {
             (may.join(", "))
             @if scopes.has(Scope::CommerceSubscribe) { " " (parts::pill(parts::Tone::Warn, "Can buy")) }
@@ -73,7 +73,7 @@ pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Troub
     let inside = html! {
         h1 { (title) }
         p.second {
-            "The app at " b { (app.destination) } " is refused from its next request. It can ask you again. Last used "
+            "Access went to " b { (place(&app)) } ". The app is refused from its next request; it can ask you again. Last used "
             (format::moment(app.used_at, visit.now)) "."
         }
         form method="post" action=(format!("/apps/{}/remove", app.id)) {
@@ -105,6 +105,14 @@ async fn find(house: &House, visit: &Visit) -> Result<App, Trouble> {
         .ok_or(Trouble::NotFound)
 }
 
+/// Where its codes go.
+fn place(app: &App) -> String {
+    match &app.destination {
+        Destination::Loopback => String::from("This computer"),
+        Destination::Host { host, .. } => host.clone(),
+    }
+}
+
 fn name(app: &App) -> String {
     match &app.name {
         Some(name) => format::line(name),
@@ -114,7 +122,6 @@ fn name(app: &App) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_identity::oauth::Destination;
     use tollgate_store::GrantId;
 
     use super::*;
