@@ -13,13 +13,13 @@ use tollgate_auth::Auths;
 use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_commerce::Commerce;
-use tollgate_filter::{Clock, Entropy, Filter};
+use tollgate_filter::{Clock, Entropy, ErrorPage, ErrorShape, Filter};
 use tollgate_idempotency::Idempotency;
 use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::{Meter, Spending};
 use tollgate_onboarding::{Documents, ExpiresError};
-use tollgate_pages::Look;
+use tollgate_pages::{Look, error_page};
 use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
@@ -212,7 +212,8 @@ impl GatewayBuilder {
             oauth: access::endpoints(&settings, &authorization, &look, &clock)
                 .map_err(StartError::ClientDocuments)?,
         };
-        let routes = routes(&registry, &settings, &clock, &entropy, &house)?;
+        let pages = error_page(look.clone());
+        let routes = routes(&registry, &settings, (&clock, &entropy), &house, &pages)?;
         let providers = Arc::new(Providers::new(
             &settings.providers,
             settings.upstream,
@@ -221,6 +222,7 @@ impl GatewayBuilder {
         ));
         let proxy = Arc::new(Proxy::new(Parts {
             routes,
+            pages,
             providers: providers.clone(),
             relayed_to: settings.mcp.upstreams().cloned().collect(),
             telemetry: telemetry.clone(),
@@ -370,9 +372,9 @@ fn open_store(
 fn routes(
     registry: &Registry,
     settings: &Settings,
-    clock: &Clock,
-    entropy: &Entropy,
+    (clock, entropy): (&Clock, &Entropy),
     house: &House,
+    pages: &ErrorPage,
 ) -> Result<Routes, StartError> {
     let mut gates = Vec::with_capacity(settings.routes.len());
     for (index, route) in settings.routes.iter().enumerate() {
@@ -407,6 +409,7 @@ fn routes(
             path: route.path.clone(),
             methods,
             cors: route.cors,
+            pages: (route.errors == ErrorShape::Page).then(|| pages.clone()),
         });
     }
     Ok(Routes::new(gates))

@@ -28,7 +28,8 @@ use tokio::sync::{Notify, watch};
 use tollgate_chain::run::Run;
 use tollgate_chain::{Chain, Limits, Observer, Route, drive, refuse};
 use tollgate_filter::{
-    ApiError, Clock, Ending, Entropy, ErrorCode, ErrorShape, Exchange, Outcome, Reply, Request,
+    ApiError, Clock, Ending, Entropy, ErrorCode, ErrorPage, ErrorShape, Exchange, Outcome, Reply,
+    Request,
 };
 
 use self::head::Origin;
@@ -51,6 +52,8 @@ const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 /// What all workers share.
 pub(crate) struct Proxy {
     pub(crate) routes: Routes,
+    /// Draws errors of addresses that nobody answers.
+    pub(crate) pages: ErrorPage,
     pub(crate) providers: Arc<Providers>,
     /// The upstreams that requests may be relayed to.
     pub(crate) relayed_to: Vec<Arc<RelayUpstream>>,
@@ -82,6 +85,8 @@ struct State {
 /// What the proxy is made of.
 pub(crate) struct Parts {
     pub(crate) routes: Routes,
+    /// Draws errors of addresses that nobody answers.
+    pub(crate) pages: ErrorPage,
     pub(crate) providers: Arc<Providers>,
     /// The upstreams that requests may be relayed to.
     pub(crate) relayed_to: Vec<Arc<RelayUpstream>>,
@@ -113,6 +118,7 @@ impl Proxy {
         };
         let Parts {
             routes,
+            pages,
             providers,
             relayed_to,
             telemetry,
@@ -124,6 +130,7 @@ impl Proxy {
         } = parts;
         Proxy {
             routes,
+            pages,
             providers,
             relayed_to,
             telemetry,
@@ -345,11 +352,22 @@ impl Worker {
         match answer {
             Direct::Drive(gate) => {
                 cors::mark(&mut exchange, gate.cors);
+                if let Some(pages) = &gate.pages {
+                    exchange.put(pages.clone());
+                }
                 self.drive(gate, exchange, &mut client).await;
             }
             Direct::Error(gate, error) => {
                 if let Some(gate) = gate {
                     cors::mark(&mut exchange, gate.cors);
+                }
+                let pages = match gate {
+                    Some(gate) => gate.pages.as_ref(),
+                    // A browser that has lost its way is led by a person.
+                    None => Some(&proxy.pages).filter(|_| reads_pages(&exchange.request)),
+                };
+                if let Some(pages) = pages {
+                    exchange.put(pages.clone());
                 }
                 Box::pin(self.answer(gate, exchange, &mut client, Outcome::refuse(error))).await;
             }
@@ -460,6 +478,13 @@ fn begin(proxy: &Proxy, request: Request) -> Exchange {
             .insert(header::STRICT_TRANSPORT_SECURITY, HSTS);
     }
     exchange
+}
+
+/// Whether whoever sent a request would rather have a page than JSON: browsers say so.
+fn reads_pages(request: &Request) -> bool {
+    let accept = request.headers.get(header::ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.starts_with("text/html"))
 }
 
 /// What the route table says about a request.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use http::{HeaderValue, Method, header};
 use tollgate_chain::Route;
-use tollgate_filter::{ApiError, ErrorCode};
+use tollgate_filter::{ApiError, ErrorCode, ErrorPage};
 
 use crate::config::{Cors, PathPattern};
 
@@ -20,6 +20,8 @@ pub(crate) struct Gate {
     pub(crate) methods: Vec<Method>,
     /// What pages of other origins may do.
     pub(crate) cors: Cors,
+    /// Draws its errors, where people read them.
+    pub(crate) pages: Option<ErrorPage>,
 }
 
 /// All routes. Several may share a path with different methods.

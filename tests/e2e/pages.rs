@@ -123,3 +123,41 @@ async fn what_pages_are_made_of_is_kept_for_a_year_and_counted_by_no_limit() {
     assert_eq!(browser.get("/assets/pages.css").await.status, 404);
     rig.finish().await;
 }
+
+#[tokio::test]
+async fn what_goes_wrong_before_a_page_is_told_by_a_page_too() {
+    let rig = Rig::with("[limits.classes.anonymous]\nquota = 2\nwindow_secs = 3600").await;
+    let mut browser = Browser::new(&rig);
+    browser.get("/sign-in").await;
+    let large = "x".repeat(70_000);
+    let too_large = browser.submit("/sign-in", &[("address", &large)]).await;
+    let too_many = browser.get("/sign-in").await;
+    let lost = browser.get_as("/no/such/page", "text/html,*/*;q=0.8").await;
+    for (page, status, words) in [
+        (&too_large, 413, "This form is too large"),
+        (&too_many, 429, "Too many requests from your network"),
+        (&lost, 404, "This page does not exist"),
+    ] {
+        assert_eq!(page.status, status);
+        assert_eq!(
+            page.header("content-type"),
+            Some("text/html; charset=utf-8")
+        );
+        assert!(page.text().contains(words), "{}", page.text());
+        let id = page.header("x-request-id").expect("an id");
+        assert!(
+            page.text().contains(&format!("<code>{id}</code>")),
+            "{}",
+            page.text()
+        );
+        assert!(page.header("content-security-policy").is_some());
+    }
+    assert!(too_many.header("retry-after").is_some());
+    let program = browser.get("/no/such/page").await;
+    assert_eq!(
+        program.json()["error"]["code"],
+        "not_found",
+        "programs get what they read"
+    );
+    rig.finish().await;
+}

@@ -33,7 +33,7 @@ pub(crate) fn cannot_be_trusted(look: &Look, request: &Request, why: Local) -> R
             p { "For its maker: " (why.reason()) }
         },
         way_on: None,
-        request: format!("req_{}", request.id),
+        request: request.id.to_string(),
     };
     failure(look, &told)
 }
@@ -45,7 +45,7 @@ pub(crate) fn catching_up(look: &Look, request: &Request) -> Reply {
         heading: "We are catching up",
         text: html! { p { "Nothing was allowed. Go back to the app and try again in a minute." } },
         way_on: None,
-        request: format!("req_{}", request.id),
+        request: request.id.to_string(),
     };
     failure(look, &told)
 }

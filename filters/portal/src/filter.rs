@@ -73,7 +73,7 @@ impl Filter for Portal {
 }
 
 fn trouble(house: &House, request: &Request, why: &Trouble) -> Reply {
-    why.page(&house.look, &format!("req_{}", request.id))
+    why.page(&house.look, &request.id.to_string())
 }
 
 async fn answer(house: &House, request: &Request) -> Result<Reply, Trouble> {

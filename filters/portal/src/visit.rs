@@ -67,7 +67,7 @@ impl Visit {
             query: Form::read(query.as_bytes()),
             form: Form::read(&request.body),
             client: request.client,
-            request: format!("req_{}", request.id),
+            request: request.id.to_string(),
             now,
             session,
             browser,

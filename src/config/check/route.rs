@@ -24,6 +24,7 @@ const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 const SHAPES: &[(&str, ErrorShape)] = &[
     ("envelope", ErrorShape::Envelope),
     ("oauth", ErrorShape::OAuth),
+    ("page", ErrorShape::Page),
 ];
 const CORS: &[(&str, Cors)] = &[
     ("none", Cors::None),
@@ -112,7 +113,7 @@ fn built_in(service: &Service) -> Vec<Route> {
         methods: methods.to_vec(),
         body_bytes_max: BODY_BYTES as usize,
         chain: chain.iter().map(|name| Arc::from(*name)).collect(),
-        errors: ErrorShape::Envelope,
+        errors: ErrorShape::Page,
         access: None,
         class: None,
         cors: Cors::None,
@@ -159,6 +160,7 @@ fn built_in(service: &Service) -> Vec<Route> {
     );
     routes.push(Route {
         class: Some(Arc::from("webhooks")),
+        errors: ErrorShape::Envelope,
         ..notices
     });
     const PAGE: &[&str] = &["rate-limit", "portal"];

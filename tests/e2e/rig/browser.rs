@@ -85,6 +85,12 @@ impl Browser {
         self.send("GET", path, &[], Bytes::new()).await
     }
 
+    /// Opens a page, saying what it reads.
+    pub(crate) async fn get_as(&mut self, path: &str, accept: &str) -> Answer {
+        self.send("GET", path, &[("accept", accept)], Bytes::new())
+            .await
+    }
+
     /// Goes where an answer leads.
     pub(crate) async fn follow(&mut self, answer: Answer) -> Answer {
         let location = answer.header("location").expect("a way on").to_owned();

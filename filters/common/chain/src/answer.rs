@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
 use smallvec::{SmallVec, smallvec};
 use tollgate_filter::{
-    AnswerProgress, ApiError, Clock, Ending, ErrorShape, Event, EventKind, Exchange, HeldEvent,
-    Reply, ReplyBody, Tail, UpstreamFault,
+    AnswerProgress, ApiError, Clock, Ending, ErrorPage, ErrorShape, Event, EventKind, Exchange,
+    HeldEvent, Reply, ReplyBody, Tail, UpstreamFault,
 };
 
 use crate::downstream::{Downstream, Gone, Head};
@@ -47,9 +47,24 @@ pub(crate) async fn send_error<D: Downstream>(
 ) -> Result<(), Gone> {
     exchange.record.error = Some(error.code);
     error.write_headers(&mut exchange.reply_headers);
+    let page = exchange.get::<ErrorPage>().cloned();
+    let page = page.map(|page| page.draw(error, &exchange.request.id.to_string()));
+    let body = match page {
+        // A page says more of itself than an error does: its own fields win.
+        Some(Reply {
+            headers,
+            body: ReplyBody::Whole(body),
+            ..
+        }) => {
+            for (name, value) in &headers {
+                exchange.reply_headers.insert(name, value.clone());
+            }
+            body
+        }
+        _ => error.body(shape),
+    };
     let mut head = head(exchange, error.status(), HeaderMap::new());
     head.close = error.close;
-    let body = error.body(shape);
     exchange.record.bytes_sent += body.len() as u64;
     downstream.send(head, body).await
 }

@@ -195,6 +195,8 @@ pub enum ErrorShape {
     Envelope,
     /// `{"error","error_description"}` (RFC 6749 section 5.2)
     OAuth,
+    /// A page, drawn by the [`crate::ErrorPage`] on the exchange; the envelope where there is none.
+    Page,
 }
 
 /// A refusal or failure, before it is written in the route's shape.
@@ -312,7 +314,7 @@ impl ApiError {
     /// The body, in a route's shape.
     pub fn body(&self, shape: ErrorShape) -> Bytes {
         match shape {
-            ErrorShape::Envelope => {
+            ErrorShape::Envelope | ErrorShape::Page => {
                 let envelope = Envelope {
                     error: self.members(),
                 };

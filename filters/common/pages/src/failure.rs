@@ -1,9 +1,12 @@
 //! Pages for what went wrong. They need neither session nor store.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use maud::{Markup, html};
-use tollgate_filter::Reply;
+use tollgate_filter::{ApiError, ErrorPage, ErrorType, Reply};
 
+use crate::format;
 use crate::look::Look;
 use crate::page::Page;
 
@@ -39,4 +42,83 @@ pub fn failure(look: &Look, failure: &Failure<'_>) -> Reply {
         }
     };
     look.reply(failure.status, &Page::solo(failure.heading, inside))
+}
+
+/// Pages for errors that something other than a page has met with: too many requests, a body too large, an address that nobody answers.
+pub fn error_page(look: Arc<Look>) -> ErrorPage {
+    ErrorPage::new(move |error, request| {
+        let (heading, text) = words(error);
+        let told = Failure {
+            status: error.status(),
+            heading,
+            text: html! { p { (text) } },
+            way_on: Some(("/", "Go to the overview")),
+            request: request.to_owned(),
+        };
+        failure(&look, &told)
+    })
+}
+
+fn words(error: &ApiError) -> (&'static str, String) {
+    let wait = error.retry_after.map(|wait| {
+        let micros = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
+        format!("Try again in {}.", format::wait(micros))
+    });
+    match (error.code.kind(), error.status()) {
+        (ErrorType::RateLimit, _) => (
+            "Too many requests from your network",
+            wait.unwrap_or_else(|| "Try again in a minute.".into()),
+        ),
+        (ErrorType::Unavailable, _) => (
+            "We are catching up",
+            "Your credits and keys are safe; try again in a minute.".into(),
+        ),
+        (ErrorType::Server, _) => (
+            "Something failed on our side",
+            "Try again; if it stays, tell us the line below.".into(),
+        ),
+        (_, StatusCode::NOT_FOUND) => (
+            "This page does not exist",
+            "The address may be wrong, or the page has moved.".into(),
+        ),
+        (_, StatusCode::METHOD_NOT_ALLOWED) => (
+            "This page cannot be used in this way",
+            "Open it from the page that leads to it.".into(),
+        ),
+        (_, StatusCode::PAYLOAD_TOO_LARGE) => (
+            "This form is too large",
+            "Nothing was changed. Shorten what you typed, and send it again.".into(),
+        ),
+        _ => ("This did not work", error.message.clone().into_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tollgate_filter::{ErrorCode, ReplyBody};
+
+    use super::*;
+    use crate::Brand;
+
+    #[test]
+    fn an_error_becomes_a_page_that_says_what_to_do() {
+        let pages = error_page(Arc::new(Look::new(Brand::named("Tolls"))));
+        let error = ApiError::new(ErrorCode::RateLimitExceeded, "Slow down.")
+            .retry_after(Duration::from_secs(38));
+        let reply = pages.draw(&error, "req_0190");
+        assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
+        let ReplyBody::Whole(body) = &reply.body else {
+            panic!("a page is whole");
+        };
+        let text = std::str::from_utf8(body).expect("text");
+        for piece in [
+            "Too many requests from your network",
+            "Try again in 38 seconds.",
+            "req_0190",
+        ] {
+            assert!(text.contains(piece), "{piece} in {text}");
+        }
+    }
 }

@@ -27,7 +27,7 @@ pub mod parts;
 
 pub use brand::{ACCENT, Brand, Logo, LogoKind};
 pub use colour::{Colour, ColourError};
-pub use failure::{Failure, failure};
+pub use failure::{Failure, error_page, failure};
 pub use frame::{Place, Viewer};
 pub use look::Look;
 pub use page::{Page, Script};
