@@ -111,7 +111,8 @@ async fn a_refused_request_leaves_the_code_usable_five_times() {
     let (client, code) = bench.allowed(API, 1).await;
     let stranger = bench.register().await;
     type Change = for<'a> fn(CodeRequest<'a>, &'a str) -> CodeRequest<'a>;
-    let wrongs: [(&str, Change, fn(&TokenError) -> bool); 5] = [
+    type Expected = fn(&TokenError) -> bool;
+    let wrongs: [(&str, Change, Expected); 5] = [
         (
             "another client",
             |sound, stranger| CodeRequest {
