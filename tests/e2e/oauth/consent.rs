@@ -44,6 +44,25 @@ async fn the_page_says_who_asks_where_it_goes_and_what_for_in_words() {
 }
 
 #[tokio::test]
+async fn whoever_has_yet_to_sign_in_is_told_what_comes_then() {
+    let rig = rig("").await;
+    let mut app = App::of(&rig, Browser::new(&rig), super::support::REDIRECT).await;
+    let path = app.ask(&[("scope", "api:chat")]).await;
+    let away = app.browser.get(&path).await;
+    assert_eq!(away.status, 303, "{}", away.text());
+    let sign_in = app.browser.follow(away).await;
+    let words = "Then you decide about “Notebook Copilot”.";
+    assert!(sign_in.text().contains(words), "{}", sign_in.text());
+    // Nobody hears of a request that has found the person who decides.
+    let mut decider = Browser::signed_in(&rig).await;
+    assert_eq!(decider.get(&path).await.status, 200);
+    let later = format!("/sign-in?next={path}");
+    let page = app.browser.get(&later).await;
+    assert!(!page.text().contains("Then you decide"), "{}", page.text());
+    rig.finish().await;
+}
+
+#[tokio::test]
 async fn a_loopback_address_and_a_name_in_other_letters_are_told_as_such() {
     let rig = rig("").await;
     let browser = Browser::signed_in(&rig).await;

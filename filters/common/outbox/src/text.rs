@@ -24,8 +24,8 @@ pub(crate) fn mail(
         "{code}\n\n\
          This is your code for {service} at {host}.\n{what}\n\
          It works for 10 minutes, in the browser that asked for it.\n\n\
-         Do not share it with anybody: nobody at {service} asks for it. If you did not ask for a code, do\n\
-         nothing; without the code nobody gets in.\n"
+         Do not share it with anybody: nobody at {service} asks for it.\n\
+         If you did not ask for a code, do nothing; without it nobody gets in.\n"
     ))
 }
 
@@ -54,7 +54,7 @@ mod tests {
                 "{}",
                 *text
             );
-            assert!(text.lines().all(|line| line.len() <= 100), "{}", *text);
+            assert!(text.lines().all(|line| line.len() <= 76), "{}", *text);
         }
         let text = sms("12345678", "Example", "api.svc.example");
         assert!(text.starts_with("12345678 "));

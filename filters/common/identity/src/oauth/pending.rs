@@ -208,6 +208,14 @@ impl AuthorizationServer {
         Ok(Pending { id, row })
     }
 
+    /// What the app calls itself whose request waits for a decision, for somebody who has yet to sign in; `None` when no request waits
+    /// under this id, or an app without a name has made it. It binds the request to nobody.
+    pub async fn name_of_asker(&self, id: PendingId) -> Result<Option<Arc<str>>, ReadError> {
+        let row = reading(&self.store, move |read| read.oauth_pending(&id.0)).await?;
+        let waits = row.filter(|row| (self.now)() < row.expires_at && row.session.is_none());
+        Ok(waits.and_then(|row| row.client_name))
+    }
+
     /// Allows a request, or a part of it: `scopes` is at least one of those asked for. Returns the address that the browser goes on to,
     /// with a code for the client.
     pub async fn allow(

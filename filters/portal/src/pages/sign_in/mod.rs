@@ -24,7 +24,8 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
     if visit.session.is_some() {
         return Ok(visit.go(house, visit.next().as_str()));
     }
-    let page = form(house, visit, CodePurpose::SignIn, "", &[]);
+    let asker = asker(house, visit).await?;
+    let page = form(house, visit, CodePurpose::SignIn, asker.as_deref(), "", &[]);
     Ok(visit.page(house, &page))
 }
 
@@ -36,7 +37,8 @@ pub(crate) async fn show_sign_up(house: &House, visit: &mut Visit) -> Result<Rep
     if visit.session.is_some() {
         return Ok(visit.go(house, visit.next().as_str()));
     }
-    let page = form(house, visit, CodePurpose::SignUp, "", &[]);
+    let asker = asker(house, visit).await?;
+    let page = form(house, visit, CodePurpose::SignUp, asker.as_deref(), "", &[]);
     Ok(visit.page(house, &page))
 }
 
@@ -55,9 +57,14 @@ pub(crate) async fn sign_up(house: &House, visit: &mut Visit) -> Result<Reply, T
 
 async fn ask(house: &House, visit: &mut Visit, purpose: CodePurpose) -> Result<Reply, Trouble> {
     let typed = visit.form.text(ADDRESS).to_owned();
+    let asker = asker(house, visit).await?;
+    let asker = asker.as_deref();
     let wrong = |text: &str| {
         let problem = parts::Problem::new(ADDRESS, text);
-        visit.refused(house, form(house, visit, purpose, &typed, &[problem]))
+        visit.refused(
+            house,
+            form(house, visit, purpose, asker, &typed, &[problem]),
+        )
     };
     let Ok(login) = Login::read(&typed) else {
         return Ok(wrong(
@@ -81,7 +88,7 @@ async fn ask(house: &House, visit: &mut Visit, purpose: CodePurpose) -> Result<R
         None => Ok(visit.go(house, &visit.next().after("/sign-in/code"))),
         Some(wait) => {
             let problem = parts::Problem::new(ADDRESS, too_many(wait));
-            let page = form(house, visit, purpose, &typed, &[problem]);
+            let page = form(house, visit, purpose, asker, &typed, &[problem]);
             Ok(throttled(house, page, wait))
         }
     }
@@ -127,10 +134,22 @@ fn throttled(house: &House, page: Page, wait: i64) -> Reply {
     reply
 }
 
+/// The app that waits for a decision, where that is what comes after signing in.
+async fn asker(house: &House, visit: &Visit) -> Result<Option<String>, Trouble> {
+    let next = visit.next();
+    let id = next.as_str().strip_prefix("/consent/");
+    let Some(Ok(id)) = id.map(str::parse) else {
+        return Ok(None);
+    };
+    let name = house.authorization.name_of_asker(id).await?;
+    Ok(name.map(|name| format::line(&name)))
+}
+
 fn form(
     house: &House,
     visit: &Visit,
     purpose: CodePurpose,
+    asker: Option<&str>,
     typed: &str,
     problems: &[parts::Problem],
 ) -> Page {
@@ -165,6 +184,9 @@ fn form(
             p.second { (welcome(house)) }
         } @else {
             p.second { "There is no password. We send a code to the address of your account." }
+        }
+        @if let Some(asker) = asker {
+            p.second { "Then you decide about “" (asker) "”." }
         }
         @if none {
             (parts::notice(parts::Tone::Warn, "Signing in is off.", html! {
