@@ -15,6 +15,14 @@ pub fn credits_2(amount: Micros) -> String {
     credits(amount, 2)
 }
 
+/// What several requests cost: two places, and never zero where something was charged.
+pub fn costs_2(amount: Micros) -> String {
+    if amount > Micros::ZERO && amount.get() < 10_000 {
+        return "< 0.01".into();
+    }
+    credits(amount, 2)
+}
+
 /// An amount that is promised, in two places, rounded up.
 pub fn credits_up_2(amount: Micros) -> String {
     const UNIT: i64 = 10_000;
@@ -171,6 +179,19 @@ fn written(at: i64, form: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cost_is_never_shown_as_nothing() {
+        for (micros, shown) in [
+            (0, "0.00"),
+            (1, "< 0.01"),
+            (9_999, "< 0.01"),
+            (10_000, "0.01"),
+            (1_999_999, "1.99"),
+        ] {
+            assert_eq!(costs_2(Micros::new(micros)), shown);
+        }
+    }
 
     #[test]
     fn amounts_are_rounded_down_and_grouped() {

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use tollgate_filter::Reply;
 use tollgate_ledger::Balance;
 use tollgate_money::Micros;
-use tollgate_pages::format::{self, count, credits_2, plural};
+use tollgate_pages::format::{self, costs_2, count, credits_2, plural};
 use tollgate_pages::parts::{self, Bars, Tone};
 use tollgate_pages::{Page, Place, Script};
 use tollgate_store::{Place as At, Read, ReadError, RequestsWanted, UsageDay, UsageRow, reading};
@@ -218,7 +218,7 @@ fn glance(shown: &Shown, pace: Option<Pace>) -> Markup {
             ),
             (
                 &spent,
-                html! { (credits_2(sums.cost)) },
+                html! { (costs_2(sums.cost)) },
                 html! { @if let Some(compared) = compared { p { (compared) } } },
             ),
             (
@@ -230,7 +230,7 @@ fn glance(shown: &Shown, pace: Option<Pace>) -> Markup {
             ),
             (
                 "Saved by cache",
-                html! { (credits_2(sums.saved)) },
+                html! { (costs_2(sums.saved)) },
                 html! {
                     p { @if sums.cache_hits == 1 { "1 answer came from the cache" } @else { (count(sums.cache_hits)) " answers came from the cache" } }
                 },

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use tollgate_filter::Reply;
 use tollgate_identity::{Key, KeyId, list_keys};
 use tollgate_money::{AccountId, OperationId};
-use tollgate_pages::format::{self, count, credits_2};
+use tollgate_pages::format::{self, costs_2, count};
 use tollgate_pages::parts::{self, Bars, Field, FieldKind, Problem};
 use tollgate_pages::{Page, Place};
 use tollgate_store::{
@@ -279,14 +279,14 @@ fn results(shown: &Shown, wanted: &Wanted, now: i64) -> Markup {
     };
     html! {
         (parts::figures("In this period", &[
-            ("Spent", html! { (credits_2(sums.cost)) " " small { "credits" } }, html! { p { (capital(&wanted.period.words(now))) } }),
+            ("Spent", html! { (costs_2(sums.cost)) " " small { "credits" } }, html! { p { (capital(&wanted.period.words(now))) } }),
             ("Requests", html! { (count(sums.requests)) }, html! {
                 @if sums.incomplete > 0 { p { (count(sums.incomplete)) " cut off before their end" } }
             }),
             ("Tokens", html! { (count(sums.prompt_tokens.saturating_add(sums.completion_tokens))) }, html! {
                 p { (count(sums.prompt_tokens)) " in, " (count(sums.completion_tokens)) " out" }
             }),
-            ("Saved by cache", html! { (credits_2(sums.saved)) }, html! { p { (count(sums.cache_hits)) " answers came from the cache" } }),
+            ("Saved by cache", html! { (costs_2(sums.saved)) }, html! { p { (count(sums.cache_hits)) " answers came from the cache" } }),
         ]))
         (parts::panel("Credits spent per day", bars.show(now)))
         section.panel #requests {

@@ -10,7 +10,7 @@ use tollgate_money::Micros;
 
 use self::scale::Scale;
 use super::table::{Cell, Column, table};
-use crate::format::{self, credits_2};
+use crate::format::{self, costs_2};
 
 /// Units from the base line to the top of the picture; one is a pixel on the screen.
 const HEIGHT: i64 = 180;
@@ -62,9 +62,9 @@ impl Bars<'_> {
             self.what,
             format::date(first.at, now),
             format::date(last.at, now),
-            credits_2(sum(self.days.iter().map(BarDay::sum))),
+            costs_2(sum(self.days.iter().map(BarDay::sum))),
             format::date(highest.at, now),
-            credits_2(highest.sum()),
+            costs_2(highest.sum()),
         );
         let width = self.days.len() * PITCH;
         html! {
@@ -77,7 +77,7 @@ impl Bars<'_> {
                     svg role="img" aria-label=(sentence) viewBox={ "0 0 " (width) " " (HEIGHT) } preserveAspectRatio="none" {
                         @for (place, day) in self.days.iter().enumerate() {
                             g {
-                                title { (format::date(day.at, now)) ": " (credits_2(day.sum())) " credits" }
+                                title { (format::date(day.at, now)) ": " (costs_2(day.sum())) " credits" }
                                 rect.hit x=(place * PITCH) y="0" width=(PITCH) height=(HEIGHT) {}
                                 @for piece in self.pieces(day, &scale) {
                                     rect.(self.colour(piece.series)) x=(place * PITCH + (PITCH - WIDTH) / 2) width=(WIDTH)
@@ -102,7 +102,7 @@ impl Bars<'_> {
                         }
                         span.legend-name { (name) }
                         " "
-                        b.tabular { (credits_2(sum(self.days.iter().map(|day| day.amounts[place])))) }
+                        b.tabular { (costs_2(sum(self.days.iter().map(|day| day.amounts[place])))) }
                     }
                 }
             }
@@ -129,9 +129,9 @@ impl Bars<'_> {
                 let amounts = day
                     .amounts
                     .iter()
-                    .map(|amount| Cell::labelled(html! { (credits_2(*amount)) }));
+                    .map(|amount| Cell::labelled(html! { (costs_2(*amount)) }));
                 row.extend(amounts);
-                row.push(Cell::labelled(html! { b { (credits_2(day.sum())) } }));
+                row.push(Cell::labelled(html! { b { (costs_2(day.sum())) } }));
                 row
             })
             .collect();

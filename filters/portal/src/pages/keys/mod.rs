@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use tollgate_filter::{Reply, Scope, Scopes};
 use tollgate_identity::{Key, KeyId, list_keys};
 use tollgate_money::{AccountId, Micros};
-use tollgate_pages::format::{self, credits_2, plural};
+use tollgate_pages::format::{self, costs_2, credits_2, plural};
 use tollgate_pages::parts::{self, Cell, Column, Tone};
 use tollgate_pages::{Page, Place};
 use tollgate_store::{CapPeriod, CredentialId, Read, ReadError, reading};
@@ -159,7 +159,7 @@ fn row(keys: &Keys, key: &Key, made: Option<KeyId>, now: i64) -> Vec<Cell> {
         Cell::labelled(html! {
             @match key.used_at { Some(at) => (format::moment(at, now)), None => "Never" }
         }),
-        Cell::labelled(html! { (credits_2(spent)) }),
+        Cell::labelled(html! { (costs_2(spent)) }),
         Cell::new(html! {
             @if key.revoked_at.is_none() {
                 a.button.small.quiet.bad href={ "/keys/" (key.id) "/revoke" } { "Revoke" span.unseen { " key " (name) } }
