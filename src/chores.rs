@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::Ledger;
-use tollgate_store::{Admission, OAuthPart, Part, Store, UnitOfWork};
+use tollgate_store::{Admission, OAuthPart, Part, Store, UnitOfWork, commit};
 
 use crate::proxy::Proxy;
 
@@ -15,6 +15,9 @@ const SWEEP: Duration = Duration::from_secs(10);
 
 /// How often it is written down which credentials have been used.
 const NOTE_USES: Duration = Duration::from_secs(60);
+
+/// Uses that are written in one unit: what waits behind it must not wait long.
+const USES_AT_ONCE: usize = 500;
 
 /// How often credits promised at sign-up are looked for that are not booked yet.
 const PROMISES: Duration = Duration::from_secs(60);
@@ -56,16 +59,12 @@ pub(crate) async fn keep_house(
 pub(crate) async fn note_uses(credentials: Arc<Credentials>, store: Arc<dyn Store>) {
     loop {
         tokio::time::sleep(NOTE_USES).await;
-        let uses = credentials.take_uses();
-        if uses.is_empty() {
-            continue;
-        }
-        let unit = UnitOfWork::of(
-            Part::OAuth(Box::new(OAuthPart::NoteUses(uses))),
-            Admission::Notes,
-        );
-        if let Err(error) = store.submit(unit, Box::new(|_| {})) {
-            tracing::debug!(%error, "the last uses of credentials were not noted");
+        for uses in credentials.take_uses().chunks(USES_AT_ONCE) {
+            let part = Part::OAuth(Box::new(OAuthPart::NoteUses(uses.to_vec())));
+            if let Err(error) = commit(&*store, UnitOfWork::of(part, Admission::Notes)).await {
+                tracing::debug!(%error, "the last uses of credentials were not noted");
+                break;
+            }
         }
     }
 }

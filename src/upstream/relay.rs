@@ -323,6 +323,11 @@ impl Call {
     /// Nothing has come for too long.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
         ready!(self.timer.as_mut().poll(cx));
+        // A stream that only listens may have nothing to tell for as long as nothing happens: it ends in order, and its client comes back.
+        if self.stage == Stage::Streaming && self.stop.is_some() {
+            self.streamed = None;
+            return Poll::Ready(Ok(Heard::End));
+        }
         let what = match self.stage {
             Stage::Asking => "the answer",
             Stage::Answering | Stage::Streaming => "the next piece of the answer",

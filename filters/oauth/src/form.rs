@@ -4,15 +4,24 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form(Vec<(String, String)>);
 
-/// A text that is no form: a `%` without two hex digits, or bytes that are no UTF-8.
+/// The most parameters that are looked at. Requests have about ten; comparing each with each must stay cheap.
+const PARAMETERS_MAX: usize = 64;
+
+/// A text that is no form: a `%` without two hex digits, bytes that are no UTF-8, or more than [`PARAMETERS_MAX`] parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BrokenEncoding;
 
 impl Form {
     /// Reads a query or a body.
     pub(crate) fn parse(text: &[u8]) -> Result<Form, BrokenEncoding> {
-        text.split(|&byte| byte == b'&')
-            .filter(|pair| !pair.is_empty())
+        let pairs = || {
+            text.split(|&byte| byte == b'&')
+                .filter(|pair| !pair.is_empty())
+        };
+        if pairs().nth(PARAMETERS_MAX).is_some() {
+            return Err(BrokenEncoding);
+        }
+        pairs()
             .map(|pair| {
                 let (name, value) = match pair.iter().position(|&byte| byte == b'=') {
                     Some(at) => (&pair[..at], &pair[at + 1..]),
@@ -84,6 +93,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_form_of_very_many_parameters_is_none() {
+        let form = |count: usize| (0..count).map(|at| format!("p{at}=&")).collect::<String>();
+        assert!(Form::parse(form(PARAMETERS_MAX).as_bytes()).is_ok());
+        assert!(Form::parse(form(PARAMETERS_MAX + 1).as_bytes()).is_err());
+    }
 
     #[test]
     fn a_form_is_read_in_one_way_or_not_at_all() {

@@ -30,6 +30,9 @@ const CLASSES: [(&str, u32, u32, u32); 8] = [
     ("oauth", 120, 60, 120),
 ];
 
+/// Requests at once of the class `mcp`: a stream that only listens lasts for an hour, and each takes a connection to the server behind.
+const MCP_CONCURRENT: NonZeroU32 = NonZeroU32::new(64).expect("it is not zero");
+
 /// Quota and window in seconds of failed credentials, where the settings say nothing.
 const FAILED_CREDENTIALS: (u32, u32) = (120, 60);
 
@@ -128,9 +131,10 @@ impl RawLimits {
         let mut quotas: BTreeMap<&str, Option<Checked>> = CLASSES
             .into_iter()
             .map(|(name, limit, window_secs, burst)| {
+                let concurrent = (name == "mcp").then_some(MCP_CONCURRENT);
                 (
                     name,
-                    Some((built_in(limit, window_secs, burst), None, None)),
+                    Some((built_in(limit, window_secs, burst), None, concurrent)),
                 )
             })
             .collect();

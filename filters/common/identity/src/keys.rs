@@ -185,7 +185,7 @@ pub fn list_keys(store: &dyn Read, account: AccountId) -> Result<Vec<Key>, ReadE
 /// Revokes a key. It no longer works when this returns; revoking it again changes nothing. `at` is Unix microseconds.
 pub async fn revoke_key(store: &dyn Store, key: KeyId, at: i64) -> Result<(), RevokeKeyError> {
     let part = Part::RevokeCredential { id: key.0, at };
-    match commit(store, UnitOfWork::of(part, Admission::Begins)).await {
+    match commit(store, UnitOfWork::of(part, Admission::Ends)).await {
         Ok(_) => Ok(()),
         Err(CommitError::Refused(Refusal::NoCredential(_))) => Err(RevokeKeyError::NoKey(key)),
         Err(source) => Err(RevokeKeyError::Store { key, source }),

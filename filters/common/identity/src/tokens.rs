@@ -91,7 +91,7 @@ pub async fn revoke_token(
     at: i64,
 ) -> Result<(), CommitError> {
     let part = Part::RevokeCredential { id: token, at };
-    match commit(store, UnitOfWork::of(part, Admission::Begins)).await {
+    match commit(store, UnitOfWork::of(part, Admission::Ends)).await {
         Ok(_) | Err(CommitError::Refused(Refusal::NoCredential(_))) => Ok(()),
         Err(error) => Err(error),
     }

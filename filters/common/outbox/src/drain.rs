@@ -123,6 +123,8 @@ impl Outbox {
             for some in due.chunks(AT_ONCE) {
                 let mut under_way = tokio::task::JoinSet::new();
                 let mut ends = Vec::new();
+                // A note that fails must not cut off the other messages of the chunk: they may have left already.
+                let mut trouble = None;
                 for message in some {
                     match self.attempt(message) {
                         Some(attempt) => {
@@ -132,15 +134,21 @@ impl Outbox {
                     }
                 }
                 for id in ends {
-                    self.signin.message_done(id).await?;
+                    if let Err(error) = self.signin.message_done(id).await {
+                        trouble = Some(error.into());
+                    }
                 }
                 while let Some(ended) = under_way.join_next().await {
                     // An attempt that panicked has noted nothing, and is made again.
                     if let Ok((id, result)) = ended
                         && let Some(message) = some.iter().find(|message| message.id == id)
+                        && let Err(error) = self.note(message, result).await
                     {
-                        self.note(message, result).await?;
+                        trouble = Some(error);
                     }
+                }
+                if let Some(error) = trouble {
+                    return Err(error);
                 }
             }
         }

@@ -46,6 +46,18 @@ pub enum OpenError {
         /// The number of this version.
         known: i64,
     },
+    /// An earlier release wrote it, and none of this release has opened it to write.
+    #[error(
+        "`{path}` has schema {found}, and this version reads {known}; start the gateway once, which brings it up to date", path = path.display()
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// The schema it has.
+        found: i64,
+        /// The schema that is read.
+        known: i64,
+    },
     /// There is no store at that path, and the caller asked not to make one.
     #[error("there is no store at `{path}`; start the gateway once to make it, or correct `store.url`", path = path.display())]
     Missing {

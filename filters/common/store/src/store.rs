@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::books::{Entry, Seal};
@@ -203,20 +203,28 @@ pub async fn commit(store: &dyn Store, unit: UnitOfWork) -> Result<Receipt, Comm
     }
 }
 
+/// Readers at once, whoever they are: pages of history read a lot, and must leave the processor to those who pay for completions.
+static READERS: Semaphore = Semaphore::const_new(8);
+
 /// Reads on a thread that may wait, for callers that may not.
 pub async fn reading<T: Send + 'static>(
     store: &Arc<dyn Store>,
     read: impl FnOnce(&dyn Read) -> Result<T, ReadError> + Send + 'static,
 ) -> Result<T, ReadError> {
+    // Of those who wait here, one who goes away has read nothing.
+    let permit = READERS.acquire().await;
     let store = Arc::clone(store);
-    tokio::task::spawn_blocking(move || read(&*store))
-        .await
-        .unwrap_or_else(|error| {
-            Err(ReadError::Engine {
-                what: "anything",
-                source: Box::new(error),
-            })
+    tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        read(&*store)
+    })
+    .await
+    .unwrap_or_else(|error| {
+        Err(ReadError::Engine {
+            what: "anything",
+            source: Box::new(error),
         })
+    })
 }
 
 /// Waits until everything queued before is durable.

@@ -164,6 +164,53 @@ fn a_file_of_a_newer_version_is_left_alone() {
     );
 }
 
+/// Takes everything back that the third migration did, as if it had never been.
+fn as_the_release_before(path: &Path) {
+    const FIRST: &str = include_str!("../src/migrations/001.sql");
+    const THIRD: &str = include_str!("../src/migrations/003.sql");
+    let statements = |text: &'static str| text.split(";\n").map(str::trim);
+    let made = |statement: &str| {
+        let start = statement.find("CREATE TABLE ")? + "CREATE TABLE ".len();
+        let name = statement[start..].split(' ').next()?;
+        Some(name.to_owned())
+    };
+    for table in statements(THIRD).filter_map(made) {
+        edit(path, &format!("DROP TABLE {table}"));
+    }
+    edit(
+        path,
+        "DROP INDEX credentials_grant; ALTER TABLE credentials DROP COLUMN used_at",
+    );
+    let gone = |name: &str| THIRD.contains(&format!("DROP TABLE {name};"));
+    for statement in statements(FIRST) {
+        if made(statement).is_some_and(|name| gone(&name)) {
+            let sql = statement
+                .replace("$INT", "INTEGER")
+                .replace("$BIN", "BLOB")
+                .replace("$KEYED", "STRICT, WITHOUT ROWID");
+            edit(path, &sql);
+        }
+    }
+    edit(path, "UPDATE meta SET v = '2' WHERE k = 'schema'");
+}
+
+#[test]
+fn a_store_of_the_release_before_is_brought_up_to_date_with_all_that_it_holds() {
+    let (_folder, path) = filled();
+    as_the_release_before(&path);
+    let old = sqlite::open_read(&path)
+        .err()
+        .expect("it is too old to be read");
+    let wanted = "has schema 2, and this version reads 3; start the gateway once";
+    assert!(old.to_string().contains(wanted), "{old}");
+    let store = open(&path).expect("it is brought up to date");
+    let all = store.accounts_after(None, 1000).expect("a read");
+    assert_eq!(all.len(), 200, "nobody is lost");
+    assert!(store.credentials(0, &mut |_| {}).is_ok());
+    store.close();
+    assert!(sqlite::open_read(&path).is_ok());
+}
+
 #[test]
 fn a_damaged_file_is_refused_with_what_is_wrong() {
     let (_folder, whole) = filled();

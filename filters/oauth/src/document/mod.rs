@@ -98,6 +98,8 @@ impl Documents {
                 self.shelf.keep(url.as_str(), &client, now + fresh, now);
                 Ok(client)
             }
+            // Says nothing of the document: others were being fetched.
+            Err(error @ DocumentError::Fetch(FetchError::Crowd)) => Err(error),
             Err(error) => {
                 self.shelf.keep_failure(url.as_str(), now);
                 Err(error)

@@ -77,7 +77,7 @@ impl AuthorizationServer {
         client: Option<Arc<str>>,
     ) -> Result<(), CommitError> {
         let at = (self.now)();
-        self.commit([OAuthPart::RevokeGrants {
+        self.end([OAuthPart::RevokeGrants {
             account,
             client,
             at,

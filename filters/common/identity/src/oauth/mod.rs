@@ -253,9 +253,17 @@ impl AuthorizationServer {
             .map(|_| ())
     }
 
+    /// Writes what takes something away. A store that is busy takes it all the same: whoever holds a stolen token must not be let in for
+    /// longer because others ask for much.
+    async fn end(&self, parts: impl IntoIterator<Item = Part>) -> Result<(), CommitError> {
+        commit(&*self.store, UnitOfWork::of_all(parts, Admission::Ends))
+            .await
+            .map(|_| ())
+    }
+
     /// Ends a family.
     async fn revoke_family(&self, grant: &GrantRow) -> Result<(), CommitError> {
-        self.commit([OAuthPart::RevokeGrant {
+        self.end([OAuthPart::RevokeGrant {
             id: grant.id,
             account: grant.account,
             at: (self.now)(),

@@ -387,12 +387,12 @@ impl Signin {
 
     /// A message has left, or never will.
     pub async fn message_done(&self, id: MessageId) -> Result<(), CommitError> {
-        self.commit([SigninPart::DropMessage { id }]).await
+        self.finish([SigninPart::DropMessage { id }]).await
     }
 
     /// A message could not leave and is tried again.
     pub async fn message_delayed(&self, id: MessageId, next_at: i64) -> Result<(), CommitError> {
-        self.commit([SigninPart::DelayMessage { id, next_at }])
+        self.finish([SigninPart::DelayMessage { id, next_at }])
             .await
     }
 
@@ -553,8 +553,21 @@ impl Signin {
     }
 
     async fn commit(&self, parts: impl IntoIterator<Item = SigninPart>) -> Result<(), CommitError> {
+        self.write(parts, Admission::Begins).await
+    }
+
+    /// Notes what has happened already: a message that has left would leave again if a busy store refused to hear of it.
+    async fn finish(&self, parts: impl IntoIterator<Item = SigninPart>) -> Result<(), CommitError> {
+        self.write(parts, Admission::Ends).await
+    }
+
+    async fn write(
+        &self,
+        parts: impl IntoIterator<Item = SigninPart>,
+        admission: Admission,
+    ) -> Result<(), CommitError> {
         let parts = parts.into_iter().map(|part| Part::Signin(Box::new(part)));
-        let unit = UnitOfWork::of_all(parts, Admission::Begins);
+        let unit = UnitOfWork::of_all(parts, admission);
         commit(&*self.store, unit).await.map(|_| ())
     }
 }

@@ -69,7 +69,14 @@ pub(crate) fn connect_read(path: &Path) -> Result<Connection, OpenError> {
         Duration::from_secs(5),
     )
     .map_err(|error| open_error(path, "open", error))?;
-    schema(&connection, path)?;
+    let found = schema(&connection, path)?;
+    if found < SCHEMA {
+        return Err(OpenError::Older {
+            path: path.to_owned(),
+            found,
+            known: SCHEMA,
+        });
+    }
     Ok(connection)
 }
 
