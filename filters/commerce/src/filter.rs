@@ -96,13 +96,17 @@ fn about(notice: &tollgate_paypal::Notice) -> Option<Ring> {
         return None;
     }
     let resource = &notice.resource;
-    let by_id = resource.custom_id.as_ref().and_then(|id| id.parse().ok());
-    by_id.map(Ring::TopUp).or_else(|| {
-        resource
-            .order
-            .as_deref()
-            .map(|order| Ring::Order(order.into()))
-    })
+    // A refund has the number of the bill at most, and else only a link to the payment.
+    let mut names = [&resource.custom_id, &resource.invoice_id]
+        .into_iter()
+        .flatten();
+    let by_id = names.find_map(|id| id.parse().ok());
+    let order = resource.order.as_deref();
+    let capture = resource.capture.as_deref();
+    by_id
+        .map(Ring::TopUp)
+        .or_else(|| order.map(|order| Ring::Order(order.into())))
+        .or_else(|| capture.map(|capture| Ring::Capture(capture.into())))
 }
 
 impl Filter for Commerce {

@@ -25,6 +25,9 @@ const AGE_MAX_SECS: i64 = (3 * 24 + 1) * 3600;
 /// How far its clock may be ahead of ours.
 const AHEAD_MAX_SECS: i64 = 5 * 60;
 
+/// Letters and digits of a payment's id. PayPal's have 17.
+const CAPTURE_ID_MAX: usize = 36;
+
 /// How the signature of a notice is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
@@ -51,8 +54,12 @@ pub struct Notice {
 pub struct Resource {
     /// Our id of the purchase.
     pub custom_id: Option<String>,
+    /// The number of the bill, which is our id of the purchase too.
+    pub invoice_id: Option<String>,
     /// The order.
     pub order: Option<String>,
+    /// The payment, of which a refund has only a link.
+    pub capture: Option<String>,
 }
 
 /// Why a notice is not believed.
@@ -88,14 +95,23 @@ struct Body {
 struct ResourceBody {
     id: Option<String>,
     custom_id: Option<String>,
+    invoice_id: Option<String>,
     purchase_units: Vec<UnitBody>,
     supplementary_data: Supplement,
+    links: Vec<LinkBody>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct UnitBody {
     custom_id: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct LinkBody {
+    rel: Option<String>,
+    href: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -277,6 +293,7 @@ impl Body {
             return Err(NoticeError::Refused("its body is no event"));
         }
         let resource = self.resource;
+        let capture = resource.links.iter().find_map(LinkBody::capture);
         let is_order = self.event_type.starts_with("CHECKOUT.ORDER.");
         let custom_id = resource.custom_id.or_else(|| {
             let mut units = resource.purchase_units.into_iter();
@@ -289,8 +306,26 @@ impl Body {
         Ok(Notice {
             id: self.id,
             kind: self.event_type,
-            resource: Resource { custom_id, order },
+            resource: Resource {
+                custom_id,
+                invoice_id: resource.invoice_id,
+                order,
+                capture,
+            },
         })
+    }
+}
+
+impl LinkBody {
+    /// The payment that a link leads to: a refund's to what is above it (Payments v2, `refund.links`), a payment's to itself.
+    fn capture(&self) -> Option<String> {
+        if !matches!(self.rel.as_deref(), Some("up" | "self")) {
+            return None;
+        }
+        let (rest, id) = self.href.as_deref()?.rsplit_once('/')?;
+        let is_id = (1..=CAPTURE_ID_MAX).contains(&id.len())
+            && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        (is_id && rest.ends_with("/v2/payments/captures")).then(|| id.to_owned())
     }
 }
 
@@ -352,6 +387,7 @@ mod tests {
         let about = |custom: Option<&str>, order: Option<&str>| Resource {
             custom_id: custom.map(str::to_owned),
             order: order.map(str::to_owned),
+            ..Resource::default()
         };
         let order = r#"{"id":"WH-1","event_type":"CHECKOUT.ORDER.APPROVED",
             "resource":{"id":"ORDER","status":"APPROVED","purchase_units":[{"custom_id":"topup_1"}]}}"#;
@@ -368,5 +404,37 @@ mod tests {
         let sale: Body = serde_json::from_str(BODY).expect("an event");
         assert_eq!(sale.read().expect("read").resource, about(None, None));
         assert!(read(r#"{"id":"","event_type":"X"}"#).is_err());
+    }
+
+    #[test]
+    fn a_refund_says_which_payment_it_is_of() {
+        let read = |up: &str, more: &str| {
+            let text = format!(
+                r#"{{"id":"WH-3","event_type":"PAYMENT.CAPTURE.REFUNDED","resource_type":"refund","resource":{{
+                "id":"1Y107995YT783435V","status":"COMPLETED","amount":{{"currency_code":"USD","value":"5.00"}},{more}
+                "links":[{{"href":"https://api.paypal.com/v2/payments/refunds/1Y107995YT783435V","rel":"self","method":"GET"}},
+                {{"href":"{up}","rel":"up","method":"GET"}}]}}}}"#
+            );
+            let body: Body = serde_json::from_str(&text).expect("an event");
+            body.read().expect("read").resource
+        };
+        let payments = "https://api.paypal.com/v2/payments/captures";
+        let refund = read(&format!("{payments}/0JF852973C016714D"), "");
+        let expected = Resource {
+            capture: Some(String::from("0JF852973C016714D")),
+            ..Resource::default()
+        };
+        assert_eq!(refund, expected);
+        let billed = read(&format!("{payments}/A1"), r#""invoice_id":"topup_1","#);
+        assert_eq!(billed.invoice_id.as_deref(), Some("topup_1"));
+        for strange in [
+            format!("{payments}/"),
+            format!("{payments}/A%20B"),
+            format!("{payments}/{}", "A".repeat(CAPTURE_ID_MAX + 1)),
+            String::from("https://api.paypal.com/v2/checkout/orders/ORDER"),
+            String::new(),
+        ] {
+            assert_eq!(read(&strange, "").capture, None, "{strange}");
+        }
     }
 }

@@ -91,6 +91,8 @@ pub enum Ring {
     TopUp(TopUpId),
     /// The purchase with this order of the provider's.
     Order(Arc<str>),
+    /// The purchase with this payment of the provider's.
+    Capture(Arc<str>),
 }
 
 /// Purchases as they are committed. Blocks, as [`crate::Read`] does.

@@ -159,6 +159,7 @@ fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
     let quiet = TopUpRow {
         version: 2,
         rings_heard: 2,
+        capture: Some(Arc::from("CAPTURE")),
         ..heard
     };
     write(&store, [part(TopUpPart::Change(quiet))]).expect("changes");
@@ -174,6 +175,18 @@ fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
         [part(TopUpPart::Ring(Ring::Order(Arc::from("OTHER"))))],
     )
     .expect("an order that nobody knows is no error");
+    let rings = || {
+        store
+            .top_up(row.id)
+            .expect("readable")
+            .expect("stored")
+            .rings
+    };
+    for (capture, rung) in [("OTHER", 3), ("CAPTURE", 4)] {
+        let ring = part(TopUpPart::Ring(Ring::Capture(Arc::from(capture))));
+        write(&store, [ring]).expect("a payment that nobody knows is no error");
+        assert_eq!(rings(), rung, "a payment leads to its purchase");
+    }
 }
 
 #[test]

@@ -57,6 +57,11 @@ pub(crate) fn write(connection: &Connection, part: &TopUpPart) -> Result<(), Tro
                 .prepare_cached("UPDATE top_ups SET rings = rings + 1 WHERE order_ref = ?1")?
                 .execute([order])?;
         }
+        TopUpPart::Ring(Ring::Capture(capture)) => {
+            connection
+                .prepare_cached("UPDATE top_ups SET rings = rings + 1 WHERE capture_ref = ?1")?
+                .execute([capture])?;
+        }
         TopUpPart::Notice { id, kind, at } => {
             connection
                 .prepare_cached("INSERT INTO payment_notices (id, kind, at) VALUES (?1, ?2, ?3)")?

@@ -16,7 +16,7 @@ use super::WEBHOOK_ID;
 use super::fault::Operation;
 use super::http::{Answer, Arrived, afterwards, answer, befall, respond_with};
 use super::orders::money;
-use super::state::Shared;
+use super::state::{Order, Shared};
 use crate::client::Client;
 
 /// The key that signs notices, made for these tests and good for nothing else: the library signs with RSA keys and makes none.
@@ -223,8 +223,16 @@ impl Shared {
             let id = event.id.clone().unwrap_or_else(|| format!("WH-STANDIN-{number}"));
             let order = state.orders.get(&event.order);
             let is_order = event.kind.starts_with("CHECKOUT.ORDER.");
+            let is_back = matches!(&*event.kind, "PAYMENT.CAPTURE.REFUNDED" | "PAYMENT.CAPTURE.REVERSED");
+            let refund = order.and_then(|order| order.refunds.last()).filter(|_| is_back);
+            let resource_type = match (is_order, refund) {
+                (true, _) => "checkout-order",
+                (false, Some(_)) => "refund",
+                (false, None) => "capture",
+            };
             let resource = match order {
                 Some(order) if is_order => self.told(order),
+                Some(order) if refund.is_some() => self.told_refund(order),
                 Some(order) => {
                     let capture = order.capture.as_ref();
                     json!({"id": capture.map(|(id, _)| id), "status": capture.map(|(_, status)| status),
@@ -234,9 +242,21 @@ impl Shared {
                 None => json!({"id": event.order}),
             };
             let body = json!({"id": id, "event_version": "1.0", "create_time": "2026-11-01T12:00:00.000Z",
-                "resource_type": if is_order { "checkout-order" } else { "capture" }, "resource_version": "2.0",
+                "resource_type": resource_type, "resource_version": "2.0",
                 "event_type": event.kind, "summary": "From a stand-in", "resource": resource, "links": []});
             (body.to_string(), number)
         })
+    }
+
+    /// The newest refund of an order as PayPal tells it: nothing in it names the order or the purchase, only a link leads to the payment.
+    fn told_refund(&self, order: &Order) -> Value {
+        let url = format!("{}/v2/payments", self.url());
+        let refund = order.refunds.last();
+        let capture = order.capture.as_ref().map_or("", |(id, _)| id);
+        let id = refund.map_or("", |(id, _)| id);
+        json!({"id": id, "status": "COMPLETED", "amount": money(refund.map_or(0, |(_, cents)| *cents)),
+            "create_time": "2026-11-01T12:00:00Z", "update_time": "2026-11-01T12:00:00Z",
+            "links": [{"href": format!("{url}/refunds/{id}"), "rel": "self", "method": "GET"},
+                {"href": format!("{url}/captures/{capture}"), "rel": "up", "method": "GET"}]})
     }
 }
