@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 use tollgate_store::{Place, RequestsWanted};
+use tollgate_testing::Client;
 
-use crate::rig::{Browser, PRICE_OF_A_CHAT, Rig, Setup};
+use crate::rig::{Browser, PRICE_OF_A_CHAT, Rig, SECRETS, Setup};
+use crate::sign_in::{type_code, with_mailbox};
 
 /// What a form field of a page has in it.
 fn once(page: &tollgate_testing::Answer) -> String {
@@ -158,5 +160,32 @@ async fn a_page_cannot_pass_the_quota_of_its_account() {
     }
     assert_eq!(statuses, [(200, false), (200, false), (422, true)]);
     rig.charged(spent(&rig));
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_token_given_before_its_owner_confirmed_who_they_are_ends_with_the_session_all_the_same()
+{
+    let (rig, mailbox) = with_mailbox("").await;
+    let mut browser = Browser::signed_in_a_while_ago(&rig).await;
+    browser.get("/sandbox").await;
+    let given = browser.submit("/sandbox/token", &[]).await;
+    assert_eq!(given.status, 200, "{}", given.text());
+    let body = given.json();
+    let token = body["token"].as_str().expect("a token");
+    SECRETS.used("a token of the sandbox", token);
+    let status = async || {
+        let client = Client::new(&rig.url()).with_key(token);
+        client.get("/v1/models").await.status
+    };
+
+    browser.get("/confirm").await;
+    assert_eq!(browser.submit("/confirm", &[]).await.status, 303);
+    let message = mailbox.message(Browser::ADDRESS, 1).await;
+    assert_eq!(type_code(&mut browser, message.code()).await.status, 303);
+    assert_eq!(browser.get("/sandbox").await.status, 200);
+    assert_eq!(status().await, 403, "it works, for chats alone");
+    assert_eq!(browser.submit("/sign-out", &[]).await.status, 303);
+    assert_eq!(status().await, 401, "it ended with the session");
     rig.finish().await;
 }

@@ -3,6 +3,7 @@
 use tollgate_testing::mailbox::{self, Behaviour, Mailbox};
 use tollgate_testing::{Answer, within};
 
+use crate::oauth::support::App;
 use crate::rig::{Browser, Rig, Setup, add_login};
 
 const ADA: &str = "ada@example.com";
@@ -460,6 +461,55 @@ async fn signing_out_everywhere_ends_the_sessions_of_other_browsers() {
     assert_eq!(one.submit("/sign-out/everywhere", &[]).await.status, 303);
     assert_eq!(one.get("/").await.status, 303);
     assert_eq!(two.get("/").await.status, 303);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn whoever_is_signed_out_everywhere_keeps_nothing_and_comes_back_by_nothing() {
+    let (rig, mailbox) = with_mailbox("").await;
+    let mut evicted = Browser::signed_in_a_while_ago(&rig).await;
+    evicted.get("/confirm").await;
+    assert_eq!(evicted.submit("/confirm", &[]).await.status, 303);
+    let message = mailbox.message(Browser::ADDRESS, 1).await;
+    let mut owner = Browser::signed_in_as(&rig, rig.account, "ada@example.org").await;
+    let mut app = App::of(&rig, evicted, "https://app.example/cb").await;
+    let mut paths = Vec::new();
+    for _ in 0..6 {
+        let path = app.ask(&[]).await;
+        assert_eq!(app.browser.get(&path).await.status, 200);
+        paths.push(path);
+    }
+    owner.get("/sign-out/everywhere").await;
+
+    // It allows apps while it is signed out: none of them is left, whoever was faster.
+    let under_way = paths.iter().map(|path| {
+        let mut browser = app.browser.clone();
+        async move { browser.submit(path, &[("decision", "allow")]).await.status }
+    });
+    let (out, allowed) = tokio::join!(
+        owner.submit("/sign-out/everywhere", &[("apps", "yes")]),
+        futures_util::future::join_all(under_way),
+    );
+    assert_eq!(out.status, 303, "{}", out.text());
+    assert_eq!(allowed, [303; 6], "to the app, or to sign-in");
+    let mut again = Browser::signed_in_as(&rig, rig.account, "ada@example.net").await;
+    let apps = again.get("/apps").await;
+    assert!(apps.text().contains("No apps."), "{}", apps.text());
+
+    // And what it has in its hands is worth nothing.
+    let code = [("code", message.code())];
+    let confirmed = app.browser.submit("/sign-in/code", &code).await;
+    assert_eq!(confirmed.status, 422, "{}", confirmed.text());
+    let key = [("name", "ci-runner"), ("may", "chat")];
+    let made = app.browser.submit("/keys/create", &key).await;
+    assert_eq!(
+        made.header("location"),
+        Some("/sign-in?next=%2Fkeys%2Fcreate")
+    );
+    assert_eq!(app.browser.get("/").await.status, 303);
+    let keys = again.get("/keys").await;
+    assert!(!keys.text().contains("ci-runner"), "{}", keys.text());
+    drop(app);
     rig.finish().await;
 }
 

@@ -7,7 +7,7 @@ use maud::html;
 use tollgate_filter::Reply;
 use tollgate_identity::signin::{SendCodeError, TypeCodeError};
 use tollgate_pages::{Failure, Look, failure};
-use tollgate_store::{CommitError, ReadError};
+use tollgate_store::{CommitError, ReadError, Refusal};
 
 /// Why a page cannot be shown.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(crate) enum Trouble {
     Stale,
     /// The form is no form.
     NoForm,
+    /// Their session was ended while the request was under way.
+    SignedOut,
     /// The store did not answer or did not write. Nothing was changed.
     Store(Box<dyn Error + Send + Sync>),
     /// A fault of ours.
@@ -79,6 +81,7 @@ impl Trouble {
                 "Pages take forms as browsers send them. Programs use the API.",
                 Some(("/docs", "Read the docs")),
             ),
+            Trouble::SignedOut => look.see_other("/sign-in"),
             Trouble::Store(source) => {
                 tracing::error!(request, error = %chain(&**source), "a page could not be made: the store did not do its part");
                 page(
@@ -120,13 +123,19 @@ impl From<ReadError> for Trouble {
 
 impl From<CommitError> for Trouble {
     fn from(error: CommitError) -> Trouble {
-        Trouble::Store(Box::new(error))
+        match error {
+            CommitError::Refused(Refusal::SessionOver) => Trouble::SignedOut,
+            error => Trouble::Store(Box::new(error)),
+        }
     }
 }
 
 impl From<TypeCodeError> for Trouble {
     fn from(error: TypeCodeError) -> Trouble {
-        Trouble::Store(Box::new(error))
+        match error {
+            TypeCodeError::SignedOut => Trouble::SignedOut,
+            error => Trouble::Store(Box::new(error)),
+        }
     }
 }
 

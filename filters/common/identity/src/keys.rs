@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use crate::digest::Digest;
 use crate::form::Form;
 use crate::secret::Secret;
+use crate::session::{Session, required};
 
 const LABEL_CHARS_MAX: usize = 80;
 
@@ -89,6 +90,9 @@ pub enum CreateKeyError {
     /// The key would have expired before it exists.
     #[error("the key would expire before it is made; give an end in the future, or none")]
     Expired,
+    /// Whoever makes the key was signed out meanwhile.
+    #[error("the session is over")]
+    SignedOut,
     /// The store did not write it.
     #[error("could not write the key")]
     Store(#[source] CommitError),
@@ -120,18 +124,32 @@ pub async fn create_key(
     mut draw: impl FnMut(&mut [u8]) + Send,
 ) -> Result<CreatedKey, CreateKeyError> {
     let id = KeyId::draw(key.created_at, &mut draw);
-    create_key_as(store, form, id, key, draw).await
+    make_key(store, form, id, key, None, draw).await
 }
 
-/// Makes a key under an id that was drawn before, so that a request that is sent twice makes one key.
+/// Makes a key for somebody who is signed in, if they still are when it is written, under an id that was drawn before, so that a request
+/// that is sent twice makes one key.
 pub async fn create_key_as(
     store: &dyn Store,
     form: &Form,
     id: KeyId,
     key: NewKey,
+    session: &Session,
+    draw: impl FnMut(&mut [u8]) + Send,
+) -> Result<CreatedKey, CreateKeyError> {
+    make_key(store, form, id, key, Some(session), draw).await
+}
+
+async fn make_key(
+    store: &dyn Store,
+    form: &Form,
+    id: KeyId,
+    key: NewKey,
+    session: Option<&Session>,
     mut draw: impl FnMut(&mut [u8]) + Send,
 ) -> Result<CreatedKey, CreateKeyError> {
     check(&key)?;
+    let signed_in = session.map(|session| required(session.digest, key.created_at));
     let id = id.0;
     let secret = {
         let mut random = Zeroizing::new([0; 32]);
@@ -156,7 +174,8 @@ pub async fn create_key_as(
         expires_at: key.expires_at,
     };
     let part = Part::InsertCredential(Box::new(made));
-    match commit(store, UnitOfWork::of(part, Admission::Begins)).await {
+    let parts = signed_in.into_iter().chain([part]);
+    match commit(store, UnitOfWork::of_all(parts, Admission::Begins)).await {
         Ok(_) => Ok(CreatedKey {
             id: KeyId(id),
             secret,
@@ -168,6 +187,7 @@ pub async fn create_key_as(
         Err(CommitError::Refused(Refusal::CredentialExists(id))) => {
             Err(CreateKeyError::AlreadyMade(KeyId(id)))
         }
+        Err(CommitError::Refused(Refusal::SessionOver)) => Err(CreateKeyError::SignedOut),
         Err(error) => Err(CreateKeyError::Store(error)),
     }
 }

@@ -36,4 +36,6 @@ pub use login::{Login, LoginError};
 pub use secret::Secret;
 pub use session::{Session, SessionValue};
 pub use signin::{Signin, SigninKeys, SigninRules};
-pub use tokens::{IssueTokenError, IssuedToken, NewToken, issue_token, revoke_token};
+pub use tokens::{
+    IssueTokenError, IssuedToken, NewToken, issue_token, issue_token_as, revoke_token, token_id,
+};

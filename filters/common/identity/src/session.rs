@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tollgate_money::AccountId;
 use tollgate_store::{
-    AccountStatus, Admission, CommitError, Draft, LoginId, LoginKind, NewSession, Part, ReadError,
-    SigninPart, Store, UnitOfWork, commit, reading,
+    AccountStatus, Admission, CommitError, Draft, LoginId, LoginKind, NewSession, OAuthPart, Part,
+    ReadError, SigninPart, Store, UnitOfWork, commit, reading,
 };
 use zeroize::Zeroizing;
 
@@ -176,6 +176,25 @@ pub async fn end_sessions(store: &Arc<dyn Store>, account: AccountId) -> Result<
     Ok(())
 }
 
+/// Signs an account out of every browser, and takes from every client all it may do with the account. One unit: a session that goes on
+/// for a moment longer could allow again what was just taken.
+pub async fn end_sessions_and_apps(
+    store: &Arc<dyn Store>,
+    account: AccountId,
+    at: i64,
+) -> Result<(), CommitError> {
+    let parts = [
+        Part::Signin(Box::new(SigninPart::EndSessions { account })),
+        Part::OAuth(Box::new(OAuthPart::RevokeGrants {
+            account,
+            client: None,
+            at,
+        })),
+    ];
+    commit(&**store, UnitOfWork::of_all(parts, Admission::Ends)).await?;
+    Ok(())
+}
+
 /// Keeps a form until its sender has confirmed who they are; `None` forgets the one that is kept.
 pub async fn keep_draft(
     store: &Arc<dyn Store>,
@@ -188,6 +207,11 @@ pub async fn keep_draft(
     };
     commit(&**store, unit(part, Admission::Begins)).await?;
     Ok(())
+}
+
+/// In front of parts that only somebody may bring about who is still signed in.
+pub(crate) fn required(hash: [u8; 32], at: i64) -> Part {
+    Part::Signin(Box::new(SigninPart::RequireSession { hash, at }))
 }
 
 /// A session that begins now.

@@ -12,6 +12,7 @@ use crate::digest::Digest;
 use crate::form::Form;
 use crate::keys::id_bytes;
 use crate::secret::Secret;
+use crate::session::{Session, required};
 
 /// An access token to be made (RFC 6749 section 1.4): bound to resources, with scopes and an end.
 #[derive(Clone, Debug)]
@@ -56,6 +57,9 @@ pub enum IssueTokenError {
     /// The token would have expired before it exists.
     #[error("the token would expire before it is made; give an end in the future")]
     Expired,
+    /// Whoever the token is for was signed out meanwhile.
+    #[error("the session is over")]
+    SignedOut,
     /// The store did not write it.
     #[error("could not write the token")]
     Store(#[source] CommitError),
@@ -68,18 +72,51 @@ pub async fn issue_token(
     token: NewToken,
     mut draw: impl FnMut(&mut [u8]) + Send,
 ) -> Result<IssuedToken, IssueTokenError> {
+    let id = token_id(token.created_at, &mut draw);
+    write_token(store, form, id, token, None, draw).await
+}
+
+/// Makes an access token for a session, if that still lasts when the token is written. Its id was drawn before, so that whoever ends the
+/// session can know of a token that is under way.
+pub async fn issue_token_as(
+    store: &dyn Store,
+    form: &Form,
+    id: CredentialId,
+    token: NewToken,
+    session: &Session,
+    draw: impl FnMut(&mut [u8]) + Send,
+) -> Result<IssuedToken, IssueTokenError> {
+    write_token(store, form, id, token, Some(session), draw).await
+}
+
+/// The id of a token to be made. `draw` fills a slice with random bytes.
+pub fn token_id(created_at: i64, mut draw: impl FnMut(&mut [u8])) -> CredentialId {
+    CredentialId::from_bytes(id_bytes(created_at, &mut draw))
+}
+
+async fn write_token(
+    store: &dyn Store,
+    form: &Form,
+    id: CredentialId,
+    token: NewToken,
+    session: Option<&Session>,
+    mut draw: impl FnMut(&mut [u8]) + Send,
+) -> Result<IssuedToken, IssueTokenError> {
     if token.scopes == 0 || token.resources == 0 {
         return Err(IssueTokenError::Powerless);
     }
     if token.expires_at <= token.created_at {
         return Err(IssueTokenError::Expired);
     }
-    let (issued, part) = token_part(form, token, &mut draw);
-    match commit(store, UnitOfWork::of(part, Admission::Begins)).await {
+    let signed_in = session.map(|session| required(session.digest, token.created_at));
+    let (issued, part) = token_part_as(form, id, token, &mut draw);
+    let parts = signed_in.into_iter().chain([part]);
+    match commit(store, UnitOfWork::of_all(parts, Admission::Begins)).await {
         Ok(_) => Ok(issued),
         Err(CommitError::Refused(Refusal::NoAccount(account))) => {
             Err(IssueTokenError::NoAccount(account))
         }
+        Err(CommitError::Refused(Refusal::SessionOver)) => Err(IssueTokenError::SignedOut),
         Err(error) => Err(IssueTokenError::Store(error)),
     }
 }
@@ -103,7 +140,16 @@ pub(crate) fn token_part(
     token: NewToken,
     draw: &mut (impl FnMut(&mut [u8]) + ?Sized),
 ) -> (IssuedToken, Part) {
-    let id = CredentialId::from_bytes(id_bytes(token.created_at, draw));
+    let id = token_id(token.created_at, &mut *draw);
+    token_part_as(form, id, token, draw)
+}
+
+fn token_part_as(
+    form: &Form,
+    id: CredentialId,
+    token: NewToken,
+    draw: &mut (impl FnMut(&mut [u8]) + ?Sized),
+) -> (IssuedToken, Part) {
     let secret = {
         let mut random = Zeroizing::new([0; 32]);
         draw(&mut *random);

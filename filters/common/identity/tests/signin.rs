@@ -6,9 +6,12 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tollgate_identity::session::{self, IDLE, LIFE, RECENT};
 use tollgate_identity::signin::{
-    CODE_LIFE, CodeRequest, Entered, SendCodeError, Signin, SigninRules, Verdict,
+    CODE_LIFE, CodeRequest, Entered, SendCodeError, Signin, SigninRules, TypeCodeError, Verdict,
 };
-use tollgate_identity::{Login, NewAccount, Session, SessionValue, create_account};
+use tollgate_identity::{
+    CreateKeyError, Form, IssueTokenError, KeyId, Login, NewAccount, NewKey, NewToken, Session,
+    SessionValue, create_account, create_key_as, issue_token_as, token_id,
+};
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::sqlite::{self, Options};
 use tollgate_store::{CodePurpose, Draft, RootSecret, Store};
@@ -386,6 +389,72 @@ async fn signing_out_everywhere_ends_every_session_of_the_account_alone() {
     assert!(desk.session(&one).await.is_none());
     assert!(desk.session(&two).await.is_none());
     assert!(desk.session(&bob.value).await.is_some());
+}
+
+#[tokio::test]
+async fn a_session_that_was_ended_meanwhile_gives_nobody_anything() {
+    let mut desk = Desk::new().await;
+    let value = desk.enter(ADA).await.value;
+    let session = desk.session(&value).await.expect("a session");
+    desk.now += 30 * SECOND;
+    desk.send(&value, ADA, CodePurpose::Confirm)
+        .await
+        .expect("a code");
+    let code = desk.code().await;
+    session::end_sessions(&desk.store, desk.account)
+        .await
+        .expect("ended");
+
+    // All of it was under way when the session was ended: it has been read before.
+    let drawn = &mut desk.drawn;
+    let confirmed = desk
+        .signin
+        .type_code(&value, Some(&session), &code, desk.now, |out| {
+            draw(drawn, out)
+        })
+        .await;
+    assert!(
+        matches!(confirmed, Err(TypeCodeError::SignedOut)),
+        "{confirmed:?}"
+    );
+    let key = NewKey {
+        account: desk.account,
+        label: String::from("ci-runner"),
+        resources: 1,
+        scopes: 1,
+        models: None,
+        spending_cap: None,
+        expires_at: None,
+        created_at: desk.now,
+    };
+    let id = KeyId::draw(desk.now, |out| draw(drawn, out));
+    let form = Form::api_key("svc");
+    let made = create_key_as(&*desk.store, &form, id, key, &session, |out| {
+        draw(drawn, out)
+    });
+    let made = made.await;
+    assert!(matches!(made, Err(CreateKeyError::SignedOut)), "{made:?}");
+    let token = NewToken {
+        account: desk.account,
+        client: None,
+        grant: None,
+        resources: 1,
+        scopes: 1,
+        created_at: desk.now,
+        expires_at: desk.now + MINUTE,
+    };
+    let id = token_id(desk.now, |out| draw(drawn, out));
+    let form = Form::access_token("svc");
+    let issued = issue_token_as(&*desk.store, &form, id, token, &session, |out| {
+        draw(drawn, out)
+    });
+    let issued = issued.await;
+    assert!(
+        matches!(issued, Err(IssueTokenError::SignedOut)),
+        "{issued:?}"
+    );
+    let written = desk.store.account_credentials(desk.account);
+    assert_eq!(written.expect("an answer").len(), 0);
 }
 
 #[tokio::test]

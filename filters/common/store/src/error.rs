@@ -208,6 +208,9 @@ pub enum Refusal {
     /// The one-time code has ended, was used, or has no tries left.
     #[error("the one-time code is over")]
     CodeOver,
+    /// The session that asks was ended meanwhile.
+    #[error("the session is over")]
+    SessionOver,
     /// A value cannot be stored.
     #[error("{0}")]
     Invalid(&'static str),

@@ -20,6 +20,14 @@ pub enum SigninPart {
         /// The digest of the session that ends with it.
         replaces: Option<[u8; 32]>,
     },
+    /// Refuses the unit when a session has ended: [`crate::Refusal::SessionOver`]. Stands in front of what gives somebody more than
+    /// the session itself, so that nothing comes of a request that was under way when its session was ended.
+    RequireSession {
+        /// Its digest.
+        hash: [u8; 32],
+        /// Unix microseconds.
+        at: i64,
+    },
     /// Notes that a session was used, so that it does not end for want of use.
     SeeSession {
         /// Its digest.

@@ -35,7 +35,7 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
 /// `POST /consent/{id}`: what the person decided, and on to the app with it.
 pub(crate) async fn decide(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
     let signed_in = visit.signed_in()?;
-    let (session, account) = (signed_in.lineage(), signed_in.account);
+    let session = signed_in.lineage();
     let id = id(visit)?;
     let server = &house.authorization;
     let pending = match server.look(id, &session).await {
@@ -48,7 +48,7 @@ pub(crate) async fn decide(house: &House, visit: &mut Visit) -> Result<Reply, Tr
             if has_box(house, scopes) && visit.form.text(BUY).is_empty() {
                 scopes = scopes.without(Scope::CommerceSubscribe);
             }
-            server.allow(id, &session, account, scopes.bits()).await
+            server.allow(id, &signed_in.into(), scopes.bits()).await
         }
         "cancel" => server.deny(id, &session).await,
         _ => return Err(Trouble::Stale),
@@ -98,6 +98,7 @@ fn undecided(house: &House, visit: &Visit, error: DecideError) -> Result<Reply, 
             "This app is not registered any more",
             "Begin again in the app; it registers by itself.",
         ),
+        DecideError::SignedOut => return Err(Trouble::SignedOut),
         DecideError::Read(error) => return Err(error.into()),
         DecideError::Store(error) => return Err(error.into()),
         error => return Err(Trouble::Internal(Box::new(error))),

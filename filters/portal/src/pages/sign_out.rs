@@ -13,10 +13,14 @@ const APPS: &str = "apps";
 
 /// Ends the session. The browser gets a new value, so that nothing it kept is worth anything.
 pub(crate) async fn sign_out(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    if let Some(session) = &visit.session {
-        house.sandbox.end(house, session.digest, visit.now).await?;
-    }
+    // The session first: after it nothing new is given to it.
     session::end_session(&house.store, visit.browser()).await?;
+    if let Some(session) = &visit.session {
+        house
+            .sandbox
+            .end(house, session.lineage(), visit.now)
+            .await?;
+    }
     visit.renew(SessionValue::draw(house.draw()));
     Ok(visit.go(house, "/sign-in?out=1"))
 }
@@ -51,11 +55,12 @@ pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Troub
 /// `POST /sign-out/everywhere`
 pub(crate) async fn everywhere(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
     let account = visit.signed_in()?.account;
-    if visit.form.find(APPS).is_some() {
-        house.authorization.remove_all_apps(account).await?;
+    // The sessions first: after them nothing can be given that would outlast what is taken here.
+    match visit.form.find(APPS) {
+        Some(_) => session::end_sessions_and_apps(&house.store, account, visit.now).await?,
+        None => session::end_sessions(&house.store, account).await?,
     }
     house.sandbox.end_all(house, account, visit.now).await?;
-    session::end_sessions(&house.store, account).await?;
     tracing::info!(%account, request = visit.request, "somebody signed out everywhere");
     visit.renew(SessionValue::draw(house.draw()));
     Ok(visit.go(house, "/sign-in?out=1"))

@@ -32,7 +32,7 @@ pub use answer::{AuthorizationError, answer_address};
 pub use apps::App;
 pub use client::{CheckedClient, ClientError, ClientMetadata};
 pub use exchange::{CodeRequest, Granted, TokenError};
-pub use pending::{Asking, DecideError, Pending, PendingId};
+pub use pending::{Asking, DecideError, Decider, Pending, PendingId};
 pub use pkce::Challenge;
 pub use redirect::{
     Destination, RedirectUri, RedirectUriError, form_action_source, redirect_matches,

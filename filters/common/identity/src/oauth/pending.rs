@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tollgate_money::AccountId;
 use tollgate_store::{
     ClientRow, CommitError, GrantId, GrantRow, OAuthPart, OAuthRefusal, PendingRow, ReadError,
-    reading,
+    Refusal, reading,
 };
 use zeroize::Zeroizing;
 
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::digest::Digest;
 use crate::keys::id_bytes;
+use crate::session::{Session, required};
 
 /// A request for authorization that passed every check.
 #[derive(Clone, Debug)]
@@ -125,6 +126,27 @@ impl Pending {
     }
 }
 
+/// Who allows something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decider {
+    /// The digest of their session, which has to last when it is written.
+    pub session: [u8; 32],
+    /// What stays of the session when its value changes: what looked at the request.
+    pub lineage: [u8; 32],
+    /// Whose account it is.
+    pub account: AccountId,
+}
+
+impl From<&Session> for Decider {
+    fn from(session: &Session) -> Decider {
+        Decider {
+            session: session.digest,
+            lineage: session.lineage(),
+            account: session.account,
+        }
+    }
+}
+
 /// Why nothing was decided.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -140,6 +162,9 @@ pub enum DecideError {
     /// The client is forgotten.
     #[error("the app is not registered any more; begin again in the app")]
     NoClient,
+    /// Whoever decides was signed out meanwhile.
+    #[error("the session is over; sign in again")]
+    SignedOut,
     /// More than was asked for, or nothing at all.
     #[error("only what was asked for can be allowed, and something of it")]
     Scopes,
@@ -153,6 +178,9 @@ pub enum DecideError {
 
 impl From<CommitError> for DecideError {
     fn from(error: CommitError) -> DecideError {
+        if matches!(error, CommitError::Refused(Refusal::SessionOver)) {
+            return DecideError::SignedOut;
+        }
         match refusal(&error) {
             Some(OAuthRefusal::PendingElsewhere) => DecideError::Elsewhere,
             Some(OAuthRefusal::NoClient) => DecideError::NoClient,
@@ -221,11 +249,10 @@ impl AuthorizationServer {
     pub async fn allow(
         &self,
         id: PendingId,
-        session: &[u8; 32],
-        account: AccountId,
+        decider: &Decider,
         scopes: u32,
     ) -> Result<String, DecideError> {
-        let row = self.pending(id, session).await?;
+        let row = self.pending(id, &decider.lineage).await?;
         if scopes == 0 || scopes & !row.scopes != 0 {
             return Err(DecideError::Scopes);
         }
@@ -258,13 +285,13 @@ impl AuthorizationServer {
         let parts = [
             OAuthPart::TakePending {
                 id: id.0,
-                session: *session,
+                session: decider.lineage,
                 now,
             },
             client,
             OAuthPart::InsertGrant(GrantRow {
                 id: grant,
-                account,
+                account: decider.account,
                 client: row.client.clone(),
                 client_name: row.client_name.clone(),
                 refresh: row.refresh,
@@ -284,7 +311,9 @@ impl AuthorizationServer {
                 expires_at: code_end,
             },
         ];
-        self.commit(parts.map(OAuthPart::into_part)).await?;
+        let signed_in = required(decider.session, now);
+        let parts = parts.map(OAuthPart::into_part);
+        self.commit(std::iter::once(signed_in).chain(parts)).await?;
         Ok(self.address(&row, Ok(code.expose())))
     }
 

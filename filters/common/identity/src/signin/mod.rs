@@ -149,6 +149,9 @@ pub struct Entered {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TypeCodeError {
+    /// The session that was to be confirmed was ended meanwhile.
+    #[error("the session is over")]
+    SignedOut,
     /// The store did not answer.
     #[error("could not look for the code")]
     Read(#[from] ReadError),
@@ -366,6 +369,7 @@ impl Signin {
             })),
             // Somebody was faster with the same code.
             Err(CommitError::Refused(Refusal::CodeOver)) => Ok(Verdict::Over),
+            Err(CommitError::Refused(Refusal::SessionOver)) => Err(TypeCodeError::SignedOut),
             Err(error) => Err(TypeCodeError::Store(error)),
         }
     }
@@ -470,6 +474,11 @@ impl Signin {
         value: &SessionValue,
         now: i64,
     ) -> Result<Option<(AccountId, bool)>, CommitError> {
+        // A session that was ended elsewhere does not come back by a code that was asked for before.
+        parts.push(SigninPart::RequireSession {
+            hash: current.digest,
+            at: now,
+        });
         parts.push(SigninPart::StartSession {
             session: NewSession {
                 hash: value.digest(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_identity::oauth::{Asked, CodeRequest, DecideError, Granted, TokenError};
+use tollgate_identity::session::{end_sessions, end_sessions_and_apps};
 use tollgate_identity::{Form, NewToken, issue_token};
 
 use crate::support::{
@@ -25,7 +26,7 @@ async fn a_decision_becomes_a_code_and_the_code_a_token_of_that_account() {
     assert_eq!(seen.form_action(), "https://app.example");
     let address = bench
         .server
-        .allow(id, &SESSION, bench.account, 0b101)
+        .allow(id, &bench.decider(SESSION), 0b101)
         .await
         .expect("allowed");
     assert!(address.starts_with(REDIRECT));
@@ -56,7 +57,7 @@ async fn a_request_is_decided_once_by_the_session_that_looked_first_within_ten_m
         bench.server.deny(id, &other).await.map(|_| ()),
         bench
             .server
-            .allow(id, &other, bench.account, 1)
+            .allow(id, &bench.decider(other), 1)
             .await
             .map(|_| ()),
     ] {
@@ -514,15 +515,31 @@ async fn an_app_is_all_grants_of_a_client_and_goes_with_all_its_tokens() {
     let apps = bench.server.apps(bench.account).await.expect("read");
     assert_eq!(apps.len(), 1);
 
-    bench
-        .server
-        .remove_all_apps(bench.account)
+    end_sessions_and_apps(&bench.store, bench.account, bench.now())
         .await
         .expect("removed");
     assert!(bench.works(third.access.expose()).is_none());
     assert!(bench.works(own.secret.expose()).is_some(), "it is no app's");
     let bench = bench.restart();
     assert!(bench.works(third.access.expose()).is_none());
+}
+
+#[tokio::test]
+async fn whoever_was_signed_out_meanwhile_allows_nothing() {
+    let bench = Bench::new().await;
+    let client = bench.register().await;
+    let id = bench.ask(&client, API, 1).await;
+    bench.server.look(id, &SESSION).await.expect("it is theirs");
+    end_sessions(&bench.store, bench.account)
+        .await
+        .expect("signed out");
+    let refused = bench.code(id, 1).await;
+    assert!(
+        matches!(refused, Err(DecideError::SignedOut)),
+        "{refused:?}"
+    );
+    let apps = bench.server.apps(bench.account).await.expect("read");
+    assert_eq!(apps, [], "nothing of it was written");
 }
 
 #[tokio::test]

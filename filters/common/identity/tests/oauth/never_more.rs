@@ -158,7 +158,7 @@ impl World {
                 let session = [session; 32];
                 let allowed = bench
                     .server
-                    .allow(id, &session, bench.account, scopes)
+                    .allow(id, &bench.decider(session), scopes)
                     .await;
                 if let Ok(address) = allowed {
                     assert_eq!(scopes & !asked.scopes, 0, "more than was asked for");

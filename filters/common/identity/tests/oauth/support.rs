@@ -7,12 +7,16 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tollgate_identity::oauth::{
     Asked, Asking, AuthorizationServer, Challenge, ClientMetadata, CodeRequest, DecideError,
-    Granted, OAuthParts, OAuthSettings, PendingId, RefreshRequest, RefreshSettings, TokenError,
+    Decider, Granted, OAuthParts, OAuthSettings, PendingId, RefreshRequest, RefreshSettings,
+    TokenError,
 };
 use tollgate_identity::{Credential, Credentials, Form, NewAccount, create_account};
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::sqlite::{self, Durability, Options};
-use tollgate_store::{CacheScope, RootSecret, Store};
+use tollgate_store::{
+    Admission, CacheScope, LoginId, LoginKind, NewLogin, NewSession, Part, RootSecret, SigninPart,
+    Store, UnitOfWork, commit,
+};
 
 pub(crate) const NOW: i64 = 1_800_000_000_000_000;
 pub(crate) const SECOND: i64 = 1_000_000;
@@ -61,6 +65,7 @@ impl Bench {
         let none = AccountId::from_bytes([0; 16]);
         let mut bench = Bench::open(folder, clock, drawn, settings, none);
         bench.account = bench.new_account().await;
+        bench.sign_in().await;
         bench
     }
 
@@ -108,6 +113,45 @@ impl Bench {
             self.settings,
             self.account,
         )
+    }
+
+    /// Begins the session of whoever decides, which lasts as long as a test.
+    async fn sign_in(&self) {
+        let login = LoginId::from_bytes([1; 16]);
+        let parts = [
+            Part::InsertLogin(Box::new(NewLogin {
+                id: login,
+                account: self.account,
+                kind: LoginKind::Email,
+                address: Arc::from("ada@example.com"),
+                verified_at: None,
+                created_at: NOW,
+            })),
+            Part::Signin(Box::new(SigninPart::StartSession {
+                session: NewSession {
+                    hash: SESSION,
+                    account: self.account,
+                    login,
+                    started_at: NOW,
+                    confirmed_at: NOW,
+                    seen_at: NOW,
+                    expires_at: i64::MAX,
+                    draft: None,
+                },
+                replaces: None,
+            })),
+        ];
+        let unit = UnitOfWork::of_all(parts, Admission::Begins);
+        commit(&*self.store, unit).await.expect("a session");
+    }
+
+    /// The person of the one session, as a request knows them that looked with this lineage.
+    pub(crate) fn decider(&self, lineage: [u8; 32]) -> Decider {
+        Decider {
+            session: SESSION,
+            lineage,
+            account: self.account,
+        }
     }
 
     pub(crate) async fn new_account(&self) -> AccountId {
@@ -170,7 +214,7 @@ impl Bench {
     pub(crate) async fn code(&self, id: PendingId, scopes: u32) -> Result<String, DecideError> {
         let address = self
             .server
-            .allow(id, &SESSION, self.account, scopes)
+            .allow(id, &self.decider(SESSION), scopes)
             .await?;
         Ok(parameter(&address, "code").expect("a code"))
     }

@@ -22,6 +22,7 @@ pub(crate) fn write(connection: &Connection, part: &SigninPart) -> Result<(), Tr
         SigninPart::StartSession { session, replaces } => {
             start_session(connection, session, replaces.as_ref())
         }
+        SigninPart::RequireSession { hash, at } => require_session(connection, hash, *at),
         SigninPart::SeeSession { hash, at } => run(
             connection,
             "UPDATE sessions SET seen_at = ?2 WHERE hash = ?1",
@@ -116,6 +117,16 @@ fn live(
     match connection.prepare_cached(statement)?.execute(values)? {
         0 => Err(Trouble::Refused(Refusal::CodeOver)),
         _ => Ok(()),
+    }
+}
+
+fn require_session(connection: &Connection, hash: &[u8; 32], at: i64) -> Result<(), Trouble> {
+    let lasts = connection
+        .prepare_cached("SELECT 1 FROM sessions WHERE hash = ?1 AND expires_at > ?2")?
+        .exists(params![hash, at])?;
+    match lasts {
+        true => Ok(()),
+        false => Err(Trouble::Refused(Refusal::SessionOver)),
     }
 }
 

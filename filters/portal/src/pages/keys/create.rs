@@ -32,7 +32,8 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
 }
 
 pub(crate) async fn create(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let account = visit.signed_in()?.account;
+    let session = visit.signed_in()?.clone();
+    let account = session.account;
     let form = std::mem::take(&mut visit.form);
     // The form brings the id that the key will have: sent twice, it makes one key.
     let id: Option<KeyId> = form.text("id").parse().ok();
@@ -67,13 +68,15 @@ pub(crate) async fn create(house: &House, visit: &mut Visit) -> Result<Reply, Tr
         expires_at: asked.expires_at,
         created_at: visit.now,
     };
-    match create_key_as(&*house.store, &house.key_form, id, key, house.draw()).await {
+    let (form, draw) = (&house.key_form, house.draw());
+    match create_key_as(&*house.store, form, id, key, &session, draw).await {
         Ok(made) => made_now(house, visit, &made).await,
         // The same form, sent twice at once.
         Err(CreateKeyError::AlreadyMade(_)) => {
             let keys = Keys::read(house, account, visit.now).await?;
             made_before(house, visit, &keys)
         }
+        Err(CreateKeyError::SignedOut) => Err(Trouble::SignedOut),
         Err(CreateKeyError::Store(error)) => Err(error.into()),
         // Whatever else can be wrong was asked above.
         Err(error) => Err(Trouble::Internal(Box::new(error))),

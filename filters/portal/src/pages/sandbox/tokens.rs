@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use tollgate_filter::{Resources, Scope, Scopes};
-use tollgate_identity::{IssuedToken, NewToken, Session, issue_token, revoke_token};
+use tollgate_identity::{
+    IssueTokenError, IssuedToken, NewToken, Session, issue_token_as, revoke_token, token_id,
+};
 use tollgate_money::AccountId;
 use tollgate_store::CredentialId;
 
@@ -17,7 +19,8 @@ const LIFE: i64 = 10 * 60_000_000;
 /// Tokens of one session at once: a few windows.
 const EACH: usize = 4;
 
-/// Which tokens were given to which session, so that they end with it. Kept in memory: after a restart they end by themselves.
+/// Which tokens were given to which session, so that they end with it. A session is known by its lineage: its digest changes when
+/// somebody confirms who they are. Kept in memory: after a restart tokens end by themselves.
 #[derive(Debug, Default)]
 pub(crate) struct SandboxTokens {
     by_session: Mutex<HashMap<[u8; 32], Vec<Given>>>,
@@ -47,29 +50,35 @@ impl SandboxTokens {
             created_at: now,
             expires_at: now + LIFE,
         };
-        let issued = issue_token(&*house.store, &house.token_form, token, house.draw()).await;
-        let issued = issued.map_err(|error| Trouble::Store(Box::new(error)))?;
-        for old in self.note(session, &issued, now) {
+        // Noted before it is written: whoever ends the session looks here afterwards, and either finds the token or it is refused.
+        let id = token_id(now, house.draw());
+        let many = self.note(session, id, token.expires_at, now);
+        let (form, draw) = (&house.token_form, house.draw());
+        let issued = issue_token_as(&*house.store, form, id, token, session, draw).await;
+        for old in many {
             revoke_token(&*house.store, old, now).await?;
         }
-        Ok(issued)
+        issued.map_err(|error| match error {
+            IssueTokenError::SignedOut => Trouble::SignedOut,
+            error => Trouble::Store(Box::new(error)),
+        })
     }
 
-    /// Ends every token of a session.
+    /// Ends every token of a session, which has ended already.
     pub(crate) async fn end(
         &self,
         house: &House,
-        session: [u8; 32],
+        lineage: [u8; 32],
         now: i64,
     ) -> Result<(), Trouble> {
-        let given = self.lock().remove(&session).unwrap_or_default();
+        let given = self.lock().remove(&lineage).unwrap_or_default();
         for one in given.iter().filter(|one| one.expires_at > now) {
             revoke_token(&*house.store, one.id, now).await?;
         }
         Ok(())
     }
 
-    /// Ends every token of every session of an account.
+    /// Ends every token of every session of an account, which have ended already.
     pub(crate) async fn end_all(
         &self,
         house: &House,
@@ -90,17 +99,23 @@ impl SandboxTokens {
     }
 
     /// Notes a token, and says which ones are too many.
-    fn note(&self, session: &Session, issued: &IssuedToken, now: i64) -> Vec<CredentialId> {
+    fn note(
+        &self,
+        session: &Session,
+        id: CredentialId,
+        expires_at: i64,
+        now: i64,
+    ) -> Vec<CredentialId> {
         let mut by_session = self.lock();
         by_session.retain(|_, given| {
             given.retain(|one| one.expires_at > now);
             !given.is_empty()
         });
-        let given = by_session.entry(session.digest).or_default();
+        let given = by_session.entry(session.lineage()).or_default();
         given.push(Given {
-            id: issued.id,
+            id,
             account: session.account,
-            expires_at: issued.expires_at,
+            expires_at,
         });
         let many = given.len().saturating_sub(EACH);
         given.drain(..many).map(|one| one.id).collect()
