@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tollgate_filter::{Exchange, Outcome, Reply, ReplyBody, Resource, Resources};
 use tollgate_identity::oauth::{
     Asked, Asking, AuthorizationError, Challenge, answer_address, redirect_matches,
@@ -59,6 +59,10 @@ impl Endpoints {
         };
         let answer = match asking(self, &known) {
             Err(error) => Err(error),
+            // Nobody who asks for the head alone comes to decide, so nothing is kept for them; whoever did would sign in first.
+            Ok(_) if exchange.request.method == Method::HEAD => {
+                Ok(format!("{}/sign-in", self.base_path))
+            }
             Ok(asking) => match self.server.ask(asking).await {
                 Ok(id) => Ok(format!("{}/consent/{id}", self.base_path)),
                 Err(error) => {

@@ -1,7 +1,7 @@
 //! The page where a person decides, and the list of those they have allowed something.
 
-use super::support::{App, BASE, parameter, rig, text, works};
-use crate::rig::Browser;
+use super::support::{App, BASE, parameter, rig, text, token, works};
+use crate::rig::{Browser, SECRETS};
 
 #[tokio::test]
 async fn the_page_says_who_asks_where_it_goes_and_what_for_in_words() {
@@ -341,5 +341,33 @@ async fn an_app_is_listed_until_it_is_removed_and_refused_from_then_on() {
     let page = app.browser.follow(answer).await;
     assert!(page.text().contains("The app is removed."));
     assert!(page.text().contains("No apps."));
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn an_app_is_removed_by_a_page_that_names_a_grant_which_has_ended_since() {
+    let rig = rig("").await;
+    let mut app = App::new(&rig).await;
+    let code = app.code(&[]).await;
+    let first = token(&rig, &app.exchanging(&code)).await.json();
+    SECRETS.used("an access token", &text(&first["access_token"]));
+    let second = app.token(&[]).await;
+    let page = app.browser.get("/apps").await;
+    let (_, after) = page.text().split_once("href=\"/apps/").expect("a link");
+    let path = format!("/apps/{}", after.split('"').next().expect("its end"));
+    assert_eq!(app.browser.get(&path).await.status, 200);
+
+    // A code that comes twice takes its grant with it (RFC 6749 section 4.1.2), and not the other one.
+    let again = token(&rig, &app.exchanging(&code)).await;
+    assert_eq!(again.status, 400, "{}", again.text());
+    assert!(!works(&rig, &first["access_token"]).await);
+    assert!(works(&rig, &second["access_token"]).await);
+
+    let page = app.browser.get(&path).await;
+    assert!(page.text().contains("Remove access for Notebook Copilot?"));
+    assert_eq!(app.browser.submit(&path, &[]).await.status, 303);
+    assert!(!works(&rig, &second["access_token"]).await);
+    let nobodys = format!("/apps/{}/remove", "0".repeat(32));
+    assert_eq!(app.browser.get(&nobodys).await.status, 404);
     rig.finish().await;
 }

@@ -295,6 +295,9 @@ pub trait OAuthRead {
     /// The refresh token with this digest, spent and expired ones too.
     fn oauth_refresh(&self, hash: &[u8; 32]) -> Result<Option<RefreshRow>, ReadError>;
 
+    /// One grant, revoked and ended ones too.
+    fn oauth_grant(&self, id: GrantId) -> Result<Option<GrantRow>, ReadError>;
+
     /// The grants of an account that hold at `now` (Unix microseconds), oldest first.
     fn oauth_grants(&self, account: AccountId, now: i64) -> Result<Vec<GrantRow>, ReadError>;
 }

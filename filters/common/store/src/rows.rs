@@ -20,6 +20,14 @@ macro_rules! row_id {
                 Self(bytes)
             }
 
+            /// The id of a text form; `None` for what is none.
+            pub fn read(text: &str) -> Option<Self> {
+                let sound = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+                let number = u128::from_str_radix(text, 16).ok()?;
+                let is_form = text.len() == 32 && text.bytes().all(sound);
+                is_form.then_some(Self(number.to_be_bytes()))
+            }
+
             /// The 16 bytes, as they are stored.
             pub const fn as_bytes(&self) -> &[u8; 16] {
                 &self.0

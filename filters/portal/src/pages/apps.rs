@@ -1,9 +1,12 @@
 //! `/apps`: who else can use the account.
 
+use std::sync::Arc;
+
 use maud::html;
 use tollgate_filter::{Reply, Scope, Scopes};
 use tollgate_identity::oauth::{App, Destination};
 use tollgate_pages::{Page, Place, format, parts};
+use tollgate_store::GrantId;
 
 use super::words;
 use crate::house::House;
@@ -90,19 +93,27 @@ pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Troub
 /// `POST /apps/{id}/remove`
 pub(crate) async fn remove(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
     let account = visit.signed_in()?.account;
-    let app = find(house, visit).await?;
-    house.authorization.remove_app(account, app.client).await?;
+    let client = client(house, visit).await?;
+    house.authorization.remove_app(account, client).await?;
     Ok(visit.go(house, "/apps?removed=1"))
 }
 
-/// The app of the path, among those of the account.
+/// The app of the path, among those that can use the account now.
 async fn find(house: &House, visit: &Visit) -> Result<App, Trouble> {
     let account = visit.signed_in()?.account;
+    let client = client(house, visit).await?;
     let apps = house.authorization.apps(account).await?;
-    let wanted = visit.params.get("id");
     apps.into_iter()
-        .find(|app| app.id.to_string() == wanted)
+        .find(|app| app.client == client)
         .ok_or(Trouble::NotFound)
+}
+
+/// The client of the path's grant, which may have ended since the page was made.
+async fn client(house: &House, visit: &Visit) -> Result<Arc<str>, Trouble> {
+    let account = visit.signed_in()?.account;
+    let grant = GrantId::read(visit.params.get("id")).ok_or(Trouble::NotFound)?;
+    let client = house.authorization.client_of(account, grant).await?;
+    client.ok_or(Trouble::NotFound)
 }
 
 /// Where its codes go.
@@ -122,8 +133,6 @@ fn name(app: &App) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_store::GrantId;
-
     use super::*;
 
     #[test]

@@ -11,7 +11,7 @@ use super::{AuthorizationServer, IntoPart as _};
 /// A client that can use an account: all its grants that hold, as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct App {
-    /// Its oldest grant, by which pages name it.
+    /// Its oldest grant, by which pages name it ([`AuthorizationServer::client_of`]).
     pub id: GrantId,
     /// The client.
     pub client: Arc<str>,
@@ -57,29 +57,29 @@ impl AuthorizationServer {
         Ok(apps)
     }
 
+    /// The client that an account once allowed something by this grant, whatever became of the grant since: a page that names an app by
+    /// one of its grants may stay open for longer than that grant holds.
+    pub async fn client_of(
+        &self,
+        account: AccountId,
+        grant: GrantId,
+    ) -> Result<Option<Arc<str>>, ReadError> {
+        let row = reading(&self.store, move |read| read.oauth_grant(grant)).await?;
+        Ok(row
+            .filter(|row| row.account == account)
+            .map(|row| row.client))
+    }
+
     /// Takes from a client all it may do with an account. Its tokens are refused from the next request on.
     pub async fn remove_app(
         &self,
         account: AccountId,
         client: Arc<str>,
     ) -> Result<(), CommitError> {
-        self.remove(account, Some(client)).await
-    }
-
-    /// Takes from every client all it may do with an account.
-    pub async fn remove_all_apps(&self, account: AccountId) -> Result<(), CommitError> {
-        self.remove(account, None).await
-    }
-
-    async fn remove(
-        &self,
-        account: AccountId,
-        client: Option<Arc<str>>,
-    ) -> Result<(), CommitError> {
         let at = (self.now)();
         self.end([OAuthPart::RevokeGrants {
             account,
-            client,
+            client: Some(client),
             at,
         }
         .into_part()])

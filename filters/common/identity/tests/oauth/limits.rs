@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tollgate_identity::oauth::{DecideError, OAuthSettings};
-use tollgate_store::{Admission, OAuthPart, Part, UnitOfWork, commit, flush};
+use tollgate_identity::oauth::{DecideError, OAuthSettings, PendingId};
+use tollgate_store::{Admission, OAuthPart, Part, PendingRow, UnitOfWork, commit, flush};
 
-use crate::support::{API, Bench, SECOND, with_refresh};
+use crate::support::{API, Bench, CHALLENGE, REDIRECT, SECOND, SESSION, with_refresh};
 
 const DAY: i64 = 24 * 3600 * SECOND;
 
@@ -110,4 +110,63 @@ async fn a_use_of_a_token_is_told_of_its_app() {
     commit(&*bench.store, unit).await.expect("durable");
     let apps = bench.server.apps(bench.account).await.expect("read");
     assert_eq!(apps[0].used_at, bench.now());
+}
+
+/// Stores a request where there is room for three.
+async fn ask_among_three(bench: &Bench, number: u8) {
+    bench.pass(SECOND);
+    let part = OAuthPart::InsertPending {
+        pending: PendingRow {
+            id: [number; 16],
+            client: Arc::from("c_1"),
+            client_name: None,
+            refresh: false,
+            document: false,
+            redirect_uri: Arc::from(REDIRECT),
+            state: None,
+            challenge: Arc::from(CHALLENGE),
+            resource: API,
+            asked: None,
+            scopes: 1,
+            session: None,
+            created_at: bench.now(),
+            expires_at: i64::MAX,
+        },
+        pending_max: 3,
+    };
+    let unit = UnitOfWork::of(Part::OAuth(Box::new(part)), Admission::Begins);
+    commit(&*bench.store, unit).await.expect("durable");
+}
+
+/// Somebody who is signed in opens the page of a request.
+async fn look(bench: &Bench, number: u8) {
+    let id: PendingId = format!("{number:02x}").repeat(16).parse().expect("an id");
+    bench.server.look(id, &SESSION).await.expect("it waits");
+}
+
+fn waiting(bench: &Bench) -> Vec<u8> {
+    let waits = |number: &u8| bench.store.oauth_pending(&[*number; 16]).expect("read");
+    (1..10).filter(|number| waits(number).is_some()).collect()
+}
+
+#[tokio::test]
+async fn requests_that_nobody_looked_at_make_room_before_those_that_somebody_decides_on() {
+    let bench = Bench::new().await;
+    ask_among_three(&bench, 1).await;
+    look(&bench, 1).await;
+    for number in 2..=5 {
+        ask_among_three(&bench, number).await;
+    }
+    assert_eq!(waiting(&bench), [1, 4, 5], "the oldest of the strangers");
+    for number in [4, 5] {
+        look(&bench, number).await;
+    }
+    ask_among_three(&bench, 6).await;
+    assert_eq!(
+        waiting(&bench),
+        [4, 5, 6],
+        "the oldest, where all are known"
+    );
+    ask_among_three(&bench, 7).await;
+    assert_eq!(waiting(&bench), [4, 5, 7]);
 }

@@ -207,11 +207,23 @@ fn insert_pending(
             pending.expires_at,
         ])
         .map_err(|error| taken(error, || Refusal::OAuth(OAuthRefusal::PendingElsewhere)))?;
-    connection
-        .prepare_cached(
-            "DELETE FROM oauth_pending WHERE id IN (SELECT id FROM oauth_pending ORDER BY created_at DESC LIMIT -1 OFFSET ?1)",
-        )?
-        .execute([pending_max])?;
+    let found: u32 = connection
+        .prepare_cached("SELECT count(*) FROM oauth_pending")?
+        .query_row([], |row| row.get(0))?;
+    let mut many = found.saturating_sub(pending_max);
+    // Anybody can send requests that no session has looked at. They make room before those that somebody is deciding on; the newest
+    // always has its place, or none would come in any more once all others are looked at.
+    for which in ["session IS NULL AND id <> ?1", "id <> ?1"] {
+        if many == 0 {
+            break;
+        }
+        let gone = connection
+            .prepare_cached(&format!(
+                "DELETE FROM oauth_pending WHERE id IN (SELECT id FROM oauth_pending WHERE {which} ORDER BY created_at LIMIT ?2)"
+            ))?
+            .execute(params![pending.id, many])?;
+        many = many.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX));
+    }
     Ok(())
 }
 
@@ -535,6 +547,17 @@ impl OAuthRead for Reader {
         })
     }
 
+    fn oauth_grant(&self, id: GrantId) -> Result<Option<GrantRow>, ReadError> {
+        self.with("a grant", |connection| {
+            Ok(connection
+                .prepare_cached(&format!(
+                    "SELECT {GRANT_COLUMNS} FROM oauth_grants g WHERE g.id = ?1"
+                ))?
+                .query_row([id.as_bytes()], |row| grant(row, 0))
+                .optional()?)
+        })
+    }
+
     fn oauth_grants(&self, account: AccountId, now: i64) -> Result<Vec<GrantRow>, ReadError> {
         self.with("grants", |connection| {
             let mut found = Vec::new();
@@ -554,6 +577,10 @@ impl OAuthRead for Reader {
 }
 
 impl OAuthRead for SqliteStore {
+    fn oauth_grant(&self, id: GrantId) -> Result<Option<GrantRow>, ReadError> {
+        self.reader.oauth_grant(id)
+    }
+
     fn oauth_client(&self, id: &str) -> Result<Option<ClientRow>, ReadError> {
         self.reader.oauth_client(id)
     }
