@@ -26,6 +26,8 @@ pub(crate) enum Finding {
     Over(&'static str),
     /// So much has gone back to the buyer by now.
     Returned(Usd),
+    /// Nothing new has gone back, and credits for what did are still owed.
+    Owed,
     /// What must not be: nothing is done, and a person has to look.
     Stuck(&'static str),
 }
@@ -47,8 +49,11 @@ pub(crate) fn decide(row: &TopUpRow, order: &Order, bell: bool, now: i64) -> Fin
         return Finding::Stuck("the order has another payment than it had");
     }
     match (capture.status, row.state) {
-        (CaptureStatus::Completed, Captured) if order.returned > row.returned => {
+        (CaptureStatus::Completed, Captured) if order.returned.min(row.price) > row.returned => {
             Finding::Returned(order.returned.min(row.price))
+        }
+        (CaptureStatus::Completed | CaptureStatus::Pending, Captured) if row.owed.is_positive() => {
+            Finding::Owed
         }
         (CaptureStatus::Completed | CaptureStatus::Pending, Captured) => Finding::Wait,
         (CaptureStatus::Declined, Captured) => {
@@ -246,9 +251,13 @@ mod tests {
         captured.returned = Usd::from_cents(500);
         assert_eq!(decide(&captured, &back, false, NOW), Finding::Wait);
         back.returned = Usd::from_cents(99_999);
+        captured.owed = Micros::new(1);
         assert_eq!(
             decide(&captured, &back, false, NOW),
-            Finding::Returned(PRICE)
+            Finding::Returned(PRICE),
+            "what is new comes before what is owed, and is taken with it"
         );
+        captured.returned = PRICE;
+        assert_eq!(decide(&captured, &back, false, NOW), Finding::Owed);
     }
 }

@@ -81,7 +81,14 @@ impl Inner {
                     tracing::info!(top_up = %row.id, why, "a purchase ended without a payment");
                     return self.enter(row, TopUpState::Failed, Some(why)).await;
                 }
-                Finding::Returned(total) => return self.take_back(row, total).await,
+                Finding::Returned(total) => {
+                    Counters::one(&self.counters.returned);
+                    return self.take_back(row, total).await;
+                }
+                Finding::Owed => {
+                    let total = row.returned;
+                    return self.take_back(row, total).await;
+                }
                 Finding::Stuck(why) => return self.stuck(row, why).await,
             }
         }
@@ -119,6 +126,19 @@ impl Inner {
                     return self
                         .stuck(row, "there is news of a payment whose order is gone")
                         .await;
+                }
+                // Money was asked for, and nobody can say any more whether it was taken.
+                TopUpState::Capturing | TopUpState::Pending
+                    if now - row.created_at >= schedule::EXPIRES =>
+                {
+                    return self
+                        .stuck(row, "the order of a payment that was asked for is gone")
+                        .await;
+                }
+                // What is owed is known without the order.
+                TopUpState::Captured if row.owed.is_positive() => {
+                    let total = row.returned;
+                    return self.take_back(row, total).await;
                 }
                 // Orders are not kept for ever, and this one has done what it was for.
                 TopUpState::Captured | TopUpState::Failed => {
@@ -231,14 +251,18 @@ impl Inner {
         }
     }
 
-    /// Takes credits back for money that has gone back: as much as is there. What was spent already is noted as owed, and it is the
-    /// operator's to decide what becomes of it.
+    /// Takes credits back for money that has gone back: as much as is there. What is held or spent is noted as owed, and taken by later
+    /// looks as it comes in.
     async fn take_back(&self, mut row: TopUpRow, total: Usd) -> Result<TopUpRow, LookError> {
         let capture = row.capture.clone().expect("what was paid has a payment");
-        let due = credits_for(&row, total);
-        let already = row.taken_back + row.owed;
-        let missing = (due - already).max(Micros::ZERO);
-        Counters::one(&self.counters.returned);
+        let is_new = total > row.returned;
+        let missing = (credits_for(&row, total) - row.taken_back).max(Micros::ZERO);
+        let name = format!("{}/returned/{}", reference(&capture), total.cents());
+        // Each step has a name of its own: what was taken before it grows with every one.
+        let name: Arc<str> = match is_new {
+            true => name.into(),
+            false => format!("{name}/{}", row.taken_back.get()).into(),
+        };
         let before = row.clone();
         for _ in 0..TAKES_MAX {
             let available = self.ledger.available(row.account).unwrap_or_default();
@@ -246,23 +270,22 @@ impl Inner {
             row = before.clone();
             row.returned = total;
             row.taken_back += taken;
-            row.owed += missing - taken;
-            row.looks = 0;
+            row.owed = missing - taken;
+            let is_news = is_new || taken.is_positive();
+            row.looks = if is_news { 0 } else { row.looks + 1 };
             row.look_at = schedule::next(&row, (self.now)());
             if !taken.is_positive() {
                 row = self.write(row).await?;
-                self.tell_returned(&row, taken);
+                if is_news {
+                    self.tell_returned(&row, taken);
+                }
                 return Ok(row);
             }
             let credit = Credit {
                 operation: self.operation(),
                 account: row.account,
                 amount: -taken,
-                reference: Arc::from(format!(
-                    "{}/returned/{}",
-                    reference(&capture),
-                    total.cents()
-                )),
+                reference: name.clone(),
                 at: (self.now)(),
             };
             let beside = self.changed(&mut row);
@@ -282,7 +305,7 @@ impl Inner {
     fn tell_returned(&self, row: &TopUpRow, taken: Micros) {
         if row.owed.is_positive() {
             tracing::warn!(top_up = %row.id, account = %row.account, returned = %row.returned, taken = %taken, owed = %row.owed,
-                "money went back to a buyer whose credits are spent; decide what becomes of the account");
+                "money went back to a buyer whose credits are held or spent; what comes in is taken until nothing is owed");
         } else {
             tracing::info!(top_up = %row.id, returned = %row.returned, taken = %taken, "money went back to a buyer, and its credits were taken back");
         }

@@ -28,6 +28,8 @@ pub(crate) fn next(row: &TopUpRow, now: i64) -> Option<i64> {
         TopUpState::Open => doubled(15 * SECOND, row.looks, 10 * MINUTE),
         TopUpState::Capturing => doubled(2 * SECOND, row.looks, 15 * MINUTE),
         TopUpState::Pending => doubled(MINUTE, row.looks, 6 * HOUR),
+        // Credits are owed: they come free when what holds them ends, or come in with the next purchase.
+        TopUpState::Captured if row.owed.is_positive() => doubled(MINUTE, row.looks, DAY),
         TopUpState::Captured => {
             let next = AFTER_PAYMENT
                 .iter()

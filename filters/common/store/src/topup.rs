@@ -38,7 +38,7 @@ pub struct TopUpRow {
     pub returned: Usd,
     /// The credits that were taken back for it.
     pub taken_back: Micros,
-    /// Credits that should have been taken back and were spent already.
+    /// Credits that are still to be taken back: they were held or spent when the money went.
     pub owed: Micros,
     /// Why it ended or what is unclear about it, in the provider's word or ours.
     pub note: Option<Arc<str>>,

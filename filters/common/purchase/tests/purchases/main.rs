@@ -250,6 +250,92 @@ fn credits_are_taken_back_for_money_that_goes_back_as_far_as_they_are_there() {
 }
 
 #[test]
+fn credits_that_are_held_when_the_money_goes_back_are_taken_when_they_come_free() {
+    let mut shop = Shop::new();
+    shop.begin(id(1)).expect("alive").expect("begins");
+    approve(&shop, 1);
+    look(&mut shop, 1);
+    shop.hold(CREDITS);
+    shop.world
+        .change(&id(1).to_string(), |made| made.returned = PRICE);
+    look(&mut shop, 1);
+    let owed = |shop: &Shop| shop.row(id(1)).expect("stored").owed.get();
+    assert_eq!(owed(&shop), CREDITS, "all of it is held");
+    let counted = shop.counts().returned;
+    // Half of it comes free, and later the rest; nobody comes back and nothing rings.
+    for left in [CREDITS / 2, 0] {
+        shop.release();
+        shop.hold(left);
+        shop.settle();
+        assert_eq!((owed(&shop), shop.available()), (left, 0));
+        shop.check_books();
+    }
+    assert_eq!(shop.counts().returned, counted, "it went back once");
+    // The books are right again: what is bought now is the buyer's.
+    shop.begin(id(2)).expect("alive").expect("begins");
+    approve(&shop, 2);
+    look(&mut shop, 2);
+    shop.settle();
+    assert_eq!(shop.available(), CREDITS);
+}
+
+#[test]
+fn credits_that_were_spent_before_the_money_went_back_are_taken_from_the_next_purchase() {
+    let mut shop = Shop::new();
+    shop.begin(id(1)).expect("alive").expect("begins");
+    approve(&shop, 1);
+    look(&mut shop, 1);
+    shop.spend(CREDITS / 4);
+    let top_up = id(1).to_string();
+    shop.world.change(&top_up, |made| made.returned = PRICE);
+    look(&mut shop, 1);
+    shop.begin(id(2)).expect("alive").expect("begins");
+    // Meanwhile the first order is gone; what is owed is known without it.
+    shop.world.lose(&top_up);
+    approve(&shop, 2);
+    look(&mut shop, 2);
+    shop.settle();
+    assert_eq!(shop.available(), CREDITS / 4 * 3);
+    assert_eq!(shop.row(id(1)).expect("stored").owed.get(), 0);
+    shop.check_books();
+}
+
+#[test]
+fn a_payment_that_was_asked_for_and_whose_order_is_gone_is_shown_to_a_person() {
+    for slow in [false, true] {
+        let mut shop = Shop::new();
+        shop.begin(id(1)).expect("alive").expect("begins");
+        approve(&shop, 1);
+        let top_up = id(1).to_string();
+        shop.world.change(&top_up, |made| made.slow = slow);
+        // The money is asked for, and the answer and what follows are lost.
+        shop.world
+            .faults([Fault::None, Fault::AnswerLost, Fault::Unavailable]);
+        look(&mut shop, 1);
+        if slow {
+            look(&mut shop, 1);
+        }
+        let before = state(&shop, 1);
+        let expected = if slow {
+            TopUpState::Pending
+        } else {
+            TopUpState::Capturing
+        };
+        assert_eq!(before, expected);
+        shop.world.lose(&top_up);
+        look(&mut shop, 1);
+        assert_eq!(shop.counts().stuck, 0, "it may yet come back");
+        shop.world.advance(7 * 3_600);
+        look(&mut shop, 1);
+        assert_eq!(shop.counts().stuck, 1);
+        let row = shop.row(id(1)).expect("stored");
+        assert_eq!(row.state, before, "nothing is concluded from it");
+        assert!(row.note.is_some_and(|note| note.contains("gone")));
+        assert_eq!(shop.available(), 0);
+    }
+}
+
+#[test]
 fn money_that_goes_back_without_a_notice_is_found_within_a_day() {
     let mut shop = Shop::new();
     shop.begin(id(1)).expect("alive").expect("begins");
@@ -282,6 +368,8 @@ enum Act {
     Turn,
     Notice(u8, u8),
     GiveBack(u8, i64),
+    Hold(i64),
+    Release,
     Wait(i64),
     ForgetKeys,
     Die,
@@ -298,6 +386,8 @@ fn act() -> impl Strategy<Value = Act> {
         4 => Just(Act::Turn),
         3 => (one.clone(), 0..6u8).prop_map(|(one, notice)| Act::Notice(one, notice)),
         1 => (one, 1..2_000i64).prop_map(|(one, cents)| Act::GiveBack(one, cents)),
+        1 => (1..CREDITS).prop_map(Act::Hold),
+        1 => Just(Act::Release),
         2 => (1..20_000i64).prop_map(Act::Wait),
         1 => Just(Act::ForgetKeys),
         1 => Just(Act::Die),
@@ -349,6 +439,8 @@ fn play(shop: &mut Shop, act: &Act) {
                 made.returned = made.returned.max(Usd::from_cents(cents));
             }
         }),
+        Act::Hold(micros) => shop.hold(micros.min(shop.available())),
+        Act::Release => shop.release(),
         Act::Wait(secs) => shop.world.advance(secs),
         Act::ForgetKeys => {
             // The provider keeps keys for six hours.
@@ -383,6 +475,10 @@ proptest! {
                 }
             });
         }
+        // The first days with whatever is held still, and then without.
+        shop.settle();
+        prop_assert!(shop.available() >= 0);
+        shop.release();
         shop.settle();
         let mut expected = 0;
         for number in 1..4 {
@@ -393,6 +489,7 @@ proptest! {
             for made in &paid {
                 let row = row.as_ref().expect("only what is stored is paid");
                 prop_assert_eq!(row.state, TopUpState::Captured, "purchase {} is paid", number);
+                prop_assert_eq!(row.owed.get(), 0, "nothing is owed for purchase {}", number);
                 // A cent buys a credit in this shop.
                 expected += (PRICE.cents() - made.returned.cents()) * 1_000_000;
             }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
-use tollgate_money::{AccountId, Micros, TopUpId, Usd};
-use tollgate_purchase::{BeginError, Offer, Parts, TopUps, Wish};
+use tollgate_ledger::{Hold, HoldRequest, Ledger};
+use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
+use tollgate_purchase::{BeginError, Counts, Offer, Parts, TopUps, Wish};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
     Admission, CacheScope, NewAccount, Part, RootSecret, Store, TopUpRow, UnitOfWork, commit,
@@ -35,6 +35,7 @@ pub(crate) struct Shop {
     folder: TempDir,
     running: Option<Running>,
     random: Arc<AtomicU64>,
+    holds: Vec<Hold>,
 }
 
 impl Shop {
@@ -44,6 +45,7 @@ impl Shop {
             folder: tempfile::tempdir().expect("a folder"),
             running: None,
             random: Arc::default(),
+            holds: Vec::new(),
         };
         shop.open();
         let account = Part::CreateAccount(Box::new(NewAccount {
@@ -127,6 +129,8 @@ impl Shop {
 
     /// Ends the process where it stands, and starts it again.
     pub(crate) fn die(&mut self) {
+        // What is promised in memory is forgotten.
+        self.holds.clear();
         let running = self.running.take().expect("it runs");
         running.runtime.shutdown_background();
         // What was queued is durable: a unit is written whole or not at all, and the cut lies at a call to the provider.
@@ -154,14 +158,39 @@ impl Shop {
         available.expect("an account").get()
     }
 
+    pub(crate) fn counts(&self) -> Counts {
+        self.running().desk.counters().counts()
+    }
+
+    /// Promises credit to an operation that goes on until [`Shop::release`]; nothing, where the amount is nothing.
+    pub(crate) fn hold(&mut self, micros: i64) {
+        if micros == 0 {
+            return;
+        }
+        let number = self.random.fetch_add(1, Relaxed).to_be_bytes();
+        let mut random = [0; 10];
+        random[..number.len()].copy_from_slice(&number);
+        let hold = self.running().ledger.reserve(HoldRequest {
+            operation: OperationId::from_parts(3, random),
+            account: ACCOUNT,
+            amount: Micros::new(micros),
+            price_version: None,
+            at: 1,
+            expires_at: i64::MAX,
+        });
+        self.holds.push(hold.expect("there is enough"));
+    }
+
+    /// Ends every operation at no cost.
+    pub(crate) fn release(&mut self) {
+        self.holds.clear();
+    }
+
     /// Takes credit as usage would.
     pub(crate) fn spend(&self, micros: i64) {
         let running = self.running();
         let credit = tollgate_ledger::Credit {
-            operation: tollgate_money::OperationId::from_parts(
-                2,
-                [self.random.fetch_add(1, Relaxed) as u8; 10],
-            ),
+            operation: OperationId::from_parts(2, [self.random.fetch_add(1, Relaxed) as u8; 10]),
             account: ACCOUNT,
             amount: Micros::new(-micros),
             reference: Arc::from(format!("spent {}", self.random.fetch_add(1, Relaxed))),

@@ -99,6 +99,11 @@ impl World {
         });
     }
 
+    /// The provider forgets the orders of a purchase.
+    pub(crate) fn lose(&self, top_up: &str) {
+        self.with(|state| state.orders.retain(|_, made| made.top_up != top_up));
+    }
+
     /// The provider forgets the keys of what it made, as it does after six hours.
     pub(crate) fn forget_keys(&self) {
         self.with(|state| {
