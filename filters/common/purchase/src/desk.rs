@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -108,6 +108,9 @@ pub(crate) struct Inner {
     runtime: Handle,
     /// Whoever works on a purchase holds its lock. The books would refuse the second anyway; this spares the provider its call.
     locks: Mutex<HashMap<TopUpId, Weak<AsyncMutex<()>>>>,
+    /// Purchases with news whose order could not be read, and how often somebody had rung by then: they wait as others do, until
+    /// somebody rings once more.
+    unheard: Mutex<HashMap<TopUpId, i64>>,
     bell: Notify,
 }
 
@@ -127,6 +130,7 @@ impl TopUps {
                 draw: parts.draw,
                 runtime: parts.runtime,
                 locks: Mutex::default(),
+                unheard: Mutex::default(),
                 bell: Notify::new(),
             }),
         }
@@ -208,9 +212,10 @@ impl TopUps {
     /// Looks once at everything that is due; says how many purchases that were.
     pub async fn turn(&self) -> usize {
         let now = (self.inner.now)();
-        let due = reading(&self.inner.store, move |store| {
-            store.top_ups_due(now, AT_ONCE)
-        });
+        let unheard = self.inner.unheard().clone();
+        // As many more as there are that wait, so that they are in nobody's way.
+        let most = AT_ONCE + unheard.len();
+        let due = reading(&self.inner.store, move |store| store.top_ups_due(now, most));
         let due = match due.await {
             Ok(due) => due,
             Err(error) => {
@@ -219,6 +224,14 @@ impl TopUps {
             }
         };
         let mut looks = JoinSet::new();
+        let waits = |row: &TopUpRow| {
+            unheard.get(&row.id) == Some(&row.rings) && row.look_at.is_some_and(|at| at > now)
+        };
+        let due: Vec<_> = due
+            .into_iter()
+            .filter(|row| !waits(row))
+            .take(AT_ONCE)
+            .collect();
         let count = due.len();
         for row in due {
             let this = self.clone();
@@ -375,6 +388,20 @@ impl Inner {
         row.version += 1;
         row.updated_at = (self.now)();
         part(TopUpPart::Change(row.clone()))
+    }
+
+    /// News of a purchase waits until its next look, or until it has been rung for more often than this.
+    pub(crate) fn wait_with(&self, id: TopUpId, rings: i64) {
+        self.unheard().insert(id, rings);
+    }
+
+    /// The news of a purchase was heard.
+    pub(crate) fn heard(&self, id: TopUpId) {
+        self.unheard().remove(&id);
+    }
+
+    fn unheard(&self) -> MutexGuard<'_, HashMap<TopUpId, i64>> {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until nobody else works on a purchase.

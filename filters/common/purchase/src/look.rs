@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use tollgate_ledger::{Credit, CreditError};
 use tollgate_money::{Micros, TopUpId, Usd};
-use tollgate_store::{Refusal, TopUpRow, TopUpState, reading};
+use tollgate_store::{
+    Admission, Refusal, Ring, TopUpPart, TopUpRow, TopUpState, UnitOfWork, commit, reading,
+};
 
 use crate::counters::Counters;
 use crate::decide::{DECLINES_MAX, Finding, decide};
-use crate::desk::Inner;
+use crate::desk::{Inner, part};
 use crate::error::LookError;
 use crate::keys::{Step, key};
 use crate::orders::{Order, OrderError, Trouble};
@@ -30,16 +32,22 @@ impl Inner {
             .map_err(LookError::Read)?
             .ok_or(LookError::Unknown(id))?;
         let bell = news || row.rings > row.rings_heard;
-        row.rings_heard = row.rings;
         let Some(order) = row.order.clone() else {
+            row.rings_heard = row.rings;
             return self.orderless(row).await;
         };
         let mut attempt = None;
+        let mut unheard = bell;
         for _ in 0..STEPS_MAX {
             let view = match self.orders.read(&order).await {
                 Ok(view) => view,
-                Err(error) => return self.unreadable(row, error, bell).await,
+                Err(error) => return self.unreadable(row, error, unheard).await,
             };
+            // Only now: news that came before an answer that was lost is news still.
+            if std::mem::take(&mut unheard) {
+                row.rings_heard = row.rings;
+                self.heard(id);
+            }
             let now = (self.now)();
             match decide(&row, &view, bell, now) {
                 Finding::Wait => {
@@ -111,10 +119,14 @@ impl Inner {
         &self,
         mut row: TopUpRow,
         error: OrderError,
-        bell: bool,
+        unheard: bool,
     ) -> Result<TopUpRow, LookError> {
         let now = (self.now)();
         if error.trouble == Trouble::Gone {
+            // Where something follows from it, this was the answer.
+            let heard = row.rings_heard;
+            row.rings_heard = row.rings;
+            self.heard(row.id);
             match row.state {
                 TopUpState::Open | TopUpState::Created
                     if now - row.created_at >= schedule::EXPIRES =>
@@ -122,7 +134,7 @@ impl Inner {
                     Counters::one(&self.counters.failed);
                     return self.enter(row, TopUpState::Failed, Some("expired")).await;
                 }
-                TopUpState::Captured if bell => {
+                TopUpState::Captured if unheard => {
                     return self
                         .stuck(row, "there is news of a payment whose order is gone")
                         .await;
@@ -145,11 +157,15 @@ impl Inner {
                     row.look_at = schedule::next(&row, now);
                     return self.write(row).await;
                 }
-                _ => {}
+                _ => row.rings_heard = heard,
             }
         }
         self.complain(&row, &error, "could not read the order of a purchase");
-        self.later(row).await?;
+        if unheard {
+            self.later_with_news(row).await?;
+        } else {
+            self.later(row).await?;
+        }
         Err(LookError::Provider(error))
     }
 
@@ -211,6 +227,22 @@ impl Inner {
         row.looks += 1;
         row.look_at = schedule::retry(&row, (self.now)());
         self.write(row).await
+    }
+
+    /// The same, with news that is still to be heard then: a ring stays as it is, and a buyer who came back becomes one.
+    async fn later_with_news(&self, mut row: TopUpRow) -> Result<TopUpRow, LookError> {
+        row.looks += 1;
+        row.look_at = schedule::retry(&row, (self.now)());
+        let mut parts = vec![self.changed(&mut row)];
+        if row.rings == row.rings_heard {
+            row.rings += 1;
+            parts.push(part(TopUpPart::Ring(Ring::TopUp(row.id))));
+        }
+        // Before it is written: from then on it is due.
+        self.wait_with(row.id, row.rings);
+        let unit = UnitOfWork::of_all(parts, Admission::Begins);
+        commit(&*self.store, unit).await.map_err(LookError::Store)?;
+        Ok(row)
     }
 
     async fn stuck(&self, mut row: TopUpRow, why: &'static str) -> Result<TopUpRow, LookError> {

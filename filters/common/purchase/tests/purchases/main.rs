@@ -136,6 +136,42 @@ fn a_choice_that_was_declined_costs_nothing_and_the_next_one_pays() {
 }
 
 #[test]
+fn news_that_came_before_a_lost_answer_is_news_still() {
+    for rung in [false, true] {
+        let mut shop = Shop::new();
+        shop.begin(id(1)).expect("alive").expect("begins");
+        approve(&shop, 1);
+        shop.world
+            .change(&id(1).to_string(), |made| made.declines = true);
+        look(&mut shop, 1);
+        assert_eq!(shop.row(id(1)).expect("stored").declines, 1);
+        // The buyer agrees again, and comes back or lets PayPal say so; the first reading of the order is lost.
+        shop.world.faults([Fault::CallLost]);
+        if rung {
+            let notice = Notice {
+                id: String::from("WH-1"),
+                kind: String::from("CHECKOUT.ORDER.APPROVED"),
+                about: Some(Ring::TopUp(id(1))),
+            };
+            shop.at_desk(|desk| async move { desk.hear(notice).await });
+            let looked = shop.at_desk(|desk| async move { desk.turn().await });
+            assert_eq!(looked, Some(1));
+        } else {
+            look(&mut shop, 1);
+        }
+        assert_eq!(state(&shop, 1), TopUpState::Open);
+        let looked = shop.at_desk(|desk| async move { desk.turn().await });
+        assert_eq!(looked, Some(0), "a provider that fails is given time");
+        shop.world.advance(60);
+        shop.at_desk(|desk| async move { desk.turn().await });
+        assert_eq!(state(&shop, 1), TopUpState::Captured, "rung: {rung}");
+        assert_eq!(shop.available(), CREDITS);
+        let row = shop.row(id(1)).expect("stored");
+        assert_eq!(row.rings, row.rings_heard);
+    }
+}
+
+#[test]
 fn choices_are_declined_only_so_often() {
     let mut shop = Shop::new();
     shop.begin(id(1)).expect("alive").expect("begins");
