@@ -270,6 +270,37 @@ async fn an_order_that_paypal_does_not_make_costs_nothing_and_can_be_asked_for_a
 }
 
 #[tokio::test]
+async fn an_order_that_paypal_refuses_is_over_and_its_own_page_says_so() {
+    let mut shop = Shop::open().await;
+    shop.paypal
+        .fault(Fault::once(Operation::Create, Effect::Refuse));
+    let (page, _) = shop.order("20.00").await;
+    assert_eq!(page.status, 200);
+    assert_eq!(shop.paypal.orders().len(), 0);
+    has(&page, &["Nothing was charged."]);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn too_many_unfinished_purchases_are_the_buyers_to_end_and_no_failure_of_ours() {
+    let mut shop = Shop::open().await;
+    for _ in 0..10 {
+        shop.order("10.00").await;
+    }
+    let review = shop.browser.get("/credits/add?amount=10.00").await;
+    let id = field(&review, "id");
+    let fields = [("id", id.as_str()), ("amount", "10.00")];
+    let refused = shop.browser.submit("/credits/add", &fields).await;
+    assert_eq!(refused.status, 422);
+    has(
+        &refused,
+        &["Too many purchases are unfinished. Nothing was charged."],
+    );
+    assert_eq!(shop.paypal.orders().len(), 10);
+    shop.close().await;
+}
+
+#[tokio::test]
 async fn a_choice_that_is_declined_leads_back_to_paypal() {
     let mut shop = Shop::open().await;
     let (page, path) = shop.order("20.00").await;

@@ -9,7 +9,7 @@ use tollgate_money::{TopUpId, Usd};
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Choice, Field, FieldKind, Problem, Tone};
 use tollgate_pages::{Page, Place};
-use tollgate_purchase::{BeginError, Offer, TopUps, Wish};
+use tollgate_purchase::{BeginError, Offer, TopUps, Trouble as Refusal, Wish};
 
 use super::{amount, usd};
 use crate::form::Form;
@@ -83,6 +83,10 @@ pub(crate) async fn order(house: &House, visit: &mut Visit) -> Result<Reply, Tro
     let (tone, lead, text) = match begun.await {
         Ok(()) => return Ok(visit.go(house, &own)),
         Err(BeginError::OtherPurchase(_)) => return Ok(visit.go(house, "/credits/add")),
+        // It is over, and its own page says so: the same form would find it again.
+        Err(BeginError::Provider(error)) if error.trouble == Refusal::Refused => {
+            return Ok(visit.go(house, &own));
+        }
         Err(BeginError::Provider(_)) => (
             Tone::Bad,
             "PayPal is not answering at the moment. Nothing was charged.",
@@ -97,7 +101,10 @@ pub(crate) async fn order(house: &House, visit: &mut Visit) -> Result<Reply, Tro
     };
     let notice = parts::notice(tone, lead, html! { (text) });
     let page = review(house, visit, top_ups.offer(), (id, price), Some(notice))?;
-    Ok(house.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page))
+    Ok(match tone {
+        Tone::Warn => visit.refused(house, page),
+        _ => house.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page),
+    })
 }
 
 async fn begin(top_ups: &TopUps, wish: Wish) -> Result<(), BeginError> {
