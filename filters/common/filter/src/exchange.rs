@@ -67,7 +67,7 @@ pub struct Request {
     pub headers: HeaderMap,
     /// The body; empty until it was read for a filter whose contract asks for it.
     pub body: Bytes,
-    /// The client's address, after trusted proxies.
+    /// The address that the connection comes from. No proxy in front is believed about another one.
     pub client: IpAddr,
     /// Whether it came over TLS.
     pub tls: bool,
