@@ -17,6 +17,7 @@ mod error;
 mod keys;
 mod look;
 mod offer;
+pub mod once;
 mod orders;
 mod schedule;
 

@@ -138,12 +138,26 @@ codes! {
 }
 
 codes! {
-    /// The endpoint that an operation was billed at.
+    /// The endpoint that an operation was billed at, or an idempotency key belongs to.
     Endpoint {
         /// Chat completions.
         Chat = 1,
         /// Text completions.
         Completions = 2,
+        /// The plan, paid by x402.
+        X402 = 3,
+        /// The plan, paid by MPP.
+        Mpp = 4,
+        /// A checkout session made at the service's own address.
+        Checkout = 5,
+        /// A checkout session made as UCP has it.
+        UcpCreate = 6,
+        /// One changed.
+        UcpUpdate = 7,
+        /// One completed.
+        UcpComplete = 8,
+        /// One cancelled.
+        UcpCancel = 9,
     }
 }
 

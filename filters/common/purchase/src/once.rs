@@ -1,0 +1,277 @@
+//! A purchase asked for once, whatever a network does to the request for it.
+//!
+//! A buyer names a request; the name is claimed before anything is done, and the answer is kept in the same unit of work as what was
+//! bought. Whoever repeats the name gets the answer again, word for word.
+//!
+//! A claim ends when its answer is durable, when it is dropped, or with the process: at the next start every name that was claimed is
+//! free again, and the purchase behind it is found in its own rows. So a claim needs no time limit, and none can be lost to a second
+//! request while the first is still at it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+use sha2::{Digest, Sha256};
+use tollgate_money::AccountId;
+use tollgate_store::{
+    Admission, CommitError, Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, KeyUse, Part,
+    ReadError, Refusal, Store, UnitOfWork, commit, reading,
+};
+
+const SECOND: i64 = 1_000_000;
+const HOUR: i64 = 3600 * SECOND;
+const DAY: i64 = 24 * HOUR;
+
+/// The first moment that claims are told apart by. Far ahead of any clock: a claim does not run out.
+const FIRST_MOMENT: i64 = 1 << 61;
+
+/// Claims names of requests, and tells their answers again. Cheap to clone.
+#[derive(Clone)]
+pub struct Once {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Arc<dyn Store>,
+    /// Unix microseconds.
+    now: Box<dyn Fn() -> i64 + Send + Sync>,
+    moments: AtomicI64,
+}
+
+/// What stands under a name.
+#[derive(Debug)]
+#[must_use]
+pub enum Begun {
+    /// Nothing stood there: the request is to be carried out, and its answer kept.
+    Mine(Claim),
+    /// The same request has had this answer.
+    Answered(Answer),
+    /// The same request is being carried out.
+    UnderWay,
+    /// Another request has this name.
+    OtherRequest,
+}
+
+/// Why a name could not be looked up. Nothing was claimed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BeginError {
+    /// The store did not write the claim.
+    #[error("could not claim the name of the request")]
+    Store(#[source] CommitError),
+    /// The store could not be read.
+    #[error("could not read the answer that is kept")]
+    Read(#[source] ReadError),
+    /// What is kept cannot be understood.
+    #[error("the answer that is kept was written by another version")]
+    Unreadable,
+}
+
+/// An answer as it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its status, from 200 to 299: nothing else is kept.
+    pub status: u16,
+    /// The fields that matter, in their order; no value has a line break.
+    pub fields: Vec<(String, String)>,
+    /// The body.
+    pub body: Arc<[u8]>,
+}
+
+impl Once {
+    /// Claims over one store; those of an earlier run are freed. To be made before the first request is let in.
+    pub fn new(store: Arc<dyn Store>, now: Box<dyn Fn() -> i64 + Send + Sync>) -> Once {
+        let once = Once {
+            inner: Arc::new(Inner {
+                store,
+                now,
+                moments: AtomicI64::new(FIRST_MOMENT),
+            }),
+        };
+        // Queued before any claim of this run can be.
+        once.inner.send(IdempotencyPart::FreeAll);
+        once
+    }
+
+    /// Claims the name `key` of a request for one account and endpoint, or tells what stands there. `request_hash` ([`digest`]) tells
+    /// the request from another one of the same name.
+    pub async fn begin(
+        &self,
+        account: AccountId,
+        endpoint: Endpoint,
+        key: &str,
+        request_hash: [u8; 32],
+    ) -> Result<Begun, BeginError> {
+        let inner = &self.inner;
+        let key = IdempotencyKey {
+            account,
+            endpoint,
+            key: Arc::from(key),
+        };
+        let at = (inner.now)();
+        // Before the wait: whoever is cut off in it frees the name all the same.
+        let mut claim = Claim {
+            inner: Arc::clone(inner),
+            key: key.clone(),
+            moment: inner.moments.fetch_add(1, Relaxed),
+            mine: true,
+        };
+        let unit = UnitOfWork::of(
+            part(IdempotencyPart::Claim {
+                key: key.clone(),
+                request_hash,
+                // Before every moment: what is claimed stays claimed.
+                now: 0,
+                locked_until: claim.moment,
+                at,
+                expires_at: at.saturating_add(kept_for(endpoint)),
+            }),
+            Admission::Begins,
+        );
+        let error = match commit(&*inner.store, unit).await {
+            Ok(_) => return Ok(Begun::Mine(claim)),
+            Err(error) => error,
+        };
+        claim.mine = false;
+        match error {
+            CommitError::Refused(Refusal::KeyInUse(KeyUse::Answered)) => {
+                let row = reading(&inner.store, move |store| store.idempotency(&key));
+                match row.await.map_err(BeginError::Read)? {
+                    Some(row) => match row.answer {
+                        Some(kept) => Answer::read(kept).map(Begun::Answered),
+                        None => Ok(Begun::UnderWay),
+                    },
+                    // It was forgotten between the two looks; the next attempt is the first again.
+                    None => Ok(Begun::UnderWay),
+                }
+            }
+            CommitError::Refused(Refusal::KeyInUse(KeyUse::OtherRequest)) => {
+                Ok(Begun::OtherRequest)
+            }
+            CommitError::Refused(Refusal::KeyInUse(_)) => Ok(Begun::UnderWay),
+            error => Err(BeginError::Store(error)),
+        }
+    }
+}
+
+impl Inner {
+    /// Queues a change that nobody waits for.
+    fn send(&self, change: IdempotencyPart) {
+        let done = Box::new(|result| {
+            if let Err(CommitError::Refused(refusal)) = result {
+                tracing::error!(%refusal, "a change of the name of a purchase was refused");
+            }
+        });
+        // A store that has stopped ends the process, and the next start frees what is claimed.
+        let _ = self
+            .store
+            .submit(UnitOfWork::of(part(change), Admission::Ends), done);
+    }
+}
+
+/// The name of a request, in the hand of whoever carries it out. Freed when it is dropped without an answer.
+pub struct Claim {
+    inner: Arc<Inner>,
+    key: IdempotencyKey,
+    /// What tells this claim from every other of the process.
+    moment: i64,
+    mine: bool,
+}
+
+impl Claim {
+    /// The part that keeps the answer, for the unit of work of what was bought. May be made anew when that unit is.
+    ///
+    /// # Panics
+    ///
+    /// When the status says that nothing was bought: such an answer must be asked for again, not told again.
+    pub fn keep_part(&self, answer: &Answer) -> Part {
+        assert!(
+            (200..300).contains(&answer.status),
+            "an answer of status {} was to be kept; only those that gave what was asked for are",
+            answer.status
+        );
+        part(IdempotencyPart::Keep {
+            key: self.key.clone(),
+            locked_until: self.moment,
+            answer: answer.kept(),
+        })
+    }
+
+    /// Keeps an answer by itself, where no unit of work goes with it.
+    pub async fn keep(self, answer: &Answer) -> Result<(), CommitError> {
+        let unit = UnitOfWork::of(self.keep_part(answer), Admission::Ends);
+        commit(&*self.inner.store, unit).await.map(|_| ())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Of a name whose answer is kept by now nothing is freed, and what is queued comes first.
+        if self.mine {
+            self.inner.send(IdempotencyPart::Free {
+                key: self.key.clone(),
+                locked_until: self.moment,
+            });
+        }
+    }
+}
+
+impl std::fmt::Debug for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Claim")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Answer {
+    fn kept(&self) -> KeptAnswer {
+        let mut lines = String::new();
+        for (name, value) in &self.fields {
+            debug_assert!(!value.contains('\n'), "a field is one line: {name}");
+            lines.push_str(name);
+            lines.push_str(": ");
+            lines.push_str(value);
+            lines.push('\n');
+        }
+        KeptAnswer {
+            status: self.status,
+            headers: Arc::from(lines),
+            body: Some(Arc::clone(&self.body)),
+        }
+    }
+
+    fn read(kept: KeptAnswer) -> Result<Answer, BeginError> {
+        let field = |line: &str| {
+            let (name, value) = line.split_once(": ")?;
+            Some((name.to_owned(), value.to_owned()))
+        };
+        let fields: Option<Vec<_>> = kept.headers.lines().map(field).collect();
+        Ok(Answer {
+            status: kept.status,
+            fields: fields.ok_or(BeginError::Unreadable)?,
+            body: kept.body.ok_or(BeginError::Unreadable)?,
+        })
+    }
+}
+
+/// Tells requests apart: SHA-256 over the pieces and where each of them ends.
+pub fn digest(pieces: &[&[u8]]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for piece in pieces {
+        hash.update((piece.len() as u64).to_be_bytes());
+        hash.update(piece);
+    }
+    hash.finalize().into()
+}
+
+/// How long an answer is known, microseconds: 90 days where money moved, and twice the day that UCP asks for.
+fn kept_for(endpoint: Endpoint) -> i64 {
+    match endpoint {
+        Endpoint::X402 | Endpoint::Mpp => 90 * DAY,
+        _ => 48 * HOUR,
+    }
+}
+
+fn part(part: IdempotencyPart) -> Part {
+    Part::Idempotency(Box::new(part))
+}

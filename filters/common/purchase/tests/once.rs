@@ -1,0 +1,237 @@
+//! A purchase asked for twice under one name is made once.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+use tempfile::TempDir;
+use tollgate_money::AccountId;
+use tollgate_purchase::once::{Answer, Begun, Claim, Once, digest};
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{
+    Admission, Endpoint, IdempotencyPart, Part, RootSecret, Store, UnitOfWork, commit, flush,
+};
+
+const ME: AccountId = AccountId::from_bytes([1; 16]);
+const DAY: i64 = 86_400_000_000;
+
+/// A store and time.
+struct World {
+    folder: TempDir,
+    store: Arc<dyn Store>,
+    once: Once,
+    now: Arc<AtomicI64>,
+}
+
+impl World {
+    fn new() -> World {
+        let folder = tempfile::tempdir().expect("a folder");
+        let now = Arc::new(AtomicI64::new(1_800_000_000_000_000));
+        let store = open(folder.path());
+        World {
+            once: once(&store, &now),
+            folder,
+            store,
+            now,
+        }
+    }
+
+    /// The process ends, with whatever it had claimed, and another one begins. Only the folder stays.
+    fn restart(self) -> World {
+        self.store.close();
+        let World { folder, now, .. } = self;
+        let store = open(folder.path());
+        World {
+            once: once(&store, &now),
+            folder,
+            store,
+            now,
+        }
+    }
+
+    async fn begin(&self, key: &str, request: &str) -> Begun {
+        let hash = digest(&[request.as_bytes()]);
+        let begun = self.once.begin(ME, Endpoint::Mpp, key, hash).await;
+        begun.expect("the store works")
+    }
+
+    async fn claim(&self, key: &str, request: &str) -> Claim {
+        match self.begin(key, request).await {
+            Begun::Mine(claim) => claim,
+            other => panic!("`{key}` is not free: {other:?}"),
+        }
+    }
+
+    async fn commit(&self, parts: Vec<Part>) -> bool {
+        let unit = UnitOfWork::of_all(parts, Admission::Ends);
+        commit(&*self.store, unit).await.is_ok()
+    }
+
+    /// Waits until what was queued is done.
+    async fn settle(&self) {
+        flush(&*self.store).await.expect("the store works");
+    }
+}
+
+fn open(folder: &Path) -> Arc<dyn Store> {
+    let options = Options {
+        durability: Durability::Process,
+        ..Options::new(1, RootSecret([7; 32]))
+    };
+    sqlite::open(&folder.join("t.db"), options).expect("the store opens")
+}
+
+fn once(store: &Arc<dyn Store>, now: &Arc<AtomicI64>) -> Once {
+    let now = now.clone();
+    Once::new(store.clone(), Box::new(move || now.load(Relaxed)))
+}
+
+fn bought() -> Answer {
+    Answer {
+        status: 200,
+        fields: vec![
+            ("content-type".to_owned(), "application/json".to_owned()),
+            ("payment-receipt".to_owned(), "abc: d==".to_owned()),
+            ("x-empty".to_owned(), String::new()),
+        ],
+        body: Arc::from(*br#"{"success":true}"#),
+    }
+}
+
+#[tokio::test]
+async fn the_second_of_two_gets_the_answer_of_the_first() {
+    let world = World::new();
+    let claim = world.claim("k", "a").await;
+    assert!(matches!(world.begin("k", "a").await, Begun::UnderWay));
+    assert!(matches!(world.begin("k", "b").await, Begun::OtherRequest));
+    assert!(world.commit(vec![claim.keep_part(&bought())]).await);
+    drop(claim);
+    let world = world.restart();
+    match world.begin("k", "a").await {
+        Begun::Answered(answer) => assert_eq!(answer, bought(), "word for word"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(world.begin("k", "b").await, Begun::OtherRequest));
+}
+
+#[tokio::test]
+async fn a_name_is_free_again_when_nothing_came_of_it() {
+    let world = World::new();
+    drop(world.claim("k", "a").await);
+    drop(world.claim("k", "b").await);
+    // Whoever is cut off while the claim is being written leaves none.
+    let cut_off = tokio::time::timeout(std::time::Duration::ZERO, world.begin("k", "c")).await;
+    drop(cut_off);
+    world.settle().await;
+    drop(world.claim("k", "d").await);
+}
+
+#[tokio::test]
+async fn an_answer_and_what_it_tells_of_are_kept_together_or_not_at_all() {
+    let world = World::new();
+    let claim = world.claim("k", "a").await;
+    let other = world.claim("other", "a").await;
+    assert!(world.commit(vec![other.keep_part(&bought())]).await);
+    // The second part is refused, since the answer is there: so the first is not kept either, and can be made once more.
+    let both = vec![claim.keep_part(&bought()), other.keep_part(&bought())];
+    assert!(!world.commit(both).await);
+    assert!(matches!(world.begin("k", "a").await, Begun::UnderWay));
+    assert!(world.commit(vec![claim.keep_part(&bought())]).await);
+    assert!(matches!(world.begin("k", "a").await, Begun::Answered(_)));
+}
+
+#[tokio::test]
+async fn what_was_under_way_when_the_process_ended_can_be_asked_for_again() {
+    let world = World::new();
+    let claim = world.claim("k", "a").await;
+    // As a kill does: nobody frees anything.
+    std::mem::forget(claim);
+    let world = world.restart();
+    drop(world.claim("k", "a").await);
+}
+
+#[tokio::test]
+async fn names_of_accounts_and_operations_do_not_meet() {
+    let world = World::new();
+    let _mine = world.claim("k", "a").await;
+    for (account, endpoint) in [
+        (AccountId::from_bytes([2; 16]), Endpoint::Mpp),
+        (ME, Endpoint::X402),
+        (ME, Endpoint::Checkout),
+        (ME, Endpoint::UcpCreate),
+        (ME, Endpoint::UcpUpdate),
+        (ME, Endpoint::UcpComplete),
+        (ME, Endpoint::UcpCancel),
+    ] {
+        let begun = world.once.begin(account, endpoint, "k", [0; 32]).await;
+        assert!(matches!(begun, Ok(Begun::Mine(_))), "{endpoint:?}");
+    }
+}
+
+#[tokio::test]
+async fn payments_are_known_for_ninety_days_and_checkouts_for_two() {
+    for (endpoint, days) in [
+        (Endpoint::Mpp, 90),
+        (Endpoint::X402, 90),
+        (Endpoint::Checkout, 2),
+        (Endpoint::UcpComplete, 2),
+    ] {
+        let world = World::new();
+        let begin = || world.once.begin(ME, endpoint, "k", [0; 32]);
+        let Ok(Begun::Mine(claim)) = begin().await else {
+            panic!("the name is free")
+        };
+        claim.keep(&bought()).await.expect("the store works");
+        for (at, known) in [(days * DAY - 1, true), (1, false)] {
+            world.now.fetch_add(at, Relaxed);
+            let forget = IdempotencyPart::Forget {
+                now: world.now.load(Relaxed),
+                limit: 10,
+            };
+            let forget = Part::Idempotency(Box::new(forget));
+            assert!(world.commit(vec![forget]).await);
+            let is_known = matches!(begin().await, Ok(Begun::Answered(_)));
+            assert_eq!(is_known, known, "{endpoint:?} after {days} days");
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_twenty_at_once_one_carries_it_out() {
+    let world = World::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let once = world.once.clone();
+        tasks.spawn(async move { once.begin(ME, Endpoint::Mpp, "k", [0; 32]).await });
+    }
+    // Held until all have asked.
+    let begun = tasks.join_all().await;
+    let mine = |begun: &&Result<Begun, _>| matches!(begun, Ok(Begun::Mine(_)));
+    let waits = |begun: &&Result<Begun, _>| matches!(begun, Ok(Begun::UnderWay));
+    assert_eq!(begun.iter().filter(mine).count(), 1);
+    assert_eq!(begun.iter().filter(waits).count(), 19);
+}
+
+#[tokio::test]
+#[should_panic(expected = "only those that gave what was asked for")]
+async fn a_refusal_is_never_kept() {
+    let world = World::new();
+    let claim = world.claim("k", "a").await;
+    let refusal = Answer {
+        status: 402,
+        ..bought()
+    };
+    claim.keep_part(&refusal);
+}
+
+#[test]
+fn requests_are_told_apart_by_where_their_pieces_end() {
+    assert_eq!(digest(&[b"ab", b"c"]), digest(&[b"ab", b"c"]));
+    for other in [
+        &[b"a".as_slice(), b"bc"][..],
+        &[b"abc"],
+        &[b"ab", b"c", b""],
+    ] {
+        assert_ne!(digest(&[b"ab", b"c"]), digest(other));
+    }
+}
