@@ -1,0 +1,4 @@
+//! Payment in the request itself: challenges, credentials, receipts.
+
+mod json;
+pub mod x402;

@@ -1,0 +1,102 @@
+//! Whether a payment is the one that was asked for, as far as that can be said without asking anybody.
+
+use serde_json::Value;
+
+use super::amount::Amount;
+use super::hex::Address;
+use super::offer::{SCHEME, Terms};
+use super::payment::Payment;
+
+/// How far a buyer's clock may be ahead.
+const CLOCK_AHEAD_SECS: u64 = 30;
+
+/// The least time that an authorization has to stand: the facilitator's clock, and a block.
+const STANDS_SECS_MIN: u64 = 10;
+
+/// How much longer than asked for an authorization may stand: as long as it does, a payment can stay unclear.
+const STANDS_SECS_OVER: u64 = 600;
+
+/// Why a payment is refused before anybody is asked. The words are those of the protocol where it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Doubt {
+    /// The option that was chosen was not offered.
+    #[error("No matching payment requirements")]
+    NoMatchingRequirements,
+    /// The transfer is to somebody else.
+    #[error("invalid_exact_evm_payload_recipient_mismatch")]
+    Recipient,
+    /// The transfer is not of exactly the price.
+    #[error("invalid_exact_evm_payload_authorization_value_mismatch")]
+    Value,
+    /// The transfer does not work yet.
+    #[error("invalid_exact_evm_payload_authorization_valid_after")]
+    NotYet,
+    /// The transfer works no more, or not for long enough.
+    #[error("invalid_exact_evm_payload_authorization_valid_before")]
+    TooLate,
+    /// The transfer would work for much longer than was asked for.
+    #[error("invalid_exact_evm_payload_authorization_valid_before_too_far")]
+    TooLong,
+    /// The signature is the second form of another one.
+    #[error("invalid_exact_evm_payload_signature")]
+    Signature,
+}
+
+/// Compares a payment with the terms at `now` (Unix seconds). Nothing found wrong says little: only the chain knows whether the wallet
+/// has the money and did sign.
+pub fn check(payment: &Payment, terms: &Terms, now: u64) -> Result<(), Doubt> {
+    if !matches(payment, terms) {
+        return Err(Doubt::NoMatchingRequirements);
+    }
+    let authorization = &payment.authorization;
+    if authorization.to != terms.pay_to.address() {
+        return Err(Doubt::Recipient);
+    }
+    if authorization.value != terms.amount {
+        return Err(Doubt::Value);
+    }
+    if authorization.valid_after > Amount::from(now.saturating_add(CLOCK_AHEAD_SECS)) {
+        return Err(Doubt::NotYet);
+    }
+    if authorization.valid_before < Amount::from(now.saturating_add(STANDS_SECS_MIN)) {
+        return Err(Doubt::TooLate);
+    }
+    let longest = now
+        .saturating_add(terms.max_timeout_secs)
+        .saturating_add(STANDS_SECS_OVER);
+    if authorization.valid_before > Amount::from(longest) {
+        return Err(Doubt::TooLong);
+    }
+    if payment.signature.is_malleated() {
+        return Err(Doubt::Signature);
+    }
+    Ok(())
+}
+
+/// Whether the option that the buyer says it chose is the offered one, by value: wallets write addresses and numbers in their own way
+/// and leave out what they do not know.
+fn matches(payment: &Payment, terms: &Terms) -> bool {
+    let accepted = &payment.accepted;
+    let text = |name: &str| accepted.get(name).and_then(Value::as_str);
+    let address = |name: &str| text(name).and_then(|text| text.parse::<Address>().ok());
+    let same_domain = |name: &str, ours: &str| match accepted.get("extra").and_then(|e| e.get(name))
+    {
+        None | Some(Value::Null) => true,
+        Some(theirs) => theirs.as_str() == Some(ours),
+    };
+    let method = accepted
+        .get("extra")
+        .and_then(|extra| extra.get("assetTransferMethod"))
+        .and_then(Value::as_str);
+    text("scheme") == Some(SCHEME)
+        && text("network") == Some(&*terms.network)
+        && text("amount")
+            .and_then(|text| text.parse::<Amount>().ok())
+            .as_ref()
+            == Some(&terms.amount)
+        && address("asset") == Some(terms.asset.address())
+        && address("payTo") == Some(terms.pay_to.address())
+        && same_domain("name", &terms.asset_name)
+        && same_domain("version", &terms.asset_version)
+        && method.is_none_or(|method| method == "eip3009")
+}

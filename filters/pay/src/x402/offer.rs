@@ -1,0 +1,118 @@
+//! What is asked for: the terms, and the header that tells them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+
+use super::amount::Amount;
+use super::hex::WrittenAddress;
+
+/// The version of the protocol that is spoken here.
+pub(crate) const VERSION: u64 = 2;
+
+/// The one scheme: exactly this much, sent by a signed authorization (EIP-3009).
+pub(crate) const SCHEME: &str = "exact";
+
+/// The price, in what, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The chain (CAIP-2): `eip155:8453` for Base.
+    pub network: String,
+    /// The contract of the token.
+    pub asset: WrittenAddress,
+    /// The token's name in what wallets sign (EIP-712). It differs between chains for the same token.
+    pub asset_name: String,
+    /// The token's version there.
+    pub asset_version: String,
+    /// The price in the token's smallest unit.
+    pub amount: Amount,
+    /// Who is paid.
+    pub pay_to: WrittenAddress,
+    /// Seconds for which an authorization is signed, and so the longest time that a payment can stay unclear.
+    pub max_timeout_secs: u64,
+}
+
+/// One option of payment, as it goes over the wire: to buyers in an offer, and to the facilitator as what a payment is judged by.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Requirements<'a> {
+    scheme: &'static str,
+    network: &'a str,
+    amount: String,
+    asset: String,
+    pay_to: String,
+    max_timeout_seconds: u64,
+    extra: Domain<'a>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Domain<'a> {
+    name: &'a str,
+    version: &'a str,
+}
+
+impl Terms {
+    /// The terms as they go over the wire.
+    pub(crate) fn requirements(&self) -> Requirements<'_> {
+        Requirements {
+            scheme: SCHEME,
+            network: &self.network,
+            amount: self.amount.to_string(),
+            asset: self.asset.to_string(),
+            pay_to: self.pay_to.to_string(),
+            max_timeout_seconds: self.max_timeout_secs,
+            extra: Domain {
+                name: &self.asset_name,
+                version: &self.asset_version,
+            },
+        }
+    }
+}
+
+/// What a buyer is told: the terms, what for, and why.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer<'a> {
+    /// The terms.
+    pub terms: &'a Terms,
+    /// The address of the purchase.
+    pub url: &'a str,
+    /// What is sold, in a few words.
+    pub description: &'a str,
+    /// Why payment is needed, or why the last one was refused.
+    pub error: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PaymentRequired<'a> {
+    x402_version: u64,
+    error: &'a str,
+    resource: Resource<'a>,
+    accepts: [Requirements<'a>; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource<'a> {
+    url: &'a str,
+    description: &'a str,
+    mime_type: &'static str,
+}
+
+impl Offer<'_> {
+    /// The value of `PAYMENT-REQUIRED`: base64 with the standard alphabet and padding. Stock buyers refuse any other.
+    pub fn header(&self) -> String {
+        let required = PaymentRequired {
+            x402_version: VERSION,
+            error: self.error,
+            resource: Resource {
+                url: self.url,
+                description: self.description,
+                mime_type: "application/json",
+            },
+            accepts: [self.terms.requirements()],
+        };
+        let json = serde_json::to_vec(&required).expect("texts and numbers are JSON");
+        STANDARD.encode(json)
+    }
+}

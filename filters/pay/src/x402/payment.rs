@@ -1,0 +1,158 @@
+//! What a buyer sends: `PAYMENT-SIGNATURE`.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::amount::Amount;
+use super::hex::{Address, Nonce, Signature};
+use super::offer::VERSION;
+use crate::json::Unambiguous;
+
+/// The most bytes of the header: signatures of wallets that are contracts take up to 6 kB.
+pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
+
+/// A payment as it was sent: read, and not yet compared with anything.
+///
+/// Whoever has it can send the transfer to the chain, so it does not print.
+#[derive(Clone, PartialEq)]
+pub struct Payment {
+    /// What was decoded. It goes to the facilitator as it is: members that are not known here may mean something there.
+    whole: Value,
+    /// The option that the buyer says it chose.
+    pub(crate) accepted: Map<String, Value>,
+    /// What the wallet signed.
+    pub authorization: Authorization,
+    /// The wallet's signature.
+    pub signature: Signature,
+}
+
+/// The transfer that a wallet signed (EIP-3009).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authorization {
+    /// Who pays.
+    pub from: Address,
+    /// Who is paid.
+    pub to: Address,
+    /// How much, in the token's smallest unit.
+    pub value: Amount,
+    /// The transfer works after this second.
+    pub valid_after: Amount,
+    /// The transfer works before this second.
+    pub valid_before: Amount,
+    /// What makes it unlike every other of this wallet.
+    pub nonce: Nonce,
+}
+
+/// Why a header is no payment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PaymentError {
+    /// More than [`HEADER_BYTES_MAX`].
+    #[error("the payment is larger than {HEADER_BYTES_MAX} bytes")]
+    TooLarge,
+    /// Not base64 with the standard alphabet and padding.
+    #[error("the payment is not base64 (standard alphabet, with padding)")]
+    Encoding,
+    /// Not a JSON object, or one that says something twice.
+    #[error("the payment is not a JSON object in which every member stands once")]
+    Json,
+    /// Another version of the protocol.
+    #[error("the payment is not of x402 version 2")]
+    Version,
+    /// A member is missing or is not what it should be.
+    #[error("`{0}` of the payment is missing or malformed")]
+    Member(&'static str),
+}
+
+impl Payment {
+    /// Reads the value of the header.
+    pub fn read(header: &[u8]) -> Result<Payment, PaymentError> {
+        if header.len() > HEADER_BYTES_MAX {
+            return Err(PaymentError::TooLarge);
+        }
+        let json = STANDARD
+            .decode(header)
+            .map_err(|_| PaymentError::Encoding)?;
+        let Unambiguous(whole) = serde_json::from_slice(&json).map_err(|_| PaymentError::Json)?;
+        let Value::Object(members) = &whole else {
+            return Err(PaymentError::Json);
+        };
+        if members.get("x402Version").and_then(Value::as_u64) != Some(VERSION) {
+            return Err(PaymentError::Version);
+        }
+        let accepted = object(members, "accepted")?.clone();
+        let payload = object(members, "payload")?;
+        let signature = text(payload, "signature", "payload.signature")?;
+        let signature =
+            Signature::read(signature).ok_or(PaymentError::Member("payload.signature"))?;
+        let authorization = match payload.get("authorization") {
+            Some(Value::Object(authorization)) => Authorization::read(authorization)?,
+            _ => return Err(PaymentError::Member("payload.authorization")),
+        };
+        Ok(Payment {
+            accepted,
+            authorization,
+            signature,
+            whole,
+        })
+    }
+
+    /// What was decoded, for the facilitator.
+    pub fn whole(&self) -> &Value {
+        &self.whole
+    }
+}
+
+impl fmt::Debug for Payment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Payment")
+            .field("from", &self.authorization.from)
+            .field("nonce", &self.authorization.nonce)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Authorization {
+    fn read(members: &Map<String, Value>) -> Result<Authorization, PaymentError> {
+        fn parsed<T: std::str::FromStr>(
+            members: &Map<String, Value>,
+            name: &str,
+            path: &'static str,
+        ) -> Result<T, PaymentError> {
+            text(members, name, path)?
+                .parse()
+                .map_err(|_| PaymentError::Member(path))
+        }
+        Ok(Authorization {
+            from: parsed(members, "from", "authorization.from")?,
+            to: parsed(members, "to", "authorization.to")?,
+            value: parsed(members, "value", "authorization.value")?,
+            valid_after: parsed(members, "validAfter", "authorization.validAfter")?,
+            valid_before: parsed(members, "validBefore", "authorization.validBefore")?,
+            nonce: parsed(members, "nonce", "authorization.nonce")?,
+        })
+    }
+}
+
+fn object<'v>(
+    members: &'v Map<String, Value>,
+    name: &'static str,
+) -> Result<&'v Map<String, Value>, PaymentError> {
+    match members.get(name) {
+        Some(Value::Object(object)) => Ok(object),
+        _ => Err(PaymentError::Member(name)),
+    }
+}
+
+fn text<'v>(
+    members: &'v Map<String, Value>,
+    name: &str,
+    path: &'static str,
+) -> Result<&'v str, PaymentError> {
+    match members.get(name) {
+        Some(Value::String(text)) => Ok(text),
+        _ => Err(PaymentError::Member(path)),
+    }
+}
