@@ -1,0 +1,93 @@
+//! The id of a challenge: a keyed hash of all that it says, so that what comes back can be believed without having been kept.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use zeroize::Zeroizing;
+
+/// The least bytes of a secret.
+const SECRET_BYTES_MIN: usize = 32;
+
+/// The secret that challenges are bound with, and the one before it: a new secret must not void challenges that are under way.
+#[derive(Clone)]
+pub struct Secrets {
+    current: Zeroizing<Vec<u8>>,
+    previous: Option<Zeroizing<Vec<u8>>>,
+}
+
+impl Secrets {
+    /// Secrets of at least 32 bytes each; `None` for shorter ones.
+    pub fn new(current: &[u8], previous: Option<&[u8]>) -> Option<Secrets> {
+        let long = |secret: &[u8]| secret.len() >= SECRET_BYTES_MIN;
+        (long(current) && previous.is_none_or(long)).then(|| Secrets {
+            current: Zeroizing::new(current.to_vec()),
+            previous: previous.map(|secret| Zeroizing::new(secret.to_vec())),
+        })
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets([redacted])")
+    }
+}
+
+/// What an id is bound to: the parameters of a challenge exactly as they stand on the wire, the absent ones empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Binding<'a> {
+    /// The realm.
+    pub realm: &'a str,
+    /// The method.
+    pub method: &'a str,
+    /// The intent.
+    pub intent: &'a str,
+    /// The request, base64url.
+    pub request: &'a str,
+    /// When it ends, RFC 3339.
+    pub expires: &'a str,
+    /// The digest of the body.
+    pub digest: &'a str,
+    /// What the server wants to see again, base64url.
+    pub opaque: &'a str,
+}
+
+impl Binding<'_> {
+    fn slots(&self) -> [&str; 7] {
+        [
+            self.realm,
+            self.method,
+            self.intent,
+            self.request,
+            self.expires,
+            self.digest,
+            self.opaque,
+        ]
+    }
+
+    /// The id of a challenge that says this.
+    pub fn id(&self, secrets: &Secrets) -> String {
+        URL_SAFE_NO_PAD.encode(self.mac(&secrets.current).finalize().into_bytes())
+    }
+
+    /// Whether `id` was made here for exactly this.
+    pub fn holds(&self, id: &str, secrets: &Secrets) -> bool {
+        // The slots are joined by a bar: one inside would let other slots join to the same text.
+        if self.slots().iter().any(|slot| slot.contains('|')) {
+            return false;
+        }
+        let Ok(id) = URL_SAFE_NO_PAD.decode(id) else {
+            return false;
+        };
+        let by = |secret: &[u8]| self.mac(secret).verify_slice(&id).is_ok();
+        by(&secrets.current) || secrets.previous.as_deref().is_some_and(|secret| by(secret))
+    }
+
+    fn mac(&self, secret: &[u8]) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key of any length is a key");
+        mac.update(self.slots().join("|").as_bytes());
+        mac
+    }
+}

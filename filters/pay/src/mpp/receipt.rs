@@ -1,0 +1,31 @@
+//! The receipt of a payment: `Payment-Receipt`.
+
+use serde_json::json;
+
+use super::METHOD;
+use super::challenge::canonical;
+
+/// What was paid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipt<'a> {
+    /// When the plan was activated: RFC 3339. The same each time the receipt is sent.
+    pub timestamp: &'a str,
+    /// The id of the recurring payment.
+    pub subscription: &'a str,
+    /// The public id of the purchase.
+    pub purchase: &'a str,
+}
+
+impl Receipt<'_> {
+    /// The value of the field.
+    pub fn header(&self) -> String {
+        canonical(&json!({
+            "externalId": self.purchase,
+            "method": METHOD,
+            "reference": self.subscription,
+            "status": "success",
+            "subscriptionId": self.subscription,
+            "timestamp": self.timestamp,
+        }))
+    }
+}
