@@ -2,6 +2,7 @@
 //! chain, once.
 
 mod amount;
+mod answer;
 mod check;
 mod hex;
 mod offer;
@@ -9,6 +10,7 @@ mod payment;
 mod reason;
 
 pub use amount::{Amount, AmountError};
+pub use answer::{Settled, Verified, settled, verified};
 pub use check::{Doubt, check};
 pub use hex::{Address, HexError, Nonce, Signature, WrittenAddress};
 pub use offer::{Offer, Terms};

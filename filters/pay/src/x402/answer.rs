@@ -1,0 +1,267 @@
+//! What a facilitator answers, and what that means for the money.
+
+use serde_json::{Map, Value};
+
+use super::hex::{Address, Nonce};
+use super::reason::{Reason, reason};
+
+/// What became of `/verify`. Nothing has moved in any case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verified {
+    /// The transfer would work now.
+    Good,
+    /// The payment is no good, for this reason.
+    Refused(String),
+    /// The authorization was used before: by us, or by somebody else who had it.
+    NonceSpent,
+    /// The facilitator did not say, for this reason. The same payment may be good later.
+    Fault(String),
+}
+
+/// What became of `/settle`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// The transfer is in a block.
+    Done {
+        /// The hash of the transaction.
+        transaction: Nonce,
+        /// Who paid.
+        payer: Option<Address>,
+    },
+    /// The transfer was not sent and will not be, for this reason.
+    Refused(String),
+    /// Nobody can say yet whether money has moved. Asking again with the same words is safe; anything else is not.
+    Unclear {
+        /// The hash of a transaction that may be on its way.
+        transaction: Option<Nonce>,
+        /// What the facilitator said.
+        why: String,
+    },
+}
+
+/// Reads the answer to `/verify`. The body says more than the status: refusals come with 200 and with 4xx.
+pub fn verified(status: u16, body: &[u8]) -> Verified {
+    let Some(members) = object(body) else {
+        return Verified::Fault(format!("status {status} without an answer of the protocol"));
+    };
+    match members.get("isValid") {
+        Some(Value::Bool(true)) if (200..300).contains(&status) => Verified::Good,
+        Some(Value::Bool(false)) => {
+            let why = text(&members, "invalidReason");
+            match reason(&why) {
+                Reason::Refused | Reason::SimulationFailed => Verified::Refused(why),
+                Reason::NonceSpent => Verified::NonceSpent,
+                Reason::Pending | Reason::Fault => Verified::Fault(why),
+            }
+        }
+        _ => Verified::Fault(format!("status {status} without an answer of the protocol")),
+    }
+}
+
+/// Reads the answer to `/settle` for a payment on `network` by `payer`.
+///
+/// `first` says that this authorization was never sent before. Only then is a refusal one: a wallet that has paid may lack the money to
+/// pay again, and its authorization is spent.
+pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: bool) -> Settled {
+    let unclear = |transaction, why| Settled::Unclear { transaction, why };
+    let Some(members) = object(body) else {
+        return unclear(
+            None,
+            format!("status {status} without an answer of the protocol"),
+        );
+    };
+    let transaction = members
+        .get("transaction")
+        .and_then(Value::as_str)
+        .and_then(|text| text.parse::<Nonce>().ok());
+    match members.get("success") {
+        Some(Value::Bool(true)) => {
+            let said = members.get("payer").and_then(Value::as_str);
+            let told = said.and_then(|text| text.parse::<Address>().ok());
+            let same_network = members.get("network").and_then(Value::as_str) == Some(network);
+            let same_payer = said.is_none() || told == Some(payer);
+            match transaction {
+                Some(transaction) if same_network && same_payer => Settled::Done {
+                    transaction,
+                    payer: told,
+                },
+                _ => unclear(
+                    transaction,
+                    "the answer tells of another payment, or of no transaction".to_owned(),
+                ),
+            }
+        }
+        Some(Value::Bool(false)) => {
+            let why = text(&members, "errorReason");
+            match reason(&why) {
+                Reason::Refused if first && transaction.is_none() => Settled::Refused(why),
+                _ => unclear(transaction, why),
+            }
+        }
+        _ => unclear(
+            transaction,
+            format!("status {status} without an answer of the protocol"),
+        ),
+    }
+}
+
+fn object(body: &[u8]) -> Option<Map<String, Value>> {
+    serde_json::from_slice(body).ok()
+}
+
+/// A reason: short, and nothing that breaks a line of a log.
+fn text(members: &Map<String, Value>, name: &str) -> String {
+    let text = members.get(name).and_then(Value::as_str).unwrap_or("");
+    text.chars()
+        .filter(|character| !character.is_control())
+        .take(200)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NETWORK: &str = "eip155:8453";
+    const PAYER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+
+    fn hash() -> String {
+        format!("0x{}", "ab".repeat(32))
+    }
+
+    #[test]
+    fn an_answer_to_verify_is_read_by_its_body() {
+        let refused = |why: &str| Verified::Refused(why.to_owned());
+        let fault = |why: &str| Verified::Fault(why.to_owned());
+        let nothing = |status: u16| {
+            fault(&format!(
+                "status {status} without an answer of the protocol"
+            ))
+        };
+        for (status, body, expected) in [
+            (
+                200,
+                json!({"isValid": true, "payer": PAYER}),
+                Verified::Good,
+            ),
+            (500, json!({"isValid": true}), nothing(500)),
+            (
+                200,
+                json!({"isValid": false, "invalidReason": "insufficient_funds"}),
+                refused("insufficient_funds"),
+            ),
+            (
+                400,
+                json!({"isValid": false, "invalidReason": "invalid_payload"}),
+                refused("invalid_payload"),
+            ),
+            (
+                200,
+                json!({"isValid": false, "invalidReason": "invalid_exact_evm_nonce_already_used"}),
+                Verified::NonceSpent,
+            ),
+            (
+                200,
+                json!({"isValid": false, "invalidReason": "unexpected_verify_error"}),
+                fault("unexpected_verify_error"),
+            ),
+            (200, json!({"isValid": false}), fault("")),
+            (200, json!({"isValid": "true"}), nothing(200)),
+            (200, json!([]), nothing(200)),
+            (429, json!({"error": "slow down"}), nothing(429)),
+        ] {
+            let body = body.to_string();
+            assert_eq!(
+                verified(status, body.as_bytes()),
+                expected,
+                "{status} {body}"
+            );
+        }
+        assert_eq!(verified(200, b"<html>"), nothing(200));
+    }
+
+    #[test]
+    fn money_counts_as_moved_only_when_all_of_the_answer_says_so() {
+        let payer: Address = PAYER.parse().expect("an address");
+        let transaction: Nonce = hash().parse().expect("32 bytes");
+        let done = Settled::Done {
+            transaction,
+            payer: Some(payer),
+        };
+        check(
+            200,
+            json!({"success": true, "transaction": hash(), "network": NETWORK, "payer": PAYER}),
+            true,
+            &done,
+        );
+        check(
+            200,
+            json!({"success": true, "transaction": hash(), "network": NETWORK}),
+            true,
+            &Settled::Done {
+                transaction,
+                payer: None,
+            },
+        );
+        // Of another network, of another wallet, of no transaction.
+        for odd in [
+            json!({"success": true, "transaction": hash(), "network": "eip155:84532", "payer": PAYER}),
+            json!({"success": true, "transaction": hash(), "network": NETWORK, "payer": "0x0000000000000000000000000000000000000001"}),
+            json!({"success": true, "transaction": hash(), "network": NETWORK, "payer": "me"}),
+            json!({"success": true, "transaction": "", "network": NETWORK, "payer": PAYER}),
+            json!({"success": true}),
+        ] {
+            is_unclear(200, &odd, true);
+        }
+
+        fn check(status: u16, body: Value, first: bool, expected: &Settled) {
+            let payer: Address = PAYER.parse().expect("an address");
+            let read = settled(status, body.to_string().as_bytes(), NETWORK, payer, first);
+            assert_eq!(&read, expected, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_one_only_before_anything_was_sent() {
+        let payer: Address = PAYER.parse().expect("an address");
+        let body = json!({"success": false, "errorReason": "insufficient_funds", "transaction": "", "network": NETWORK});
+        let text = body.to_string();
+        assert_eq!(
+            settled(402, text.as_bytes(), NETWORK, payer, true),
+            Settled::Refused("insufficient_funds".to_owned())
+        );
+        is_unclear(402, &body, false);
+        for why in [
+            "settlement_pending",
+            "invalid_exact_evm_nonce_already_used",
+            "invalid_exact_evm_transaction_simulation_failed",
+            "invalid_exact_evm_transaction_failed",
+            "unexpected_settle_error",
+            "",
+        ] {
+            is_unclear(
+                500,
+                &json!({"success": false, "errorReason": why, "transaction": hash()}),
+                true,
+            );
+        }
+        // A refusal that names a transaction contradicts itself.
+        is_unclear(
+            200,
+            &json!({"success": false, "errorReason": "insufficient_funds", "transaction": hash()}),
+            true,
+        );
+        is_unclear(502, &json!("bad gateway"), true);
+    }
+
+    fn is_unclear(status: u16, body: &Value, first: bool) {
+        let payer: Address = PAYER.parse().expect("an address");
+        let read = settled(status, body.to_string().as_bytes(), NETWORK, payer, first);
+        assert!(
+            matches!(read, Settled::Unclear { .. }),
+            "{status} {body}: {read:?}"
+        );
+    }
+}
