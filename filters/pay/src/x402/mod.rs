@@ -4,6 +4,7 @@
 mod amount;
 mod answer;
 mod check;
+mod decide;
 mod hex;
 mod offer;
 mod payment;
@@ -12,6 +13,7 @@ mod reason;
 pub use amount::{Amount, AmountError};
 pub use answer::{Settled, Verified, settled, verified};
 pub use check::{Doubt, check};
+pub use decide::{Act, Asker, Known, State, decide};
 pub use hex::{Address, HexError, Nonce, Signature, WrittenAddress};
 pub use offer::{Offer, Terms};
 pub use payment::{Authorization, Payment, PaymentError};
