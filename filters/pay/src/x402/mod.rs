@@ -3,6 +3,7 @@
 
 mod amount;
 mod answer;
+pub mod chain;
 mod check;
 mod decide;
 mod hex;

@@ -1,0 +1,354 @@
+//! What the chain says of an authorization: the questions for a node (JSON-RPC), and how its answers are read.
+//!
+//! A spent nonce alone is no proof of payment, since its owner may have cancelled it; a transaction's hash alone is none either, since it
+//! says nothing of the amount. What counts is the log that the nonce was used, and in the same transaction the transfer of the price.
+
+use serde_json::{Value, json};
+
+use super::amount::Amount;
+use super::hex::{Address, Nonce};
+use super::offer::Terms;
+
+/// `authorizationState(address,bytes32)`: the first four bytes of the hash of this signature (EIP-3009).
+const AUTHORIZATION_STATE: &str = "0xe94a0102";
+
+/// The hash of `AuthorizationUsed(address,bytes32)`.
+const USED: &str = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";
+
+/// The hash of `AuthorizationCanceled(address,bytes32)`.
+const CANCELED: &str = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81";
+
+/// The hash of `Transfer(address,address,uint256)`.
+const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
+
+/// What became of a nonce, as its logs tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// No log in the blocks that were looked at.
+    Nothing,
+    /// It was used in this transaction. Whether it paid us the price is to be seen there.
+    Used(Nonce),
+    /// Its owner has cancelled it.
+    Canceled,
+}
+
+/// The call that asks whether a nonce is spent.
+pub fn state_call(terms: &Terms, from: Address, nonce: Nonce) -> Value {
+    let data = format!(
+        "{AUTHORIZATION_STATE}{}{}",
+        word(from),
+        bare(nonce.to_string())
+    );
+    request(
+        "eth_call",
+        json!([{"to": terms.asset.address().to_string(), "data": data}, "latest"]),
+    )
+}
+
+/// Whether the nonce is spent; `None` for an answer that does not say.
+pub fn read_state(answer: &Value) -> Option<bool> {
+    let word: Nonce = result(answer)?.as_str()?.parse().ok()?;
+    match word.as_bytes() {
+        [head @ .., 0] if head.iter().all(|&byte| byte == 0) => Some(false),
+        [head @ .., 1] if head.iter().all(|&byte| byte == 0) => Some(true),
+        _ => None,
+    }
+}
+
+/// The call that asks for the logs of a nonce in some blocks, both ends included.
+pub fn logs_call(terms: &Terms, from: Address, nonce: Nonce, blocks: (u64, u64)) -> Value {
+    let filter = json!({
+        "address": terms.asset.address().to_string(),
+        "fromBlock": format!("{:#x}", blocks.0),
+        "toBlock": format!("{:#x}", blocks.1),
+        "topics": [[USED, CANCELED], format!("0x{}", word(from)), nonce.to_string()],
+    });
+    request("eth_getLogs", json!([filter]))
+}
+
+/// What the logs tell; `None` for an answer that is none, or that speaks of something else.
+pub fn read_logs(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> Option<Fate> {
+    let logs = result(answer)?.as_array()?;
+    let mut fate = Fate::Nothing;
+    for log in logs {
+        // A node that ignores part of a filter must not be believed about the rest.
+        let topics = log_of(log, terms)?;
+        let [event, authorizer, number] = &topics[..] else {
+            return None;
+        };
+        if *authorizer != padded(from) || *number != nonce {
+            return None;
+        }
+        fate = match event.to_string().as_str() {
+            USED => Fate::Used(log.get("transactionHash")?.as_str()?.parse().ok()?),
+            CANCELED => Fate::Canceled,
+            _ => return None,
+        };
+    }
+    Some(fate)
+}
+
+/// The call that asks for what a transaction did.
+pub fn receipt_call(transaction: Nonce) -> Value {
+    request(
+        "eth_getTransactionReceipt",
+        json!([transaction.to_string()]),
+    )
+}
+
+/// Whether a transaction used the nonce and moved exactly the price from the wallet to us; `None` for an answer that does not say, such
+/// as one about a transaction that is in no block.
+pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> Option<bool> {
+    let receipt = result(answer)?;
+    if receipt.is_null() {
+        return None;
+    }
+    if receipt.get("status")?.as_str()? != "0x1" {
+        return Some(false);
+    }
+    let logs = receipt.get("logs")?.as_array()?;
+    let (mut used, mut paid) = (false, false);
+    for log in logs {
+        let Some(topics) = log_of(log, terms) else {
+            continue;
+        };
+        let [event, first, second] = &topics[..] else {
+            continue;
+        };
+        match event.to_string().as_str() {
+            USED => used |= *first == padded(from) && *second == nonce,
+            TRANSFER => {
+                let to_us = *first == padded(from) && *second == padded(terms.pay_to.address());
+                paid |= to_us && data_is(log, &terms.amount);
+            }
+            _ => {}
+        }
+    }
+    Some(used && paid)
+}
+
+fn request(method: &str, params: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+}
+
+fn result(answer: &Value) -> Option<&Value> {
+    match answer.get("error") {
+        None | Some(Value::Null) => answer.get("result"),
+        Some(_) => None,
+    }
+}
+
+/// The topics of a log of the token, and of no other contract.
+fn log_of(log: &Value, terms: &Terms) -> Option<Vec<Nonce>> {
+    let address: Address = log.get("address")?.as_str()?.parse().ok()?;
+    if address != terms.asset.address() || log.get("removed") == Some(&Value::Bool(true)) {
+        return None;
+    }
+    let topics = log.get("topics")?.as_array()?;
+    topics
+        .iter()
+        .map(|topic| topic.as_str()?.parse().ok())
+        .collect()
+}
+
+/// Whether the data of a log is this number.
+fn data_is(log: &Value, amount: &Amount) -> bool {
+    let Some(number) = amount.to_u64() else {
+        return false;
+    };
+    let mut wanted = [0; 32];
+    wanted[24..].copy_from_slice(&number.to_be_bytes());
+    let data = log.get("data").and_then(Value::as_str);
+    data.and_then(|text| text.parse().ok()) == Some(Nonce::from_bytes(wanted))
+}
+
+/// An address as a word of 32 bytes.
+fn padded(address: Address) -> Nonce {
+    let mut word = [0; 32];
+    word[12..].copy_from_slice(address.as_bytes());
+    Nonce::from_bytes(word)
+}
+
+fn word(address: Address) -> String {
+    bare(padded(address).to_string())
+}
+
+fn bare(text: String) -> String {
+    text.trim_start_matches("0x").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FROM: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+
+    fn terms() -> Terms {
+        Terms {
+            network: "eip155:8453".to_owned(),
+            asset: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+                .parse()
+                .expect("an address"),
+            asset_name: "USD Coin".to_owned(),
+            asset_version: "2".to_owned(),
+            amount: 199_000_000.into(),
+            pay_to: "0x90F79bf6EB2c4f870365E785982E1f101E93b906"
+                .parse()
+                .expect("an address"),
+            max_timeout_secs: 300,
+        }
+    }
+
+    fn from() -> Address {
+        FROM.parse().expect("an address")
+    }
+
+    const NONCE: Nonce = Nonce::from_bytes([0x11; 32]);
+
+    fn topic(address: &str) -> String {
+        padded(address.parse().expect("an address")).to_string()
+    }
+
+    fn transaction() -> String {
+        format!("0x{}", "ab".repeat(32))
+    }
+
+    fn used() -> Value {
+        json!({"address": terms().asset.to_string(), "topics": [USED, topic(FROM), NONCE.to_string()], "data": "0x",
+               "transactionHash": transaction()})
+    }
+
+    fn transfer() -> Value {
+        json!({"address": terms().asset.to_string(), "topics": [TRANSFER, topic(FROM), topic(&terms().pay_to.to_string())],
+               "data": format!("0x{:064x}", 199_000_000), "transactionHash": transaction()})
+    }
+
+    fn with(log: Value, member: &str, value: Value) -> Value {
+        let mut log = log;
+        log[member] = value;
+        log
+    }
+
+    #[test]
+    fn questions_are_written_as_nodes_read_them() {
+        let call = state_call(&terms(), from(), NONCE);
+        assert_eq!(
+            call["params"][0],
+            json!({
+                "to": "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
+                "data": format!("0xe94a0102{}70997970c51812dc3a010c7d01b50e0d17dc79c8{}", "0".repeat(24), "11".repeat(32)),
+            })
+        );
+        let logs = logs_call(&terms(), from(), NONCE, (256, 4096));
+        assert_eq!(logs["params"][0]["fromBlock"], "0x100");
+        assert_eq!(logs["params"][0]["toBlock"], "0x1000");
+    }
+
+    #[test]
+    fn a_state_is_yes_no_or_not_told() {
+        let word = |last: &str| json!({"result": format!("0x{}{last}", "0".repeat(62))});
+        for (answer, state) in [
+            (word("00"), Some(false)),
+            (word("01"), Some(true)),
+            (word("02"), None),
+            (json!({"result": "0x"}), None),
+            (
+                json!({"error": {"code": -32000}, "result": word("01")["result"]}),
+                None,
+            ),
+            (json!({}), None),
+            (json!("0x01"), None),
+        ] {
+            assert_eq!(read_state(&answer), state, "{answer}");
+        }
+    }
+
+    #[test]
+    fn logs_tell_whether_a_nonce_was_used_or_cancelled() {
+        let read = |logs: Value| read_logs(&json!({"result": logs}), &terms(), from(), NONCE);
+        let canceled = json!([CANCELED, topic(FROM), NONCE.to_string()]);
+        let hash = transaction().parse().expect("32 bytes");
+        assert_eq!(read(json!([])), Some(Fate::Nothing));
+        assert_eq!(read(json!([used()])), Some(Fate::Used(hash)));
+        assert_eq!(
+            read(json!([with(used(), "topics", canceled)])),
+            Some(Fate::Canceled)
+        );
+        // Whatever was not asked for makes the whole answer worth nothing.
+        for odd in [
+            with(used(), "address", json!(FROM)),
+            with(
+                used(),
+                "topics",
+                json!([USED, topic(&terms().pay_to.to_string()), NONCE.to_string()]),
+            ),
+            with(used(), "topics", json!([USED, topic(FROM), topic(FROM)])),
+            with(
+                used(),
+                "topics",
+                json!([TRANSFER, topic(FROM), NONCE.to_string()]),
+            ),
+            with(used(), "removed", json!(true)),
+            with(used(), "transactionHash", Value::Null),
+        ] {
+            assert_eq!(read(json!([odd])), None, "{odd}");
+        }
+        assert_eq!(read(Value::Null), None);
+    }
+
+    #[test]
+    fn a_transaction_has_paid_when_it_used_the_nonce_and_moved_the_price() {
+        let read = |status: &str, logs: Value| {
+            let answer = json!({"result": {"status": status, "logs": logs}});
+            read_receipt(&answer, &terms(), from(), NONCE)
+        };
+        assert_eq!(read("0x1", json!([used(), transfer()])), Some(true));
+        assert_eq!(read("0x0", json!([used(), transfer()])), Some(false));
+        let other = terms().pay_to.to_string();
+        for logs in [
+            json!([used()]),
+            json!([transfer()]),
+            json!([
+                used(),
+                with(transfer(), "data", json!(format!("0x{:064x}", 198_999_999)))
+            ]),
+            json!([used(), with(transfer(), "address", json!(FROM))]),
+            json!([
+                used(),
+                with(
+                    transfer(),
+                    "topics",
+                    json!([TRANSFER, topic(FROM), topic(FROM)])
+                )
+            ]),
+            json!([
+                used(),
+                with(
+                    transfer(),
+                    "topics",
+                    json!([TRANSFER, topic(&other), topic(&other)])
+                )
+            ]),
+            json!([
+                with(
+                    used(),
+                    "topics",
+                    json!([USED, topic(&other), NONCE.to_string()])
+                ),
+                transfer()
+            ]),
+            json!([
+                with(
+                    used(),
+                    "topics",
+                    json!([CANCELED, topic(FROM), NONCE.to_string()])
+                ),
+                transfer()
+            ]),
+        ] {
+            assert_eq!(read("0x1", logs.clone()), Some(false), "{logs}");
+        }
+        let absent = read_receipt(&json!({"result": null}), &terms(), from(), NONCE);
+        assert_eq!(absent, None, "it is in no block");
+    }
+}
