@@ -20,6 +20,7 @@ use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::{Meter, Spending};
 use tollgate_onboarding::{Documents, ExpiresError};
 use tollgate_pages::{Look, error_page};
+use tollgate_pay::Desks;
 use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
@@ -209,6 +210,7 @@ impl GatewayBuilder {
                     top_ups: paypal.top_ups.clone(),
                 }
             }))),
+            desks: Desks::new(format!("{}-pro", settings.service.name).into()),
             oauth: access::endpoints(&settings, &authorization, &look, &clock)
                 .map_err(StartError::ClientDocuments)?,
         };

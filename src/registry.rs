@@ -14,6 +14,7 @@ use tollgate_meter::Meter;
 use tollgate_models::Models;
 use tollgate_oauth::{Endpoints, OAuth};
 use tollgate_onboarding::{Documents, Onboarding};
+use tollgate_pay::{Desks, Pay};
 use tollgate_portal::Portal;
 use tollgate_rate_limit::RateLimits;
 
@@ -64,6 +65,7 @@ pub(crate) struct House {
     pub(crate) documents: Arc<Documents>,
     pub(crate) oauth: Arc<Endpoints>,
     pub(crate) commerce: Arc<Commerce>,
+    pub(crate) desks: Arc<Desks>,
 }
 
 /// Filters by the names that chains call them by.
@@ -112,6 +114,12 @@ impl Registry {
             )))
         });
         registry.add("commerce", |context| Ok(context.house.commerce.clone()));
+        registry.add("pay", |context| {
+            let filter = Pay::new(&context.house.desks, context.route.path.as_str());
+            Ok(Arc::new(
+                filter.map_err(|error| BuildError::new(error.to_string()))?,
+            ))
+        });
         registry.add("portal", |context| Ok(context.house.portal.clone()));
         registry.add("oauth", |context| {
             let filter = OAuth::new(&context.house.oauth, context.route.path.as_str());

@@ -11,7 +11,7 @@ use crate::config::Cors;
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "WWW-Authenticate, X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, RateLimit-Limit, \
      RateLimit-Remaining, RateLimit-Reset, Location, Deprecation, Sunset, Link, Idempotent-Replayed, \
-     MCP-Session-Id",
+     MCP-Session-Id, PAYMENT-REQUIRED, PAYMENT-RESPONSE, Payment-Receipt",
 );
 
 const ANY: HeaderValue = HeaderValue::from_static("*");

@@ -18,6 +18,7 @@ mod mcp;
 mod money;
 mod oauth;
 mod pages;
+mod pay;
 mod process;
 mod providers;
 mod rig;

@@ -340,6 +340,9 @@ async fn answers_and_errors_can_be_read_by_pages_of_other_origins() {
                 "Retry-After",
                 "RateLimit",
                 "WWW-Authenticate",
+                "PAYMENT-REQUIRED",
+                "PAYMENT-RESPONSE",
+                "Payment-Receipt",
             ] {
                 assert!(exposed.contains(name), "{case}: {name} is not exposed");
             }

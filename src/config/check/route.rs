@@ -153,6 +153,15 @@ fn built_in(service: &Service) -> Vec<Route> {
         document("/robots.txt"),
         document("/openapi.json"),
     ];
+    for way in ["x402", "mpp"] {
+        routes.push(route(
+            &format!("/commerce/subscriptions/{{plan}}/{way}"),
+            Method::POST,
+            BODY_BYTES as usize,
+            Scope::CommerceSubscribe,
+            &["address-limit", "auth", "rate-limit", "pay"],
+        ));
+    }
     let notices = page(
         "/webhooks/paypal",
         &[Method::POST],

@@ -114,6 +114,8 @@ codes! {
     IdempotencyConflict = "idempotency_conflict", 409, InvalidRequest;
     /// The same request is still being worked on.
     InProgress = "in_progress", 409, InvalidRequest;
+    /// Somebody else has used this payment.
+    PaymentAlreadyUsed = "payment_already_used", 409, InvalidRequest;
     /// The body is larger than the address accepts.
     BodyTooLarge = "body_too_large", 413, InvalidRequest;
     /// The target is longer than the gateway accepts.
@@ -142,6 +144,8 @@ codes! {
     UpstreamTimeout = "upstream_timeout", 504, Upstream;
     /// No MCP server stands behind this address.
     McpUnavailable = "mcp_unavailable", 503, Unavailable;
+    /// Nothing can be paid on this route at the moment, or an earlier payment is not clear yet.
+    PaymentRouteUnavailable = "payment_route_unavailable", 503, Unavailable;
     /// The gateway cannot write its books.
     StoreUnavailable = "store_unavailable", 503, Unavailable;
     /// The gateway has more work than it can finish.

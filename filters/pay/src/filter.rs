@@ -1,0 +1,125 @@
+//! The filter `pay`: one way of paying a route.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_filter::{
+    ApiError, Body, Contract, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase, Step,
+};
+
+/// A body has two short members; more bytes than this are nobody's.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Seconds after which a buyer may ask again where nothing can be paid.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// What all routes of payment share.
+pub struct Desks {
+    /// The plan's name in addresses: `svc-pro`.
+    plan: Arc<str>,
+}
+
+impl Desks {
+    /// Ways to buy the plan of this name.
+    pub fn new(plan: Arc<str>) -> Arc<Desks> {
+        Arc::new(Desks { plan })
+    }
+}
+
+/// Sells the plan on one route.
+pub struct Pay {
+    desks: Arc<Desks>,
+    way: Way,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    X402,
+    Mpp,
+}
+
+/// A route that leads to no way of paying.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`pay` answers paths that end in `/{{plan}}/x402` or `/{{plan}}/mpp`; `{path}` is none of them"
+)]
+pub struct UnknownWay {
+    path: String,
+}
+
+impl Pay {
+    /// The filter for a route of this path, which may begin with the path of the service's address.
+    pub fn new(desks: &Arc<Desks>, path: &str) -> Result<Pay, UnknownWay> {
+        let way = [("/x402", Way::X402), ("/mpp", Way::Mpp)]
+            .into_iter()
+            .find(|(ending, _)| path.ends_with(ending))
+            .map(|(_, way)| way);
+        let unknown = || UnknownWay {
+            path: path.to_owned(),
+        };
+        Ok(Pay {
+            desks: desks.clone(),
+            way: way.ok_or_else(unknown)?,
+        })
+    }
+
+    /// Whether a path is about the plan that there is: the segment before the last one names it.
+    fn names_the_plan(&self, path: &str) -> bool {
+        path.rsplit('/').nth(1) == Some(&*self.desks.plan)
+    }
+}
+
+impl Filter for Pay {
+    fn name(&self) -> &'static str {
+        "pay"
+    }
+
+    fn contract(&self) -> Contract {
+        Contract {
+            phases: Phase::Request.into(),
+            body: Body::Json {
+                bytes_max: BODY_BYTES_MAX,
+            },
+            on_failure: FailureMode::Deny,
+        }
+    }
+
+    fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        if !self.names_the_plan(&exchange.request.path) {
+            let message = format!(
+                "There is no such plan. The one plan on sale is `{}`.",
+                self.desks.plan
+            );
+            return Step::now(Outcome::refuse(ApiError::new(ErrorCode::NotFound, message)));
+        }
+        let message = match self.way {
+            Way::X402 => {
+                "The plan cannot be bought with x402 at the moment. Nothing was charged; try again later, or choose another way of paying."
+            }
+            Way::Mpp => {
+                "The plan cannot be bought with MPP at the moment. Nothing was charged; try again later, or choose another way of paying."
+            }
+        };
+        let error = ApiError::new(ErrorCode::PaymentRouteUnavailable, message).retry_after(AGAIN);
+        Step::now(Outcome::refuse(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_a_way_of_paying_by_the_end_of_its_path() {
+        let desks = Desks::new(Arc::from("svc-pro"));
+        for (path, way) in [
+            ("/commerce/subscriptions/{plan}/x402", Some(Way::X402)),
+            ("/api/commerce/subscriptions/{plan}/mpp", Some(Way::Mpp)),
+            ("/commerce/subscriptions/{plan}", None),
+            ("/commerce/subscriptions/{plan}/ax402", None),
+        ] {
+            let made = Pay::new(&desks, path).ok().map(|pay| pay.way);
+            assert_eq!(made, way, "{path}");
+        }
+    }
+}

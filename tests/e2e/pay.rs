@@ -1,0 +1,3 @@
+//! The plan bought by programs that answer a 402.
+
+mod route;
