@@ -35,11 +35,12 @@ impl<'a> Presented<'a> {
         if fields.next().is_some() {
             return Presented::Unreadable(Unreadable::Twice);
         }
-        let field = field.as_bytes();
-        let (scheme, rest) = match field.iter().position(|&byte| byte == b' ') {
-            Some(space) => field.split_at(space),
-            None => (field, &field[field.len()..]),
-        };
+        Presented::of(field.as_bytes())
+    }
+
+    /// Reads the value of a field.
+    pub(crate) fn of(field: &'a [u8]) -> Presented<'a> {
+        let (scheme, rest) = scheme(field);
         if !scheme.eq_ignore_ascii_case(b"Bearer") {
             return Presented::Nothing;
         }
@@ -51,6 +52,14 @@ impl<'a> Presented<'a> {
         } else {
             Presented::Unreadable(Unreadable::Malformed)
         }
+    }
+}
+
+/// The scheme of a credential, and what follows it (RFC 9110 section 11.4).
+pub(crate) fn scheme(field: &[u8]) -> (&[u8], &[u8]) {
+    match field.iter().position(|&byte| byte == b' ') {
+        Some(space) => field.split_at(space),
+        None => (field, &field[field.len()..]),
     }
 }
 

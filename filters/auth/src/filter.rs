@@ -41,8 +41,11 @@ impl Auth {
         })
     }
 
-    fn judge(&self, request: &Request) -> Result<Principal, Refusal> {
-        let presented = Presented::read(&request.headers);
+    pub(crate) fn judge(
+        &self,
+        request: &Request,
+        presented: Presented<'_>,
+    ) -> Result<Principal, Refusal> {
         if let Some(query) = request.query.as_deref()
             && self.forms.iter().any(|form| query.contains(form.prefix()))
         {
@@ -112,12 +115,13 @@ impl Auth {
         form.map_or("", Form::prefix)
     }
 
-    fn refuse(&self, refusal: Refusal, request: &Request) -> Outcome {
+    pub(crate) fn refuse(&self, refusal: Refusal, request: &Request, beside: &str) -> Outcome {
         let challenges = self.challenges.of(&request.path);
         let told = Told {
             challenges,
             access: self.access,
             form: self.form_wanted(),
+            beside,
         };
         Outcome::refuse(refusal.error(&told))
     }
@@ -167,7 +171,8 @@ impl Filter for Auth {
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        Step::now(match self.judge(&exchange.request) {
+        let presented = Presented::read(&exchange.request.headers);
+        Step::now(match self.judge(&exchange.request, presented) {
             Ok(principal) => {
                 // Answers of the API end by themselves; a stream of a resource beside it may be listened to for hours.
                 if self.access.resource != Resource::Api
@@ -178,7 +183,7 @@ impl Filter for Auth {
                 exchange.put(principal);
                 Outcome::Continue
             }
-            Err(refusal) => self.refuse(refusal, &exchange.request),
+            Err(refusal) => self.refuse(refusal, &exchange.request, ""),
         })
     }
 }

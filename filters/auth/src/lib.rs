@@ -4,6 +4,7 @@ mod access;
 mod bearer;
 mod challenge;
 mod filter;
+mod payment;
 mod refusal;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tollgate_identity::{Credentials, Form};
 pub use access::{AccessError, RequiredAccess};
 pub use challenge::AddressError;
 pub use filter::Auth;
+pub use payment::PaymentAuth;
 
 /// Who the service is: its name in credentials, and the addresses that refusals point to.
 #[derive(Clone, Debug)]
@@ -59,5 +61,10 @@ impl Auths {
             self.credentials.clone(),
             self.clock.clone(),
         )
+    }
+
+    /// The filter `auth` for routes that need this access and take a proof of payment in `Authorization`.
+    pub fn beside_payment(&self, access: RequiredAccess) -> Result<PaymentAuth, AddressError> {
+        Ok(PaymentAuth::new(self.auth(access)?, &self.service.name))
     }
 }

@@ -16,6 +16,14 @@ pub(crate) enum Refusal {
     Missing,
     /// Its `Authorization` cannot be understood.
     Unreadable(Unreadable),
+    /// It shows more than one proof of payment.
+    PaymentTwice,
+    /// `Authorization` holds a proof of payment, and there is no credential beside it.
+    OnlyPayment,
+    /// The field for the credential beside a proof of payment holds something else.
+    NoBearer,
+    /// There are two credentials, and they differ.
+    Differ,
     /// Its credential is not one of ours, or does not work any more.
     Invalid,
     /// Its credential works at another resource.
@@ -39,6 +47,8 @@ pub(crate) struct Told<'a> {
     pub(crate) access: RequiredAccess,
     /// How a credential begins that works there.
     pub(crate) form: &'a str,
+    /// The field for a credential beside a proof of payment, where there may be one.
+    pub(crate) beside: &'a str,
 }
 
 impl Told<'_> {
@@ -89,6 +99,36 @@ impl Refusal {
                 ErrorCode::InvalidHeader,
                 format!(
                     "The `Authorization` header cannot be read. Send `Authorization: Bearer {form}...`, with one space and without quotes."
+                ),
+                &challenges.invalid_request,
+            ),
+            Refusal::PaymentTwice => challenged(
+                ErrorCode::InvalidHeader,
+                String::from("There is more than one `Payment` credential. Send one."),
+                &challenges.invalid_request,
+            ),
+            Refusal::OnlyPayment => challenged(
+                ErrorCode::MissingCredential,
+                format!(
+                    "`Authorization` holds the payment, so {} has to stand beside it: `{}: Bearer {form}...`.",
+                    told.wanted(),
+                    told.beside
+                ),
+                &challenges.missing,
+            ),
+            Refusal::NoBearer => challenged(
+                ErrorCode::InvalidCredential,
+                format!(
+                    "`{}` holds no credential that works here. Send `{0}: Bearer {form}...`, once.",
+                    told.beside
+                ),
+                &challenges.invalid_token,
+            ),
+            Refusal::Differ => challenged(
+                ErrorCode::InvalidHeader,
+                format!(
+                    "`Authorization` and `{}` hold two different credentials. Send one of them, or the same in both.",
+                    told.beside
                 ),
                 &challenges.invalid_request,
             ),

@@ -7,10 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tempfile::TempDir;
-use tollgate_auth::{Auth, Auths, RequiredAccess, Service};
+use tollgate_auth::{Auth, Auths, PaymentAuth, RequiredAccess, Service};
 use tollgate_filter::{
     ApiError, Clock, CredentialKind, ErrorCode, ErrorShape, Exchange, Filter, ManualClock,
-    ModelAccess, Outcome, Principal, Protocol, Request, Resource, Resources, Scope, Scopes, Step,
+    ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol, Request, Resource,
+    Resources, Scope, Scopes, Step,
 };
 use tollgate_identity::{
     CreatedKey, Credentials, Digest, Form, NewAccount, NewKey, create_account, create_key,
@@ -438,4 +439,161 @@ async fn a_key_in_the_address_is_refused_with_help_and_not_repeated() {
         &[&format!("Bearer {secret}")],
     );
     assert!(harmless.is_ok());
+}
+
+/// Runs the filter of a route that takes payment on a request with these fields.
+fn pay(
+    filter: &PaymentAuth,
+    fields: &[(&'static str, &str)],
+) -> Result<(Principal, Option<PaymentCredential>), Box<ApiError>> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        let value = HeaderValue::from_str(value).expect("visible ASCII");
+        headers.append(HeaderName::from_static(name), value);
+    }
+    let mut exchange = Exchange::new(Request {
+        id: OperationId::from_parts(1, [0; 10]),
+        method: Method::POST,
+        path: "/commerce/subscriptions/svc-pro/mpp".into(),
+        query: None,
+        headers,
+        body: Bytes::new(),
+        client: IpAddr::from([192, 0, 2, 1]),
+        tls: false,
+        protocol: Protocol::Http11,
+    });
+    let outcome = match filter.on_request(&mut exchange) {
+        Step::Now(Ok(outcome)) => outcome,
+        _ => panic!("credentials are in memory: it is decided, at once"),
+    };
+    let payment = exchange.take::<PaymentCredential>();
+    match (outcome, exchange.take::<Principal>()) {
+        (Outcome::Continue, Some(principal)) => Ok((principal, payment)),
+        (Outcome::Refuse(error), None) => Err(error),
+        (outcome, principal) => panic!("{outcome:?} with {principal:?}"),
+    }
+}
+
+#[tokio::test]
+async fn beside_a_payment_the_credential_stands_in_a_field_of_the_services_name() {
+    const HERE: &str = "authorization";
+    const BESIDE: &str = "x-svc-authorization";
+    const OWN: &str = "payment-authorization";
+    let mut bench = Bench::new().await;
+    let key = bench
+        .key(|key| key.scopes = Scopes::NONE.with(Scope::CommerceSubscribe).bits())
+        .await;
+    let other = bench
+        .key(|key| key.scopes = Scopes::NONE.with(Scope::ApiChat).bits())
+        .await;
+    let access = RequiredAccess::of(Scope::CommerceSubscribe);
+    let filter = bench.auths.beside_payment(access).expect("sound addresses");
+    let bearer = format!("Bearer {}", key.secret.expose());
+    let loose = format!("bearer   {} ", key.secret.expose());
+    let another = format!("Bearer {}", other.secret.expose());
+
+    let at = |field| Some(("c".to_owned(), field));
+    for (fields, payment) in [
+        (&[(HERE, &*bearer)][..], None),
+        (&[(HERE, &bearer), (BESIDE, &bearer)], None),
+        (&[(HERE, &bearer), (BESIDE, &loose)], None),
+        (
+            &[(HERE, "Payment c"), (BESIDE, &bearer)],
+            at(PaymentField::Authorization),
+        ),
+        (
+            &[(HERE, "pAYMENT   c "), (BESIDE, &loose)],
+            at(PaymentField::Authorization),
+        ),
+        (
+            &[(HERE, &bearer), (OWN, "Payment c")],
+            at(PaymentField::PaymentAuthorization),
+        ),
+        (
+            &[(HERE, "Payment"), (BESIDE, &bearer)],
+            Some((String::new(), PaymentField::Authorization)),
+        ),
+        (&[(HERE, &bearer), (OWN, "Bearer c")], None),
+    ] {
+        let (principal, found) = pay(&filter, fields).expect("let in");
+        assert_eq!(principal.account, bench.account);
+        let found = found.map(|payment| (payment.text.into_string(), payment.field));
+        assert_eq!(found, payment, "{:?}", names(fields));
+    }
+
+    use ErrorCode::{InvalidCredential, InvalidHeader, KeyNotPermitted, MissingCredential};
+    for (fields, code) in [
+        (&[][..], MissingCredential),
+        (&[(HERE, "Payment c")], MissingCredential),
+        (&[(BESIDE, &*bearer)], MissingCredential),
+        (&[(HERE, "Basic c"), (BESIDE, &bearer)], MissingCredential),
+        (&[(OWN, "Payment c"), (BESIDE, &bearer)], MissingCredential),
+        (
+            &[(HERE, "Payment c"), (BESIDE, "Bearer")],
+            InvalidCredential,
+        ),
+        (
+            &[(HERE, "Payment c"), (BESIDE, "Bearer ")],
+            InvalidCredential,
+        ),
+        (
+            &[(HERE, "Payment c"), (BESIDE, "Payment c")],
+            InvalidCredential,
+        ),
+        (
+            &[(HERE, "Payment c"), (BESIDE, "Bearer a b")],
+            InvalidCredential,
+        ),
+        (
+            &[(HERE, "Payment c"), (BESIDE, "Bearer unknown")],
+            InvalidCredential,
+        ),
+        (&[(HERE, &bearer), (BESIDE, "Basic c")], InvalidCredential),
+        (
+            &[(HERE, "Payment c"), (BESIDE, &bearer), (BESIDE, &bearer)],
+            InvalidCredential,
+        ),
+        (&[(HERE, "Payment c"), (BESIDE, &another)], KeyNotPermitted),
+        (&[(HERE, &bearer), (BESIDE, &another)], InvalidHeader),
+        (
+            &[(HERE, "Payment c"), (HERE, "Payment c"), (BESIDE, &bearer)],
+            InvalidHeader,
+        ),
+        (
+            &[(HERE, "Payment c, payment d"), (BESIDE, &bearer)],
+            InvalidHeader,
+        ),
+        (
+            &[(HERE, "Payment c"), (OWN, "Payment c"), (BESIDE, &bearer)],
+            InvalidHeader,
+        ),
+        (&[(HERE, &bearer), (HERE, "Payment c")], InvalidHeader),
+        (&[(HERE, "Bearer a, Payment c")], InvalidHeader),
+    ] {
+        let error = pay(&filter, fields).expect_err("refused");
+        assert_eq!(error.code, code, "{:?}: {error}", names(fields));
+        assert!(
+            error.headers.is_some() || code == KeyNotPermitted,
+            "a challenge"
+        );
+    }
+
+    // On all other routes a payment is no credential, and nothing is read from elsewhere.
+    let subscribe = bench.filter(Scope::CommerceSubscribe);
+    assert!(ask(&subscribe, "/ucp/v1/checkout-sessions", &["Payment c"]).is_err());
+
+    fn names(fields: &[(&str, &str)]) -> Vec<String> {
+        let scheme = |value: &str| value.split(' ').next().unwrap_or_default().to_owned();
+        let of = |(name, value): &(&str, &str)| format!("{name}: {}", scheme(value));
+        fields.iter().map(of).collect()
+    }
+}
+
+#[test]
+fn a_proof_of_payment_does_not_print() {
+    let payment = PaymentCredential {
+        text: "a-secret".into(),
+        field: PaymentField::Authorization,
+    };
+    assert!(!format!("{payment:?}").contains("a-secret"));
 }

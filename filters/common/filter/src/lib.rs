@@ -19,6 +19,7 @@ mod event;
 mod exchange;
 mod filter;
 mod forward;
+mod payment;
 mod principal;
 mod progress;
 mod record;
@@ -43,6 +44,7 @@ pub use event::{Event, EventKind, Fate, HeldEvent, Tail};
 pub use exchange::{Exchange, Protocol, Request};
 pub use filter::{Body, Contract, FailureMode, Filter, FilterError, Outcome, Phase, Phases, Step};
 pub use forward::{CapMember, Clamped, Forward, ForwardBody, OutputCap};
+pub use payment::{PaymentCredential, PaymentField};
 pub use principal::{
     CacheSharing, CredentialId, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope,
     Scopes, SpendingCap, StillGood,

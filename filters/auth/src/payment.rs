@@ -1,0 +1,157 @@
+//! Two credentials in one request: one says who is asking, the other shows that they have paid.
+//!
+//! Only routes that take payment in `Authorization` have this filter; on all others that field holds the account's credential alone.
+
+use http::{HeaderMap, HeaderName, header};
+use tollgate_filter::{
+    Contract, Exchange, Filter, Outcome, PaymentCredential, PaymentField, Principal, Step,
+};
+
+use crate::Auth;
+use crate::bearer::{Presented, Unreadable, scheme};
+use crate::refusal::Refusal;
+
+/// The scheme of a proof of payment.
+const PAYMENT: &[u8] = b"Payment";
+
+/// The field of its own that later versions of the scheme have for it.
+const PAYMENT_AUTHORIZATION: HeaderName = HeaderName::from_static("payment-authorization");
+
+/// [`Auth`] for a route on which `Authorization` may hold a proof of payment: the account's credential then stands in a field that
+/// carries the service's name.
+pub struct PaymentAuth {
+    auth: Auth,
+    /// `x-svc-authorization`
+    beside: HeaderName,
+    /// The same as people write it.
+    beside_name: Box<str>,
+}
+
+/// Both credentials of a request, told from each other.
+struct Both<'a> {
+    bearer: Presented<'a>,
+    payment: Option<PaymentCredential>,
+}
+
+impl PaymentAuth {
+    pub(crate) fn new(auth: Auth, service: &str) -> PaymentAuth {
+        let mut word = service.to_owned();
+        if let Some(first) = word.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        let beside_name = format!("X-{word}-Authorization");
+        PaymentAuth {
+            auth,
+            beside: HeaderName::try_from(&*beside_name)
+                .expect("a service is named with letters and digits"),
+            beside_name: beside_name.into(),
+        }
+    }
+
+    fn judge(
+        &self,
+        exchange: &Exchange,
+    ) -> Result<(Principal, Option<PaymentCredential>), Refusal> {
+        let request = &exchange.request;
+        let Both { bearer, payment } = both(&request.headers, &self.beside)?;
+        let principal = self.auth.judge(request, bearer)?;
+        Ok((principal, payment))
+    }
+}
+
+/// Tells the two credentials apart, wherever they stand.
+fn both<'a>(headers: &'a HeaderMap, beside: &HeaderName) -> Result<Both<'a>, Refusal> {
+    let payments: Vec<PaymentCredential> = [
+        (header::AUTHORIZATION, PaymentField::Authorization),
+        (PAYMENT_AUTHORIZATION, PaymentField::PaymentAuthorization),
+    ]
+    .iter()
+    .flat_map(|(name, field)| {
+        let values = headers.get_all(name).iter();
+        values.filter_map(|value| payment(value.as_bytes(), *field))
+    })
+    .collect();
+    let in_place = |payment: &PaymentCredential| payment.field == PaymentField::Authorization;
+    let instead = payments.iter().any(in_place);
+    if payments.len() > 1 || payments.iter().any(holds_another) {
+        return Err(Refusal::PaymentTwice);
+    }
+    let there = Presented::read(headers);
+    if there == Presented::Unreadable(Unreadable::Twice) {
+        return Err(Refusal::Unreadable(Unreadable::Twice));
+    }
+    let second = match single(headers, beside)? {
+        None if instead => return Err(Refusal::OnlyPayment),
+        None => None,
+        Some(field) => match Presented::of(field) {
+            Presented::Text(text) => Some(text),
+            Presented::Nothing | Presented::Unreadable(_) => return Err(Refusal::NoBearer),
+        },
+    };
+    let bearer = match (second, there) {
+        (Some(second), _) if instead => Presented::Text(second),
+        (Some(second), Presented::Text(first)) if first != second => return Err(Refusal::Differ),
+        // Without a payment in its place it is `Authorization` that says who is asking, and nothing else.
+        (_, there) => there,
+    };
+    Ok(Both {
+        bearer,
+        payment: payments.into_iter().next(),
+    })
+}
+
+/// The proof of payment in the value of a field, if there is one. What follows the scheme is not looked at: something that cannot be read
+/// is a proof of payment that fails.
+fn payment(value: &[u8], field: PaymentField) -> Option<PaymentCredential> {
+    let (scheme, rest) = scheme(value);
+    scheme
+        .eq_ignore_ascii_case(PAYMENT)
+        .then(|| PaymentCredential {
+            text: String::from_utf8_lossy(rest.trim_ascii()).into(),
+            field,
+        })
+}
+
+/// Whether a second one follows in the same field. A value that a program on the way has joined from two has a comma between them,
+/// which no proof of payment has.
+fn holds_another(payment: &PaymentCredential) -> bool {
+    payment.text.split(',').skip(1).any(|piece| {
+        let (scheme, _) = scheme(piece.trim_ascii_start().as_bytes());
+        scheme.eq_ignore_ascii_case(PAYMENT)
+    })
+}
+
+/// The one value of a field.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, Refusal> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => Ok(Some(value.as_bytes())),
+        (Some(_), Some(_)) => Err(Refusal::NoBearer),
+    }
+}
+
+impl Filter for PaymentAuth {
+    fn name(&self) -> &'static str {
+        self.auth.name()
+    }
+
+    fn contract(&self) -> Contract {
+        self.auth.contract()
+    }
+
+    fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        Step::now(match self.judge(exchange) {
+            Ok((principal, payment)) => {
+                exchange.put(principal);
+                if let Some(payment) = payment {
+                    exchange.put(payment);
+                }
+                Outcome::Continue
+            }
+            Err(refusal) => self
+                .auth
+                .refuse(refusal, &exchange.request, &self.beside_name),
+        })
+    }
+}
