@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_auth::Auths;
+use tollgate_auth::{AddressError, Auths};
 use tollgate_cache::Cache;
 use tollgate_commerce::Commerce;
 use tollgate_completions::Completions;
@@ -175,10 +175,16 @@ fn auth(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
             "`auth` needs to know what a credential must be allowed to do; give the route a `scope`",
         ));
     };
-    let filter = context.house.auths.auth(access);
-    Ok(Arc::new(
-        filter.map_err(|error| BuildError::new(error.to_string()))?,
-    ))
+    let auths = &context.house.auths;
+    let unsound = |error: AddressError| BuildError::new(error.to_string());
+    let route = context.route;
+    let sells = route.chain.iter().any(|name| **name == *"pay");
+    Ok(
+        match sells && Pay::shares_authorization(route.path.as_str()) {
+            true => Arc::new(auths.beside_payment(access).map_err(unsound)?),
+            false => Arc::new(auths.auth(access).map_err(unsound)?),
+        },
+    )
 }
 
 fn mcp(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {

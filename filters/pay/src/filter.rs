@@ -38,6 +38,15 @@ enum Way {
     Mpp,
 }
 
+impl Way {
+    fn of(path: &str) -> Option<Way> {
+        [("/x402", Way::X402), ("/mpp", Way::Mpp)]
+            .into_iter()
+            .find(|(ending, _)| path.ends_with(ending))
+            .map(|(_, way)| way)
+    }
+}
+
 /// A route that leads to no way of paying.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -50,10 +59,7 @@ pub struct UnknownWay {
 impl Pay {
     /// The filter for a route of this path, which may begin with the path of the service's address.
     pub fn new(desks: &Arc<Desks>, path: &str) -> Result<Pay, UnknownWay> {
-        let way = [("/x402", Way::X402), ("/mpp", Way::Mpp)]
-            .into_iter()
-            .find(|(ending, _)| path.ends_with(ending))
-            .map(|(_, way)| way);
+        let way = Way::of(path);
         let unknown = || UnknownWay {
             path: path.to_owned(),
         };
@@ -61,6 +67,11 @@ impl Pay {
             desks: desks.clone(),
             way: way.ok_or_else(unknown)?,
         })
+    }
+
+    /// Whether requests to a route of this path show a payment in `Authorization`, so that the account's credential stands elsewhere.
+    pub fn shares_authorization(path: &str) -> bool {
+        Way::of(path) == Some(Way::Mpp)
     }
 
     /// Whether a path is about the plan that there is: the segment before the last one names it.
