@@ -28,9 +28,10 @@ use crate::access;
 use crate::admin::{self, Admin, AdminError, Clerk, Readiness, Ready};
 use crate::chores::{Chore, keep_house, keep_promises, note_uses, sweep_signin};
 use crate::config::{Durability, Settings, StoreUrl};
+use crate::onboarding::installation;
 use crate::paypal::PayPal;
 use crate::portal;
-use crate::proxy::{Bound, Door, Gate, ListenError, Parts, Proxy, Routes, server_config};
+use crate::proxy::{Bound, Door, Gate, ListenError, Parts, Proxy, Routes, Signs, server_config};
 use crate::registry::{BuildError, Context, House, Registry};
 use crate::telemetry::{Telemetry, sources};
 use crate::upstream::Providers;
@@ -339,12 +340,8 @@ impl GatewayBuilder {
 }
 
 fn documents(settings: &Settings, now: i64) -> Result<Documents, ExpiresError> {
-    let service = tollgate_onboarding::Service {
-        name: &settings.service.name,
-        base_url: settings.service.base_url.as_str(),
-    };
     let now = jiff::Timestamp::from_microsecond(now).unwrap_or(jiff::Timestamp::MAX);
-    Documents::new(&settings.onboarding, service, now)
+    Documents::new(&settings.onboarding, &installation(settings), now)
 }
 
 fn open_store(
@@ -411,6 +408,7 @@ fn routes(
             path: route.path.clone(),
             methods,
             cors: route.cors,
+            signs: route.lifecycle.as_ref().map(|end| Arc::new(Signs::of(end))),
             pages: (route.errors == ErrorShape::Page).then(|| pages.clone()),
         });
     }

@@ -8,11 +8,11 @@ use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_pages::Look;
-use tollgate_portal::{Channels, ClassFacts, Facts, Portal};
+use tollgate_portal::{Channels, ClassFacts, EndingFacts, Facts, Portal};
 use tollgate_purchase::TopUps;
 use tollgate_store::Store;
 
-use crate::config::Settings;
+use crate::config::{Route, Settings};
 use crate::proxy::Door;
 
 /// What of the gateway the pages show and change.
@@ -60,6 +60,18 @@ pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
     })
 }
 
+fn ending(route: &Route) -> Option<EndingFacts> {
+    let lifecycle = route.lifecycle.as_ref()?;
+    let methods: Vec<&str> = route.methods.iter().map(http::Method::as_str).collect();
+    let micros = |at: Option<jiff::Timestamp>| at.map(jiff::Timestamp::as_microsecond);
+    Some(EndingFacts {
+        route: format!("{} {}", methods.join(", "), route.path),
+        deprecated_at: micros(lifecycle.deprecated_at),
+        sunset_at: micros(lifecycle.sunset_at),
+        successor: lifecycle.successor.clone(),
+    })
+}
+
 /// What pages say about this installation.
 fn facts(settings: &Settings) -> Facts {
     let classes = settings.limits.classes().iter().map(|class| ClassFacts {
@@ -85,5 +97,6 @@ fn facts(settings: &Settings) -> Facts {
         classes: classes.collect(),
         completion_bytes_max: completions.map_or(0, |route| route.body_bytes_max as u64),
         payment_paths: payments.map(|route| route.path.to_string()).collect(),
+        endings: routes().filter_map(ending).collect(),
     }
 }

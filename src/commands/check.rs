@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use super::{BAD, GOOD, print};
 use crate::Gateway;
 use crate::config::{self, Environment, Settings};
+use crate::onboarding::installation;
 
 /// Shows everything that is wrong with the settings.
 pub(super) fn check(
@@ -62,11 +63,7 @@ pub(super) fn schema(out: &mut dyn Write) -> anyhow::Result<u8> {
 
 /// Prints the OpenAPI document.
 pub(super) fn openapi(settings: &Settings, out: &mut dyn Write) -> anyhow::Result<u8> {
-    let service = tollgate_onboarding::Service {
-        name: &settings.service.name,
-        base_url: settings.service.base_url.as_str(),
-    };
-    let document = tollgate_onboarding::openapi(&settings.onboarding, service);
+    let document = tollgate_onboarding::openapi(&settings.onboarding, &installation(settings));
     let text = serde_json::to_string_pretty(&document).context("cannot write JSON")?;
     writeln!(out, "{text}").context("cannot print")?;
     Ok(GOOD)

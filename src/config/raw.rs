@@ -174,6 +174,14 @@ pub(crate) struct RawRoute {
     pub(crate) class: Option<At<String>>,
     /// What pages of other origins may do: `none`, `public` or `api`.
     pub(crate) cors: Option<At<String>>,
+    /// Since when, or from when on, nothing new should be built on it, RFC 3339.
+    pub(crate) deprecated_at: Option<At<String>>,
+    /// From when on it may be gone, RFC 3339.
+    pub(crate) sunset_at: Option<At<String>>,
+    /// What takes its place: an address, or a path of this service.
+    pub(crate) successor: Option<At<String>>,
+    /// Where its end is explained: an address, or a path of this service; `/docs/lifecycle` when missing.
+    pub(crate) notice: Option<At<String>>,
 }
 
 /// Further attempts at calls that failed before the first byte of an answer.

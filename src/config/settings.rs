@@ -195,6 +195,21 @@ pub struct Route {
     pub class: Option<Arc<str>>,
     /// What pages of other origins may do here.
     pub cors: Cors,
+    /// How it ends, where that is planned.
+    pub lifecycle: Option<Lifecycle>,
+}
+
+/// How a route ends: told in the fields of its answers (RFC 9745, RFC 8594).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lifecycle {
+    /// Since when, or from when on, nothing new should be built on it.
+    pub deprecated_at: Option<jiff::Timestamp>,
+    /// From when on it may be gone; never before `deprecated_at`.
+    pub sunset_at: Option<jiff::Timestamp>,
+    /// The address of what takes its place.
+    pub successor: Option<String>,
+    /// The address of the page that explains it.
+    pub notice: String,
 }
 
 /// What pages of other origins may do with a route (WHATWG Fetch, CORS protocol).

@@ -8,6 +8,7 @@ mod connection;
 mod cors;
 mod head;
 mod inside;
+mod lifecycle;
 mod listener;
 mod routes;
 mod session;
@@ -34,6 +35,7 @@ use tollgate_filter::{
 
 use self::head::Origin;
 pub(crate) use self::inside::Door;
+pub(crate) use self::lifecycle::Signs;
 pub(crate) use self::listener::Bound;
 pub(crate) use self::listener::ListenError;
 use self::routes::Found;
@@ -352,6 +354,7 @@ impl Worker {
         match answer {
             Direct::Drive(gate) => {
                 cors::mark(&mut exchange, gate.cors);
+                client.tells(gate.signs.clone());
                 if let Some(pages) = &gate.pages {
                     exchange.put(pages.clone());
                 }

@@ -1,11 +1,13 @@
 //! Which route answers a request.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use http::{HeaderValue, Method, header};
 use tollgate_chain::Route;
 use tollgate_filter::{ApiError, ErrorCode, ErrorPage};
 
+use super::lifecycle::Signs;
 use crate::config::{Cors, PathPattern};
 
 /// A route as the proxy needs it.
@@ -20,6 +22,8 @@ pub(crate) struct Gate {
     pub(crate) methods: Vec<Method>,
     /// What pages of other origins may do.
     pub(crate) cors: Cors,
+    /// What its answers say of its end.
+    pub(crate) signs: Option<Arc<Signs>>,
     /// Draws its errors, where people read them.
     pub(crate) pages: Option<ErrorPage>,
 }

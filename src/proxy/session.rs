@@ -1,6 +1,7 @@
 //! A Pingora session as the driver sees a client.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -10,6 +11,7 @@ use pingora_http::ResponseHeader;
 use tokio::time::Sleep;
 use tollgate_chain::{BodyError, BodyLength, Downstream, Gone, Head};
 
+use super::lifecycle::Signs;
 use crate::config::ConnectionLimits;
 use crate::socket::CorkHandle;
 use crate::wait::{Elapsed, within};
@@ -27,6 +29,8 @@ pub(super) struct Client {
     begun: bool,
     /// How far a body has come that is read piece by piece.
     piecewise: Option<Piecewise>,
+    /// What the answer says of its route's end.
+    signs: Option<Arc<Signs>>,
 }
 
 /// How far a body has come that is read piece by piece.
@@ -52,6 +56,7 @@ impl Client {
             finished: false,
             begun: false,
             piecewise: None,
+            signs: None,
         }
     }
 
@@ -69,7 +74,13 @@ impl Client {
             finished: false,
             begun: false,
             piecewise: None,
+            signs: None,
         }
+    }
+
+    /// Has the answer say how its route ends.
+    pub(super) fn tells(&mut self, signs: Option<Arc<Signs>>) {
+        self.signs = signs;
     }
 
     /// The session, if its connection may carry on: everything was said, and nothing half.
@@ -89,6 +100,10 @@ impl Client {
         let (mut parts, ()) = http::Response::new(()).into_parts();
         parts.status = head.status;
         parts.headers = head.headers;
+        // Last, so that no field of the answer takes their place.
+        if let Some(signs) = &self.signs {
+            signs.add_to(&mut parts.headers);
+        }
         Box::new(ResponseHeader::from(parts))
     }
 

@@ -46,6 +46,24 @@ pub struct Service<'a> {
     pub base_url: &'a str,
 }
 
+/// What the description says of this installation besides who the service is.
+#[derive(Clone, Debug)]
+pub struct Installation<'a> {
+    /// Who it is.
+    pub service: Service<'a>,
+    /// The routes on which nothing new should be built.
+    pub deprecated: Vec<Deprecated<'a>>,
+}
+
+/// A route on which nothing new should be built.
+#[derive(Clone, Copy, Debug)]
+pub struct Deprecated<'a> {
+    /// Its method.
+    pub method: &'a http::Method,
+    /// Its path, as in the settings.
+    pub path: &'a str,
+}
+
 /// Every document that tells how to get in.
 pub struct Documents {
     made: Vec<(&'static str, Document)>,
@@ -59,9 +77,10 @@ impl Documents {
     /// The time for which the security contact stands is out of its bounds.
     pub fn new(
         settings: &OnboardingSettings,
-        service: Service<'_>,
+        installation: &Installation<'_>,
         now: Timestamp,
     ) -> Result<Documents, ExpiresError> {
+        let service = installation.service;
         let entry = serde_json::to_value(Entry::new(settings))
             .expect("texts, numbers and truth values are JSON");
         let mut made = vec![
@@ -93,7 +112,7 @@ impl Documents {
             (FOR_CRAWLERS, Document::new(PLAIN, FOR_CRAWLERS_TEXT)),
             (
                 OPENAPI,
-                Document::json(&openapi::document(settings, service)),
+                Document::json(&openapi::document(settings, installation)),
             ),
         ];
         if let Some(security) = &settings.security {
@@ -219,7 +238,11 @@ mod tests {
         );
         assert_eq!(problems.into_vec(), []);
         let now = "2027-01-01T00:00:00Z".parse().expect("a time");
-        Documents::new(&settings, service, now).expect("the contact lasts")
+        let installation = Installation {
+            service,
+            deprecated: Vec::new(),
+        };
+        Documents::new(&settings, &installation, now).expect("the contact lasts")
     }
 
     fn json_at(documents: &Documents, path: &str) -> Value {

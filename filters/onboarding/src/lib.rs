@@ -9,7 +9,7 @@ mod openapi;
 mod security;
 
 pub use config::{FreeTier, OnboardingSettings, RawFreeTier, RawOnboarding, RawSecurity, Security};
-pub use documents::{Documents, Service};
+pub use documents::{Deprecated, Documents, Installation, Service};
 pub use filter::{Onboarding, UnknownDocument};
 pub use openapi::document as openapi;
 pub use security::ExpiresError;

@@ -18,6 +18,21 @@ pub struct Facts {
     pub completion_bytes_max: u64,
     /// The paths at which programs buy, as far as there are any.
     pub payment_paths: Vec<String>,
+    /// The routes that end.
+    pub endings: Vec<EndingFacts>,
+}
+
+/// How a route ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndingFacts {
+    /// Its methods and its path: `POST /v1/completions`.
+    pub route: String,
+    /// Since when, or from when on, nothing new should be built on it: microseconds since 1970.
+    pub deprecated_at: Option<i64>,
+    /// From when on it may be gone, likewise.
+    pub sunset_at: Option<i64>,
+    /// The address of what takes its place.
+    pub successor: Option<String>,
 }
 
 /// How much a rate class allows.

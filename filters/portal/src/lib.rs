@@ -18,7 +18,7 @@ mod trouble;
 mod usage;
 mod visit;
 
-pub use facts::{ClassFacts, Facts};
+pub use facts::{ClassFacts, EndingFacts, Facts};
 pub use filter::Portal;
 pub use house::{Channels, Parts, Service};
 pub use inside::{Inside, InsideAnswer, InsideAnswering, InsideCall};

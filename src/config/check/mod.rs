@@ -5,6 +5,7 @@
 
 mod brand;
 mod catalog;
+mod lifecycle;
 mod mcp;
 mod payments;
 mod provider;

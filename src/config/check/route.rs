@@ -8,7 +8,7 @@ use tollgate_filter::settings::{At, Problems};
 use tollgate_filter::{ErrorShape, Scope, Scopes};
 use tollgate_rate_limit::Limits;
 
-use super::{Shop, number, required, word};
+use super::{Shop, lifecycle, number, required, word};
 use crate::config::document::words;
 use crate::config::raw::RawRoute;
 use crate::config::settings::{Cors, Route, Service};
@@ -72,6 +72,7 @@ fn built_in(service: &Service) -> Vec<Route> {
         access: Some(RequiredAccess::of(scope)),
         class: None,
         cors: Cors::Api,
+        lifecycle: None,
     };
     const COMPLETION: &[&str] = &[
         "address-limit",
@@ -96,6 +97,7 @@ fn built_in(service: &Service) -> Vec<Route> {
             access: RequiredAccess::any_of(scopes).ok(),
             class: Some(Arc::from("mcp")),
             cors: Cors::Api,
+            lifecycle: None,
         }
     };
     let document = |path: &str| Route {
@@ -107,6 +109,7 @@ fn built_in(service: &Service) -> Vec<Route> {
         access: None,
         class: None,
         cors: Cors::Public,
+        lifecycle: None,
     };
     let page = |path: &str, methods: &[Method], chain: &[&str]| Route {
         path: path.parse().expect("the built-in paths are patterns"),
@@ -117,6 +120,7 @@ fn built_in(service: &Service) -> Vec<Route> {
         access: None,
         class: None,
         cors: Cors::None,
+        lifecycle: None,
     };
     let mut routes = vec![
         route(
@@ -198,6 +202,7 @@ fn oauth(base_path: &str) -> Vec<Route> {
         access: None,
         class: class.map(Arc::from),
         cors,
+        lifecycle: None,
     };
     let endpoint = |path: String, class| route(path, Method::POST, Some(class), Cors::Api);
     let document = |path: String| route(path, Method::GET, None, Cors::Public);
@@ -276,6 +281,7 @@ pub(super) fn routes(
             access,
             class: class(index, one, limits, problems),
             cors: cors.unwrap_or(Cors::None),
+            lifecycle: lifecycle::lifecycle(index, one, service.base_url.as_str(), problems),
         };
         if let Some((first, _)) = routes.iter().find(|(_, other)| overlaps(other, &route)) {
             problems.note(

@@ -11,13 +11,14 @@ use serde_json::{Map, Value, json};
 use tollgate_filter::Scope;
 
 use crate::config::OnboardingSettings;
-use crate::documents::Service;
+use crate::documents::{Installation, Service};
 
 /// The version of the description, which is that of the interface and not of the program.
 const VERSION: &str = "1.0.0";
 
 /// The document.
-pub fn document(settings: &OnboardingSettings, service: Service<'_>) -> Value {
+pub fn document(settings: &OnboardingSettings, installation: &Installation<'_>) -> Value {
+    let service = installation.service;
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -33,7 +34,7 @@ pub fn document(settings: &OnboardingSettings, service: Service<'_>) -> Value {
             {"name": "completions", "description": "Text generation."},
             {"name": "onboarding", "description": "How to get in."},
         ],
-        "paths": operations::paths(service.name),
+        "paths": operations::paths(installation),
         "components": {
             "securitySchemes": security_schemes(service),
             "schemas": schemas::all(service.name),
@@ -90,6 +91,7 @@ mod tests {
 
     use super::*;
     use crate::config::RawOnboarding;
+    use crate::documents::Deprecated;
 
     fn made() -> Value {
         let service = Service {
@@ -101,7 +103,22 @@ mod tests {
             (service.name, service.base_url),
             &mut Problems::default(),
         );
-        document(&settings, service)
+        let installation = Installation {
+            service,
+            deprecated: vec![Deprecated {
+                method: &http::Method::POST,
+                path: "/v1/completions",
+            }],
+        };
+        document(&settings, &installation)
+    }
+
+    #[test]
+    fn a_deprecated_operation_says_so_and_no_other_does() {
+        let document = made();
+        let operation = |path: &str| &document["paths"][path]["post"];
+        assert_eq!(operation("/v1/completions")["deprecated"], true);
+        assert!(operation("/v1/chat/completions")["deprecated"].is_null());
     }
 
     /// Every value of the document with its path.

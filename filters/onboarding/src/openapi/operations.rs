@@ -5,6 +5,7 @@ use tollgate_filter::{ErrorCode, Scope};
 
 use super::answers;
 use super::schemas::reference;
+use crate::documents::{Deprecated, Installation};
 
 /// What an operation with a credential may answer before it does anything.
 const ACCESS: [ErrorCode; 3] = [
@@ -27,9 +28,10 @@ const COMPLETION: [ErrorCode; 10] = [
     ErrorCode::InvalidJson,
 ];
 
-/// All paths. `service` is the service's own word.
-pub(super) fn paths(service: &str) -> Value {
-    json!({
+/// All paths.
+pub(super) fn paths(installation: &Installation<'_>) -> Value {
+    let service = installation.service.name;
+    let mut paths = json!({
         "/v1/models": {"get": operation(Operation {
             id: "listModels",
             tag: "models",
@@ -74,7 +76,15 @@ pub(super) fn paths(service: &str) -> Value {
             errors: &[],
             example: None,
         })},
-    })
+    });
+    for Deprecated { method, path } in &installation.deprecated {
+        let method = method.as_str().to_ascii_lowercase();
+        let described = paths.get_mut(*path).and_then(|path| path.get_mut(method));
+        if let Some(described) = described {
+            described["deprecated"] = json!(true);
+        }
+    }
+    paths
 }
 
 struct Operation<'a> {

@@ -1,6 +1,8 @@
 //! What stays, and how changes are told.
 
 use maud::html;
+use tollgate_pages::format;
+use tollgate_pages::parts::{Cell, Column, table};
 
 use super::Section;
 use crate::house::House;
@@ -21,11 +23,16 @@ pub(super) fn sections(house: &House) -> Vec<Section> {
             anchor: "deprecation",
             heading: "Deprecation and sunset",
             inside: html! {
+                @if house.facts.endings.is_empty() { p { "Nothing is deprecated, and no end is set." } }
+                @else { (table("What ends", &columns(), &endings(house), None)) }
                 p {
-                    "Nothing is deprecated, and no end is set. Should an address be deprecated, its answers say so in the field "
-                    code { "Deprecation" } " (RFC 9745) and link to what takes its place; a date in " code { "Sunset" }
-                    " (RFC 8594) says from when on it may be gone."
+                    "An address on which nothing new should be built says so in every answer, in the field " code { "Deprecation" }
+                    " (RFC 9745: the moment, in seconds since 1970, behind an " code { "@" } "). The date in " code { "Sunset" }
+                    " (RFC 8594) is the first on which it may be gone; until then it works as before. " code { "Link" } " leads to this page ("
+                    code { "rel=\"deprecation\"" } ", " code { "rel=\"sunset\"" } ") and to what takes its place ("
+                    code { "rel=\"successor-version\"" } "). The OpenAPI document marks the operation as " code { "deprecated" } "."
                 }
+                p { "A program does well to log these fields, and to tell somebody." }
             },
         },
         Section {
@@ -47,4 +54,27 @@ pub(super) fn sections(house: &House) -> Vec<Section> {
             },
         },
     ]
+}
+
+fn columns() -> [Column<'static>; 4] {
+    ["Address", "Deprecated from", "May be gone from", "Use"].map(Column::text)
+}
+
+fn endings(house: &House) -> Vec<Vec<Cell>> {
+    let date = |at: Option<i64>| {
+        Cell::labelled(html! {
+            @if let Some(at) = at { time datetime=(format::rfc3339(at)) { (format::whole(at)) } } @else { "Not set" }
+        })
+    };
+    let rows = house.facts.endings.iter().map(|ending| {
+        vec![
+            Cell::new(html! { code { (ending.route) } }),
+            date(ending.deprecated_at),
+            date(ending.sunset_at),
+            Cell::labelled(html! {
+                @if let Some(successor) = &ending.successor { code { (successor) } } @else { "Nothing" }
+            }),
+        ]
+    });
+    rows.collect()
 }

@@ -1,0 +1,34 @@
+//! What the documents about getting in say of this gateway.
+
+use tollgate_onboarding::{Deprecated, Installation, Service};
+
+use crate::config::Settings;
+
+/// What is described.
+pub(crate) fn installation(settings: &Settings) -> Installation<'_> {
+    Installation {
+        service: Service {
+            name: &settings.service.name,
+            base_url: settings.service.base_url.as_str(),
+        },
+        deprecated: deprecated(settings),
+    }
+}
+
+/// Every method of every route on which nothing new should be built. One that only has an end is deprecated too: whoever reads that it
+/// will be gone should know not to start with it.
+fn deprecated(settings: &Settings) -> Vec<Deprecated<'_>> {
+    let ending = settings
+        .routes
+        .iter()
+        .filter(|route| route.lifecycle.is_some());
+    ending
+        .flat_map(|route| {
+            let path = route.path.as_str();
+            route
+                .methods
+                .iter()
+                .map(move |method| Deprecated { method, path })
+        })
+        .collect()
+}
