@@ -8,13 +8,13 @@ use tollgate_store::{
     Admission, Refusal, Ring, TopUpPart, TopUpRow, TopUpState, UnitOfWork, commit, reading,
 };
 
-use crate::counters::Counters;
-use crate::decide::{DECLINES_MAX, Finding, decide};
-use crate::desk::{Inner, part};
-use crate::error::LookError;
-use crate::keys::{Step, key};
-use crate::orders::{Order, OrderError, Trouble};
-use crate::schedule;
+use super::counters::Counters;
+use super::decide::{DECLINES_MAX, Finding, decide};
+use super::desk::{Inner, part};
+use super::error::LookError;
+use super::keys::{Step, key};
+use super::orders::{Order, OrderError, Trouble};
+use super::schedule;
 
 /// Steps of one look: read, take, read again after an unclear answer, credit, take back. More would be a circle.
 const STEPS_MAX: usize = 6;
@@ -24,7 +24,7 @@ const TAKES_MAX: usize = 5;
 
 impl Inner {
     /// `news`: a buyer has come back.
-    pub(crate) async fn look(&self, id: TopUpId, news: bool) -> Result<TopUpRow, LookError> {
+    pub(super) async fn look(&self, id: TopUpId, news: bool) -> Result<TopUpRow, LookError> {
         let _alone = self.alone(id).await;
         let row = reading(&self.store, move |store| store.top_up(id));
         let mut row = row

@@ -16,12 +16,12 @@ use tollgate_store::{
     UnitOfWork, commit, reading,
 };
 
-use crate::counters::Counters;
-use crate::error::{BeginError, LookError};
-use crate::keys::{Step, key};
-use crate::offer::Offer;
-use crate::orders::{NewOrder, Orders, Trouble};
-use crate::schedule;
+use super::counters::Counters;
+use super::error::{BeginError, LookError};
+use super::keys::{Step, key};
+use super::offer::Offer;
+use super::orders::{NewOrder, Orders, Trouble};
+use super::schedule;
 
 /// How often the desk asks the store which purchases are due, when nobody wakes it.
 const EVERY: Duration = Duration::from_secs(2);
@@ -92,16 +92,16 @@ pub struct Notice {
 /// The desk. Cheap to clone.
 #[derive(Clone)]
 pub struct TopUps {
-    pub(crate) inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-pub(crate) struct Inner {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) ledger: Ledger,
-    pub(crate) orders: Arc<dyn Orders>,
-    pub(crate) environment: String,
-    pub(crate) counters: Counters,
-    pub(crate) now: Box<dyn Fn() -> i64 + Send + Sync>,
+pub(super) struct Inner {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) ledger: Ledger,
+    pub(super) orders: Arc<dyn Orders>,
+    pub(super) environment: String,
+    pub(super) counters: Counters,
+    pub(super) now: Box<dyn Fn() -> i64 + Send + Sync>,
     offer: Offer,
     description: String,
     draw: Draw,
@@ -378,25 +378,25 @@ impl Inner {
     }
 
     /// Writes a row in the place of the one it was made from.
-    pub(crate) async fn change(&self, row: &mut TopUpRow) -> Result<(), CommitError> {
+    pub(super) async fn change(&self, row: &mut TopUpRow) -> Result<(), CommitError> {
         let unit = UnitOfWork::of(self.changed(row), Admission::Begins);
         commit(&*self.store, unit).await.map(|_| ())
     }
 
     /// The part that writes it, for a unit of more.
-    pub(crate) fn changed(&self, row: &mut TopUpRow) -> Part {
+    pub(super) fn changed(&self, row: &mut TopUpRow) -> Part {
         row.version += 1;
         row.updated_at = (self.now)();
         part(TopUpPart::Change(row.clone()))
     }
 
     /// News of a purchase waits until its next look, or until it has been rung for more often than this.
-    pub(crate) fn wait_with(&self, id: TopUpId, rings: i64) {
+    pub(super) fn wait_with(&self, id: TopUpId, rings: i64) {
         self.unheard().insert(id, rings);
     }
 
     /// The news of a purchase was heard.
-    pub(crate) fn heard(&self, id: TopUpId) {
+    pub(super) fn heard(&self, id: TopUpId) {
         self.unheard().remove(&id);
     }
 
@@ -405,7 +405,7 @@ impl Inner {
     }
 
     /// Waits until nobody else works on a purchase.
-    pub(crate) async fn alone(&self, id: TopUpId) -> OwnedMutexGuard<()> {
+    pub(super) async fn alone(&self, id: TopUpId) -> OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             locks.retain(|_, lock| lock.strong_count() > 0);
@@ -420,7 +420,7 @@ impl Inner {
     }
 
     /// An id for an entry of the books.
-    pub(crate) fn operation(&self) -> OperationId {
+    pub(super) fn operation(&self) -> OperationId {
         let (ms, random) = self.id_parts();
         OperationId::from_parts(ms, random)
     }
@@ -433,6 +433,6 @@ impl Inner {
     }
 }
 
-pub(crate) fn part(part: TopUpPart) -> Part {
+pub(super) fn part(part: TopUpPart) -> Part {
     Part::TopUp(Box::new(part))
 }

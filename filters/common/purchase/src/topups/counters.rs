@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Counters since the process began.
 #[derive(Debug, Default)]
 pub struct Counters {
-    pub(crate) begun: AtomicU64,
-    pub(crate) captured: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    pub(crate) declined: AtomicU64,
-    pub(crate) unclear: AtomicU64,
-    pub(crate) stuck: AtomicU64,
-    pub(crate) returned: AtomicU64,
-    pub(crate) notices: AtomicU64,
-    pub(crate) notices_known: AtomicU64,
+    pub(super) begun: AtomicU64,
+    pub(super) captured: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) declined: AtomicU64,
+    pub(super) unclear: AtomicU64,
+    pub(super) stuck: AtomicU64,
+    pub(super) returned: AtomicU64,
+    pub(super) notices: AtomicU64,
+    pub(super) notices_known: AtomicU64,
 }
 
 /// The counters at one moment.
@@ -40,7 +40,7 @@ pub struct Counts {
 }
 
 impl Counters {
-    pub(crate) fn one(counter: &AtomicU64) {
+    pub(super) fn one(counter: &AtomicU64) {
         counter.fetch_add(1, Relaxed);
     }
 

@@ -4,8 +4,8 @@ use tollgate_ledger::CreditError;
 use tollgate_money::TopUpId;
 use tollgate_store::{CommitError, ReadError};
 
-use crate::offer::PriceError;
-use crate::orders::OrderError;
+use super::offer::PriceError;
+use super::orders::OrderError;
 
 /// Why a purchase did not begin. Nothing was charged.
 #[derive(Debug, thiserror::Error)]

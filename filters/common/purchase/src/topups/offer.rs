@@ -48,7 +48,7 @@ impl Offer {
             .unwrap_or_default()
     }
 
-    pub(crate) fn check(&self, price: Usd) -> Result<(), PriceError> {
+    pub(super) fn check(&self, price: Usd) -> Result<(), PriceError> {
         if (self.min..=self.max).contains(&price) && self.credits(price).is_positive() {
             return Ok(());
         }

@@ -14,14 +14,14 @@ const DAY: i64 = 24 * HOUR;
 pub const OFFERED: Duration = Duration::from_secs(3 * 3600);
 
 /// Time after which an order that nobody agreed to is over: three hours to get there, and three to agree.
-pub(crate) const EXPIRES: i64 = 6 * HOUR;
+pub(super) const EXPIRES: i64 = 6 * HOUR;
 
 /// Times after a payment at which it is looked at for money that went back, should the notice of it have been lost. A buyer can
 /// object for 180 days.
 const AFTER_PAYMENT: [i64; 5] = [DAY, 7 * DAY, 30 * DAY, 90 * DAY, 181 * DAY];
 
 /// The next look at a purchase that was looked at just now; `None` when nothing is expected any more.
-pub(crate) fn next(row: &TopUpRow, now: i64) -> Option<i64> {
+pub(super) fn next(row: &TopUpRow, now: i64) -> Option<i64> {
     let wait = match row.state {
         // The buyer tries again, or it is over.
         TopUpState::Created => return Some(row.created_at + EXPIRES),
@@ -43,12 +43,12 @@ pub(crate) fn next(row: &TopUpRow, now: i64) -> Option<i64> {
 }
 
 /// The next look at a purchase that could not be looked at.
-pub(crate) fn retry(row: &TopUpRow, now: i64) -> Option<i64> {
+pub(super) fn retry(row: &TopUpRow, now: i64) -> Option<i64> {
     Some(now + doubled(2 * SECOND, row.looks, 15 * MINUTE))
 }
 
 /// The next look at a purchase that only a person can put right; still looked at, in case it puts itself right.
-pub(crate) fn stuck(now: i64) -> Option<i64> {
+pub(super) fn stuck(now: i64) -> Option<i64> {
     Some(now + DAY)
 }
 

@@ -3,15 +3,15 @@
 use tollgate_money::Usd;
 use tollgate_store::{TopUpRow, TopUpState};
 
-use crate::orders::{CaptureStatus, Order, OrderStatus};
-use crate::schedule::EXPIRES;
+use super::orders::{CaptureStatus, Order, OrderStatus};
+use super::schedule::EXPIRES;
 
 /// Choices of one buyer that could not be charged, after which the purchase is over.
-pub(crate) const DECLINES_MAX: u32 = 5;
+pub(super) const DECLINES_MAX: u32 = 5;
 
 /// What there is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Finding {
+pub(super) enum Finding {
     /// Nothing yet.
     Wait,
     /// The buyer has agreed: take the money.
@@ -33,7 +33,7 @@ pub(crate) enum Finding {
 }
 
 /// Compares a purchase with its order. `bell`: somebody has said that there is news, so a choice that was declined may have changed.
-pub(crate) fn decide(row: &TopUpRow, order: &Order, bell: bool, now: i64) -> Finding {
+pub(super) fn decide(row: &TopUpRow, order: &Order, bell: bool, now: i64) -> Finding {
     use TopUpState::{Captured, Capturing, Failed, Open, Pending};
     if order.top_up.as_deref() != Some(&*row.id.to_string()) {
         return Finding::Stuck("the order says that it is for another purchase");
@@ -100,7 +100,7 @@ mod tests {
     use tollgate_money::{AccountId, Micros, TopUpId};
 
     use super::*;
-    use crate::orders::Capture;
+    use crate::topups::orders::Capture;
 
     const PRICE: Usd = Usd::from_cents(2_000);
     const NOW: i64 = 1_000_000_000_000_000;

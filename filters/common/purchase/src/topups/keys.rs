@@ -5,7 +5,7 @@ use tollgate_money::{AccountId, TopUpId};
 
 /// A step of a purchase that the provider must not do twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(super) enum Step {
     Create,
     /// Taking the money, numbered from 0: a choice that was declined is followed by another.
     Capture(u32),
@@ -14,7 +14,7 @@ pub(crate) enum Step {
 /// 64 hex digits that are the same for the same step of the same purchase, in this environment only.
 ///
 /// Derived and not drawn, so that a step repeated after a crash cannot become another one; stored all the same, before the call.
-pub(crate) fn key(environment: &str, account: AccountId, top_up: TopUpId, step: Step) -> String {
+pub(super) fn key(environment: &str, account: AccountId, top_up: TopUpId, step: Step) -> String {
     let step = match step {
         Step::Create => String::from("create"),
         Step::Capture(number) => format!("capture-{number}"),
