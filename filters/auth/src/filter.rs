@@ -57,7 +57,8 @@ impl Auth {
             Presented::Nothing => return Err(Refusal::Missing),
             Presented::Unreadable(why) => return Err(Refusal::Unreadable(why)),
         };
-        let credential = self.find(text).ok_or(Refusal::Invalid)?;
+        let now = self.clock.unix_micros();
+        let credential = self.find(text, now).ok_or(Refusal::Invalid)?;
         if !Resources::from_bits(credential.resources).has(self.access.resource) {
             return Err(Refusal::WrongResource);
         }
@@ -67,7 +68,7 @@ impl Auth {
             // An account that was left has no credentials any more.
             _ => return Err(Refusal::Invalid),
         }
-        let principal = principal(&credential)?;
+        let principal = principal(&credential, now)?;
         match (principal.scopes.has_any(self.access.any_of), principal.kind) {
             (true, _) => Ok(principal),
             (false, CredentialKind::ApiKey) => Err(Refusal::KeyLacksScope),
@@ -76,9 +77,8 @@ impl Auth {
     }
 
     /// The credential of this text, if there is one and it works now.
-    fn find(&self, text: &[u8]) -> Option<Arc<Credential>> {
+    fn find(&self, text: &[u8], now: i64) -> Option<Arc<Credential>> {
         let digest = self.digest(text)?;
-        let now = self.clock.unix_micros();
         let found = self.credentials.find(&digest)?;
         found.is_live(now).then(|| {
             found.used(now);
@@ -127,7 +127,7 @@ impl Auth {
     }
 }
 
-fn principal(credential: &Credential) -> Result<Principal, Refusal> {
+fn principal(credential: &Credential, now: i64) -> Result<Principal, Refusal> {
     Ok(Principal {
         account: credential.account.id(),
         credential: CredentialId(*credential.id.as_bytes()),
@@ -138,7 +138,7 @@ fn principal(credential: &Credential) -> Result<Principal, Refusal> {
             _ => return Err(Refusal::Invalid),
         },
         scopes: Scopes::from_bits(credential.scopes),
-        class: credential.account.class(),
+        class: credential.account.class(now),
         models: match &credential.models {
             None => ModelAccess::All,
             Some(models) => ModelAccess::Only(models.clone()),

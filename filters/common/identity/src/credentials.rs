@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use dashmap::DashMap;
 use tollgate_money::AccountId;
 use tollgate_store::{
     AccountChange, AccountStatus, CacheScope, CredentialId, CredentialKind, Effect, GrantId,
-    NewCredential, OAuthPart, Observer, Part, Read, ReadError, SpendingCap, Store,
+    NewCredential, OAuthPart, Observer, Part, PlanPart, Read, ReadError, SpendingCap, Store,
 };
 
 use crate::digest::{BuildRandomAlready, Digest};
@@ -88,6 +88,10 @@ impl Credential {
 pub struct Account {
     id: AccountId,
     facts: ArcSwap<Facts>,
+    /// The end of what the plan gives, Unix microseconds; [`i64::MIN`] for an account that never had it.
+    plan_until: AtomicI64,
+    /// The class that the plan gives. Beside the facts and not among them: those are shared by all accounts that have the same.
+    plan_class: ArcSwapOption<Arc<str>>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -108,9 +112,23 @@ impl Account {
         self.facts.load().status
     }
 
-    /// The class whose limits apply.
-    pub fn class(&self) -> Arc<str> {
+    /// The class whose limits apply at `now` (Unix microseconds): that of the plan until it ends, then its own.
+    pub fn class(&self, now: i64) -> Arc<str> {
+        if now < self.plan_until.load(Ordering::Acquire)
+            && let Some(class) = &*self.plan_class.load()
+        {
+            return Arc::clone(class);
+        }
         self.facts.load().class.clone()
+    }
+
+    fn set_plan(&self, class: &Arc<str>, until: i64) {
+        // The class first: whoever sees the new end sees it too.
+        let known = self.plan_class.load();
+        if known.as_ref().is_none_or(|known| **known != *class) {
+            self.plan_class.store(Some(Arc::new(class.clone())));
+        }
+        self.plan_until.store(until, Ordering::Release);
     }
 
     /// Whose cached answers it may be given.
@@ -140,7 +158,11 @@ impl Credentials {
         let mut roster = Roster::default();
         let mut accounts = Vec::new();
         store.accounts(&mut |row| {
-            accounts.push(roster.account(row.id, row.status, &row.class, row.cache_scope))
+            let account = roster.account(row.id, row.status, &row.class, row.cache_scope);
+            if let Some((class, until)) = &row.plan {
+                account.set_plan(class, *until);
+            }
+            accounts.push(account);
         })?;
         roster.accounts = accounts
             .into_iter()
@@ -302,6 +324,13 @@ impl Observer for Credentials {
                 roster.accounts.insert(made.id, account);
             }
             Part::ChangeAccount(change) => self.roster().change_account(change),
+            Part::Plan(part) => {
+                if let PlanPart::Put { row, class } = &**part
+                    && let Some(account) = self.roster().accounts.get(&row.account)
+                {
+                    account.set_plan(class, row.period_end);
+                }
+            }
             Part::InsertCredential(made) => {
                 let mut roster = self.roster();
                 if let Some(credential) = roster.credential(made) {
@@ -332,7 +361,12 @@ impl Roster {
         cache_scope: CacheScope,
     ) -> Arc<Account> {
         let facts = ArcSwap::new(self.facts(status, class, cache_scope));
-        Arc::new(Account { id, facts })
+        Arc::new(Account {
+            id,
+            facts,
+            plan_until: AtomicI64::new(i64::MIN),
+            plan_class: ArcSwapOption::empty(),
+        })
     }
 
     fn change_account(&mut self, change: &AccountChange) {

@@ -123,7 +123,7 @@ impl World {
                     found.account.id(),
                     found.expires_at,
                     found.account.status(),
-                    found.account.class(),
+                    found.account.class(now),
                 ))
             })
             .collect()

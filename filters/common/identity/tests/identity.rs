@@ -8,9 +8,12 @@ use tollgate_identity::{
     IssueTokenError, KeyId, Login, NewAccount, NewKey, NewToken, RevokeKeyError, create_account,
     create_key, issue_token, list_keys, revoke_key, revoke_token, set_class, set_status,
 };
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, Micros, SubscriptionId};
 use tollgate_store::sqlite::{self, Options};
-use tollgate_store::{AccountStatus, CredentialId, LoginKind, RootSecret, Store};
+use tollgate_store::{
+    AccountStatus, Admission, CredentialId, LoginKind, Part, PlanPart, RootSecret, Route, Store,
+    SubscriptionRow, SubscriptionStatus, UnitOfWork, commit,
+};
 
 const NOW: i64 = 1_800_000_000_000_000;
 const API: u32 = 1;
@@ -118,7 +121,7 @@ async fn a_key_works_from_the_moment_it_was_made_and_after_a_restart() {
         assert_eq!(found.id, key.id.0);
         assert_eq!(found.account.id(), account);
         assert_eq!(found.account.status(), AccountStatus::Active);
-        assert_eq!(&*found.account.class(), "free");
+        assert_eq!(&*found.account.class(NOW), "free");
         assert_eq!((found.resources, found.scopes), (API, CHAT));
         assert_eq!(found.models.as_deref(), Some(&*models));
         assert!(found.is_live(NOW + 4));
@@ -170,13 +173,13 @@ async fn changes_of_an_account_show_on_all_its_keys_at_once() {
     set_class(&*bench.store, account, Arc::from("pro"), NOW)
         .await
         .expect("changed");
-    assert_eq!(&*found.account.class(), "pro");
+    assert_eq!(&*found.account.class(NOW), "pro");
     assert_eq!(found.account.status(), AccountStatus::Active);
     set_status(&*bench.store, account, AccountStatus::Suspended, NOW)
         .await
         .expect("suspended");
     assert_eq!(found.account.status(), AccountStatus::Suspended);
-    assert_eq!(&*found.account.class(), "pro");
+    assert_eq!(&*found.account.class(NOW), "pro");
     let classes: Vec<String> = bench
         .credentials
         .classes()
@@ -185,12 +188,39 @@ async fn changes_of_an_account_show_on_all_its_keys_at_once() {
         .collect();
     assert_eq!(classes, ["free", "pro"]);
 
+    let plan = |class: &str, version, period_end| {
+        let row = SubscriptionRow {
+            id: SubscriptionId::from_bytes([9; 16]),
+            account,
+            route: Route::X402,
+            reference: Arc::from("0xab"),
+            status: SubscriptionStatus::Active,
+            period_start: NOW,
+            period_end,
+            extra: 0,
+            renews: false,
+            version,
+            created_at: NOW,
+            updated_at: NOW,
+        };
+        let class = Arc::from(class);
+        let part = Part::Plan(Box::new(PlanPart::Put { row, class }));
+        UnitOfWork::of(part, Admission::Begins)
+    };
+    for (class, version, end) in [("gold", 0, NOW + 9), ("silver", 1, NOW + 5)] {
+        let done = commit(&*bench.store, plan(class, version, end)).await;
+        done.expect("a plan is given");
+        assert_eq!(&*found.account.class(end - 1), class);
+        assert_eq!(&*found.account.class(end), "pro", "its own class again");
+    }
+
     let bench = bench.restart();
     let found = bench
         .find(&key)
         .expect("a suspended account keeps its keys");
+    assert_eq!(&*found.account.class(NOW + 4), "silver");
+    assert_eq!(&*found.account.class(NOW + 5), "pro");
     assert_eq!(found.account.status(), AccountStatus::Suspended);
-    assert_eq!(&*found.account.class(), "pro");
 }
 
 #[tokio::test]

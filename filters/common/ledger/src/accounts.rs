@@ -513,7 +513,7 @@ impl Inner {
         self: &Arc<Self>,
         credit: &Credit,
         part: Part,
-        beside: Option<Part>,
+        beside: Vec<Part>,
     ) -> Result<Told, CreditError> {
         let account = credit.account;
         self.latest.fetch_max(credit.at, Relaxed);
@@ -541,10 +541,8 @@ impl Inner {
             }
             let _ = told.send(result);
         });
-        let unit = match beside {
-            None => UnitOfWork::of(part, Admission::Begins),
-            Some(beside) => UnitOfWork::of_all([part, beside], Admission::Begins),
-        };
+        let parts = std::iter::once(part).chain(beside);
+        let unit = UnitOfWork::of_all(parts, Admission::Begins);
         match self.store.submit(unit, done) {
             Ok(()) => Ok(wait),
             Err(error) => {

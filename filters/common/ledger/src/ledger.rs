@@ -173,7 +173,7 @@ impl Ledger {
     /// The same, with a part that becomes durable in the same commit or not at all: the purchase that it belongs to. When the reference
     /// has been booked before, the part is written all the same.
     pub async fn top_up_with(&self, credit: Credit, beside: Part) -> Result<Credited, CreditError> {
-        self.book_with(EntryKind::TopUp, credit, Some(beside)).await
+        self.book_with(EntryKind::TopUp, credit, vec![beside]).await
     }
 
     /// Books credit given by the operator.
@@ -191,14 +191,13 @@ impl Ledger {
         self.book(EntryKind::Correction, credit).await
     }
 
-    /// The same, with a part that becomes durable in the same commit or not at all.
+    /// The same, with parts that become durable in the same commit or not at all.
     pub async fn correct_with(
         &self,
         credit: Credit,
-        beside: Part,
+        beside: Vec<Part>,
     ) -> Result<Credited, CreditError> {
-        self.book_with(EntryKind::Correction, credit, Some(beside))
-            .await
+        self.book_with(EntryKind::Correction, credit, beside).await
     }
 
     /// Books credit that ran out by time; the amount is below zero.
@@ -217,14 +216,14 @@ impl Ledger {
     }
 
     async fn book(&self, kind: EntryKind, credit: Credit) -> Result<Credited, CreditError> {
-        self.book_with(kind, credit, None).await
+        self.book_with(kind, credit, Vec::new()).await
     }
 
     async fn book_with(
         &self,
         kind: EntryKind,
         credit: Credit,
-        beside: Option<Part>,
+        beside: Vec<Part>,
     ) -> Result<Credited, CreditError> {
         let part = credit.check(kind)?;
         let wait = self.inner.book(&credit, part, beside)?;

@@ -106,12 +106,12 @@ fn what_a_correction_takes_comes_back_when_its_purchase_moved_meanwhile() {
     let store = open(folder.path());
     let ledger = books(&store);
     wait(ledger.top_up_with(credit(1, 100, "capture"), change(1))).expect("books");
-    let moved = wait(ledger.correct_with(credit(2, -40, "refund"), change(1)));
+    let moved = wait(ledger.correct_with(credit(2, -40, "refund"), vec![change(1)]));
     assert!(matches!(moved, Err(CreditError::Conflict(_))), "{moved:?}");
     assert_eq!(ledger.available(account(1)), Some(Micros::new(100)));
-    wait(ledger.correct_with(credit(3, -40, "refund"), change(2))).expect("books");
+    wait(ledger.correct_with(credit(3, -40, "refund"), vec![change(2)])).expect("books");
     assert_eq!(ledger.available(account(1)), Some(Micros::new(60)));
-    let again = wait(ledger.correct_with(credit(4, -40, "refund"), change(3)));
+    let again = wait(ledger.correct_with(credit(4, -40, "refund"), vec![change(3)]));
     assert!(again.expect("books").repeated);
     assert_eq!(
         ledger.available(account(1)),

@@ -77,6 +77,16 @@ id! {
     TopUpId, "topup_"
 }
 
+id! {
+    /// What an account has of the plan. The text form is `sub_` and 32 hex digits.
+    SubscriptionId, "sub_"
+}
+
+id! {
+    /// One payment for the plan. The text form is `pay_` and 32 hex digits.
+    PaymentId, "pay_"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -190,6 +190,40 @@ codes! {
 }
 
 codes! {
+    /// How the plan is paid.
+    Route {
+        /// A transfer that the buyer has signed, sent to the chain by a facilitator.
+        X402 = 1,
+        /// PayPal, which charges again each month.
+        PayPal = 2,
+    }
+}
+
+codes! {
+    /// What was last heard of a subscription.
+    SubscriptionStatus {
+        /// Paid.
+        Active = 1,
+        /// The next period could not be charged for.
+        PastDue = 2,
+        /// Its owner has ended it, or the money went back.
+        Canceled = 3,
+        /// It ran out.
+        Expired = 4,
+    }
+}
+
+codes! {
+    /// Whether a payment is still ours.
+    PaymentStatus {
+        /// It is.
+        Paid = 1,
+        /// It went back to the buyer.
+        Returned = 2,
+    }
+}
+
+codes! {
     /// What a row of the change feed is about.
     ChangeKind {
         /// An account's status, class or cache scope.

@@ -190,6 +190,12 @@ pub enum Refusal {
     /// Somebody else has changed the purchase.
     #[error("purchase `{0}` was changed meanwhile")]
     TopUpMoved(TopUpId),
+    /// Somebody else has changed what the account has of the plan.
+    #[error("the subscription of `{0}` was changed meanwhile")]
+    SubscriptionMoved(AccountId),
+    /// The payment is stored, or was noted as gone back, already.
+    #[error("the payment is known already")]
+    PaymentKnown,
     /// The notice has come in before.
     #[error("the notice was stored already")]
     NoticeSeen,

@@ -15,6 +15,7 @@ mod error;
 mod gauges;
 mod idempotency;
 mod oauth;
+mod plan;
 mod queue;
 mod rows;
 mod schema;
@@ -29,7 +30,7 @@ mod usage;
 
 pub use codes::{
     AccountStatus, CacheScope, CapPeriod, ChangeKind, CodePurpose, Contra, CredentialKind,
-    Endpoint, EntryKind, LoginKind, TopUpState,
+    Endpoint, EntryKind, LoginKind, PaymentStatus, Route, SubscriptionStatus, TopUpState,
 };
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
@@ -37,6 +38,7 @@ pub use idempotency::{IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswe
 pub use oauth::{
     ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
 };
+pub use plan::{PaymentRow, PlanPart, ReadPlans, SubscriptionRow};
 pub use rows::{
     AccountRow, CredentialId, CredentialRow, GrantId, LedgerLine, LoginId, LoginRow, NewAccount,
     NewCredential, NewLogin, OpenHold, PriceRow, RootSecret, SpendingCap, UsageFlags, UsageRecord,

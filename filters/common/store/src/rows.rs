@@ -90,10 +90,22 @@ pub struct AccountRow {
     pub held: Micros,
     /// How far below zero `available` may go.
     pub credit_limit: Micros,
+    /// The class in place of [`AccountRow::class`] that the plan gives, and the Unix microseconds at which that ends.
+    pub plan: Option<(Arc<str>, i64)>,
     /// Unix microseconds.
     pub created_at: i64,
     /// Unix microseconds.
     pub updated_at: i64,
+}
+
+impl AccountRow {
+    /// The class whose limits apply at `now` (Unix microseconds): that of the plan until it ends, then its own.
+    pub fn class_at(&self, now: i64) -> &Arc<str> {
+        match &self.plan {
+            Some((class, until)) if now < *until => class,
+            _ => &self.class,
+        }
+    }
 }
 
 /// A credential to be stored: digest and permissions, never the secret.

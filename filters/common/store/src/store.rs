@@ -11,6 +11,7 @@ use crate::error::{CommitError, Failure, FailureKind, ReadError, SubmitError};
 use crate::gauges::Gauges;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::oauth::OAuthRead;
+use crate::plan::ReadPlans;
 use crate::rows::{
     AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret,
     UsageRow, UsageTotal,
@@ -22,7 +23,9 @@ use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
 use crate::usage::{RequestsWanted, UsageDay};
 
 /// Committed data, to be looked at. Every method blocks until the engine has answered: call it where waiting is allowed.
-pub trait Read: Send + Sync + OAuthRead + ReadStatement + ReadTopUps + SigninRead {
+pub trait Read:
+    Send + Sync + OAuthRead + ReadPlans + ReadStatement + ReadTopUps + SigninRead
+{
     /// Hands over every account, for a node that keeps them in memory.
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
 

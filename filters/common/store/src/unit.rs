@@ -10,6 +10,7 @@ use crate::codes::{AccountStatus, CacheScope};
 use crate::error::CommitError;
 use crate::idempotency::IdempotencyPart;
 use crate::oauth::OAuthPart;
+use crate::plan::PlanPart;
 use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
 use crate::signin::SigninPart;
 use crate::topup::TopUpPart;
@@ -39,6 +40,8 @@ pub enum Part {
     Idempotency(Box<IdempotencyPart>),
     /// Changes clients, grants, codes or refresh tokens.
     OAuth(Box<OAuthPart>),
+    /// Changes what accounts have of the plan, and what was paid for it.
+    Plan(Box<PlanPart>),
     /// Changes what is known about purchases of credits.
     TopUp(Box<TopUpPart>),
     /// Changes sessions, one-time codes, their counters or messages.

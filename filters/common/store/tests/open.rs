@@ -153,7 +153,7 @@ fn a_file_of_a_newer_version_is_left_alone() {
     let before = fs::read(&path).expect("the file");
     let message = refused(&path);
     assert!(
-        message.contains("has schema 99, this version knows up to 3"),
+        message.contains("has schema 99, this version knows up to 4"),
         "{message}"
     );
     assert!(sqlite::open_read(&path).is_err(), "not even to be read");
@@ -164,34 +164,71 @@ fn a_file_of_a_newer_version_is_left_alone() {
     );
 }
 
-/// Takes everything back that the third migration did, as if it had never been.
+/// Takes everything back that the last migration did, as if it had never been.
 fn as_the_release_before(path: &Path) {
-    const FIRST: &str = include_str!("../src/migrations/001.sql");
-    const THIRD: &str = include_str!("../src/migrations/003.sql");
-    let statements = |text: &'static str| text.split(";\n").map(str::trim);
-    let made = |statement: &str| {
-        let start = statement.find("CREATE TABLE ")? + "CREATE TABLE ".len();
-        let name = statement[start..].split(' ').next()?;
-        Some(name.to_owned())
+    const EARLIER: [&str; 3] = [
+        include_str!("../src/migrations/001.sql"),
+        include_str!("../src/migrations/002.sql"),
+        include_str!("../src/migrations/003.sql"),
+    ];
+    const LAST: &str = include_str!("../src/migrations/004.sql");
+    let bare = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with("--"));
+        lines.collect::<Vec<_>>().join("\n")
     };
-    for table in statements(THIRD).filter_map(made) {
+    let statements = |text: &str| -> Vec<String> {
+        let text = bare(text);
+        let parts = text.split(";\n").map(str::trim);
+        parts
+            .filter(|part| !part.is_empty())
+            .map(|part| part.trim_end_matches(';').to_owned())
+            .collect()
+    };
+    let after = |statement: &str, words: &str| {
+        let rest = statement.strip_prefix(words)?;
+        Some(rest.split([' ', '(']).next()?.to_owned())
+    };
+    let last = statements(LAST);
+    let made: Vec<String> = last
+        .iter()
+        .filter_map(|one| after(one, "CREATE TABLE "))
+        .collect();
+    for table in &made {
         edit(path, &format!("DROP TABLE {table}"));
     }
-    edit(
-        path,
-        "DROP INDEX credentials_grant; ALTER TABLE credentials DROP COLUMN used_at",
-    );
-    let gone = |name: &str| THIRD.contains(&format!("DROP TABLE {name};"));
-    for statement in statements(FIRST) {
-        if made(statement).is_some_and(|name| gone(&name)) {
+    for statement in &last {
+        let on_an_old_table = !made
+            .iter()
+            .any(|table| statement.contains(&format!(" ON {table} ")));
+        let index =
+            after(statement, "CREATE INDEX ").or_else(|| after(statement, "CREATE UNIQUE INDEX "));
+        if let Some(index) = index.filter(|_| on_an_old_table) {
+            edit(path, &format!("DROP INDEX {index}"));
+        }
+        if let Some(table) = after(statement, "ALTER TABLE ") {
+            let column = statement
+                .split(" ADD COLUMN ")
+                .nth(1)
+                .expect("only columns are added");
+            let column = column.split(' ').next().expect("a column has a name");
+            edit(path, &format!("ALTER TABLE {table} DROP COLUMN {column}"));
+        }
+    }
+    let gone: Vec<String> = last
+        .iter()
+        .filter_map(|one| after(one, "DROP TABLE "))
+        .collect();
+    for statement in EARLIER.iter().flat_map(|text| statements(text)) {
+        if after(&statement, "CREATE TABLE ").is_some_and(|name| gone.contains(&name)) {
             let sql = statement
                 .replace("$INT", "INTEGER")
                 .replace("$BIN", "BLOB")
-                .replace("$KEYED", "STRICT, WITHOUT ROWID");
+                .replace("$KEYED", "STRICT, WITHOUT ROWID")
+                .replace("$ROWS", "STRICT");
             edit(path, &sql);
         }
     }
-    edit(path, "UPDATE meta SET v = '2' WHERE k = 'schema'");
+    edit(path, "UPDATE meta SET v = '3' WHERE k = 'schema'");
 }
 
 #[test]
@@ -201,7 +238,7 @@ fn a_store_of_the_release_before_is_brought_up_to_date_with_all_that_it_holds() 
     let old = sqlite::open_read(&path)
         .err()
         .expect("it is too old to be read");
-    let wanted = "has schema 2, and this version reads 3; start the gateway once";
+    let wanted = "has schema 3, and this version reads 4; start the gateway once";
     assert!(old.to_string().contains(wanted), "{old}");
     let store = open(&path).expect("it is brought up to date");
     let all = store.accounts_after(None, 1000).expect("a read");

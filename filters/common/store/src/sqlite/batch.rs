@@ -6,13 +6,14 @@ use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::entry::Stamp;
-use super::fold::{Step, plan};
+use super::fold::{Step, plan as folded};
 use super::statements::Statements;
-use super::{keys, oauth, parts, signin, topup};
+use super::{keys, oauth, parts, plan, signin, topup};
 use crate::books::{Entry, LedgerPart, Sealer};
 use crate::codes::{ChangeKind, Contra, EntryKind};
 use crate::error::Refusal;
 use crate::oauth::OAuthPart;
+use crate::plan::PlanPart;
 use crate::queue::Item;
 use crate::rows::UsageRecord;
 use crate::unit::{Part, Receipt};
@@ -92,7 +93,7 @@ impl Batch {
         self.sealer.clear();
         self.moves.clear();
         self.folded = 0;
-        let steps = plan(items);
+        let steps = folded(items);
         let mut answers: Answers = vec![Ok(Receipt::default()); items.len()];
         for (index, item) in items.iter().enumerate() {
             if let Some(refusal) = refused.get(&index) {
@@ -225,6 +226,13 @@ impl Batch {
                     _ => return Ok(Receipt::default()),
                 };
                 self.changed(connection, ChangeKind::Grant, subject, at)?;
+            }
+            Part::Plan(part) => {
+                plan::write(connection, part)?;
+                if let PlanPart::Put { row, .. } = &**part {
+                    let (subject, at) = (row.account.as_bytes(), row.updated_at);
+                    self.changed(connection, ChangeKind::Account, subject, at)?;
+                }
             }
             Part::TopUp(part) => topup::write(connection, part)?,
             Part::Signin(part) => signin::write(connection, part)?,

@@ -114,7 +114,7 @@ pub(crate) fn all_accounts(
     each: &mut dyn FnMut(AccountRow),
 ) -> Result<(), RowError> {
     let sql = format!(
-        "SELECT id, status, rate_class, cache_scope, available, held, credit_limit, created_at, updated_at FROM accounts {which}"
+        "SELECT id, status, rate_class, cache_scope, available, held, credit_limit, created_at, updated_at, plan_class, plan_until FROM accounts {which}"
     );
     let mut classes = Words::default();
     each_row(
@@ -195,6 +195,10 @@ fn account(row: &Row<'_>, classes: &mut Words) -> Result<AccountRow, RowError> {
         credit_limit: Micros::new(row.get(6)?),
         created_at: row.get(7)?,
         updated_at: row.get(8)?,
+        plan: match (row.get_ref(9)?.as_str_or_null()?, row.get(10)?) {
+            (Some(class), Some(until)) => Some((classes.get(class), until)),
+            _ => None,
+        },
     })
 }
 

@@ -16,6 +16,7 @@ mod keys;
 mod lock;
 mod oauth;
 mod parts;
+mod plan;
 mod read;
 mod signin;
 mod snapshot;

@@ -1,0 +1,26 @@
+-- What is sold beside credits. One heading for each part.
+
+-- The plan: what an account has, and what was paid for it -----------------------------------------------------------------------------
+
+-- The first release made these two and used neither.
+DROP TABLE subscriptions;
+DROP TABLE payments;
+
+-- One row for each account that ever had the plan. `reference`: what the route calls it. `renews`: whether somebody has leave to charge for
+-- the next period. `extra`: how much of the time before `period_end` was paid for by another route than the one that renews it,
+-- microseconds. `version` counts the changes: whoever changes the row names the one that it has seen.
+CREATE TABLE subscriptions (
+  account_id $BIN PRIMARY KEY, id $BIN NOT NULL UNIQUE, route $INT NOT NULL, reference TEXT NOT NULL, status $INT NOT NULL,
+  period_start $INT NOT NULL, period_end $INT NOT NULL, extra $INT NOT NULL, renews $INT NOT NULL, version $INT NOT NULL,
+  created_at $INT NOT NULL, updated_at $INT NOT NULL, CHECK (period_start <= period_end), CHECK (extra >= 0)) $KEYED;
+
+-- Money that has moved. `amount` in cents, `credits` in micro-credits: what it gave beside the time from `period_start` to `period_end`.
+CREATE TABLE payments (
+  id $BIN PRIMARY KEY, account_id $BIN NOT NULL, subscription_id $BIN NOT NULL, route $INT NOT NULL, provider_ref TEXT NOT NULL,
+  amount $INT NOT NULL, credits $INT NOT NULL, period_start $INT NOT NULL, period_end $INT NOT NULL, status $INT NOT NULL, receipt TEXT,
+  at $INT NOT NULL, returned_at $INT, UNIQUE (route, provider_ref), CHECK (amount > 0), CHECK (credits >= 0)) $KEYED;
+CREATE INDEX payments_account ON payments (account_id, at);
+
+-- The class that the plan gives, and until when; after that, and without one, `rate_class` counts.
+ALTER TABLE accounts ADD COLUMN plan_class TEXT;
+ALTER TABLE accounts ADD COLUMN plan_until $INT;

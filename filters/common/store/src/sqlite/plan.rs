@@ -1,0 +1,219 @@
+//! Subscriptions and payments. Rare, so prepared where they stand.
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use tollgate_money::{AccountId, Micros, PaymentId, SubscriptionId, Usd};
+
+use super::SqliteStore;
+use super::batch::{Trouble, taken};
+use super::columns::{each_row, rows_max, word};
+use super::failure::RowError;
+use super::read::Reader;
+use crate::codes::{PaymentStatus, Route, SubscriptionStatus};
+use crate::error::{ReadError, Refusal};
+use crate::plan::{PaymentRow, PlanPart, ReadPlans, SubscriptionRow};
+
+const SUBSCRIPTION: &str = "id, account_id, route, reference, status, period_start, period_end, extra, renews, version, created_at, updated_at";
+
+const PAYMENT: &str = "id, account_id, subscription_id, route, provider_ref, amount, credits, period_start, period_end, status, receipt, at,
+    returned_at";
+
+pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Trouble> {
+    match part {
+        PlanPart::Put { row, class } => {
+            let moved = || Refusal::SubscriptionMoved(row.account);
+            let values = params![
+                row.id.as_bytes(),
+                row.account.as_bytes(),
+                row.route.code(),
+                row.reference,
+                row.status.code(),
+                row.period_start,
+                row.period_end,
+                row.extra,
+                row.renews,
+                row.version,
+                row.created_at,
+                row.updated_at,
+            ];
+            let changed = match row.version {
+                0 => connection
+                    .prepare_cached(&format!(
+                        "INSERT INTO subscriptions ({SUBSCRIPTION}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+                    ))?
+                    .execute(values)
+                    .map_err(|error| taken(error, moved))?,
+                _ => connection
+                    .prepare_cached(
+                        "UPDATE subscriptions SET id = ?1, route = ?3, reference = ?4, status = ?5, period_start = ?6, period_end = ?7,
+                            extra = ?8, renews = ?9, version = ?10, created_at = ?11, updated_at = ?12
+                         WHERE account_id = ?2 AND version = ?10 - 1",
+                    )?
+                    .execute(values)
+                    .map_err(|error| taken(error, moved))?,
+            };
+            if changed == 0 {
+                return Err(Trouble::Refused(moved()));
+            }
+            let accounts = connection
+                .prepare_cached("UPDATE accounts SET plan_class = ?2, plan_until = ?3, updated_at = ?4 WHERE id = ?1")?
+                .execute(params![row.account.as_bytes(), class, row.period_end, row.updated_at])?;
+            if accounts == 0 {
+                return Err(Trouble::Refused(Refusal::NoAccount(row.account)));
+            }
+        }
+        PlanPart::Pay(row) => {
+            connection
+                .prepare_cached(&format!(
+                    "INSERT INTO payments ({PAYMENT}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
+                ))?
+                .execute(params![
+                    row.id.as_bytes(),
+                    row.account.as_bytes(),
+                    row.subscription.as_bytes(),
+                    row.route.code(),
+                    row.provider_ref,
+                    row.amount.cents(),
+                    row.credits.get(),
+                    row.period_start,
+                    row.period_end,
+                    row.status.code(),
+                    row.receipt,
+                    row.at,
+                    row.returned_at,
+                ])
+                .map_err(|error| taken(error, || Refusal::PaymentKnown))?;
+        }
+        PlanPart::Return {
+            route,
+            provider_ref,
+            at,
+        } => {
+            let changed = connection
+                .prepare_cached(
+                    "UPDATE payments SET status = ?3, returned_at = ?4 WHERE route = ?1 AND provider_ref = ?2 AND status <> ?3",
+                )?
+                .execute(params![route.code(), provider_ref, PaymentStatus::Returned.code(), at])?;
+            if changed == 0 {
+                return Err(Trouble::Refused(Refusal::PaymentKnown));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn subscription(row: &Row<'_>) -> Result<SubscriptionRow, RowError> {
+    Ok(SubscriptionRow {
+        id: SubscriptionId::from_bytes(row.get(0)?),
+        account: AccountId::from_bytes(row.get(1)?),
+        route: word(row, 2, "a route of payment", Route::from_code)?,
+        reference: row.get(3)?,
+        status: word(
+            row,
+            4,
+            "a subscription's status",
+            SubscriptionStatus::from_code,
+        )?,
+        period_start: row.get(5)?,
+        period_end: row.get(6)?,
+        extra: row.get(7)?,
+        renews: row.get(8)?,
+        version: row.get(9)?,
+        created_at: row.get(10)?,
+        updated_at: row.get(11)?,
+    })
+}
+
+fn payment(row: &Row<'_>) -> Result<PaymentRow, RowError> {
+    Ok(PaymentRow {
+        id: PaymentId::from_bytes(row.get(0)?),
+        account: AccountId::from_bytes(row.get(1)?),
+        subscription: SubscriptionId::from_bytes(row.get(2)?),
+        route: word(row, 3, "a route of payment", Route::from_code)?,
+        provider_ref: row.get(4)?,
+        amount: Usd::from_cents(row.get(5)?),
+        credits: Micros::new(row.get(6)?),
+        period_start: row.get(7)?,
+        period_end: row.get(8)?,
+        status: word(row, 9, "a payment's status", PaymentStatus::from_code)?,
+        receipt: row.get(10)?,
+        at: row.get(11)?,
+        returned_at: row.get(12)?,
+    })
+}
+
+impl Reader {
+    fn some_payments(
+        &self,
+        which: &str,
+        params: impl rusqlite::Params,
+    ) -> Result<Vec<PaymentRow>, ReadError> {
+        self.with("payments", |connection| {
+            let mut found = Vec::new();
+            let sql = format!("SELECT {PAYMENT} FROM payments {which}");
+            each_row(connection, &sql, params, payment, &mut |row| {
+                found.push(row)
+            })?;
+            Ok(found)
+        })
+    }
+}
+
+impl ReadPlans for Reader {
+    fn subscription(&self, account: AccountId) -> Result<Option<SubscriptionRow>, ReadError> {
+        self.with("a subscription", |connection| {
+            let mut found = None;
+            let sql = format!("SELECT {SUBSCRIPTION} FROM subscriptions WHERE account_id = ?1");
+            each_row(
+                connection,
+                &sql,
+                [account.as_bytes()],
+                subscription,
+                &mut |row| found = Some(row),
+            )?;
+            Ok(found)
+        })
+    }
+
+    fn payment(&self, route: Route, provider_ref: &str) -> Result<Option<PaymentRow>, ReadError> {
+        let found = self.some_payments(
+            "WHERE route = ?1 AND provider_ref = ?2",
+            params![route.code(), provider_ref],
+        )?;
+        Ok(found.into_iter().next())
+    }
+
+    fn payments_of(&self, account: AccountId, limit: usize) -> Result<Vec<PaymentRow>, ReadError> {
+        self.some_payments(
+            "WHERE account_id = ?1 ORDER BY at DESC, id DESC LIMIT ?2",
+            params![account.as_bytes(), rows_max(limit)],
+        )
+    }
+
+    fn subscriptions_active(&self, now: i64) -> Result<u64, ReadError> {
+        self.with("subscriptions", |connection| {
+            let count: Option<i64> = connection
+                .prepare_cached("SELECT count(*) FROM subscriptions WHERE period_end > ?1")?
+                .query_row([now], |row| row.get(0))
+                .optional()?;
+            Ok(count.unwrap_or_default().unsigned_abs())
+        })
+    }
+}
+
+impl ReadPlans for SqliteStore {
+    fn subscription(&self, account: AccountId) -> Result<Option<SubscriptionRow>, ReadError> {
+        self.reader.subscription(account)
+    }
+
+    fn payment(&self, route: Route, provider_ref: &str) -> Result<Option<PaymentRow>, ReadError> {
+        self.reader.payment(route, provider_ref)
+    }
+
+    fn payments_of(&self, account: AccountId, limit: usize) -> Result<Vec<PaymentRow>, ReadError> {
+        self.reader.payments_of(account, limit)
+    }
+
+    fn subscriptions_active(&self, now: i64) -> Result<u64, ReadError> {
+        self.reader.subscriptions_active(now)
+    }
+}
