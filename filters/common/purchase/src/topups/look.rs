@@ -321,7 +321,7 @@ impl Inner {
                 at: (self.now)(),
             };
             let beside = self.changed(&mut row);
-            match self.ledger.correct_with(credit, beside).await {
+            match self.ledger.correct_with(credit, vec![beside]).await {
                 Ok(_) => {
                     self.tell_returned(&row, taken);
                     return Ok(row);

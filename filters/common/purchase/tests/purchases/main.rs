@@ -1,5 +1,6 @@
 //! Purchases against a provider that loses calls and answers, and a process that dies at any of them.
 
+mod plan;
 mod shop;
 mod world;
 

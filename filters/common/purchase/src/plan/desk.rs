@@ -1,0 +1,353 @@
+//! Where payments become time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate_ledger::{Credit, CreditError, Ledger};
+use tollgate_money::{AccountId, Micros, OperationId, PaymentId, SubscriptionId};
+use tollgate_store::{
+    Admission, CommitError, EntryKind, Part, PaymentRow, PaymentStatus, PlanPart, Refusal, Route,
+    Store, SubscriptionRow, UnitOfWork, commit, reading,
+};
+
+use super::extend::{Paid, Renewal, extend, renewal, shorten};
+use super::standing::Standing;
+use super::{Plan, PlanError};
+use crate::topups::Draw;
+
+/// Tries at a change while others change the same subscription: each of them has done so for good.
+const TRIES: usize = 16;
+
+/// What the desk works with.
+pub struct Parts {
+    /// Where subscriptions and payments are kept.
+    pub store: Arc<dyn Store>,
+    /// The books.
+    pub ledger: Ledger,
+    /// What is sold.
+    pub plan: Plan,
+    /// Unix microseconds.
+    pub now: Box<dyn Fn() -> i64 + Send + Sync>,
+    /// Fills a slice with random bytes.
+    pub draw: Draw,
+}
+
+/// The desk. Cheap to clone.
+#[derive(Clone)]
+pub struct Plans {
+    inner: Arc<Parts>,
+}
+
+/// What became of a payment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PayOutcome {
+    /// It is noted, and the account has what it paid for.
+    New(SubscriptionRow),
+    /// It had been noted before; nothing was written. What the account has now.
+    Repeated(SubscriptionRow),
+    /// The plan runs by another leave to charge; nothing was written. The leave has to be ended and the money given back.
+    Surplus(SubscriptionRow),
+}
+
+/// What became of a payment that went back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TakenBack {
+    /// The time it paid for was taken away, and so much of its credits.
+    New {
+        /// What the account has now.
+        subscription: SubscriptionRow,
+        /// Credits that were taken.
+        taken: Micros,
+        /// Credits that were held or spent already.
+        missing: Micros,
+    },
+    /// It had been before, or nobody knows the payment; nothing was written.
+    Nothing,
+}
+
+impl Plans {
+    /// A desk.
+    pub fn new(parts: Parts) -> Plans {
+        Plans {
+            inner: Arc::new(parts),
+        }
+    }
+
+    /// What is sold.
+    pub fn plan(&self) -> &Plan {
+        &self.inner.plan
+    }
+
+    /// What an account has now.
+    pub async fn standing(&self, account: AccountId) -> Result<Standing, PlanError> {
+        let row = self.subscription(account).await?;
+        Ok(Standing::new(&self.inner.plan, (self.inner.now)(), row))
+    }
+
+    /// Notes a payment: the payment, what the account has with it, its class, its credits, and what `beside` makes of the subscription as
+    /// it will be, in one unit of work. When somebody else has changed the subscription meanwhile, it is read and `beside` called again.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was written. Money has moved, so whoever calls has to try again.
+    pub async fn pay(
+        &self,
+        paid: Paid,
+        beside: impl Fn(&SubscriptionRow) -> Vec<Part> + Send + Sync,
+    ) -> Result<PayOutcome, PlanError> {
+        let inner = &*self.inner;
+        for _ in 0..TRIES {
+            let before = self.subscription(paid.account).await?;
+            let now = (inner.now)();
+            let new_id = self.draw_id(SubscriptionId::from_parts);
+            let Some(extended) = extend(before.as_ref(), &paid, now, new_id) else {
+                if self.is_known(&paid).await? {
+                    return Ok(PayOutcome::Repeated(before.expect("what runs is there")));
+                }
+                return Ok(PayOutcome::Surplus(before.expect("what runs is there")));
+            };
+            let row = extended.row;
+            let credits = inner.plan.monthly_credits;
+            let payment = PaymentRow {
+                id: self.draw_id(PaymentId::from_parts),
+                account: paid.account,
+                subscription: row.id,
+                route: paid.route,
+                provider_ref: paid.payment.clone(),
+                amount: paid.amount,
+                credits,
+                period_start: extended.paid.0,
+                period_end: extended.paid.1,
+                status: PaymentStatus::Paid,
+                receipt: paid.receipt.clone(),
+                at: paid.at,
+                returned_at: None,
+            };
+            // The payment first: that it is known is told before anything else is.
+            let mut parts = vec![part(PlanPart::Pay(payment)), self.put(row.clone())];
+            if credits.is_positive() {
+                let credit = Credit {
+                    operation: self.draw_id(OperationId::from_parts),
+                    account: paid.account,
+                    amount: credits,
+                    reference: reference(paid.route, &paid.payment),
+                    at: now,
+                };
+                parts.push(credit.part(EntryKind::Grant).map_err(PlanError::Credit)?);
+            }
+            parts.extend(beside(&row));
+            // Money has moved: this ends something.
+            match commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Ends)).await {
+                Ok(_) => {
+                    tracing::info!(account = %paid.account, route = word(paid.route), payment = %paid.payment, until = row.period_end,
+                        "the plan was paid for");
+                    return Ok(PayOutcome::New(row));
+                }
+                Err(CommitError::Refused(Refusal::PaymentKnown)) => {
+                    let row = self.subscription(paid.account).await?;
+                    // Known, and nothing there: somebody else's payment, which no route may hand to two accounts.
+                    return row
+                        .map(PayOutcome::Repeated)
+                        .ok_or(PlanError::Beside(Refusal::PaymentKnown));
+                }
+                Err(CommitError::Refused(Refusal::SubscriptionMoved(_))) => {}
+                Err(CommitError::Refused(refusal)) => return Err(PlanError::Beside(refusal)),
+                Err(error) => return Err(PlanError::Store(error)),
+            }
+        }
+        Err(PlanError::Busy(paid.account))
+    }
+
+    /// Notes what has become of the leave to charge again that the account's subscription may run by, together with `beside`, which is
+    /// written in any case.
+    pub async fn set_renewal(
+        &self,
+        account: AccountId,
+        (route, reference): (Route, &str),
+        what: Renewal,
+        beside: Vec<Part>,
+    ) -> Result<Option<SubscriptionRow>, PlanError> {
+        for _ in 0..TRIES {
+            let before = self.subscription(account).await?;
+            let now = (self.inner.now)();
+            let after = before
+                .as_ref()
+                .and_then(|before| renewal(before, (route, reference), what, now));
+            let put = after.clone().map(|row| self.put(row));
+            let parts: Vec<Part> = put.into_iter().chain(beside.iter().cloned()).collect();
+            if parts.is_empty() {
+                return Ok(before);
+            }
+            match commit(
+                &*self.inner.store,
+                UnitOfWork::of_all(parts, Admission::Ends),
+            )
+            .await
+            {
+                Ok(_) => return Ok(after.or(before)),
+                Err(CommitError::Refused(Refusal::SubscriptionMoved(_))) => {}
+                Err(CommitError::Refused(refusal)) => return Err(PlanError::Beside(refusal)),
+                Err(error) => return Err(PlanError::Store(error)),
+            }
+        }
+        Err(PlanError::Busy(account))
+    }
+
+    /// Takes away what a payment gave that went back to the buyer: the time that lies ahead, and of its credits what is there. `beside` is
+    /// written with it, and not when there is nothing to take away.
+    pub async fn take_back(
+        &self,
+        route: Route,
+        provider_ref: &str,
+        beside: Vec<Part>,
+    ) -> Result<TakenBack, PlanError> {
+        let inner = &*self.inner;
+        let name: Arc<str> = Arc::from(provider_ref);
+        let mut account = None;
+        for _ in 0..TRIES {
+            let wanted = name.clone();
+            let payment = reading(&inner.store, move |store| store.payment(route, &wanted));
+            let payment = payment.await.map_err(PlanError::Read)?;
+            let Some(payment) = payment.filter(|row| row.status == PaymentStatus::Paid) else {
+                return Ok(TakenBack::Nothing);
+            };
+            account = Some(payment.account);
+            let Some(before) = self.subscription(payment.account).await? else {
+                return Ok(TakenBack::Nothing);
+            };
+            let now = (inner.now)();
+            let after = shorten(&before, (payment.period_start, payment.period_end), now);
+            let returned = PlanPart::Return {
+                route,
+                provider_ref: name.clone(),
+                at: now,
+            };
+            let mut parts = vec![part(returned), self.put(after.clone())];
+            parts.extend(beside.iter().cloned());
+            let available = inner.ledger.available(payment.account).unwrap_or_default();
+            let taken = payment.credits.min(available).max(Micros::ZERO);
+            let done = match taken.is_positive() {
+                false => commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Ends))
+                    .await
+                    .map(|_| ())
+                    .map_err(CreditOr::Commit),
+                true => {
+                    let credit = Credit {
+                        operation: self.draw_id(OperationId::from_parts),
+                        account: payment.account,
+                        amount: -taken,
+                        reference: format!("{}/returned", reference(route, &name)).into(),
+                        at: now,
+                    };
+                    let booked = inner.ledger.correct_with(credit, parts).await;
+                    booked.map(|_| ()).map_err(CreditOr::Credit)
+                }
+            };
+            match done {
+                Ok(()) => {
+                    let missing = payment.credits - taken;
+                    tracing::warn!(account = %payment.account, route = word(route), payment = %name, until = after.period_end,
+                        taken = %taken, missing = %missing, "a payment for the plan went back to its buyer");
+                    return Ok(TakenBack::New {
+                        subscription: after,
+                        taken,
+                        missing,
+                    });
+                }
+                Err(error) => match error.refusal() {
+                    Some(Refusal::PaymentKnown) => return Ok(TakenBack::Nothing),
+                    Some(Refusal::SubscriptionMoved(_)) => {}
+                    Some(refusal) => return Err(PlanError::Beside(refusal.clone())),
+                    // It was spent between the two; there is less now.
+                    None if error.is_spent() => {}
+                    None => return Err(error.into()),
+                },
+            }
+        }
+        Err(PlanError::Busy(
+            account.expect("nothing kept changing that is not there"),
+        ))
+    }
+
+    async fn subscription(&self, account: AccountId) -> Result<Option<SubscriptionRow>, PlanError> {
+        let row = reading(&self.inner.store, move |store| store.subscription(account));
+        row.await.map_err(PlanError::Read)
+    }
+
+    async fn is_known(&self, paid: &Paid) -> Result<bool, PlanError> {
+        let (route, name) = (paid.route, paid.payment.clone());
+        let row = reading(&self.inner.store, move |store| store.payment(route, &name));
+        Ok(row.await.map_err(PlanError::Read)?.is_some())
+    }
+
+    fn put(&self, row: SubscriptionRow) -> Part {
+        let class = self.inner.plan.class.clone();
+        part(PlanPart::Put { row, class })
+    }
+
+    fn draw_id<T>(&self, make: impl FnOnce(u64, [u8; 10]) -> T) -> T {
+        let mut random = [0; 10];
+        (self.inner.draw)(&mut random);
+        let ms = (self.inner.now)().max(0).unsigned_abs() / 1_000;
+        make(ms, random)
+    }
+}
+
+impl fmt::Debug for Plans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plans")
+            .field("plan", &self.inner.plan)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a unit that may have a movement of credit in it was not written.
+enum CreditOr {
+    Credit(CreditError),
+    Commit(CommitError),
+}
+
+impl CreditOr {
+    fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            CreditOr::Credit(CreditError::Conflict(refusal))
+            | CreditOr::Commit(CommitError::Refused(refusal)) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        matches!(
+            self,
+            CreditOr::Credit(CreditError::InsufficientCredit { .. })
+        )
+    }
+}
+
+impl From<CreditOr> for PlanError {
+    fn from(error: CreditOr) -> PlanError {
+        match error {
+            CreditOr::Credit(error) => PlanError::Credit(error),
+            CreditOr::Commit(error) => PlanError::Store(error),
+        }
+    }
+}
+
+fn part(part: PlanPart) -> Part {
+    Part::Plan(Box::new(part))
+}
+
+/// What the books call the credits of a payment: one name for each.
+fn reference(route: Route, payment: &str) -> Arc<str> {
+    Arc::from(format!("plan/{}/{payment}", word(route)))
+}
+
+/// A route's word in answers and logs.
+pub const fn word(route: Route) -> &'static str {
+    match route {
+        Route::X402 => "x402",
+        Route::PayPal => "paypal",
+        // A route that a later version has stored.
+        _ => "other",
+    }
+}

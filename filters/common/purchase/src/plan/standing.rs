@@ -1,0 +1,45 @@
+//! What is known of an account that wants to buy.
+
+use tollgate_store::SubscriptionRow;
+
+use super::{DAY, Plan};
+
+/// What an account has, and what is under way, at one moment.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// The moment, Unix microseconds.
+    pub now: i64,
+    /// What it has of the plan, ended or not.
+    pub subscription: Option<SubscriptionRow>,
+    pub(super) renewal_days: u32,
+}
+
+impl Standing {
+    /// A standing at `now` (Unix microseconds).
+    pub fn new(plan: &Plan, now: i64, subscription: Option<SubscriptionRow>) -> Standing {
+        Standing {
+            now,
+            subscription,
+            renewal_days: plan.renewal_days,
+        }
+    }
+
+    /// What it has, while that gives access.
+    pub fn active(&self) -> Option<&SubscriptionRow> {
+        self.subscription
+            .as_ref()
+            .filter(|row| row.is_active(self.now))
+    }
+
+    /// Whether it has the plan.
+    pub fn is_active(&self) -> bool {
+        self.active().is_some()
+    }
+
+    /// Whether it has the plan and may pay for the next period all the same: nobody renews it, and its end is near.
+    pub fn may_renew(&self) -> bool {
+        self.active().is_some_and(|row| {
+            !row.renews && row.period_end - self.now <= i64::from(self.renewal_days) * DAY
+        })
+    }
+}

@@ -1,0 +1,181 @@
+//! What is sold and what an account has of it, as programs read it. The forms are the same on every route.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollgate_store::{SubscriptionRow, SubscriptionStatus};
+
+use crate::plan::{PRICE, PaymentState, Plan, RetryAction, word};
+
+/// The plan that is sold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CommerceProduct", extend("additionalProperties" = true))]
+pub struct Product {
+    /// Its id: what `product_id` names.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// US dollars for one period.
+    pub price_usd: u32,
+    /// The length of a period.
+    pub billing_interval: String,
+    /// Devices that are included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub included_device_slots: Option<u32>,
+    /// Tasks with a computer of its own that are included, for each month.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub computer_use_tasks_per_month: Option<u32>,
+    /// What it gives, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
+    /// Where it is bought: `ucp`, `mpp` and `x402` for programs, `paypal` for people. A name for each address.
+    #[schemars(extend("additionalProperties" = {"type": "string", "format": "uri"}))]
+    pub purchase: BTreeMap<String, String>,
+}
+
+impl Product {
+    /// The plan, for a service whose addresses begin with `base_url` and whose pages with `root_url`, both without a slash at the end.
+    pub fn new(plan: &Plan, base_url: &str, root_url: &str) -> Product {
+        let slug = &plan.slug;
+        let purchase = [
+            ("ucp", format!("{base_url}/ucp/v1/checkout-sessions")),
+            (
+                "mpp",
+                format!("{base_url}/commerce/subscriptions/{slug}/mpp"),
+            ),
+            (
+                "x402",
+                format!("{base_url}/commerce/subscriptions/{slug}/x402"),
+            ),
+            ("paypal", format!("{root_url}/plan")),
+        ];
+        Product {
+            id: plan.product.to_string(),
+            name: plan.name.to_string(),
+            price_usd: u32::try_from(PRICE.cents() / 100)
+                .expect("the price is a few hundred dollars"),
+            billing_interval: "month".into(),
+            included_device_slots: plan.device_slots,
+            computer_use_tasks_per_month: plan.computer_use_tasks,
+            features: plan.features.to_vec(),
+            purchase: purchase.map(|(name, url)| (name.to_owned(), url)).into(),
+        }
+    }
+}
+
+/// How a subscription stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Paid, and it gives access.
+    Active,
+    /// It gives access until its period ends; the charge for the next one has failed so far.
+    PastDue,
+    /// It was ended by its owner, or the money went back.
+    Canceled,
+    /// It ran out.
+    Expired,
+}
+
+/// What an account has of the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("additionalProperties" = true))]
+pub struct Subscription {
+    /// Its id.
+    pub id: String,
+    /// What was bought.
+    pub product_id: String,
+    /// How it stands.
+    pub status: Status,
+    /// How it is paid: `x402`, or `paypal` for every route that ends in a monthly payment there.
+    pub route: String,
+    /// RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    pub current_period_start: String,
+    /// RFC 3339: access ends here unless it is paid for again.
+    #[schemars(extend("format" = "date-time"))]
+    pub current_period_end: String,
+    /// Whether nothing will be charged for the time after that by itself.
+    pub cancel_at_period_end: bool,
+    /// What the route calls it: a transaction of the chain, or PayPal's subscription.
+    pub provider_reference: String,
+}
+
+impl Subscription {
+    /// What an account has, at `now` (Unix microseconds).
+    pub fn new(plan: &Plan, row: &SubscriptionRow, now: i64) -> Subscription {
+        Subscription {
+            id: row.id.to_string(),
+            product_id: plan.product.to_string(),
+            status: match row.status_at(now) {
+                SubscriptionStatus::Active => Status::Active,
+                SubscriptionStatus::PastDue => Status::PastDue,
+                SubscriptionStatus::Canceled => Status::Canceled,
+                _ => Status::Expired,
+            },
+            route: word(row.route).to_owned(),
+            current_period_start: rfc3339(row.period_start),
+            current_period_end: rfc3339(row.period_end),
+            cancel_at_period_end: !row.renews,
+            provider_reference: row.reference.to_string(),
+        }
+    }
+}
+
+/// The answer to a purchase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("additionalProperties" = true))]
+pub struct CommerceSubscription {
+    /// Whether the account has the plan.
+    pub success: bool,
+    /// Whether it had it before this request; nothing was charged then.
+    #[serde(default)]
+    pub already_active: bool,
+    /// What was bought.
+    pub product: Product,
+    /// What the account has.
+    pub subscription: Subscription,
+    /// How far the payment has come: `paid`.
+    pub payment_state: String,
+    /// What is left to do: `none`.
+    pub retry_action: String,
+}
+
+impl CommerceSubscription {
+    /// The answer to an account that has the plan, since now or since before.
+    pub fn active(product: Product, subscription: Subscription, already_active: bool) -> Self {
+        CommerceSubscription {
+            success: true,
+            already_active,
+            product,
+            subscription,
+            payment_state: PaymentState::Paid.word().into(),
+            retry_action: RetryAction::None.word().into(),
+        }
+    }
+}
+
+/// Whole seconds in UTC, RFC 3339.
+pub fn rfc3339(unix_micros: i64) -> String {
+    let moment = Timestamp::from_second(unix_micros.div_euclid(1_000_000));
+    moment.unwrap_or(Timestamp::MAX).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_written_in_whole_seconds() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339(1_800_000_300_999_999), "2027-01-15T08:05:00Z");
+        assert!(
+            rfc3339(i64::MAX).starts_with("9999-12-"),
+            "an end that never comes has a form too"
+        );
+    }
+}

@@ -1,0 +1,436 @@
+//! The plan over a real store: what payments give, whatever comes between.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+use tollgate_ledger::Ledger;
+use tollgate_money::{AccountId, Micros};
+use tollgate_purchase::plan::{
+    DAYS, PRICE, Paid, Parts, PayOutcome, Period, Plan, Plans, Renewal, TakenBack,
+};
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{
+    Admission, CacheScope, NewAccount, Part, PaymentStatus, RootSecret, Route, Store,
+    SubscriptionRow, SubscriptionStatus, UnitOfWork, commit,
+};
+
+const START: i64 = 1_800_000_000_000_000;
+const DAY: i64 = 86_400_000_000;
+const OWNER: AccountId = AccountId::from_bytes([1; 16]);
+
+struct Shop {
+    _folder: TempDir,
+    store: Arc<dyn Store>,
+    ledger: Ledger,
+    plans: Plans,
+    now: Arc<AtomicI64>,
+}
+
+impl Shop {
+    async fn new() -> Shop {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = Options {
+            durability: Durability::Process,
+            ..Options::new(START, RootSecret([7; 32]))
+        };
+        let store = sqlite::open(&folder.path().join("store.db"), options).expect("a store");
+        let (ledger, _) = Ledger::start(store.clone(), START).expect("books");
+        let account = NewAccount {
+            id: OWNER,
+            class: Arc::from("free"),
+            cache_scope: CacheScope::Shared,
+            credit_limit: Micros::ZERO,
+            created_at: START,
+        };
+        let unit = UnitOfWork::of(Part::CreateAccount(Box::new(account)), Admission::Begins);
+        commit(&*store, unit).await.expect("an account");
+        let now = Arc::new(AtomicI64::new(START));
+        let (clock, count) = (now.clone(), AtomicU64::new(0));
+        let plans = Plans::new(Parts {
+            store: store.clone(),
+            ledger: ledger.clone(),
+            plan: plan(),
+            now: Box::new(move || clock.load(Relaxed)),
+            draw: Box::new(move |out| {
+                let number = count.fetch_add(1, Relaxed).to_be_bytes();
+                out.iter_mut()
+                    .zip(number.iter().cycle())
+                    .for_each(|(to, from)| *to = *from);
+            }),
+        });
+        Shop {
+            _folder: folder,
+            store,
+            ledger,
+            plans,
+            now,
+        }
+    }
+
+    fn at(&self, at: i64) {
+        self.now.store(at, Relaxed);
+    }
+
+    async fn pay(&self, paid: Paid) -> PayOutcome {
+        let done = self.plans.pay(paid, |_| Vec::new()).await;
+        done.expect("it is noted")
+    }
+
+    fn row(&self) -> SubscriptionRow {
+        self.store
+            .subscription(OWNER)
+            .expect("a read")
+            .expect("a subscription")
+    }
+
+    fn class_at(&self, at: i64) -> String {
+        let account = self
+            .store
+            .account(OWNER)
+            .expect("a read")
+            .expect("an account");
+        account.class_at(at).to_string()
+    }
+
+    fn credits(&self) -> i64 {
+        self.ledger.available(OWNER).expect("an account").get()
+    }
+}
+
+fn plan() -> Plan {
+    Plan {
+        product: Arc::from("svc-pro-monthly"),
+        slug: Arc::from("svc-pro"),
+        name: Arc::from("Pro"),
+        class: Arc::from("pro"),
+        monthly_credits: Micros::new(5_000_000),
+        renewal_days: 7,
+        device_slots: None,
+        computer_use_tasks: None,
+        features: Arc::from([]),
+    }
+}
+
+fn transfer(name: &str) -> Paid {
+    Paid {
+        account: OWNER,
+        route: Route::X402,
+        payment: Arc::from(name),
+        reference: Arc::from(name),
+        amount: PRICE,
+        period: Period::Days(DAYS),
+        renews: false,
+        receipt: Some(Arc::from("proof")),
+        at: START,
+    }
+}
+
+/// A monthly charge by the leave `leave`, made at `at`, that pays until a day after the next one.
+fn charge(leave: &str, name: &str, at: i64) -> Paid {
+    Paid {
+        account: OWNER,
+        route: Route::PayPal,
+        payment: Arc::from(name),
+        reference: Arc::from(leave),
+        amount: PRICE,
+        period: Period::Until(at + 31 * DAY),
+        renews: true,
+        receipt: None,
+        at,
+    }
+}
+
+#[tokio::test]
+async fn a_transfer_gives_thirty_days_the_class_and_credits_once() {
+    let shop = Shop::new().await;
+    let PayOutcome::New(row) = shop.pay(transfer("a")).await else {
+        panic!("it is new");
+    };
+    assert_eq!(
+        (row.period_start, row.period_end),
+        (START, START + 30 * DAY)
+    );
+    assert_eq!(shop.class_at(row.period_end - 1), "pro");
+    assert_eq!(shop.class_at(row.period_end), "free");
+    assert_eq!(shop.credits(), 5_000_000);
+    assert_eq!(
+        shop.pay(transfer("a")).await,
+        PayOutcome::Repeated(row.clone())
+    );
+    assert_eq!((shop.row(), shop.credits()), (row.clone(), 5_000_000));
+
+    shop.at(START + 29 * DAY);
+    let standing = shop.plans.standing(OWNER).await.expect("a read");
+    assert!(standing.is_active() && standing.may_renew());
+    let PayOutcome::New(longer) = shop.pay(transfer("b")).await else {
+        panic!("it is new");
+    };
+    assert_eq!(longer.id, row.id, "the same subscription");
+    assert_eq!(
+        longer.period_end,
+        START + 60 * DAY,
+        "nothing of the first is lost"
+    );
+    assert!(
+        !shop
+            .plans
+            .standing(OWNER)
+            .await
+            .expect("a read")
+            .may_renew()
+    );
+
+    shop.at(START + 60 * DAY);
+    assert_eq!(
+        shop.row().status_at(START + 60 * DAY),
+        SubscriptionStatus::Expired
+    );
+    let PayOutcome::New(again) = shop.pay(transfer("c")).await else {
+        panic!("it is new");
+    };
+    assert_ne!(again.id, row.id, "another one, after the first had ended");
+    assert_eq!(again.period_start, START + 60 * DAY);
+}
+
+#[tokio::test]
+async fn a_leave_renews_ends_and_falls_behind() {
+    let shop = Shop::new().await;
+    shop.pay(charge("I-1", "first", START)).await;
+    assert_eq!(shop.row().period_end, START + 31 * DAY);
+    assert!(
+        !shop
+            .plans
+            .standing(OWNER)
+            .await
+            .expect("a read")
+            .may_renew()
+    );
+    shop.at(START + 30 * DAY);
+    shop.pay(charge("I-1", "second", START + 30 * DAY)).await;
+    assert_eq!(
+        shop.row().period_end,
+        START + 61 * DAY,
+        "a day of grace does not add up"
+    );
+    let by = (Route::PayPal, "I-1");
+    for (what, status, renews) in [
+        (Renewal::PastDue, SubscriptionStatus::PastDue, true),
+        (Renewal::Runs, SubscriptionStatus::Active, true),
+        (Renewal::Ends, SubscriptionStatus::Active, false),
+    ] {
+        shop.plans
+            .set_renewal(OWNER, by, what, Vec::new())
+            .await
+            .expect("noted");
+        let row = shop.row();
+        assert_eq!((row.status, row.renews), (status, renews), "{what:?}");
+        assert_eq!(row.period_end, START + 61 * DAY, "what is paid for stays");
+    }
+    let version = shop.row().version;
+    let other = (Route::PayPal, "I-2");
+    shop.plans
+        .set_renewal(OWNER, other, Renewal::Runs, Vec::new())
+        .await
+        .expect("nothing to do");
+    assert_eq!(
+        shop.row().version,
+        version,
+        "another leave says nothing about this one"
+    );
+    assert_eq!(
+        shop.row().status_at(START + 61 * DAY),
+        SubscriptionStatus::Canceled
+    );
+}
+
+#[tokio::test]
+async fn a_charge_beside_a_plan_that_runs_gives_nothing_and_a_transfer_adds_its_days() {
+    let shop = Shop::new().await;
+    shop.pay(transfer("a")).await;
+    let row = shop.row();
+    assert_eq!(
+        shop.pay(charge("I-1", "x", START)).await,
+        PayOutcome::Surplus(row.clone())
+    );
+    assert_eq!(shop.row(), row);
+    assert!(
+        shop.store
+            .payment(Route::PayPal, "x")
+            .expect("a read")
+            .is_none()
+    );
+
+    shop.at(START + 30 * DAY);
+    let now = START + 30 * DAY;
+    shop.pay(charge("I-1", "y", now)).await;
+    shop.pay(transfer("b")).await;
+    assert_eq!(shop.row().period_end, now + 61 * DAY);
+    assert_eq!(
+        shop.row().route,
+        Route::PayPal,
+        "it is still charged every month"
+    );
+    shop.at(now + 30 * DAY);
+    shop.pay(charge("I-1", "z", now + 30 * DAY)).await;
+    assert_eq!(
+        shop.row().period_end,
+        now + 91 * DAY,
+        "the days of the transfer stand behind it"
+    );
+    let again = shop.pay(charge("I-2", "w", now)).await;
+    assert!(
+        matches!(again, PayOutcome::Surplus(_)),
+        "a second leave is one too many"
+    );
+}
+
+#[tokio::test]
+async fn money_that_goes_back_takes_its_time_and_credits_along() {
+    let shop = Shop::new().await;
+    shop.pay(charge("I-1", "x", START)).await;
+    shop.at(START + 10 * DAY);
+    let back = shop
+        .plans
+        .take_back(Route::PayPal, "x", Vec::new())
+        .await
+        .expect("noted");
+    let TakenBack::New {
+        subscription,
+        taken,
+        missing,
+    } = back
+    else {
+        panic!("it is new");
+    };
+    assert_eq!(subscription.period_end, START + 10 * DAY);
+    assert_eq!(subscription.status, SubscriptionStatus::Canceled);
+    assert_eq!((taken.get(), missing.get()), (5_000_000, 0));
+    assert_eq!(
+        (shop.credits(), shop.class_at(START + 10 * DAY)),
+        (0, "free".into())
+    );
+    let payment = shop
+        .store
+        .payment(Route::PayPal, "x")
+        .expect("a read")
+        .expect("a payment");
+    assert_eq!(payment.status, PaymentStatus::Returned);
+    let again = shop.plans.take_back(Route::PayPal, "x", Vec::new()).await;
+    assert_eq!(again.expect("nothing to do"), TakenBack::Nothing);
+    let again = shop.pay(charge("I-1", "x", START)).await;
+    assert!(
+        matches!(again, PayOutcome::Repeated(_)),
+        "told late, it gives nothing"
+    );
+    assert_eq!(shop.row().period_end, START + 10 * DAY);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn payments_at_the_same_moment_all_count_and_the_same_one_counts_once() {
+    let shop = Arc::new(Shop::new().await);
+    let tasks: Vec<_> = (0..24)
+        .map(|number| {
+            let shop = shop.clone();
+            let name = format!("t{}", number % 4);
+            tokio::spawn(async move { shop.pay(transfer(&name)).await })
+        })
+        .collect();
+    let mut new = 0;
+    for task in tasks {
+        new += usize::from(matches!(task.await.expect("it ends"), PayOutcome::New(_)));
+    }
+    assert_eq!(new, 4);
+    assert_eq!(shop.row().period_end, START + 4 * 30 * DAY);
+    assert_eq!(shop.credits(), 4 * 5_000_000);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Transfer(u8),
+    Charge(u8, u8),
+    Back(u8),
+    End(u8),
+    Wait(i64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0..6u8).prop_map(Step::Transfer),
+        3 => (0..2u8, 0..6u8).prop_map(|(leave, name)| Step::Charge(leave, name)),
+        1 => (0..6u8).prop_map(Step::Back),
+        1 => (0..2u8).prop_map(Step::End),
+        4 => (0..40i64).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn transfers_buy_exactly_their_days_and_every_payment_counts_at_most_once(steps in prop::collection::vec(step(), 1..24)) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let shop = Shop::new().await;
+            let (mut now, mut paid, mut given) = (START, std::collections::HashSet::new(), 0i64);
+            for step in steps {
+                let before = shop.store.subscription(OWNER).expect("a read");
+                match step {
+                    Step::Wait(days) => {
+                        now += days * DAY + 1;
+                        shop.at(now);
+                    }
+                    Step::Transfer(name) => {
+                        let done = shop.pay(transfer(&format!("t{name}"))).await;
+                        let was_new = paid.insert(format!("t{name}"));
+                        prop_assert_eq!(matches!(done, PayOutcome::New(_)), was_new);
+                        if was_new {
+                            given += 1;
+                            let from = before.map_or(now, |row| row.period_end.max(now));
+                            prop_assert_eq!(shop.row().period_end, from + 30 * DAY);
+                        } else {
+                            prop_assert_eq!(Some(shop.row()), before);
+                        }
+                    }
+                    Step::Charge(leave, name) => {
+                        let (by, charged) = (format!("I-{leave}"), format!("c{name}"));
+ let done = shop.pay(charge(&by, &charged, now)).await;
+                        match done {
+                            PayOutcome::New(row) => {
+                                prop_assert!(paid.insert(charged), "twice");
+                                given += 1;
+                                prop_assert!(row.period_end >= now + 31 * DAY);
+                                prop_assert!(row.period_end >= before.map_or(0, |row| row.period_end));
+                            }
+                            PayOutcome::Repeated(_) => prop_assert!(paid.contains(&charged)),
+                            PayOutcome::Surplus(row) => {
+                                prop_assert!(row.is_active(now) && *row.reference != *by);
+                                prop_assert_eq!(Some(row), before);
+                            }
+                        }
+                    }
+                    Step::Back(name) => {
+                        let back = shop.plans.take_back(Route::PayPal, &format!("c{name}"), Vec::new()).await.expect("noted");
+                        if let TakenBack::New { subscription, .. } = back {
+                            given -= 1;
+                            let before = before.expect("there was one");
+                            prop_assert!(subscription.period_end <= before.period_end);
+                            prop_assert!(subscription.period_end >= before.period_end.min(now));
+                        }
+                    }
+                    Step::End(leave) => {
+                        let by = format!("I-{leave}");
+                        let row = shop.plans.set_renewal(OWNER, (Route::PayPal, &by), Renewal::Ends, Vec::new()).await.expect("noted");
+                        prop_assert_eq!(row.map(|row| row.period_end), before.map(|row| row.period_end));
+                    }
+                }
+                prop_assert_eq!(shop.credits(), given * 5_000_000);
+                if let Some(row) = shop.store.subscription(OWNER).expect("a read") {
+                    prop_assert_eq!(shop.class_at(now) == "pro", row.is_active(now));
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
