@@ -137,6 +137,7 @@ impl GatewayBuilder {
             .enable_all()
             .build()
             .map_err(StartError::Threads)?;
+        let plans = crate::plan::plans(&settings, (&store, &ledger), (&clock, &entropy));
         let paypal = PayPal::new(
             &settings,
             (&store, &ledger),
@@ -201,6 +202,7 @@ impl GatewayBuilder {
                 credentials: &credentials,
                 door: &door,
                 top_ups: paypal.as_ref().map(|paypal| &paypal.top_ups),
+                plans: &plans,
                 clock: &clock,
                 entropy: &entropy,
             })),

@@ -11,6 +11,7 @@ mod gateway;
 mod memory;
 mod onboarding;
 mod paypal;
+mod plan;
 mod portal;
 mod post;
 mod proxy;

@@ -10,6 +10,7 @@ use tollgate_ledger::Ledger;
 use tollgate_pages::Look;
 use tollgate_portal::{Channels, ClassFacts, EndingFacts, Facts, Portal};
 use tollgate_purchase::TopUps;
+use tollgate_purchase::plan::Plans;
 use tollgate_store::Store;
 
 use crate::config::{Route, Settings};
@@ -26,6 +27,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) credentials: &'a Arc<Credentials>,
     pub(crate) door: &'a Arc<Door>,
     pub(crate) top_ups: Option<&'a TopUps>,
+    pub(crate) plans: &'a Plans,
     pub(crate) clock: &'a Clock,
     pub(crate) entropy: &'a Entropy,
 }
@@ -55,6 +57,7 @@ pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
         credentials: parts.credentials.clone(),
         inside: Some(parts.door.clone()),
         top_ups: parts.top_ups.cloned(),
+        plans: parts.plans.clone(),
         clock: parts.clock.clone(),
         entropy: parts.entropy.clone(),
     })

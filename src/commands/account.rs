@@ -6,7 +6,10 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_identity::Login;
-use tollgate_store::{AccountRow, AccountStatus, CacheScope, LoginKind, Read};
+use tollgate_purchase::plan::word;
+use tollgate_store::{
+    AccountRow, AccountStatus, CacheScope, LoginKind, Read, SubscriptionRow, SubscriptionStatus,
+};
 
 use super::office::{self, Office};
 use super::{GOOD, print, time};
@@ -54,9 +57,11 @@ pub(super) fn run(
                 email.as_deref(),
                 phone.as_deref(),
             )?;
-            show(&*read, &row, json, out)?;
+            show(&*read, &row, office.clock.unix_micros(), json, out)?;
         }
-        AccountCommand::List { json } => list(&*office.read()?, json, out)?,
+        AccountCommand::List { json } => {
+            list(&*office.read()?, office.clock.unix_micros(), json, out)?;
+        }
         AccountCommand::Suspend {
             account,
             lift,
@@ -134,6 +139,9 @@ struct Shown<'a> {
     held: Box<RawValue>,
     credit_limit: Box<RawValue>,
     created_at: String,
+    /// What it has of the plan, ended or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<ShownPlan>,
     #[serde(skip_serializing_if = "Option::is_none")]
     emails: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,18 +149,48 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    fn of(row: &'a AccountRow) -> Shown<'a> {
+    /// An account at `now` (Unix microseconds).
+    fn of(row: &'a AccountRow, now: i64) -> Shown<'a> {
         Shown {
             id: row.id.to_string(),
             status: status(row.status),
-            class: &row.class,
+            class: row.class_at(now),
             cache_scope: cache_scope(row.cache_scope),
             available: print::credits(row.available),
             held: print::credits(row.held),
             credit_limit: print::credits(row.credit_limit),
             created_at: time::text(row.created_at),
+            plan: None,
             emails: None,
             phones: None,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ShownPlan {
+    id: String,
+    status: &'static str,
+    route: &'static str,
+    reference: String,
+    renews: bool,
+    until: String,
+}
+
+impl ShownPlan {
+    fn of(row: &SubscriptionRow, now: i64) -> ShownPlan {
+        ShownPlan {
+            id: row.id.to_string(),
+            status: match row.status_at(now) {
+                SubscriptionStatus::Active => "active",
+                SubscriptionStatus::PastDue => "past due",
+                SubscriptionStatus::Canceled => "canceled",
+                _ => "expired",
+            },
+            route: word(row.route),
+            reference: row.reference.to_string(),
+            renews: row.renews,
+            until: time::text(row.period_end),
         }
     }
 }
@@ -175,7 +213,13 @@ fn cache_scope(scope: CacheScope) -> &'static str {
     }
 }
 
-fn show(read: &dyn Read, row: &AccountRow, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+fn show(
+    read: &dyn Read,
+    row: &AccountRow,
+    now: i64,
+    json: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let logins = read.logins(row.id)?;
     let of = |kind| -> Vec<String> {
         logins
@@ -185,7 +229,10 @@ fn show(read: &dyn Read, row: &AccountRow, json: bool, out: &mut dyn Write) -> a
             .collect()
     };
     let (emails, phones) = (of(LoginKind::Email), of(LoginKind::Phone));
-    let mut shown = Shown::of(row);
+    let mut shown = Shown::of(row, now);
+    shown.plan = read
+        .subscription(row.id)?
+        .map(|row| ShownPlan::of(&row, now));
     if json {
         shown.emails = Some(emails);
         shown.phones = Some(phones);
@@ -200,6 +247,15 @@ fn show(read: &dyn Read, row: &AccountRow, json: bool, out: &mut dyn Write) -> a
         ("held", row.held.to_string()),
         ("credit limit", row.credit_limit.to_string()),
         ("created", shown.created_at),
+        (
+            "plan",
+            shown.plan.map_or_else(String::new, |plan| {
+                format!(
+                    "{} until {}, by {} {}",
+                    plan.status, plan.until, plan.route, plan.reference
+                )
+            }),
+        ),
         ("e-mail", emails.join(", ")),
         ("phone", phones.join(", ")),
     ];
@@ -209,12 +265,12 @@ fn show(read: &dyn Read, row: &AccountRow, json: bool, out: &mut dyn Write) -> a
     Ok(())
 }
 
-fn list(read: &dyn Read, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+fn list(read: &dyn Read, now: i64, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     read.accounts(&mut |row| rows.push(row))?;
     rows.sort_by_key(|row| row.id);
     if json {
-        let shown: Vec<Shown<'_>> = rows.iter().map(Shown::of).collect();
+        let shown: Vec<Shown<'_>> = rows.iter().map(|row| Shown::of(row, now)).collect();
         return print::json(out, &shown);
     }
     let rows: Vec<[String; 6]> = rows
@@ -223,7 +279,7 @@ fn list(read: &dyn Read, json: bool, out: &mut dyn Write) -> anyhow::Result<()> 
             [
                 row.id.to_string(),
                 status(row.status).to_owned(),
-                row.class.to_string(),
+                row.class_at(now).to_string(),
                 row.available.to_string(),
                 row.held.to_string(),
                 time::text(row.created_at),

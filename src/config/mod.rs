@@ -11,6 +11,7 @@ mod environment;
 mod mcp;
 mod pattern;
 mod payments;
+mod plan;
 mod price;
 mod raw;
 mod report;

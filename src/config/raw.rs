@@ -19,6 +19,7 @@ use tollgate_rate_limit::RawLimits;
 
 use super::mcp::RawMcp;
 use super::payments::{RawCredits, RawPayments};
+use super::plan::RawPlan;
 
 /// The settings of a tollgate gateway.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -52,6 +53,8 @@ pub(crate) struct RawSettings {
     pub(crate) idempotency: RawIdempotency,
     /// What a credit is worth, and what can be bought.
     pub(crate) credits: RawCredits,
+    /// What a month of the plan gives.
+    pub(crate) plan: RawPlan,
     /// Through whom can be paid.
     pub(crate) payments: RawPayments,
     /// How people sign in.

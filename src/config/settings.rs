@@ -21,6 +21,7 @@ use tollgate_oauth::OAuthConfig;
 use tollgate_onboarding::OnboardingSettings;
 use tollgate_outbox::mail::Guard;
 use tollgate_pages::Brand;
+use tollgate_purchase::plan::Plan;
 use tollgate_rate_limit::Limits;
 
 use super::certificate::Certificate;
@@ -63,6 +64,8 @@ pub struct Settings {
     pub idempotency: IdempotencySettings,
     /// What a credit is worth, and what can be bought.
     pub credits: Credits,
+    /// What a month of the plan gives.
+    pub plan: Plan,
     /// Through whom can be paid.
     pub payments: Payments,
     /// How people sign in.

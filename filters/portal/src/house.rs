@@ -8,6 +8,7 @@ use tollgate_identity::{Credentials, Form, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_pages::Look;
 use tollgate_purchase::TopUps;
+use tollgate_purchase::plan::Plans;
 use tollgate_store::Store;
 
 use crate::facts::Facts;
@@ -43,6 +44,8 @@ pub struct Parts {
     pub inside: Option<Arc<dyn Inside>>,
     /// Where credits are bought; without it they cannot be.
     pub top_ups: Option<TopUps>,
+    /// What accounts have of the plan.
+    pub plans: Plans,
     /// Time.
     pub clock: Clock,
     /// Randomness.

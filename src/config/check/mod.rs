@@ -125,6 +125,7 @@ pub(super) fn settings(
         routes: route::routes(&raw.route, &service, shop, limits.as_ref(), problems),
         mcp: mcp::mcp(&raw.mcp, shop, problems),
         credits: payments::credits(&raw.credits, &service, problems),
+        plan: raw.plan.check(&service.name, problems),
         payments: payments::payments(&raw.payments, &raw.credits, shop, problems),
         signin: signin::signin(&raw.signin, shop, problems),
         brand: brand::brand(&raw.brand, &service.name, shop, problems),

@@ -47,7 +47,7 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
     };
     let read = move |read: &dyn Read| -> Result<_, ReadError> {
         let ranked = Period::last(RANKED, now);
-        let class = read.account(account)?.map(|row| row.class);
+        let class = read.account(account)?.map(|row| row.class_at(now).clone());
         Ok((
             read.usage_days(account, ranked.from(), ranked.to())?,
             read.requests(&RequestsWanted {

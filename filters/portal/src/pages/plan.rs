@@ -20,7 +20,9 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
     let viewer = visit.viewer(house)?;
     let account = visit.signed_in()?.account;
     let row = reading(&house.store, move |store| store.account(account)).await?;
-    let class = row.map(|row| row.class.to_string()).unwrap_or_default();
+    let class = row
+        .map(|row| row.class_at(visit.now).to_string())
+        .unwrap_or_default();
     let find = |name: &str| {
         let mut classes = house.facts.classes.iter();
         classes.find(|class| class.name == name)

@@ -1,0 +1,116 @@
+//! `[plan]`: what a month of the plan gives.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollgate_filter::settings::{At, Problems};
+use tollgate_money::Micros;
+use tollgate_purchase::plan::Plan;
+
+/// The rate class that the plan gives: one of those that are built in.
+const CLASS: &str = "pro";
+
+const NAME: &str = "Pro";
+
+/// Days before the end from which a plan that nobody renews may be bought again.
+const RENEWAL_DAYS: u32 = 7;
+
+const FEATURES_MAX: usize = 20;
+
+const FEATURE_CHARS_MAX: usize = 200;
+
+/// What a month of the plan gives. Its price is the same everywhere and no setting.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawPlan {
+    /// What people call it.
+    pub(crate) name: Option<At<String>>,
+    /// Credits that each payment gives, as a decimal string.
+    pub(crate) monthly_credits: Option<At<String>>,
+    /// Days before its end from which a plan that nobody renews may be bought again.
+    pub(crate) renewal_days: Option<At<u32>>,
+    /// Devices that are included.
+    pub(crate) included_device_slots: Option<At<u32>>,
+    /// Tasks with a computer of its own, for each month.
+    pub(crate) computer_use_tasks_per_month: Option<At<u32>>,
+    /// What it gives, in words.
+    pub(crate) features: Option<At<Vec<At<String>>>>,
+}
+
+impl RawPlan {
+    /// The plan of the service with this name of its own.
+    pub(super) fn check(&self, service: &str, problems: &mut Problems) -> Plan {
+        let monthly_credits = match &self.monthly_credits {
+            None => Micros::ZERO,
+            Some(at) => {
+                let credits: Micros = problems
+                    .parse("plan.monthly_credits", at)
+                    .unwrap_or_default();
+                if credits < Micros::ZERO {
+                    let message = format_args!("is `{}`; use 0 or more", at.value);
+                    problems.note("plan.monthly_credits", at, message);
+                }
+                credits.max(Micros::ZERO)
+            }
+        };
+        let mut count = |key: &str, at: &Option<At<u32>>, range| {
+            let at = at.as_ref()?;
+            problems.within(format!("plan.{key}"), at, range)
+        };
+        let renewal_days = count("renewal_days", &self.renewal_days, 0..=30);
+        let device_slots = count(
+            "included_device_slots",
+            &self.included_device_slots,
+            1..=1_000_000,
+        );
+        let computer_use_tasks = count(
+            "computer_use_tasks_per_month",
+            &self.computer_use_tasks_per_month,
+            1..=1_000_000_000,
+        );
+        let name = self.name.as_ref().map(|at| {
+            if at.value.is_empty()
+                || at.value.chars().count() > 32
+                || at.value.chars().any(char::is_control)
+            {
+                problems.note("plan.name", at, "is no name; use 1 to 32 characters");
+            }
+            at.value.as_str()
+        });
+        Plan {
+            product: format!("{service}-pro-monthly").into(),
+            slug: format!("{service}-pro").into(),
+            name: name.unwrap_or(NAME).into(),
+            class: CLASS.into(),
+            monthly_credits,
+            renewal_days: renewal_days.unwrap_or(RENEWAL_DAYS),
+            device_slots,
+            computer_use_tasks,
+            features: self.features(problems),
+        }
+    }
+
+    fn features(&self, problems: &mut Problems) -> Arc<[String]> {
+        let Some(list) = &self.features else {
+            return Arc::from([]);
+        };
+        if list.value.len() > FEATURES_MAX {
+            let message = format_args!(
+                "has {} elements; use {FEATURES_MAX} or fewer",
+                list.value.len()
+            );
+            problems.note("plan.features", list, message);
+        }
+        for (number, at) in list.value.iter().enumerate() {
+            let length = at.value.chars().count();
+            if length == 0 || length > FEATURE_CHARS_MAX || at.value.chars().any(char::is_control) {
+                let message = format_args!(
+                    "is no feature; use 1 to {FEATURE_CHARS_MAX} characters on one line"
+                );
+                problems.note(format!("plan.features.{number}"), at, message);
+            }
+        }
+        list.value.iter().map(|at| at.value.clone()).collect()
+    }
+}

@@ -1,0 +1,26 @@
+//! The plan, and where payments for it are noted.
+
+use std::sync::Arc;
+
+use tollgate_filter::{Clock, Entropy};
+use tollgate_ledger::Ledger;
+use tollgate_purchase::plan::{Parts, Plans};
+use tollgate_store::Store;
+
+use crate::config::Settings;
+
+/// The desk that every route notes its payments at.
+pub(crate) fn plans(
+    settings: &Settings,
+    (store, ledger): (&Arc<dyn Store>, &Ledger),
+    (clock, entropy): (&Clock, &Entropy),
+) -> Plans {
+    let (clock, entropy) = (clock.clone(), entropy.clone());
+    Plans::new(Parts {
+        store: store.clone(),
+        ledger: ledger.clone(),
+        plan: settings.plan.clone(),
+        now: Box::new(move || clock.unix_micros()),
+        draw: Box::new(move |out| entropy.fill(out)),
+    })
+}
