@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tollgate_auth::Auths;
 use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
-use tollgate_commerce::Commerce;
+use tollgate_commerce::Shop;
 use tollgate_filter::{Clock, Entropy, ErrorPage, ErrorShape, Filter};
 use tollgate_idempotency::Idempotency;
 use tollgate_identity::{Credentials, Signin};
@@ -207,12 +207,13 @@ impl GatewayBuilder {
                 entropy: &entropy,
             })),
             documents: Arc::new(documents),
-            commerce: Arc::new(Commerce::new(paypal.as_ref().map(|paypal| {
-                tollgate_commerce::PayPal {
+            shop: Shop::new(tollgate_commerce::Parts {
+                base_url: settings.service.base_url.as_str(),
+                paypal: paypal.as_ref().map(|paypal| tollgate_commerce::PayPal {
                     client: paypal.client.clone(),
                     top_ups: paypal.top_ups.clone(),
-                }
-            }))),
+                }),
+            }),
             desks: Desks::new(format!("{}-pro", settings.service.name).into()),
             oauth: access::endpoints(&settings, &authorization, &look, &clock)
                 .map_err(StartError::ClientDocuments)?,
@@ -290,7 +291,7 @@ impl GatewayBuilder {
             sources::providers(providers.clone()),
             sources::cache(house.cache.clone()),
             sources::idempotency(house.idempotency.counters()),
-            sources::notices(house.commerce.counters()),
+            sources::notices(house.shop.counters()),
             sources::purchases(paypal.as_ref().map(|paypal| paypal.top_ups.clone())),
         ] {
             telemetry.metrics().add_source(source);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate_auth::{AddressError, Auths};
 use tollgate_cache::Cache;
-use tollgate_commerce::Commerce;
+use tollgate_commerce::{Commerce, Shop};
 use tollgate_completions::Completions;
 use tollgate_filter::{Clock, Entropy, Filter, Resource};
 use tollgate_idempotency::Idempotency;
@@ -64,8 +64,8 @@ pub(crate) struct House {
     pub(crate) portal: Arc<Portal>,
     pub(crate) documents: Arc<Documents>,
     pub(crate) oauth: Arc<Endpoints>,
-    pub(crate) commerce: Arc<Commerce>,
     pub(crate) desks: Arc<Desks>,
+    pub(crate) shop: Arc<Shop>,
 }
 
 /// Filters by the names that chains call them by.
@@ -113,9 +113,14 @@ impl Registry {
                 ledger,
             )))
         });
-        registry.add("commerce", |context| Ok(context.house.commerce.clone()));
         registry.add("pay", |context| {
             let filter = Pay::new(&context.house.desks, context.route.path.as_str());
+            Ok(Arc::new(
+                filter.map_err(|error| BuildError::new(error.to_string()))?,
+            ))
+        });
+        registry.add("commerce", |context| {
+            let filter = Commerce::new(&context.house.shop, context.route.path.as_str());
             Ok(Arc::new(
                 filter.map_err(|error| BuildError::new(error.to_string()))?,
             ))

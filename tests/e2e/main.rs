@@ -29,3 +29,4 @@ mod sign_in;
 mod slow;
 mod text;
 mod third_party;
+mod ucp;

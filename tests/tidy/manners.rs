@@ -265,7 +265,9 @@ fn no_module_is_named_for_nothing() {
             ];
             let folders = ["helper", "helpers", "misc", "types", "util", "utils"];
             let mut complaints = Vec::new();
-            for (path, _) in tree.files() {
+            // The published schemas of a protocol, which name each other by their own folders.
+            let ours = |path: &str| !path.starts_with("tests/ucp-schemas/");
+            for (path, _) in tree.files().filter(|(path, _)| ours(path)) {
                 let parts: Vec<_> = path.split('/').collect();
                 if parts.last().is_some_and(|name| empty.contains(name))
                     || parts.iter().any(|part| folders.contains(part))

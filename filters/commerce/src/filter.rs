@@ -1,112 +1,88 @@
-//! The filter: checks a notice, stores it, and says so.
+//! The filter `commerce`: what stands at the path of its route.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
 use tollgate_filter::{
-    ApiError, Body, Contract, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase, Phases,
-    Reply, ReplyBody, Step,
+    Body, Contract, Document, Exchange, FailureMode, Filter, Outcome, Phase, Step,
 };
-use tollgate_paypal::{Client, NoticeError};
-use tollgate_purchase::{Notice, TopUps};
-use tollgate_store::Ring;
 
 use crate::counters::Counters;
+use crate::discovery;
+use crate::notices::{Notices, PayPal};
 
-/// Bytes of a notice. An order has a few thousand.
-const NOTICE_BYTES: usize = 64 * 1024;
+/// The most bytes of a body: a notice has a few thousand, a checkout a few hundred.
+const BODY_BYTES: usize = 64 * 1024;
 
-/// What notices of PayPal's need.
-#[derive(Clone, Debug)]
-pub struct PayPal {
-    /// Who can tell a notice from a forgery.
-    pub client: Client,
-    /// Who is told.
-    pub top_ups: TopUps,
+/// What the routes of commerce share.
+pub struct Shop {
+    notices: Notices,
+    profile: Document,
 }
 
-/// Takes the notices of a payment provider.
-pub struct Commerce {
-    paypal: Option<PayPal>,
-    counters: Arc<Counters>,
+/// What a shop is built from.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    /// The service's address, without a slash at its end.
+    pub base_url: &'a str,
+    /// Whoever tells of payments; without it there is nothing at the address of notices.
+    pub paypal: Option<PayPal>,
 }
 
-impl Commerce {
-    /// A filter; without PayPal there is nothing at its address.
-    pub fn new(paypal: Option<PayPal>) -> Commerce {
-        Commerce {
-            paypal,
-            counters: Arc::default(),
-        }
+impl Shop {
+    /// A shop.
+    pub fn new(parts: Parts<'_>) -> Arc<Shop> {
+        Arc::new(Shop {
+            notices: Notices::new(parts.paypal),
+            profile: Document::json(&discovery::profile(parts.base_url)),
+        })
     }
 
     /// What became of notices.
     pub fn counters(&self) -> Arc<Counters> {
-        self.counters.clone()
-    }
-
-    async fn hear(&self, paypal: &PayPal, headers: &HeaderMap, body: &Bytes) -> StatusCode {
-        let counters = &self.counters;
-        let notice = match paypal.client.notice(headers, body).await {
-            Ok(notice) => notice,
-            Err(NoticeError::Refused(why)) => {
-                Counters::one(&counters.refused);
-                tracing::warn!(why, "a notice that claims to be PayPal's is not believed");
-                return StatusCode::BAD_REQUEST;
-            }
-            Err(NoticeError::Undecided(error)) => {
-                Counters::one(&counters.undecided);
-                tracing::warn!(%error, "a notice could not be checked; it has to come again");
-                return StatusCode::SERVICE_UNAVAILABLE;
-            }
-        };
-        let (id, kind) = (notice.id.clone(), notice.kind.clone());
-        let heard = paypal.top_ups.hear(Notice {
-            about: about(&notice),
-            id: notice.id,
-            kind: notice.kind,
-        });
-        match heard.await {
-            Ok(new) => {
-                let counter = if new {
-                    &counters.stored
-                } else {
-                    &counters.known
-                };
-                Counters::one(counter);
-                tracing::info!(notice = id, kind, new, "a notice of PayPal's");
-                StatusCode::OK
-            }
-            Err(error) => {
-                Counters::one(&counters.undecided);
-                tracing::warn!(%error, "a notice could not be stored; it has to come again");
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-        }
+        self.notices.counters()
     }
 }
 
-/// The purchase a notice seems to be about. It was told by PayPal, and is used to find a row and for nothing else.
-fn about(notice: &tollgate_paypal::Notice) -> Option<Ring> {
-    let is_payment = ["CHECKOUT.ORDER.", "PAYMENT.CAPTURE."]
-        .iter()
-        .any(|kind| notice.kind.starts_with(kind));
-    if !is_payment {
-        return None;
+/// Answers one route of the shop.
+pub struct Commerce {
+    shop: Arc<Shop>,
+    place: Place,
+}
+
+/// What stands at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Notices of a payment provider.
+    Notices,
+    /// What platforms are told of the service.
+    Profile,
+}
+
+/// How the paths of each place end.
+const PLACES: [(&str, Place); 2] = [
+    ("/webhooks/paypal", Place::Notices),
+    ("/.well-known/ucp", Place::Profile),
+];
+
+/// A route that leads to nothing in the shop.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`commerce` has nothing at `{path}`; it has `{}`", PLACES.map(|(path, _)| path).join("`, `"))]
+pub struct UnknownPlace {
+    path: String,
+}
+
+impl Commerce {
+    /// The filter for a route of this path, which may begin with the path of the service's address.
+    pub fn new(shop: &Arc<Shop>, path: &str) -> Result<Commerce, UnknownPlace> {
+        let found = PLACES.iter().find(|(ending, _)| path.ends_with(ending));
+        let unknown = || UnknownPlace {
+            path: path.to_owned(),
+        };
+        Ok(Commerce {
+            shop: shop.clone(),
+            place: found.ok_or_else(unknown)?.1,
+        })
     }
-    let resource = &notice.resource;
-    // A refund has the number of the bill at most, and else only a link to the payment.
-    let mut names = [&resource.custom_id, &resource.invoice_id]
-        .into_iter()
-        .flatten();
-    let by_id = names.find_map(|id| id.parse().ok());
-    let order = resource.order.as_deref();
-    let capture = resource.capture.as_deref();
-    by_id
-        .map(Ring::TopUp)
-        .or_else(|| order.map(|order| Ring::Order(order.into())))
-        .or_else(|| capture.map(|capture| Ring::Capture(capture.into())))
 }
 
 impl Filter for Commerce {
@@ -116,30 +92,21 @@ impl Filter for Commerce {
 
     fn contract(&self) -> Contract {
         Contract {
-            phases: Phases::from(Phase::Request),
-            body: Body::Bytes {
-                bytes_max: NOTICE_BYTES,
+            phases: Phase::Request.into(),
+            body: match self.place {
+                Place::Profile => Body::Unread,
+                Place::Notices => Body::Bytes {
+                    bytes_max: BODY_BYTES,
+                },
             },
             on_failure: FailureMode::Deny,
         }
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        let Some(paypal) = &self.paypal else {
-            return Step::now(Outcome::refuse(ApiError::new(
-                ErrorCode::NotFound,
-                "Nothing is paid with PayPal here.",
-            )));
-        };
-        Step::later(async move {
-            let request = &exchange.request;
-            let status = self.hear(paypal, &request.headers, &request.body).await;
-            // Without a body: whoever sends forgeries learns nothing.
-            Ok(Outcome::reply(Reply {
-                status,
-                headers: HeaderMap::new(),
-                body: ReplyBody::Whole(Bytes::new()),
-            }))
-        })
+        match self.place {
+            Place::Notices => self.shop.notices.answer(exchange),
+            Place::Profile => Step::now(Outcome::reply(self.shop.profile.reply(&exchange.request))),
+        }
     }
 }

@@ -1,7 +1,11 @@
 #![doc = include_str!("../README.md")]
 
 mod counters;
+mod discovery;
 mod filter;
+mod notices;
+mod ucp;
 
 pub use counters::{Counters, Counts};
-pub use filter::{Commerce, PayPal};
+pub use filter::{Commerce, Parts, Shop, UnknownPlace};
+pub use notices::PayPal;

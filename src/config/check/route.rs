@@ -166,6 +166,10 @@ fn built_in(service: &Service) -> Vec<Route> {
             &["address-limit", "auth", "rate-limit", "pay"],
         ));
     }
+    routes.push(Route {
+        chain: ["rate-limit", "commerce"].map(Arc::from).to_vec(),
+        ..document("/.well-known/ucp")
+    });
     let notices = page(
         "/webhooks/paypal",
         &[Method::POST],

@@ -1,0 +1,43 @@
+//! `/.well-known/ucp`: what the service offers to platforms (UCP 2026-04-08, Overview, "Profile Structure").
+
+use serde_json::{Value, json};
+
+use crate::ucp::{CHECKOUT, IDENTITY, SHOPPING, VERSION};
+
+/// The scope of the standard that opens checkouts, in the words of identity linking: capability and permission.
+const SCOPE: &str = "dev.ucp.shopping.checkout:manage";
+
+/// The profile of a service at this address.
+///
+/// Names below `dev.ucp` may only point at the site of the protocol (Overview, "Namespace Governance"). No payment handler: money moves at a
+/// page of ours, where the account's owner agrees. No signing key, since nothing is signed here.
+pub(crate) fn profile(base_url: &str) -> Value {
+    let site = format!("https://ucp.dev/{VERSION}");
+    json!({
+        "ucp": {
+            "version": VERSION,
+            "services": {SHOPPING: [{
+                "version": VERSION,
+                "transport": "rest",
+                "endpoint": format!("{base_url}/ucp/{VERSION}"),
+                "spec": format!("{site}/specification/overview"),
+                "schema": format!("{site}/services/shopping/rest.openapi.json"),
+            }]},
+            "capabilities": {
+                CHECKOUT: [{
+                    "version": VERSION,
+                    "spec": format!("{site}/specification/checkout"),
+                    "schema": format!("{site}/schemas/shopping/checkout.json"),
+                }],
+                IDENTITY: [{
+                    "version": VERSION,
+                    "spec": format!("{site}/specification/identity-linking"),
+                    "schema": format!("{site}/schemas/common/identity_linking.json"),
+                    "config": {"scopes": {SCOPE: {}}},
+                }],
+            },
+            "payment_handlers": {},
+        },
+        "signing_keys": [],
+    })
+}

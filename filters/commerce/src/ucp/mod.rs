@@ -1,0 +1,13 @@
+//! The Universal Commerce Protocol, version 2026-04-08, as far as it is spoken here.
+
+/// The version of the protocol.
+pub(crate) const VERSION: &str = "2026-04-08";
+
+/// The service that checkouts belong to.
+pub(crate) const SHOPPING: &str = "dev.ucp.shopping";
+
+/// The capability of checkouts.
+pub(crate) const CHECKOUT: &str = "dev.ucp.shopping.checkout";
+
+/// The capability of acting for the owner of an account, by OAuth.
+pub(crate) const IDENTITY: &str = "dev.ucp.common.identity_linking";

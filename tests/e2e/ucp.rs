@@ -1,0 +1,4 @@
+//! Selling to commerce platforms: what they are told, and checkouts.
+
+mod discovery;
+mod schemas;

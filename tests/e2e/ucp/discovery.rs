@@ -1,0 +1,36 @@
+//! What the service tells of itself.
+
+use bytes::Bytes;
+
+use super::schemas::{IDENTITY, PROFILE, assert_keeps_to};
+use crate::rig::Rig;
+
+#[tokio::test]
+async fn platforms_are_told_of_the_address_that_speaks_their_protocol() {
+    let rig = Rig::with("[service]\nbase_url = \"https://api.example.com\"").await;
+    for (what, client) in rig.both() {
+        let mut request = client.request("GET", "/.well-known/ucp", Bytes::new());
+        request.headers_mut().remove("authorization");
+        let answer = client.send(request).await;
+        assert_eq!(answer.status, 200, "{what}");
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        let kept = answer.header("cache-control").expect("how long it is kept");
+        let secs = kept.strip_prefix("public, max-age=").expect("by everybody");
+        assert!(secs.parse::<u32>().expect("seconds") >= 60, "{kept}");
+
+        let profile = answer.json();
+        assert_keeps_to(PROFILE, &profile);
+        let ucp = &profile["ucp"];
+        let service = &ucp["services"]["dev.ucp.shopping"][0];
+        assert_eq!(
+            service["endpoint"],
+            "https://api.example.com/ucp/2026-04-08"
+        );
+        assert_eq!(ucp["payment_handlers"], serde_json::json!({}));
+        assert_keeps_to(
+            IDENTITY,
+            &ucp["capabilities"]["dev.ucp.common.identity_linking"][0],
+        );
+    }
+    rig.finish().await;
+}
