@@ -7,10 +7,13 @@ use tollgate_money::Micros;
 use tollgate_pages::format::{self, costs_2, count, credits_2, plural};
 use tollgate_pages::parts::{self, Bars, Tone};
 use tollgate_pages::{Page, Place, Script};
-use tollgate_store::{Place as At, Read, ReadError, RequestsWanted, UsageDay, UsageRow, reading};
+use tollgate_store::{
+    Place as At, Read, ReadError, RequestsWanted, SubscriptionRow, UsageDay, UsageRow, reading,
+};
 
 use crate::house::House;
 use crate::names::Names;
+use crate::pages::plan::{class_name, held};
 use crate::pages::requests::requests;
 use crate::samples::ChatExample;
 use crate::trouble::Trouble;
@@ -32,6 +35,8 @@ struct Shown {
     names: Names,
     balance: Balance,
     class: String,
+    /// What it has of the plan, ended or not.
+    subscription: Option<SubscriptionRow>,
     period: Period,
     chosen: i64,
     now: i64,
@@ -61,9 +66,10 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
             })?,
             Names::read(read, account, now)?,
             class.as_deref().unwrap_or_default().to_owned(),
+            read.subscription(account)?,
         ))
     };
-    let (days, latest, names, class) = reading(&house.store, read).await?;
+    let (days, latest, names, class, subscription) = reading(&house.store, read).await?;
     let balance = house.ledger.balance(account).unwrap_or_default();
     let shown = Shown {
         days,
@@ -71,6 +77,7 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
         names,
         balance,
         class,
+        subscription,
         period: Period::last(chosen, now),
         chosen,
         now,
@@ -278,8 +285,9 @@ fn plan(house: &House, shown: &Shown) -> Markup {
         .find(|class| class.name == shown.class);
     html! {
         section.panel {
-            div.panel-head { h2 { "Plan" } }
-            p.figure { @match shown.class.as_str() { "pro" => "Pro", "free" => "Free", other => (other) } }
+            div.panel-head { h2 { "Plan" } div { (held::pill(shown.subscription.as_ref(), shown.now)) } }
+            p.figure { (class_name(house, &shown.class)) }
+            @if let Some(row) = &shown.subscription { p { (held::until(row, shown.now)) } }
             @if let Some(class) = class { p.second { (class.words()) "." } }
             p { a href="/plan" { "Manage plan" } }
         }

@@ -164,9 +164,13 @@ fn words(line: &Line, names: &Names) -> Markup {
             let text = match kind {
                 EntryKind::TopUp => "Added by PayPal",
                 EntryKind::Grant if reference == "sign-up" => "Welcome credits",
+                EntryKind::Grant if reference.starts_with("plan/") => "Credits of the plan",
                 EntryKind::Grant => "Given by the operator",
                 EntryKind::Refund => "Given back by the operator",
                 EntryKind::Expiry => "Ended unused",
+                _ if reference.starts_with("plan/") => {
+                    "Taken back: the payment for the plan was returned"
+                }
                 _ if reference.starts_with("paypal/") => "Taken back: PayPal returned the payment",
                 _ => "Put right by the operator",
             };

@@ -1,0 +1,174 @@
+//! What an account has of the plan, in words, and what was paid for it.
+
+use maud::{Markup, html};
+use tollgate_pages::format;
+use tollgate_pages::parts::{self, Cell, Column, Tone, table};
+use tollgate_purchase::plan::Plan;
+use tollgate_store::{PaymentRow, PaymentStatus, Route, SubscriptionRow, SubscriptionStatus};
+
+use crate::pages::credits::{amount, usd};
+
+/// How the plan stands, as a pill; nothing for an account that never had it.
+pub(crate) fn pill(row: Option<&SubscriptionRow>, now: i64) -> Markup {
+    let Some(row) = row else {
+        return html! {};
+    };
+    match row.status_at(now) {
+        SubscriptionStatus::Active => parts::pill(Tone::Good, "Active"),
+        SubscriptionStatus::PastDue => parts::pill(Tone::Warn, "Payment failed"),
+        SubscriptionStatus::Canceled => parts::pill(Tone::Off, "Canceled"),
+        _ => parts::pill(Tone::Off, "Ended"),
+    }
+}
+
+/// Until when, and what comes then, as one or two sentences.
+pub(crate) fn until(row: &SubscriptionRow, now: i64) -> String {
+    let end = format::date(row.period_end, now);
+    match row.status_at(now) {
+        SubscriptionStatus::PastDue => format!(
+            "{} could not collect the payment. The plan ends on {end} unless it succeeds.",
+            by(row.route)
+        ),
+        SubscriptionStatus::Active if row.renews => {
+            format!("Paid until {end}. {} charges every month.", by(row.route))
+        }
+        SubscriptionStatus::Active => format!("Ends {end}, does not renew."),
+        _ => format!("Ended {end}."),
+    }
+}
+
+/// A notice where something needs doing.
+pub(crate) fn notice(plan: &Plan, row: Option<&SubscriptionRow>, now: i64) -> Markup {
+    let Some(row) = row.filter(|row| row.status_at(now) == SubscriptionStatus::PastDue) else {
+        return html! {};
+    };
+    parts::notice(
+        Tone::Warn,
+        &format!("{} could not collect the payment.", by(row.route)),
+        html! {
+            (plan.name) " ends on " (format::date(row.period_end, now)) " unless it succeeds. See how you pay there."
+        },
+    )
+}
+
+/// What was paid, newest first.
+pub(crate) fn payments(rows: &[PaymentRow], now: i64) -> Markup {
+    if rows.is_empty() {
+        return html! {};
+    }
+    let columns = [
+        Column::text("Date"),
+        Column::text("For"),
+        Column::number("Paid"),
+        Column::number("Credits"),
+        Column::text("Payment"),
+    ];
+    let with_credits = rows.iter().any(|row| row.credits.is_positive());
+    let columns: Vec<Column<'_>> = columns
+        .into_iter()
+        .enumerate()
+        .filter(|(at, _)| with_credits || *at != 3)
+        .map(|(_, column)| column)
+        .collect();
+    let lines: Vec<Vec<Cell>> = rows
+        .iter()
+        .map(|row| {
+            let mut cells = vec![
+                Cell::new(html! { (format::date(row.at, now)) }),
+                Cell::labelled(html! {
+                    (format::date(row.period_start, now)) " to " (format::date(row.period_end, now))
+                }),
+                Cell::labelled(html! {
+                    (usd(row.amount))
+                    @if row.status == PaymentStatus::Returned { " " (parts::pill(Tone::Off, "Returned")) }
+                }),
+            ];
+            if with_credits {
+                cells.push(Cell::labelled(html! { (amount(row.credits)) }));
+            }
+            cells.push(Cell::labelled(html! { (by(row.route)) " " small { (reference(row)) } }));
+            cells
+        })
+        .collect();
+    parts::panel(
+        "Payments",
+        table("Payments for the plan", &columns, &lines, None),
+    )
+}
+
+/// What a person can look a payment up by: the last part of what the route calls it.
+fn reference(row: &PaymentRow) -> &str {
+    let text = row.provider_ref.rsplit(['/', ':']).next();
+    text.unwrap_or(&row.provider_ref)
+}
+
+/// Who took the money.
+fn by(route: Route) -> &'static str {
+    match route {
+        Route::X402 => "USDC",
+        _ => "PayPal",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tollgate_money::{AccountId, SubscriptionId};
+
+    use super::*;
+
+    const DAY: i64 = 86_400_000_000;
+
+    #[test]
+    fn a_subscription_is_told_in_sentences() {
+        let now = 1_796_083_200_000_000;
+        let end = now + 12 * DAY;
+        for (route, status, renews, at, words) in [
+            (
+                Route::X402,
+                SubscriptionStatus::Active,
+                false,
+                now,
+                "Ends 13 December, does not renew.",
+            ),
+            (
+                Route::PayPal,
+                SubscriptionStatus::Active,
+                true,
+                now,
+                "Paid until 13 December. PayPal charges every month.",
+            ),
+            (
+                Route::PayPal,
+                SubscriptionStatus::PastDue,
+                true,
+                now,
+                "PayPal could not collect the payment. The plan ends on 13 December unless it succeeds.",
+            ),
+            (
+                Route::PayPal,
+                SubscriptionStatus::Active,
+                true,
+                end,
+                "Ended 13 December.",
+            ),
+        ] {
+            let row = SubscriptionRow {
+                id: SubscriptionId::from_bytes([1; 16]),
+                account: AccountId::from_bytes([1; 16]),
+                route,
+                reference: Arc::from("I-1"),
+                status,
+                period_start: now - DAY,
+                period_end: end,
+                extra: 0,
+                renews,
+                version: 0,
+                created_at: now,
+                updated_at: now,
+            };
+            assert_eq!(until(&row, at), words);
+        }
+    }
+}
