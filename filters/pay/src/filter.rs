@@ -6,6 +6,10 @@ use std::time::Duration;
 use tollgate_filter::{
     ApiError, Body, Contract, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase, Step,
 };
+use tollgate_purchase::plan::{PaymentState, RetryAction};
+
+use crate::problem::{JSON, PROBLEM_JSON, Problem};
+use crate::request;
 
 /// A body has two short members; more bytes than this are nobody's.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -17,12 +21,17 @@ const AGAIN: Duration = Duration::from_secs(30);
 pub struct Desks {
     /// The plan's name in addresses: `svc-pro`.
     plan: Arc<str>,
+    /// What is sold: `svc-pro-monthly`.
+    product: Arc<str>,
 }
 
 impl Desks {
     /// Ways to buy the plan of this name.
     pub fn new(plan: Arc<str>) -> Arc<Desks> {
-        Arc::new(Desks { plan })
+        Arc::new(Desks {
+            product: format!("{plan}-monthly").into(),
+            plan,
+        })
     }
 }
 
@@ -44,6 +53,14 @@ impl Way {
             .into_iter()
             .find(|(ending, _)| path.ends_with(ending))
             .map(|(_, way)| way)
+    }
+
+    /// The media type of a 402 on this route.
+    fn media(self) -> &'static str {
+        match self {
+            Way::X402 => JSON,
+            Way::Mpp => PROBLEM_JSON,
+        }
     }
 }
 
@@ -103,6 +120,10 @@ impl Filter for Pay {
             );
             return Step::now(Outcome::refuse(ApiError::new(ErrorCode::NotFound, message)));
         }
+        if let Err(error) = request::read(&exchange.request, &self.desks.product) {
+            let problem = Problem::of(error, PaymentState::Required, RetryAction::Pay);
+            return Step::now(problem.outcome(exchange, self.way.media()));
+        }
         let message = match self.way {
             Way::X402 => {
                 "The plan cannot be bought with x402 at the moment. Nothing was charged; try again later, or choose another way of paying."
@@ -111,8 +132,17 @@ impl Filter for Pay {
                 "The plan cannot be bought with MPP at the moment. Nothing was charged; try again later, or choose another way of paying."
             }
         };
-        let error = ApiError::new(ErrorCode::PaymentRouteUnavailable, message).retry_after(AGAIN);
-        Step::now(Outcome::refuse(error))
+        let problem = Problem::new(
+            ErrorCode::PaymentRouteUnavailable,
+            message,
+            PaymentState::Unavailable,
+            RetryAction::RetrySame,
+        );
+        Step::now(
+            problem
+                .retry_after(AGAIN)
+                .outcome(exchange, self.way.media()),
+        )
     }
 }
 

@@ -3,6 +3,8 @@
 mod filter;
 mod json;
 pub mod mpp;
+mod problem;
+mod request;
 pub mod x402;
 
 pub use filter::{Desks, Pay, UnknownWay};

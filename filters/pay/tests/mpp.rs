@@ -3,7 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
-use tollgate_pay::mpp::{Binding, Challenge, Credential, Receipt, Secrets, Slug, Subscription};
+use tollgate_filter::ErrorCode;
+use tollgate_pay::mpp::{Binding, Challenge, Credential, Receipt, Secrets, Subscription};
 
 const SECRET: &[u8] = b"tollgate-test-secret-0123456789abcdef";
 const REALM: &str = "api.tollgate.example";
@@ -159,11 +160,11 @@ fn a_credential_is_read_and_believed() {
 
 #[test]
 fn what_is_wrong_with_a_credential_is_told_in_the_order_of_the_scheme() {
-    use Slug::{
+    use ErrorCode::{
         InvalidChallenge, InvalidPayload, MalformedCredential, MethodUnsupported, PaymentExpired,
     };
     let large = URL_SAFE_NO_PAD.encode(vec![b' '; 13_000]);
-    for (token, slug) in [
+    for (token, code) in [
         ("", MalformedCredential),
         ("not base64url", MalformedCredential),
         ("e30", MalformedCredential),
@@ -215,12 +216,12 @@ fn what_is_wrong_with_a_credential_is_told_in_the_order_of_the_scheme() {
         ),
     ] {
         let refused = Credential::read(token, &secrets(), "acct_42", NOW).expect_err("wrong");
-        assert_eq!(refused.slug, slug, "{token:.80}: {refused}");
+        assert_eq!(refused.code, code, "{token:.80}: {refused}");
     }
     let late = Credential::read(CREDENTIAL, &secrets(), "acct_42", NOW + 1).expect_err("over");
-    assert_eq!(late.slug, PaymentExpired);
+    assert_eq!(late.code, PaymentExpired);
     let other = Credential::read(CREDENTIAL, &secrets(), "acct_43", NOW).expect_err("not theirs");
-    assert_eq!(other.slug, InvalidChallenge);
+    assert_eq!(other.code, InvalidChallenge);
 }
 
 #[test]

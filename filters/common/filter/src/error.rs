@@ -70,6 +70,8 @@ codes! {
     InvalidHeader = "invalid_header", 400, InvalidRequest;
     /// The request's framing or head is broken.
     InvalidRequest = "invalid_request", 400, InvalidRequest;
+    /// Another method of payment than the one offered.
+    MethodUnsupported = "method-unsupported", 400, InvalidRequest;
     /// The model provider refused the request's content.
     UpstreamRejected = "upstream_rejected", 400, InvalidRequest;
     /// An authorization code or refresh token that does not work (RFC 6749 section 5.2).
@@ -94,6 +96,20 @@ codes! {
     WrongResource = "wrong_resource", 401, Authentication;
     /// The account cannot pay for the request.
     InsufficientCredits = "insufficient_credits", 402, InsufficientCredits;
+    /// Nothing was paid yet: the answer carries what is asked for.
+    PaymentRequired = "payment-required", 402, PaymentRequired;
+    /// The proof of payment cannot be read.
+    MalformedCredential = "malformed-credential", 402, PaymentRequired;
+    /// The challenge that was paid is not one of ours, was made for somebody else, or was used.
+    InvalidChallenge = "invalid-challenge", 402, PaymentRequired;
+    /// What was shown is not what was asked for.
+    InvalidPayload = "invalid-payload", 402, PaymentRequired;
+    /// The challenge has ended.
+    PaymentExpired = "payment-expired", 402, PaymentRequired;
+    /// The owner of the account has to do something first, or the payment is not there yet.
+    PaymentActionRequired = "payment-action-required", 402, PaymentRequired;
+    /// The payment was looked at and is none.
+    VerificationFailed = "verification-failed", 402, PaymentRequired;
     /// The token lacks a scope.
     InsufficientScope = "insufficient_scope", 403, Permission;
     /// The key may not do this.
@@ -163,6 +179,8 @@ pub enum ErrorType {
     Authentication,
     /// 402: add credits.
     InsufficientCredits,
+    /// 402 where something is sold: pay as the answer says.
+    PaymentRequired,
     /// 403: ask for the right.
     Permission,
     /// 429: wait.
@@ -182,6 +200,7 @@ impl ErrorType {
             ErrorType::InvalidRequest => "invalid_request_error",
             ErrorType::Authentication => "authentication_error",
             ErrorType::InsufficientCredits => "insufficient_credits_error",
+            ErrorType::PaymentRequired => "payment_required_error",
             ErrorType::Permission => "permission_error",
             ErrorType::RateLimit => "rate_limit_error",
             ErrorType::Server => "server_error",

@@ -5,9 +5,9 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
+use tollgate_filter::ErrorCode;
 
 use super::binding::{Binding, Secrets};
-use super::problem::Slug;
 use super::{INTENT, METHOD};
 use crate::json::Unambiguous;
 
@@ -30,7 +30,7 @@ pub struct Credential {
 #[error("{detail}")]
 pub struct CredentialError {
     /// The kind of problem.
-    pub slug: Slug,
+    pub code: ErrorCode,
     /// What is wrong.
     pub detail: &'static str,
 }
@@ -45,11 +45,11 @@ impl Credential {
         now: i64,
     ) -> Result<Credential, CredentialError> {
         let malformed = |detail| CredentialError {
-            slug: Slug::MalformedCredential,
+            code: ErrorCode::MalformedCredential,
             detail,
         };
         let invalid = |detail| CredentialError {
-            slug: Slug::InvalidChallenge,
+            code: ErrorCode::InvalidChallenge,
             detail,
         };
         if token.len() > BYTES_MAX {
@@ -73,7 +73,7 @@ impl Credential {
         };
         if said.binding.method != METHOD || said.binding.intent != INTENT {
             return Err(CredentialError {
-                slug: Slug::MethodUnsupported,
+                code: ErrorCode::MethodUnsupported,
                 detail: "Only the method paypal with the intent charge is taken here.",
             });
         }
@@ -83,7 +83,7 @@ impl Credential {
         let ends = said.binding.expires.parse::<jiff::Timestamp>();
         if ends.is_ok_and(|ends| ends.as_second() <= now) {
             return Err(CredentialError {
-                slug: Slug::PaymentExpired,
+                code: ErrorCode::PaymentExpired,
                 detail: "The challenge has ended. Use the one of this answer.",
             });
         }
@@ -102,7 +102,7 @@ impl Credential {
                 subscription: id.to_owned(),
             }),
             _ => Err(CredentialError {
-                slug: Slug::InvalidPayload,
+                code: ErrorCode::InvalidPayload,
                 detail: "`payload` is {\"type\":\"subscription\",\"subscriptionId\":...} with the id of the challenge.",
             }),
         }

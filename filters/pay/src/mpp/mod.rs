@@ -4,13 +4,11 @@
 mod binding;
 mod challenge;
 mod credential;
-mod problem;
 mod receipt;
 
 pub use binding::{Binding, Secrets};
 pub use challenge::{Challenge, Subscription};
 pub use credential::{Credential, CredentialError};
-pub use problem::Slug;
 pub use receipt::Receipt;
 
 /// The method of payment.

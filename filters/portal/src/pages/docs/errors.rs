@@ -101,6 +101,7 @@ fn remedy(code: ErrorCode) -> &'static str {
             ErrorType::InvalidRequest => "Change the request as the message says.",
             ErrorType::Authentication => "Use another credential.",
             ErrorType::InsufficientCredits => "Add credits, or ask for less.",
+            ErrorType::PaymentRequired => "Pay as the answer says.",
             ErrorType::Permission => "Ask for the permission.",
             ErrorType::RateLimit => "Wait as long as Retry-After says.",
             ErrorType::Server => "Try again; if it stays, tell us the request id.",

@@ -1,0 +1,242 @@
+//! What a request to buy says, besides its payment.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName};
+use serde_json::Value;
+use tollgate_filter::{ApiError, ErrorCode, Request};
+use tollgate_purchase::once::digest;
+
+use crate::json::Unambiguous;
+
+/// The field that names a request, as the body may.
+const FIELD: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The most characters of a name.
+const CHARS_MAX: usize = 255;
+
+/// A request to buy, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "for the routes' own answers")]
+pub(crate) struct Asked {
+    /// What the buyer calls it, if it has a name.
+    pub(crate) key: Option<Arc<str>>,
+    /// Tells it from another one of the same name.
+    pub(crate) hash: [u8; 32],
+}
+
+/// Checks a body (which may be missing) and the field that names it. `product` is all that is sold.
+pub(crate) fn read(request: &Request, product: &str) -> Result<Asked, ApiError> {
+    let in_body = match request.body.trim_ascii() {
+        b"" => None,
+        text => body(text, product)?,
+    };
+    let in_field = field(&request.headers)?;
+    let key = match (in_body, in_field) {
+        (Some(one), Some(other)) if one != other => {
+            return Err(ApiError::new(
+                ErrorCode::InvalidHeader,
+                "`Idempotency-Key` and `idempotency_key` differ. Send one of them, or the same in both.",
+            )
+            .param("idempotency_key"));
+        }
+        (one, other) => one.or(other),
+    };
+    Ok(Asked {
+        key: key.map(Arc::from),
+        hash: digest(&[request.path.as_bytes(), &request.body]),
+    })
+}
+
+/// The name in a body: a closed object of two members, both of them optional.
+fn body(text: &[u8], product: &str) -> Result<Option<String>, ApiError> {
+    let Ok(Unambiguous(body)) = serde_json::from_slice(text) else {
+        return Err(ApiError::new(
+            ErrorCode::InvalidJson,
+            "The body is not JSON in which every member stands once. It may be left out.",
+        ));
+    };
+    let Value::Object(members) = body else {
+        return Err(ApiError::new(
+            ErrorCode::InvalidType,
+            "The body is a JSON object, or left out.",
+        ));
+    };
+    let mut key = None;
+    for (name, value) in members {
+        match (&*name, value) {
+            ("product_id", Value::String(id)) if id == product => {}
+            ("product_id", Value::String(_)) => {
+                let message = format!("The one product on sale is `{product}`.");
+                return Err(ApiError::new(ErrorCode::OutOfRange, message).param(name));
+            }
+            ("idempotency_key", Value::String(text)) => {
+                if !(1..=CHARS_MAX).contains(&text.chars().count()) {
+                    return Err(ApiError::new(
+                        ErrorCode::OutOfRange,
+                        "`idempotency_key` has 1 to 255 characters.",
+                    )
+                    .param(name));
+                }
+                key = Some(text);
+            }
+            ("product_id" | "idempotency_key", _) => {
+                let message = format!("`{name}` is a string.");
+                return Err(ApiError::new(ErrorCode::InvalidType, message).param(name));
+            }
+            _ => {
+                return Err(ApiError::new(
+                    ErrorCode::UnknownField,
+                    "The body has no other members than `product_id` and `idempotency_key`. A payment is sent in header fields.",
+                )
+                .param(name.chars().take(64).collect::<String>()));
+            }
+        }
+    }
+    Ok(key)
+}
+
+/// The name in its field: a structured string, or bare. Both spellings are one name.
+fn field(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let wrong = || {
+        ApiError::new(
+            ErrorCode::InvalidHeader,
+            "Idempotency-Key must stand once, with 1 to 255 visible ASCII characters; a UUID is best.",
+        )
+        .param("Idempotency-Key")
+    };
+    let mut values = headers.get_all(FIELD).iter();
+    let value = match (values.next(), values.next()) {
+        (None, _) => return Ok(None),
+        (Some(value), None) => value.to_str().map_err(|_| wrong())?,
+        (Some(_), Some(_)) => return Err(wrong()),
+    };
+    let text = structured(value).unwrap_or_else(|| value.to_owned());
+    let sound = (1..=CHARS_MAX).contains(&text.len())
+        && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    sound.then_some(Some(text)).ok_or_else(wrong)
+}
+
+/// The inside of a string of structured fields (RFC 9651 section 3.3.3), when the value is one.
+fn structured(value: &str) -> Option<String> {
+    let inside = value.trim().strip_prefix('"')?.strip_suffix('"')?;
+    let mut text = String::with_capacity(inside.len());
+    let mut characters = inside.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => text.push(
+                characters
+                    .next()
+                    .filter(|next| matches!(next, '"' | '\\'))?,
+            ),
+            '"' => return None,
+            other => text.push(other),
+        }
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use bytes::Bytes;
+    use http::{HeaderValue, Method};
+    use proptest::prelude::*;
+    use tollgate_filter::Protocol;
+    use tollgate_money::OperationId;
+
+    use super::*;
+
+    const PRODUCT: &str = "svc-pro-monthly";
+
+    fn request(body: &[u8], fields: &[&str]) -> Request {
+        let mut headers = HeaderMap::new();
+        for value in fields {
+            let value = HeaderValue::from_bytes(value.as_bytes()).expect("a value");
+            headers.append(FIELD, value);
+        }
+        Request {
+            id: OperationId::from_parts(1, [0; 10]),
+            method: Method::POST,
+            path: "/commerce/subscriptions/svc-pro/mpp".into(),
+            query: None,
+            headers,
+            body: Bytes::copy_from_slice(body),
+            client: IpAddr::from([192, 0, 2, 1]),
+            tls: false,
+            protocol: Protocol::Http11,
+        }
+    }
+
+    /// The name that is read, or the code of the refusal.
+    fn key(body: &str, fields: &[&str]) -> Result<Option<String>, ErrorCode> {
+        let asked = read(&request(body.as_bytes(), fields), PRODUCT);
+        let key = asked.map(|asked| asked.key.map(|key| key.to_string()));
+        key.map_err(|error| error.code)
+    }
+
+    #[test]
+    fn a_request_may_have_a_name_in_its_body_or_in_a_field_of_its_head() {
+        let named = |name: &str| Ok(Some(name.to_owned()));
+        let none = || Ok(None);
+        let long = "\u{e9}".repeat(256);
+        let in_body = |key: &str| format!(r#"{{"idempotency_key":"{key}"}}"#);
+        for (body, fields, expected) in [
+            ("", &[][..], none()),
+            (" \n", &[], none()),
+            ("{}", &[], none()),
+            (r#"{"product_id":"svc-pro-monthly"}"#, &[], none()),
+            (&in_body("k"), &[], named("k")),
+            (&in_body(&long[2..]), &[], named(&long[2..])),
+            ("", &["k"], named("k")),
+            ("", &["\"k\""], named("k")),
+            ("", &[r#""a\"b\\c""#], named(r#"a"b\c"#)),
+            ("", &[r#""a"b""#], named(r#""a"b""#)),
+            (&in_body("k"), &["\"k\""], named("k")),
+            (&in_body("k"), &["other"], Err(ErrorCode::InvalidHeader)),
+            (&in_body(""), &[], Err(ErrorCode::OutOfRange)),
+            (&in_body(&long), &[], Err(ErrorCode::OutOfRange)),
+            ("", &[""], Err(ErrorCode::InvalidHeader)),
+            ("", &["\"\""], Err(ErrorCode::InvalidHeader)),
+            ("", &[&"k".repeat(256)], Err(ErrorCode::InvalidHeader)),
+            ("", &["\u{e9}"], Err(ErrorCode::InvalidHeader)),
+            ("", &["k", "k"], Err(ErrorCode::InvalidHeader)),
+            ("[]", &[], Err(ErrorCode::InvalidType)),
+            ("null", &[], Err(ErrorCode::InvalidType)),
+            ("{", &[], Err(ErrorCode::InvalidJson)),
+            (
+                r#"{"product_id":"svc-pro-monthly","product_id":"svc-pro-monthly"}"#,
+                &[],
+                Err(ErrorCode::InvalidJson),
+            ),
+            (
+                r#"{"product_id":"svc-pro-yearly"}"#,
+                &[],
+                Err(ErrorCode::OutOfRange),
+            ),
+            (r#"{"product_id":null}"#, &[], Err(ErrorCode::InvalidType)),
+            (r#"{"idempotency_key":7}"#, &[], Err(ErrorCode::InvalidType)),
+            (r#"{"payment":"x"}"#, &[], Err(ErrorCode::UnknownField)),
+        ] {
+            assert_eq!(key(body, fields), expected, "{body} {fields:?}");
+        }
+    }
+
+    #[test]
+    fn another_body_is_another_request() {
+        let hash = |body: &str| {
+            let asked = read(&request(body.as_bytes(), &["k"]), PRODUCT);
+            asked.expect("sound").hash
+        };
+        assert_eq!(hash(""), hash(""));
+        assert_ne!(hash(""), hash("{}"));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_sent_is_read_without_a_panic(body in prop::collection::vec(any::<u8>(), 0..200), field in "[ -~]{0,300}") {
+            let _ = read(&request(&body, &[&field]), PRODUCT);
+        }
+    }
+}
