@@ -11,6 +11,7 @@ use tollgate_money::Micros;
 use tollgate_paypal::{Environment, Verify};
 use tollgate_purchase::Offer;
 
+use super::mpp::{Mpp, RawMpp};
 use super::secret::Secret;
 use super::url::PublicUrl;
 
@@ -38,6 +39,8 @@ pub(crate) struct RawCredits {
 pub(crate) struct RawPayments {
     /// PayPal.
     pub(crate) paypal: RawPayPal,
+    /// The plan by the `Payment` scheme.
+    pub(crate) mpp: RawMpp,
 }
 
 /// How the gateway is known to PayPal. Without a client id nothing can be paid with PayPal.
@@ -84,6 +87,8 @@ pub struct Credits {
 pub struct Payments {
     /// `[payments.paypal]`: how the gateway is known to PayPal.
     pub paypal: Option<PayPal>,
+    /// `[payments.mpp]`: how challenges are made.
+    pub mpp: Option<Mpp>,
 }
 
 /// How the gateway is known to PayPal.

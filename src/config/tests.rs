@@ -118,6 +118,7 @@ fn everything_wrong_is_told_at_once_with_its_place() {
         ("TOLLGATE__PROVIDER__9__NAME", "x"),
         ("TOLLGATE__SERVICE__NAME__X", "x"),
         ("EMPTY_KEY", " "),
+        ("SHORT_KEY", "not-long"),
     ]);
     // Few of the filters, so that the report stays what it is when there are more.
     let filters = ["address-limit", "auth", "cache", "models"];

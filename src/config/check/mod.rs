@@ -7,6 +7,7 @@ mod brand;
 mod catalog;
 mod lifecycle;
 mod mcp;
+mod mpp;
 mod payments;
 mod provider;
 mod route;

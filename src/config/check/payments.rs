@@ -138,7 +138,8 @@ pub(super) fn payments(
         let message = "is missing where something can be paid; write what a credit costs, `usd_per_credit = \"0.01\"`";
         problems.note_missing("credits.usd_per_credit", message);
     }
-    Payments { paypal }
+    let mpp = super::mpp::mpp(&raw.mpp, shop, problems);
+    Payments { paypal, mpp }
 }
 
 fn paypal(raw: &RawPayPal, shop: &Shop<'_>, problems: &mut Problems) -> Option<PayPal> {

@@ -1,0 +1,76 @@
+//! `[payments.mpp]`.
+
+use tollgate_filter::settings::{At, Problems};
+
+use super::secret::Named;
+use super::{Shop, word};
+use crate::config::mpp::{Mpp, RawMpp};
+use crate::config::secret::Secret;
+
+const SECTION: &str = "payments.mpp";
+
+/// A shorter secret could be found by trying.
+const SECRET_BYTES_MIN: usize = 32;
+
+pub(super) fn mpp(raw: &RawMpp, shop: &Shop<'_>, problems: &mut Problems) -> Option<Mpp> {
+    const FIELDS: &[(&str, bool)] = &[("authorization", false), ("payment-authorization", true)];
+    let key = |name: &str| format!("{SECTION}.{name}");
+    let current = secret(
+        ("secret_env", raw.secret_env.as_ref()),
+        ("secret_file", raw.secret_file.as_ref()),
+        shop,
+        problems,
+    );
+    let previous = secret(
+        ("previous_secret_env", raw.previous_secret_env.as_ref()),
+        ("previous_secret_file", raw.previous_secret_file.as_ref()),
+        shop,
+        problems,
+    );
+    let own_field = word(
+        problems,
+        key("credential_header"),
+        raw.credential_header.as_ref(),
+        FIELDS,
+    );
+    let is_named = raw.secret_env.is_some() || raw.secret_file.is_some();
+    let had_one = raw.previous_secret_env.is_some() || raw.previous_secret_file.is_some();
+    if had_one && !is_named {
+        let message = "is missing beside the secret before it; name the variable that holds the secret of today";
+        problems.note_missing(key("secret_env"), message);
+    }
+    Some(Mpp {
+        secret: current?,
+        previous,
+        digest: raw.digest.as_ref().is_some_and(|at| at.value),
+        own_field: own_field.unwrap_or_default(),
+    })
+}
+
+/// A secret that is long enough.
+fn secret(
+    variable: (&str, Option<&At<String>>),
+    file: (&str, Option<&At<String>>),
+    shop: &Shop<'_>,
+    problems: &mut Problems,
+) -> Option<Secret> {
+    let named = Named {
+        section: SECTION,
+        variable,
+        file,
+    };
+    let secret = named.secret(shop, problems)?;
+    if secret.expose().len() >= SECRET_BYTES_MIN {
+        return Some(secret);
+    }
+    for (name, at) in [variable, file] {
+        if let Some(at) = at {
+            let message = format_args!(
+                "names `{}`, which holds fewer than {SECRET_BYTES_MIN} characters; use a longer secret, drawn at random",
+                at.value
+            );
+            problems.note(format!("{SECTION}.{name}"), at, message);
+        }
+    }
+    None
+}
