@@ -209,6 +209,8 @@ impl GatewayBuilder {
             documents: Arc::new(documents),
             shop: Shop::new(tollgate_commerce::Parts {
                 base_url: settings.service.base_url.as_str(),
+                root_url: settings.service.root_url.as_str(),
+                plan: plans.plan(),
                 paypal: paypal.as_ref().map(|paypal| tollgate_commerce::PayPal {
                     client: paypal.client.clone(),
                     top_ups: paypal.top_ups.clone(),

@@ -1,4 +1,5 @@
 //! Selling to commerce platforms: what they are told, and checkouts.
 
 mod discovery;
+mod product;
 mod schemas;

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use tollgate_filter::{
-    Body, Contract, Document, Exchange, FailureMode, Filter, Outcome, Phase, Step,
+    ApiError, Body, Contract, Document, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase,
+    Step,
 };
+use tollgate_purchase::plan::Plan;
 
 use crate::counters::Counters;
 use crate::discovery;
 use crate::notices::{Notices, PayPal};
+use crate::product;
 
 /// The most bytes of a body: a notice has a few thousand, a checkout a few hundred.
 const BODY_BYTES: usize = 64 * 1024;
@@ -17,6 +20,8 @@ const BODY_BYTES: usize = 64 * 1024;
 pub struct Shop {
     notices: Notices,
     profile: Document,
+    product: Document,
+    plan: Plan,
 }
 
 /// What a shop is built from.
@@ -24,6 +29,10 @@ pub struct Shop {
 pub struct Parts<'a> {
     /// The service's address, without a slash at its end.
     pub base_url: &'a str,
+    /// Where its pages are, without a slash at its end.
+    pub root_url: &'a str,
+    /// What is sold.
+    pub plan: &'a Plan,
     /// Whoever tells of payments; without it there is nothing at the address of notices.
     pub paypal: Option<PayPal>,
 }
@@ -34,12 +43,30 @@ impl Shop {
         Arc::new(Shop {
             notices: Notices::new(parts.paypal),
             profile: Document::json(&discovery::profile(parts.base_url)),
+            product: Document::json(&product::product(
+                parts.plan,
+                parts.base_url,
+                parts.root_url,
+            )),
+            plan: parts.plan.clone(),
         })
     }
 
     /// What became of notices.
     pub fn counters(&self) -> Arc<Counters> {
         self.notices.counters()
+    }
+
+    fn product(&self, exchange: &Exchange) -> Outcome {
+        let request = &exchange.request;
+        if request.path.rsplit('/').next() == Some(&*self.plan.slug) {
+            return Outcome::reply(self.product.reply(request));
+        }
+        let message = format!(
+            "There is no such plan. The one plan on sale is `{}`.",
+            self.plan.slug
+        );
+        Outcome::refuse(ApiError::new(ErrorCode::NotFound, message))
     }
 }
 
@@ -56,12 +83,15 @@ enum Place {
     Notices,
     /// What platforms are told of the service.
     Profile,
+    /// What is sold.
+    Product,
 }
 
 /// How the paths of each place end.
-const PLACES: [(&str, Place); 2] = [
+const PLACES: [(&str, Place); 3] = [
     ("/webhooks/paypal", Place::Notices),
     ("/.well-known/ucp", Place::Profile),
+    ("/commerce/products/{plan}", Place::Product),
 ];
 
 /// A route that leads to nothing in the shop.
@@ -94,7 +124,7 @@ impl Filter for Commerce {
         Contract {
             phases: Phase::Request.into(),
             body: match self.place {
-                Place::Profile => Body::Unread,
+                Place::Profile | Place::Product => Body::Unread,
                 Place::Notices => Body::Bytes {
                     bytes_max: BODY_BYTES,
                 },
@@ -107,6 +137,7 @@ impl Filter for Commerce {
         match self.place {
             Place::Notices => self.shop.notices.answer(exchange),
             Place::Profile => Step::now(Outcome::reply(self.shop.profile.reply(&exchange.request))),
+            Place::Product => Step::now(self.shop.product(exchange)),
         }
     }
 }

@@ -4,6 +4,7 @@ mod counters;
 mod discovery;
 mod filter;
 mod notices;
+mod product;
 mod ucp;
 
 pub use counters::{Counters, Counts};

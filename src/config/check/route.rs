@@ -166,10 +166,12 @@ fn built_in(service: &Service) -> Vec<Route> {
             &["address-limit", "auth", "rate-limit", "pay"],
         ));
     }
-    routes.push(Route {
-        chain: ["rate-limit", "commerce"].map(Arc::from).to_vec(),
-        ..document("/.well-known/ucp")
-    });
+    for path in ["/commerce/products/{plan}", "/.well-known/ucp"] {
+        routes.push(Route {
+            chain: ["rate-limit", "commerce"].map(Arc::from).to_vec(),
+            ..document(path)
+        });
+    }
     let notices = page(
         "/webhooks/paypal",
         &[Method::POST],

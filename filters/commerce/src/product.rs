@@ -1,0 +1,19 @@
+//! `/commerce/products/{plan}`: what is sold.
+
+use serde_json::{Value, json};
+use tollgate_purchase::plan::Plan;
+use tollgate_purchase::wire::Product;
+
+/// The plan as programs read it, and what each way of buying it asks of them.
+pub(crate) fn product(plan: &Plan, base_url: &str, root_url: &str) -> Value {
+    let product = Product::new(plan, base_url, root_url);
+    let mut value = serde_json::to_value(product).expect("texts and numbers are JSON");
+    value["purchase_notes"] = json!({
+        "ucp": "A checkout; the owner of the account agrees to the monthly payment at its continue_url.",
+        "mpp": "Answers 402 with a Payment challenge; the owner of the account agrees to the monthly payment at its approval URL.",
+        "x402": "Answers 402 with an offer of 199 USDC for 30 days. x402 clients refuse to pay more than 1 USD until their cap is raised: set \
+                 it to 199000000 base units.",
+        "paypal": "A page for people.",
+    });
+    value
+}

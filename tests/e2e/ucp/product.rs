@@ -1,0 +1,56 @@
+//! What is sold.
+
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::rig::Rig;
+
+#[tokio::test]
+async fn anybody_can_read_what_is_sold_and_where() {
+    let rig = Rig::with(
+        "[service]\nbase_url = \"https://api.example.com\"\nroot_url = \"https://example.com\"\n\
+         [plan]\nincluded_device_slots = 3\nfeatures = [\"More requests\"]",
+    )
+    .await;
+    for (what, client) in rig.both() {
+        let ask = |path: &str| {
+            let mut request = client.request("GET", path, Bytes::new());
+            request.headers_mut().remove("authorization");
+            client.send(request)
+        };
+        let answer = ask("/commerce/products/svc-pro").await;
+        assert_eq!(answer.status, 200, "{what}");
+        assert_eq!(answer.header("cache-control"), Some("public, max-age=300"));
+        let product = answer.json();
+        for (member, expected) in [
+            ("id", json!("svc-pro-monthly")),
+            ("price_usd", json!(199)),
+            ("billing_interval", json!("month")),
+            ("included_device_slots", json!(3)),
+            ("features", json!(["More requests"])),
+            (
+                "purchase",
+                json!({
+                    "ucp": "https://api.example.com/ucp/v1/checkout-sessions",
+                    "mpp": "https://api.example.com/commerce/subscriptions/svc-pro/mpp",
+                    "x402": "https://api.example.com/commerce/subscriptions/svc-pro/x402",
+                    "paypal": "https://example.com/plan",
+                }),
+            ),
+        ] {
+            assert_eq!(product[member], expected, "{what}: {member}");
+        }
+        assert_eq!(
+            product.get("computer_use_tasks_per_month"),
+            None,
+            "what was not set is not claimed"
+        );
+        let x402 = product["purchase_notes"]["x402"].as_str().expect("a note");
+        assert!(x402.contains("1 USD"), "{x402}");
+
+        let other = ask("/commerce/products/other").await;
+        assert_eq!(other.status, 404, "{what}");
+        assert_eq!(other.json()["error"]["code"], "not_found", "{what}");
+    }
+    rig.finish().await;
+}
