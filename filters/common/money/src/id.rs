@@ -87,6 +87,16 @@ id! {
     PaymentId, "pay_"
 }
 
+id! {
+    /// One mandate: leave to charge again and again. The text form, `mandate_` and 32 hex digits, is what a payment provider is told.
+    MandateId, "mandate_"
+}
+
+id! {
+    /// One checkout. All of it is drawn, and nothing counts: its text form, `checkout_` and 32 hex digits, stands in addresses.
+    CheckoutId, "checkout_"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

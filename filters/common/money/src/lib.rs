@@ -10,7 +10,9 @@ mod price;
 mod usd;
 
 pub use decimal::DecimalError;
-pub use id::{AccountId, IdError, OperationId, PaymentId, SubscriptionId, TopUpId};
+pub use id::{
+    AccountId, CheckoutId, IdError, MandateId, OperationId, PaymentId, SubscriptionId, TopUpId,
+};
 pub use micros::{MICROS_PER_CREDIT, Micros};
 pub use price::{Price, TOKENS_PER_PRICE, TokenPrice};
 pub use usd::Usd;

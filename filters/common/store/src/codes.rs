@@ -224,6 +224,24 @@ codes! {
 }
 
 codes! {
+    /// How far a checkout has come.
+    CheckoutState {
+        /// Nothing to be bought stands in it yet.
+        Incomplete = 0,
+        /// Its owner has to agree.
+        Waiting = 1,
+        /// Its owner came back from the payment provider, which could not be asked yet.
+        Ready = 2,
+        /// Its owner has agreed, and the first payment has yet to come.
+        Placing = 3,
+        /// Its owner has the plan.
+        Completed = 4,
+        /// Ended before that.
+        Canceled = 5,
+    }
+}
+
+codes! {
     /// What a row of the change feed is about.
     ChangeKind {
         /// An account's status, class or cache scope.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, Micros, OperationId, TopUpId};
+use tollgate_money::{AccountId, CheckoutId, Micros, OperationId, TopUpId};
 
 use crate::codes::EntryKind;
 use crate::idempotency::KeyUse;
@@ -196,6 +196,9 @@ pub enum Refusal {
     /// The payment is stored, or was noted as gone back, already.
     #[error("the payment is known already")]
     PaymentKnown,
+    /// There is such a checkout already, or somebody else has changed it.
+    #[error("checkout `{0}` was changed meanwhile")]
+    CheckoutMoved(CheckoutId),
     /// The notice has come in before.
     #[error("the notice was stored already")]
     NoticeSeen,

@@ -10,6 +10,7 @@
 //! handed in as well.
 
 pub mod books;
+mod checkout;
 mod codes;
 mod error;
 mod gauges;
@@ -28,9 +29,11 @@ mod topup;
 mod unit;
 mod usage;
 
+pub use checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
 pub use codes::{
-    AccountStatus, CacheScope, CapPeriod, ChangeKind, CodePurpose, Contra, CredentialKind,
-    Endpoint, EntryKind, LoginKind, PaymentStatus, Route, SubscriptionStatus, TopUpState,
+    AccountStatus, CacheScope, CapPeriod, ChangeKind, CheckoutState, CodePurpose, Contra,
+    CredentialKind, Endpoint, EntryKind, LoginKind, PaymentStatus, Route, SubscriptionStatus,
+    TopUpState,
 };
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};

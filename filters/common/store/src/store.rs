@@ -6,6 +6,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::books::{Entry, Seal};
+use crate::checkout::ReadCheckouts;
 use crate::codes::LoginKind;
 use crate::error::{CommitError, Failure, FailureKind, ReadError, SubmitError};
 use crate::gauges::Gauges;
@@ -24,7 +25,7 @@ use crate::usage::{RequestsWanted, UsageDay};
 
 /// Committed data, to be looked at. Every method blocks until the engine has answered: call it where waiting is allowed.
 pub trait Read:
-    Send + Sync + OAuthRead + ReadPlans + ReadStatement + ReadTopUps + SigninRead
+    Send + Sync + OAuthRead + ReadPlans + ReadStatement + ReadTopUps + SigninRead + ReadCheckouts
 {
     /// Hands over every account, for a node that keeps them in memory.
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;

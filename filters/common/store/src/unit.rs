@@ -6,6 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use tollgate_money::{AccountId, OperationId};
 
 use crate::books::LedgerPart;
+use crate::checkout::CheckoutPart;
 use crate::codes::{AccountStatus, CacheScope};
 use crate::error::CommitError;
 use crate::idempotency::IdempotencyPart;
@@ -40,6 +41,8 @@ pub enum Part {
     Idempotency(Box<IdempotencyPart>),
     /// Changes clients, grants, codes or refresh tokens.
     OAuth(Box<OAuthPart>),
+    /// Changes what is known about checkouts.
+    Checkout(Box<CheckoutPart>),
     /// Changes what accounts have of the plan, and what was paid for it.
     Plan(Box<PlanPart>),
     /// Changes what is known about purchases of credits.

@@ -6,6 +6,7 @@
 
 mod backup;
 mod batch;
+mod checkout;
 mod checkpoint;
 mod columns;
 mod entry;
