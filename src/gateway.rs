@@ -294,6 +294,7 @@ impl GatewayBuilder {
             sources::cache(house.cache.clone()),
             sources::idempotency(house.idempotency.counters()),
             sources::notices(house.shop.counters()),
+            sources::plan(plans.clone()),
             sources::purchases(paypal.as_ref().map(|paypal| paypal.top_ups.clone())),
         ] {
             telemetry.metrics().add_source(source);

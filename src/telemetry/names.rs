@@ -143,6 +143,8 @@ metrics! {
         "Notices of a payment provider: stored, known already, refused because nobody signed them, or undecided and to come again.";
     PURCHASES = "tollgate_purchases_total", Counter, ["event"],
         "Purchases of credits: begun, captured, failed, declined, unclear (an answer was lost), stuck (a person has to look), returned.";
+    PLAN_PAYMENTS = "tollgate_plan_payments_total", Counter, ["event"],
+        "Payments for the plan: noted that came by x402 or paypal, repeated, surplus (charged beside a plan that ran), returned.";
     LINES_DROPPED = "tollgate_access_log_dropped_total", Counter, [],
         "Lines of the access log that were lost because its file was too slow or broken.";
     MEMORY = "tollgate_resident_memory_bytes", Gauge, [],

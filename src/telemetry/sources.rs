@@ -174,6 +174,23 @@ pub fn purchases(top_ups: Option<tollgate_purchase::TopUps>) -> Source {
     })
 }
 
+/// What becomes of payments for the plan.
+pub fn plan(plans: tollgate_purchase::plan::Plans) -> Source {
+    Box::new(move |page| {
+        let counts = plans.counts();
+        page.numbers(
+            names::PLAN_PAYMENTS,
+            &[
+                ("x402", counts.x402.into()),
+                ("paypal", counts.paypal.into()),
+                ("repeated", counts.repeated.into()),
+                ("surplus", counts.surplus.into()),
+                ("returned", counts.returned.into()),
+            ],
+        );
+    })
+}
+
 /// Writes a histogram of powers of two; `unit` of its values make one of the metric's.
 fn powers(page: &mut Page, metric: names::Metric, histogram: &Histogram, unit: f64) {
     let counts = histogram.counts();

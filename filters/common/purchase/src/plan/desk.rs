@@ -10,6 +10,7 @@ use tollgate_store::{
     Store, SubscriptionRow, UnitOfWork, commit, reading,
 };
 
+use super::counters::{Counters, Counts};
 use super::extend::{Paid, Renewal, extend, renewal, shorten};
 use super::standing::Standing;
 use super::{Plan, PlanError};
@@ -36,6 +37,7 @@ pub struct Parts {
 #[derive(Clone)]
 pub struct Plans {
     inner: Arc<Parts>,
+    counters: Arc<Counters>,
 }
 
 /// What became of a payment.
@@ -70,12 +72,18 @@ impl Plans {
     pub fn new(parts: Parts) -> Plans {
         Plans {
             inner: Arc::new(parts),
+            counters: Arc::default(),
         }
     }
 
     /// What is sold.
     pub fn plan(&self) -> &Plan {
         &self.inner.plan
+    }
+
+    /// What has become of payments since the process began.
+    pub fn counts(&self) -> Counts {
+        self.counters.counts()
     }
 
     /// What an account has now.
@@ -102,8 +110,10 @@ impl Plans {
             let new_id = self.draw_id(SubscriptionId::from_parts);
             let Some(extended) = extend(before.as_ref(), &paid, now, new_id) else {
                 if self.is_known(&paid).await? {
+                    Counters::one(&self.counters.repeated);
                     return Ok(PayOutcome::Repeated(before.expect("what runs is there")));
                 }
+                Counters::one(&self.counters.surplus);
                 return Ok(PayOutcome::Surplus(before.expect("what runs is there")));
             };
             let row = extended.row;
@@ -139,11 +149,16 @@ impl Plans {
             // Money has moved: this ends something.
             match commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Ends)).await {
                 Ok(_) => {
+                    Counters::one(match paid.route {
+                        Route::X402 => &self.counters.x402,
+                        _ => &self.counters.paypal,
+                    });
                     tracing::info!(account = %paid.account, route = word(paid.route), payment = %paid.payment, until = row.period_end,
                         "the plan was paid for");
                     return Ok(PayOutcome::New(row));
                 }
                 Err(CommitError::Refused(Refusal::PaymentKnown)) => {
+                    Counters::one(&self.counters.repeated);
                     let row = self.subscription(paid.account).await?;
                     // Known, and nothing there: somebody else's payment, which no route may hand to two accounts.
                     return row
@@ -245,6 +260,7 @@ impl Plans {
             };
             match done {
                 Ok(()) => {
+                    Counters::one(&self.counters.returned);
                     let missing = payment.credits - taken;
                     tracing::warn!(account = %payment.account, route = word(route), payment = %name, until = after.period_end,
                         taken = %taken, missing = %missing, "a payment for the plan went back to its buyer");

@@ -7,12 +7,14 @@
 //!    the same commit.
 //! 3. The class that the plan gives ends by the clock alone. Nobody has to be there to end it.
 
+mod counters;
 mod desk;
 mod error;
 mod extend;
 mod standing;
 mod words;
 
+pub use counters::Counts;
 pub use desk::{Parts, PayOutcome, Plans, TakenBack, word};
 pub use error::PlanError;
 pub use extend::{Paid, Period, Renewal};
