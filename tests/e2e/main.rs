@@ -5,6 +5,7 @@
 
 mod bodies;
 mod cache;
+mod corpus;
 mod credits;
 mod desk;
 mod documents;

@@ -114,6 +114,7 @@ async fn a_method_that_an_address_does_not_answer_is_405_with_allow_and_an_unkno
             ("PATCH", TEXT, 405, Some("POST, OPTIONS")),
             ("TRACE", CHAT, 405, Some("POST, OPTIONS")),
             ("POST", "/v1/models", 405, Some("GET, HEAD, OPTIONS")),
+            ("QUERY", "/v1/models", 405, Some("GET, HEAD, OPTIONS")),
             ("BREW", CHAT, 501, None),
             ("GETT", "/v1/models", 501, None),
             ("BREW", "/nowhere", 404, None),

@@ -1,0 +1,266 @@
+//! Bodies and fields that no honest client sends, at every address that programs use: whatever comes, the answer is one that a program
+//! can read, names the request, and is never a failure of ours.
+
+mod bodies;
+mod fields;
+
+use serde_json::Value;
+use tollgate_testing::Head;
+
+use crate::rig::{Rig, micros};
+
+/// Addresses that programs post to and that the OpenAPI document does not describe, with the media type of their bodies.
+const BESIDES: [(&str, &str); 8] = [
+    ("/oauth/register", JSON),
+    ("/oauth/token", FORM),
+    ("/oauth/revoke", FORM),
+    ("/webhooks/paypal", JSON),
+    ("/mcp", JSON),
+    ("/mcp/android", JSON),
+    ("/oauth/authorize", FORM),
+    ("/sign-in", FORM),
+];
+
+const JSON: &str = "application/json";
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// Nothing here is about how much somebody asks.
+const NO_LIMITS: &str = r#"
+    [limits.failed_credentials]
+    window_secs = 60
+    quota = 1000000
+    [limits.classes.anonymous]
+    quota = 1000000
+    window_secs = 60
+    [limits.classes.oauth]
+    quota = 1000000
+    window_secs = 60
+    [limits.classes.register]
+    quota = 1000000
+    window_secs = 60
+    [limits.classes.authorize]
+    quota = 1000000
+    window_secs = 60
+    [limits.classes.webhooks]
+    quota = 1000000
+    window_secs = 60
+    [limits.classes.mcp]
+    quota = 1000000
+    window_secs = 60
+"#;
+
+/// One address and one method of it.
+struct Operation {
+    method: String,
+    path: String,
+    media_type: &'static str,
+    /// A body that fits, where the description has one.
+    example: Option<Value>,
+    /// The members that a body may have, as far as they are described.
+    members: Vec<String>,
+}
+
+/// Every operation of the description, and what there is besides.
+async fn operations(rig: &Rig) -> Vec<Operation> {
+    let document = rig.client().get("/openapi.json").await.json();
+    let mut operations = Vec::new();
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        for (method, described) in methods.as_object().expect("methods") {
+            if method == "parameters" {
+                continue;
+            }
+            let media = &described["requestBody"]["content"][JSON];
+            let schema = match media["schema"]["$ref"].as_str() {
+                Some(reference) => document.pointer(reference.trim_start_matches('#')),
+                None => Some(&media["schema"]),
+            };
+            let members = schema.and_then(|schema| schema["properties"].as_object());
+            operations.push(Operation {
+                method: method.to_ascii_uppercase(),
+                // An id that nobody has, where the path has room for one.
+                path: path
+                    .replace("{id}", "nobody")
+                    .replace("{session}", "nobody"),
+                media_type: JSON,
+                example: media.get("example").cloned(),
+                members: members.map_or_else(Vec::new, |members| members.keys().cloned().collect()),
+            });
+        }
+    }
+    operations.extend(BESIDES.map(|(path, media_type)| Operation {
+        method: String::from("POST"),
+        path: path.to_owned(),
+        media_type,
+        example: None,
+        members: Vec::new(),
+    }));
+    operations
+}
+
+/// Sends a request whose head is written out and gives what is wrong with the answer, if anything is.
+async fn problem(rig: &Rig, head: &[u8], body: &[u8]) -> Option<String> {
+    let mut raw = rig.raw().await;
+    // The refusal may come while the rest is still on its way.
+    let _ = raw.try_send([head, body].concat()).await;
+    let answered = match raw.try_read_head().await {
+        Ok(Some(answered)) => answered,
+        other => return Some(format!("no answer but {other:?}")),
+    };
+    if answered.status() == 304 || answered.status() == 204 {
+        return None;
+    }
+    let answer = match raw.try_read_body(&answered).await {
+        Ok(answer) => answer,
+        Err(error) => return Some(format!("{} and no body: {error}", answered.start_line)),
+    };
+    // An answer that is told again costs nothing again.
+    if answered.header("idempotent-replayed").is_none() {
+        told(rig, &answer);
+    }
+    fault(&answered, &answer)
+        .map(|fault| format!("{}: {fault}: {:?}", answered.start_line, short(&answer)))
+}
+
+fn short(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned()
+}
+
+/// What is wrong with an answer: a failure of ours, or one that a program cannot read.
+fn fault(head: &Head, body: &[u8]) -> Option<String> {
+    let id = head.header("x-request-id").unwrap_or_default();
+    if !id.starts_with("req_") {
+        return Some(format!("x-request-id is `{id}`"));
+    }
+    let status = head.status();
+    let media_type = head.header("content-type").unwrap_or_default();
+    if status < 400 {
+        return None;
+    }
+    // Pages are for people, and have their own tests.
+    if media_type.starts_with("text/html") {
+        return (status >= 500).then(|| String::from("a failure"));
+    }
+    if !matches!(media_type, "application/json" | "application/problem+json") {
+        return Some(format!("the media type is `{media_type}`"));
+    }
+    let Ok(body) = serde_json::from_slice::<Value>(body) else {
+        return Some(String::from("no JSON"));
+    };
+    let error = &body["error"];
+    let is_envelope = ["message", "type"]
+        .iter()
+        .all(|name| error[*name].is_string())
+        && ["param", "code"]
+            .iter()
+            .all(|name| error.get(*name).is_some());
+    // RFC 6749 section 5.2.
+    let is_oauth = error.is_string() && body["error_description"].is_string();
+    // A session that is not there, in the words of the protocol, which has no error there.
+    let is_ucp = body["ucp"]["status"] == "error" && body["messages"].is_array();
+    if !(is_envelope || is_oauth || is_ucp) {
+        return Some(String::from(
+            "neither the envelope nor a shape that is known",
+        ));
+    }
+    if is_envelope && body.get("title").is_some() && body["status"] != status {
+        return Some(String::from("the problem names another status"));
+    }
+    // What is not set up, or cannot be asked, is said so; everything else of that kind is our own fault.
+    let is_known = matches!(
+        error["code"].as_str(),
+        Some("payment_route_unavailable" | "mcp_unavailable" | "not_implemented")
+    );
+    (status >= 500 && !is_known).then(|| String::from("a failure"))
+}
+
+/// Notes what an answer says that it cost: a strange request may be one that is served.
+fn told(rig: &Rig, answer: &[u8]) {
+    let text = String::from_utf8_lossy(answer);
+    for line in text.lines() {
+        let line = line.strip_prefix("data: ").unwrap_or(line);
+        if let Ok(Value::Object(object)) = serde_json::from_str::<Value>(line)
+            && let Some(cost) = object
+                .get("x_svc")
+                .and_then(|x_svc| x_svc.get("credits_used"))
+        {
+            rig.charged(micros(cost));
+        }
+    }
+}
+
+/// A head with these fields besides what every request has.
+fn head(rig: &Rig, operation: &Operation, length: usize, fields: &[(&str, &[u8])]) -> Vec<u8> {
+    let names = |name: &str| {
+        fields
+            .iter()
+            .any(|(other, _)| other.eq_ignore_ascii_case(name))
+    };
+    let mut head = format!(
+        "{} {} HTTP/1.1\r\nHost: localhost\r\n",
+        operation.method, operation.path
+    );
+    if !names("authorization") {
+        head.push_str(&format!("Authorization: Bearer {}\r\n", rig.key));
+    }
+    if length > 0 || operation.method == "POST" {
+        head.push_str(&format!("Content-Length: {length}\r\n"));
+    }
+    if !names("content-type") && length > 0 {
+        head.push_str(&format!("Content-Type: {}\r\n", operation.media_type));
+    }
+    let mut head = head.into_bytes();
+    for (name, value) in fields {
+        head.extend_from_slice(name.as_bytes());
+        head.extend_from_slice(b": ");
+        head.extend_from_slice(value);
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"\r\n");
+    head
+}
+
+#[tokio::test]
+async fn no_body_makes_a_failure_of_ours() {
+    let rig = Rig::with(NO_LIMITS).await;
+    let mut problems = Vec::new();
+    let mut sent = 0;
+    for operation in &operations(&rig).await {
+        for (what, body) in bodies::for_operation(operation) {
+            let head = head(&rig, operation, body.len(), &[]);
+            sent += 1;
+            if let Some(problem) = problem(&rig, &head, &body).await {
+                let Operation { method, path, .. } = operation;
+                problems.push(format!("{method} {path}: {what}: {problem}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(sent > 500, "{sent} bodies are no corpus");
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn no_field_makes_a_failure_of_ours() {
+    let rig = Rig::with(NO_LIMITS).await;
+    let mut problems = Vec::new();
+    let mut sent = 0;
+    for operation in &operations(&rig).await {
+        let body = operation.example.as_ref().map(ToString::to_string);
+        let body = body.unwrap_or_default();
+        for (what, sample) in fields::for_path(&operation.path, &rig.key) {
+            let fields: Vec<(&str, &[u8])> = sample
+                .iter()
+                .map(|(name, value)| (*name, value.as_slice()))
+                .collect();
+            let head = head(&rig, operation, body.len(), &fields);
+            sent += 1;
+            if let Some(problem) = problem(&rig, &head, body.as_bytes()).await {
+                let Operation { method, path, .. } = operation;
+                problems.push(format!("{method} {path}: {what}: {problem}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(sent > 1000, "{sent} fields are no corpus");
+    rig.finish().await;
+}
