@@ -7,9 +7,11 @@
 //! 3. An answer that was lost is never guessed: whoever took the money is asked until it says what has happened.
 //! 4. Notices and returning buyers are only bells. What they say is never believed; they make somebody look.
 //!
-//! [`topups`] sells credits, [`plan`] is what an account has of the plan and what was paid for it. No HTTP and no clock: payment providers
-//! stand behind traits, time and randomness are handed in.
+//! [`topups`] sells credits, [`plan`] is what an account has of the plan and what was paid for it, [`mandates`] are charged for it
+//! each month. No HTTP and no clock: payment providers stand behind traits, time and randomness are handed in.
 
+mod keys;
+pub mod mandates;
 pub mod once;
 pub mod plan;
 pub mod topups;

@@ -242,6 +242,30 @@ codes! {
 }
 
 codes! {
+    /// How far a mandate has come.
+    MandateState {
+        /// Decided here; the provider may have heard of it or not.
+        Created = 0,
+        /// The provider has it, and the buyer decides.
+        Open = 1,
+        /// The buyer has agreed, and nothing has been paid yet: money may move at any time.
+        Agreed = 2,
+        /// Paid at least once, and charged again each month.
+        Active = 3,
+        /// Its owner wants it no more: it is being cancelled, and what it has paid for stays.
+        Leaving = 4,
+        /// Nothing more is charged; what it has paid for stays.
+        Ended = 5,
+        /// The plan runs by another way: it is being cancelled, and every charge that bought nothing is given back.
+        Surplus = 6,
+        /// No longer offered. The buyer may still agree to it at the provider's.
+        Dropped = 7,
+        /// Over, and nothing was kept.
+        Over = 8,
+    }
+}
+
+codes! {
     /// What a row of the change feed is about.
     ChangeKind {
         /// An account's status, class or cache scope.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, CheckoutId, Micros, OperationId, TopUpId};
+use tollgate_money::{AccountId, CheckoutId, MandateId, Micros, OperationId, TopUpId};
 
 use crate::codes::EntryKind;
 use crate::idempotency::KeyUse;
@@ -199,6 +199,12 @@ pub enum Refusal {
     /// There is such a checkout already, or somebody else has changed it.
     #[error("checkout `{0}` was changed meanwhile")]
     CheckoutMoved(CheckoutId),
+    /// There is a mandate with this id or this subscription of the provider's, or another one of the account is under way.
+    #[error("mandate `{0}`, its subscription, or another mandate of its account is stored already")]
+    MandateExists(MandateId),
+    /// Somebody else has changed the mandate.
+    #[error("mandate `{0}` was changed meanwhile")]
+    MandateMoved(MandateId),
     /// The notice has come in before.
     #[error("the notice was stored already")]
     NoticeSeen,

@@ -15,6 +15,7 @@ mod codes;
 mod error;
 mod gauges;
 mod idempotency;
+mod mandate;
 mod oauth;
 mod plan;
 mod queue;
@@ -32,12 +33,13 @@ mod usage;
 pub use checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
 pub use codes::{
     AccountStatus, CacheScope, CapPeriod, ChangeKind, CheckoutState, CodePurpose, Contra,
-    CredentialKind, Endpoint, EntryKind, LoginKind, PaymentStatus, Route, SubscriptionStatus,
-    TopUpState,
+    CredentialKind, Endpoint, EntryKind, LoginKind, MandateState, PaymentStatus, Route,
+    SubscriptionStatus, TopUpState,
 };
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
 pub use idempotency::{IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse};
+pub use mandate::{MandatePart, MandateRing, MandateRow, ReadMandates};
 pub use oauth::{
     ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
 };

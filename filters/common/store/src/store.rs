@@ -11,6 +11,7 @@ use crate::codes::LoginKind;
 use crate::error::{CommitError, Failure, FailureKind, ReadError, SubmitError};
 use crate::gauges::Gauges;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
+use crate::mandate::ReadMandates;
 use crate::oauth::OAuthRead;
 use crate::plan::ReadPlans;
 use crate::rows::{
@@ -25,7 +26,15 @@ use crate::usage::{RequestsWanted, UsageDay};
 
 /// Committed data, to be looked at. Every method blocks until the engine has answered: call it where waiting is allowed.
 pub trait Read:
-    Send + Sync + OAuthRead + ReadPlans + ReadStatement + ReadTopUps + SigninRead + ReadCheckouts
+    Send
+    + Sync
+    + OAuthRead
+    + ReadPlans
+    + ReadStatement
+    + ReadTopUps
+    + SigninRead
+    + ReadCheckouts
+    + ReadMandates
 {
     /// Hands over every account, for a node that keeps them in memory.
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;

@@ -10,6 +10,7 @@ use crate::checkout::CheckoutPart;
 use crate::codes::{AccountStatus, CacheScope};
 use crate::error::CommitError;
 use crate::idempotency::IdempotencyPart;
+use crate::mandate::MandatePart;
 use crate::oauth::OAuthPart;
 use crate::plan::PlanPart;
 use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
@@ -47,6 +48,8 @@ pub enum Part {
     Plan(Box<PlanPart>),
     /// Changes what is known about purchases of credits.
     TopUp(Box<TopUpPart>),
+    /// Changes what is known about mandates.
+    Mandate(Box<MandatePart>),
     /// Changes sessions, one-time codes, their counters or messages.
     Signin(Box<SigninPart>),
     /// Makes entries of the ledger.

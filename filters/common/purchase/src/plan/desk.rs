@@ -11,13 +11,17 @@ use tollgate_store::{
 };
 
 use super::counters::{Counters, Counts};
-use super::extend::{Paid, Renewal, extend, renewal, shorten};
+use super::extend::{Paid, Renewal, Told, advance, extend, renewal, shorten};
 use super::standing::Standing;
 use super::{Plan, PlanError};
+use crate::mandates::foremost;
 use crate::topups::Draw;
 
 /// Tries at a change while others change the same subscription: each of them has done so for good.
 const TRIES: usize = 16;
+
+/// Mandates of one account that are read to find the one to speak of.
+const OF_ACCOUNT: usize = 64;
 
 /// What the desk works with.
 pub struct Parts {
@@ -88,8 +92,16 @@ impl Plans {
 
     /// What an account has now.
     pub async fn standing(&self, account: AccountId) -> Result<Standing, PlanError> {
-        let row = self.subscription(account).await?;
-        Ok(Standing::new(&self.inner.plan, (self.inner.now)(), row))
+        let read = reading(&self.inner.store, move |store| {
+            let mandates = store.mandates_of(account, OF_ACCOUNT)?;
+            Ok((store.subscription(account)?, mandates))
+        });
+        let (row, mandates) = read.await.map_err(PlanError::Read)?;
+        let standing = Standing::new(&self.inner.plan, (self.inner.now)(), row);
+        Ok(Standing {
+            mandate: foremost(mandates),
+            ..standing
+        })
     }
 
     /// Notes a payment: the payment, what the account has with it, its class, its credits, and what `beside` makes of the subscription as
@@ -200,6 +212,48 @@ impl Plans {
             .await
             {
                 Ok(_) => return Ok(after.or(before)),
+                Err(CommitError::Refused(Refusal::SubscriptionMoved(_))) => {}
+                Err(CommitError::Refused(refusal)) => return Err(PlanError::Beside(refusal)),
+                Err(error) => return Err(PlanError::Store(error)),
+            }
+        }
+        Err(PlanError::Busy(account))
+    }
+
+    /// Gives time until `until` (Unix microseconds) for a payment that the provider tells of and cannot show yet: no payment is noted and
+    /// no credits are given, which happens when it is shown. `None` when the plan runs by another leave; nothing was written then, `beside`
+    /// neither.
+    pub async fn advance(
+        &self,
+        account: AccountId,
+        (route, reference): (Route, &str),
+        until: i64,
+        beside: Vec<Part>,
+    ) -> Result<Option<SubscriptionRow>, PlanError> {
+        for _ in 0..TRIES {
+            let before = self.subscription(account).await?;
+            let now = (self.inner.now)();
+            let new_id = self.draw_id(SubscriptionId::from_parts);
+            let told = Told {
+                account,
+                route,
+                reference,
+                until,
+            };
+            let Some(row) = advance(before.as_ref(), &told, now, new_id) else {
+                return Ok(None);
+            };
+            let parts: Vec<Part> = [self.put(row.clone())]
+                .into_iter()
+                .chain(beside.iter().cloned())
+                .collect();
+            match commit(
+                &*self.inner.store,
+                UnitOfWork::of_all(parts, Admission::Ends),
+            )
+            .await
+            {
+                Ok(_) => return Ok(Some(row)),
                 Err(CommitError::Refused(Refusal::SubscriptionMoved(_))) => {}
                 Err(CommitError::Refused(refusal)) => return Err(PlanError::Beside(refusal)),
                 Err(error) => return Err(PlanError::Store(error)),

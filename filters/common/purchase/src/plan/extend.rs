@@ -58,6 +58,50 @@ pub(super) struct Extended {
     pub(super) paid: (i64, i64),
 }
 
+/// A payment that the provider tells of and cannot show yet.
+pub(super) struct Told<'a> {
+    pub(super) account: AccountId,
+    pub(super) route: Route,
+    pub(super) reference: &'a str,
+    /// What is given for it meanwhile, Unix microseconds.
+    pub(super) until: i64,
+}
+
+/// Gives a little time for it; `None` when the plan runs by another leave.
+pub(super) fn advance(
+    before: Option<&SubscriptionRow>,
+    told: &Told<'_>,
+    now: i64,
+    new_id: SubscriptionId,
+) -> Option<SubscriptionRow> {
+    let is_own =
+        |row: &&SubscriptionRow| row.route == told.route && *row.reference == *told.reference;
+    let version = before.map_or(0, |row| row.version + 1);
+    if let Some(running) = before.filter(|row| row.is_active(now)) {
+        let own = Some(running).filter(is_own)?;
+        let mut row = own.clone();
+        row.version = version;
+        row.updated_at = now;
+        row.period_end = row.period_end.max(told.until);
+        return Some(row);
+    }
+    let again = before.filter(is_own);
+    Some(SubscriptionRow {
+        id: again.map_or(new_id, |row| row.id),
+        account: told.account,
+        route: told.route,
+        reference: Arc::from(told.reference),
+        status: SubscriptionStatus::Active,
+        period_start: now.min(told.until),
+        period_end: told.until,
+        extra: 0,
+        renews: true,
+        version,
+        created_at: again.map_or(now, |row| row.created_at),
+        updated_at: now,
+    })
+}
+
 /// Adds a payment at `now` to what an account has; `None` when the plan runs by another leave than the one that was charged: then the
 /// money has to go back. A transfer never has to, since nobody could send it back: it adds its days to whatever runs.
 pub(super) fn extend(

@@ -1,6 +1,6 @@
 //! What is known of an account that wants to buy.
 
-use tollgate_store::SubscriptionRow;
+use tollgate_store::{MandateRow, MandateState, SubscriptionRow};
 
 use super::{DAY, Plan};
 
@@ -11,6 +11,8 @@ pub struct Standing {
     pub now: i64,
     /// What it has of the plan, ended or not.
     pub subscription: Option<SubscriptionRow>,
+    /// Its leave to be charged each month, if there is one to speak of: what is offered, agreed to or charged, or else what was last.
+    pub mandate: Option<MandateRow>,
     pub(super) renewal_days: u32,
 }
 
@@ -20,6 +22,7 @@ impl Standing {
         Standing {
             now,
             subscription,
+            mandate: None,
             renewal_days: plan.renewal_days,
         }
     }
@@ -41,5 +44,13 @@ impl Standing {
         self.active().is_some_and(|row| {
             !row.renews && row.period_end - self.now <= i64::from(self.renewal_days) * DAY
         })
+    }
+
+    /// Whether a mandate was agreed to whose first payment has yet to come: money may move at any time, and no other payment is asked for
+    /// before that is clear.
+    pub fn awaits_first_charge(&self) -> bool {
+        self.mandate
+            .as_ref()
+            .is_some_and(|row| row.state == MandateState::Agreed)
     }
 }

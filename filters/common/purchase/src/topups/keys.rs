@@ -1,7 +1,8 @@
 //! Keys under which the provider does something once.
 
-use sha2::{Digest, Sha256};
 use tollgate_money::{AccountId, TopUpId};
+
+use crate::keys::key_of;
 
 /// A step of a purchase that the provider must not do twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,24 +20,8 @@ pub(super) fn key(environment: &str, account: AccountId, top_up: TopUpId, step: 
         Step::Create => String::from("create"),
         Step::Capture(number) => format!("capture-{number}"),
     };
-    let mut digest = Sha256::new();
-    for part in [
-        "tollgate",
-        environment,
-        &account.to_string(),
-        &top_up.to_string(),
-        &step,
-    ] {
-        // With the length before it, so that no two lists of parts read the same.
-        digest.update((part.len() as u64).to_be_bytes());
-        digest.update(part);
-    }
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(64);
-    for byte in digest.finalize() {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    let (account, top_up) = (account.to_string(), top_up.to_string());
+    key_of(&["tollgate", environment, &account, &top_up, &step])
 }
 
 #[cfg(test)]

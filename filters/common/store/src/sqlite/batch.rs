@@ -8,7 +8,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use super::entry::Stamp;
 use super::fold::{Step, plan as folded};
 use super::statements::Statements;
-use super::{checkout, keys, oauth, parts, plan, signin, topup};
+use super::{checkout, keys, mandate, oauth, parts, plan, signin, topup};
 use crate::books::{Entry, LedgerPart, Sealer};
 use crate::codes::{ChangeKind, Contra, EntryKind};
 use crate::error::Refusal;
@@ -236,6 +236,7 @@ impl Batch {
             }
             Part::TopUp(part) => topup::write(connection, part)?,
             Part::Checkout(part) => checkout::write(connection, part)?,
+            Part::Mandate(part) => mandate::write(connection, part)?,
             Part::Signin(part) => signin::write(connection, part)?,
             Part::RecordPrice(row) => parts::record_price(connection, row)?,
         }

@@ -15,6 +15,7 @@ mod file;
 mod fold;
 mod keys;
 mod lock;
+mod mandate;
 mod oauth;
 mod parts;
 mod plan;

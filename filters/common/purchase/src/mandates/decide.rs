@@ -1,0 +1,257 @@
+//! What a subscription and its charges say about the mandate they belong to: no I/O, no clock.
+
+use tollgate_money::Usd;
+use tollgate_store::{MandateRow, MandateState};
+
+use super::period;
+use super::recurring::{Charge, ChargeStatus, Seen, Status};
+use super::schedule::{FORGOTTEN, GIVEN_UP};
+
+/// What the books have of a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// Nothing.
+    New,
+    /// It bought a period.
+    Kept,
+    /// It did, and the period was taken away.
+    TakenBack,
+}
+
+/// What the account's plan runs by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Runs {
+    /// It does not run.
+    Not,
+    /// This mandate.
+    Own,
+    /// Another way of paying, or another mandate.
+    Other,
+}
+
+/// All that is known when it is decided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    pub(super) row: &'a MandateRow,
+    pub(super) seen: &'a Seen,
+    /// The oldest first.
+    pub(super) charges: &'a [(Charge, Noted)],
+    pub(super) runs: Runs,
+    /// The provider was asked in this look to end it.
+    pub(super) has_cancelled: bool,
+    /// The provider was asked in this look to start it.
+    pub(super) has_activated: bool,
+    pub(super) now: i64,
+}
+
+/// What there is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// Nothing yet.
+    Wait,
+    /// The buyer has agreed, and nothing is paid yet.
+    Agreed,
+    /// The buyer has agreed, and the provider waits for us to say so.
+    Activate,
+    /// A charge bought the time until then.
+    Pay { charge: Charge, until: i64 },
+    /// A payment of that time is told and not listed: a day is given for it.
+    Advance(i64),
+    /// The money of a charge that bought a period went back.
+    Returned(Charge),
+    /// Nobody wants it: end it, and give back what it has taken for nothing.
+    Unwanted(&'static str),
+    /// Ask the provider to end it.
+    Cancel,
+    /// Give the money of a charge back.
+    Refund(Charge),
+    /// The last charge failed, and will be tried again.
+    PastDue,
+    /// It charges again after it had stopped.
+    Resumed,
+    /// It charges no more; what it has paid for stays.
+    Ended(&'static str),
+    /// It is no longer offered.
+    Dropped,
+    /// It is over, and nothing was kept.
+    Over(&'static str),
+    /// What must not be: nothing is done, and a person has to look.
+    Stuck(&'static str),
+}
+
+/// What [`MandateRow::note`] says of a mandate whose last charge failed.
+pub(super) const PAST_DUE: &str = "past due";
+
+/// What it says of one that the provider has stopped and may start again.
+pub(super) const SUSPENDED: &str = "suspended";
+
+/// Compares a mandate with its subscription and its charges. Money that has moved comes before everything else.
+pub(super) fn decide(known: &Known<'_>) -> Finding {
+    let Known { row, seen, .. } = *known;
+    if seen.mandate.as_deref() != Some(&*row.id.to_string()) {
+        return Finding::Stuck("the subscription says that it is for another mandate");
+    }
+    let gone = |charge: &Charge| {
+        matches!(
+            charge.status,
+            ChargeStatus::Returned | ChargeStatus::Declined
+        )
+    };
+    let mut kept = known.charges.iter().filter(|one| one.1 == Noted::Kept);
+    if let Some((charge, _)) = kept.find(|(charge, _)| gone(charge)) {
+        return Finding::Returned(charge.clone());
+    }
+    if row.state == MandateState::Surplus {
+        return surplus(known);
+    }
+    let is_other = seen.is_changed || *seen.plan_id != *row.plan_id;
+    if let Some(charge) = known.new_charges(ChargeStatus::Completed).next() {
+        return match known.runs {
+            _ if is_other || charge.amount != Some(row.price) => {
+                Finding::Unwanted("it charges another price than was agreed")
+            }
+            Runs::Other => Finding::Unwanted("the plan runs by another way"),
+            _ if period::is_second(row, charge) => Finding::Refund(charge.clone()),
+            _ => Finding::Pay {
+                charge: charge.clone(),
+                until: period::end(charge, known.charges, seen.next_charge),
+            },
+        };
+    }
+    if is_other
+        && matches!(
+            seen.status,
+            Status::Approved | Status::Active | Status::Suspended
+        )
+    {
+        return Finding::Unwanted("its terms are not those that were agreed");
+    }
+    match seen.status {
+        Status::Waiting => waiting(known),
+        Status::Approved if !known.has_activated => match known.runs {
+            Runs::Other => Finding::Unwanted("the plan runs by another way"),
+            _ => Finding::Activate,
+        },
+        Status::Approved => Finding::Wait,
+        Status::Active => active(known),
+        Status::Suspended => suspended(known),
+        Status::Cancelled => ended(known, "cancelled"),
+        Status::Expired => ended(known, "expired"),
+    }
+}
+
+impl Known<'_> {
+    /// Charges that the books know nothing of.
+    fn new_charges(&self, status: ChargeStatus) -> impl Iterator<Item = &Charge> {
+        self.charges
+            .iter()
+            .filter(move |(charge, noted)| *noted == Noted::New && charge.status == status)
+            .map(|(charge, _)| charge)
+    }
+
+    fn is_on_its_way(&self) -> bool {
+        self.new_charges(ChargeStatus::Pending).next().is_some()
+    }
+}
+
+fn surplus(known: &Known<'_>) -> Finding {
+    let runs = matches!(
+        known.seen.status,
+        Status::Approved | Status::Active | Status::Suspended
+    );
+    if runs && !known.has_cancelled {
+        return Finding::Cancel;
+    }
+    if let Some(charge) = known.new_charges(ChargeStatus::Completed).next() {
+        return Finding::Refund(charge.clone());
+    }
+    if runs || known.is_on_its_way() {
+        return Finding::Wait;
+    }
+    match known.seen.status {
+        // It cannot be ended before the buyer has agreed to it.
+        Status::Waiting => Finding::Dropped,
+        _ if known.row.payment.is_some() => Finding::Ended("surplus"),
+        _ => Finding::Over("surplus"),
+    }
+}
+
+fn waiting(known: &Known<'_>) -> Finding {
+    let age = known.now - known.row.created_at;
+    match known.row.state {
+        MandateState::Open if age >= GIVEN_UP => Finding::Dropped,
+        MandateState::Dropped if age >= FORGOTTEN => Finding::Over("never agreed to"),
+        // Whatever was seen before stays true: the provider has not caught up with itself.
+        _ => Finding::Wait,
+    }
+}
+
+fn active(known: &Known<'_>) -> Finding {
+    use MandateState::{Active, Agreed, Created, Dropped, Ended, Leaving, Open, Over};
+    let row = known.row;
+    match row.state {
+        Leaving if known.has_cancelled => Finding::Wait,
+        Leaving => Finding::Cancel,
+        _ if known.runs == Runs::Other => Finding::Unwanted("the plan runs by another way"),
+        _ => match advance(known) {
+            Some(time) => Finding::Advance(time),
+            None => match row.state {
+                Created | Open | Dropped | Over => Finding::Agreed,
+                Ended => Finding::Resumed,
+                Active if is_failing(known) && row.note.as_deref() != Some(PAST_DUE) => {
+                    Finding::PastDue
+                }
+                Agreed | Active | _ => Finding::Wait,
+            },
+        },
+    }
+}
+
+/// The time of a payment that the provider tells of, which no charge in its list is, and for which nothing has been given yet.
+fn advance(known: &Known<'_>) -> Option<i64> {
+    let (row, seen) = (known.row, known.seen);
+    let (amount, at) = seen.last_payment?;
+    let is_paid = amount == Some(row.price) && seen.outstanding == Some(Usd::ZERO);
+    let is_listed = known
+        .charges
+        .iter()
+        .any(|(charge, _)| period::is_same(charge.at, at));
+    // Seen from the other side, should the list be empty altogether.
+    let is_known = row.paid_at.is_some_and(|paid| period::is_same(paid, at))
+        || row
+            .advanced_for
+            .is_some_and(|given| period::is_same(given, at));
+    let is_old = row.paid_at.is_some_and(|paid| at < paid);
+    (is_paid && !is_listed && !is_known && !is_old).then_some(at)
+}
+
+fn is_failing(known: &Known<'_>) -> bool {
+    known
+        .seen
+        .failed_at
+        .is_some_and(|failed| known.row.paid_at.is_none_or(|paid| failed > paid))
+}
+
+fn suspended(known: &Known<'_>) -> Finding {
+    use MandateState::{Active, Ended, Leaving};
+    match known.row.state {
+        Leaving if known.has_cancelled => Finding::Wait,
+        Leaving => Finding::Cancel,
+        Active => Finding::Ended(SUSPENDED),
+        Ended => Finding::Wait,
+        _ => Finding::Unwanted("it was stopped before anything was paid"),
+    }
+}
+
+fn ended(known: &Known<'_>, why: &'static str) -> Finding {
+    use MandateState::{Active, Ended, Leaving, Over};
+    match known.row.state {
+        Active | Leaving => Finding::Ended(why),
+        // It may not come to life again.
+        Ended if known.row.note.as_deref() == Some(SUSPENDED) => Finding::Ended(why),
+        Ended | Over => Finding::Wait,
+        // What is on its way still buys a period, or fails.
+        _ if known.is_on_its_way() => Finding::Wait,
+        _ => Finding::Over(why),
+    }
+}

@@ -1,0 +1,586 @@
+//! One look at a mandate: read its subscription and its charges, and do what is to be done.
+
+use std::sync::Arc;
+
+use tollgate_money::MandateId;
+use tollgate_store::{MandateRow, MandateState, Part, PaymentStatus, Read, Route, reading};
+
+use super::counters::MandateCounters;
+use super::decide::{Finding, Known, Noted, PAST_DUE, decide};
+use super::desk::{Inner, is_own};
+use super::error::VerifyError;
+use super::keys;
+use super::recurring::{Charge, RecurringError, Seen, Status};
+use super::schedule::{self, DAY, OFFERED};
+use crate::plan::{Paid, PayOutcome, Period, PlanError, Renewal, TakenBack};
+use crate::topups::Trouble;
+
+/// Steps of one look: as many charges as were missed, and some calls. More would be a circle.
+const STEPS_MAX: usize = 64;
+
+/// Charges older than this are not asked for: nothing comes of them any more.
+const CHARGES_BACK: i64 = 400 * DAY;
+
+/// How far the provider's clock may be from ours.
+const CLOCKS: i64 = DAY;
+
+/// What buyers and the provider read as the reason.
+const LEFT: &str = "Ended by the owner of the account";
+const UNWANTED: &str = "The account has the plan by another way";
+
+/// What was asked of the provider in this look, so that it is asked once.
+#[derive(Default)]
+struct Asked {
+    cancel: bool,
+    activate: bool,
+    refunds: Vec<String>,
+    /// The first that went wrong.
+    failed: Option<RecurringError>,
+}
+
+impl Inner {
+    pub(super) async fn look(&self, id: MandateId) -> Result<MandateRow, VerifyError> {
+        let account = self.row(id).await?.account;
+        let _alone = self.alone(account).await;
+        // Whoever had the lock may have changed it.
+        let row = self.row(id).await?;
+        self.look_alone(row).await
+    }
+
+    /// The same, by whoever has the account's lock.
+    pub(super) async fn look_alone(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
+        // Every look reads all there is, so whatever somebody rang for is seen by it; what cannot be read is due again soon.
+        row.rings_heard = row.rings;
+        let Some(subscription) = row.provider_ref.clone() else {
+            return self.nameless(row).await;
+        };
+        let mut asked = Asked::default();
+        let mut read: Option<(Seen, Vec<Charge>)> = None;
+        for _ in 0..STEPS_MAX {
+            let (seen, charges) = match read.take() {
+                Some(read) => read,
+                None => match self.read(&row, &subscription).await {
+                    Ok(read) => read,
+                    Err(error) => return self.unreadable(row, error).await,
+                },
+            };
+            let charges = self.noted(charges).await?;
+            let standing = self.plans.standing(row.account).await;
+            let standing = standing.map_err(VerifyError::Plan)?;
+            let now = (self.now)();
+            let runs = match standing.active() {
+                None => super::decide::Runs::Not,
+                Some(active) if is_own(active, &row) => super::decide::Runs::Own,
+                Some(_) => super::decide::Runs::Other,
+            };
+            let finding = decide(&Known {
+                row: &row,
+                seen: &seen,
+                charges: &charges,
+                runs,
+                has_cancelled: asked.cancel,
+                has_activated: asked.activate,
+                now,
+            });
+            let asks = matches!(
+                finding,
+                Finding::Activate | Finding::Cancel | Finding::Refund(_)
+            );
+            match finding {
+                Finding::Wait => return self.wait(row, asked).await,
+                Finding::Stuck(why) => return self.stuck(row, why).await,
+                Finding::Cancel => {
+                    asked.cancel = true;
+                    let why = match row.state {
+                        MandateState::Surplus => UNWANTED,
+                        _ => LEFT,
+                    };
+                    let done = self.recurring.cancel(&subscription, why).await;
+                    self.ask(&row, done, "end a subscription", &mut asked);
+                }
+                Finding::Activate => {
+                    asked.activate = true;
+                    let done = self.recurring.activate(&subscription, "Agreed to").await;
+                    self.ask(&row, done, "start a subscription", &mut asked);
+                }
+                Finding::Refund(charge) if asked.refunds.contains(&charge.id) => {
+                    return self.wait(row, asked).await;
+                }
+                Finding::Refund(charge) => {
+                    self.refund(&row, &charge, &mut asked).await;
+                    asked.refunds.push(charge.id);
+                }
+                finding => {
+                    row = self.follow(row, &seen, finding).await?;
+                }
+            }
+            if !asks {
+                // What was read is still as good as new: only our own books have changed.
+                let charges = charges.into_iter().map(|(charge, _)| charge);
+                read = Some((seen, charges.collect()));
+            }
+        }
+        self.later(row).await
+    }
+
+    async fn read(
+        &self,
+        row: &MandateRow,
+        subscription: &str,
+    ) -> Result<(Seen, Vec<Charge>), RecurringError> {
+        // The subscription first: what is charged after it was read is in the list, and never the other way.
+        let seen = self.recurring.read(subscription).await?;
+        let now = (self.now)();
+        let from = (row.created_at - CLOCKS).max(now - CHARGES_BACK);
+        let mut charges = match seen.status {
+            // Nothing is charged before the buyer has agreed. A list that says otherwise is believed when the status has caught up.
+            Status::Waiting if row.agreed_at.is_none() => Vec::new(),
+            _ => {
+                let charges = self.recurring.charges(subscription, from, now + CLOCKS);
+                charges.await?
+            }
+        };
+        charges.sort_by(|one, other| (one.at, &one.id).cmp(&(other.at, &other.id)));
+        Ok((seen, charges))
+    }
+
+    /// What the books have of each charge.
+    async fn noted(&self, charges: Vec<Charge>) -> Result<Vec<(Charge, Noted)>, VerifyError> {
+        if charges.is_empty() {
+            return Ok(Vec::new());
+        }
+        let look_up = move |store: &dyn Read| {
+            let noted = charges.into_iter().map(|charge| {
+                let payment = store.payment(Route::PayPal, &charge.id)?;
+                let noted = match payment.map(|payment| payment.status) {
+                    None => Noted::New,
+                    Some(PaymentStatus::Paid) => Noted::Kept,
+                    Some(_) => Noted::TakenBack,
+                };
+                Ok((charge, noted))
+            });
+            noted.collect()
+        };
+        reading(&self.store, look_up)
+            .await
+            .map_err(VerifyError::Read)
+    }
+
+    /// Does what changes our own books.
+    async fn follow(
+        &self,
+        row: MandateRow,
+        seen: &Seen,
+        finding: Finding,
+    ) -> Result<MandateRow, VerifyError> {
+        match finding {
+            Finding::Pay { charge, until } => self.pay(row, seen, &charge, until).await,
+            Finding::Advance(time) => self.advance(row, time).await,
+            Finding::Returned(charge) => self.returned(row, &charge).await,
+            Finding::Agreed => self.agreed(row).await,
+            Finding::Unwanted(why) => self.unwanted(row, why).await,
+            Finding::Resumed => {
+                tracing::info!(mandate = %row.id, "a subscription that had stopped is charged again");
+                self.renewal(row, MandateState::Active, None, Renewal::Runs)
+                    .await
+            }
+            Finding::PastDue => {
+                MandateCounters::one(&self.counters.past_due);
+                tracing::warn!(mandate = %row.id, account = %row.account, why = ?seen.failed_why,
+                    "a charge for the plan failed; the payment provider tries it again");
+                self.renewal(row, MandateState::Active, Some(PAST_DUE), Renewal::PastDue)
+                    .await
+            }
+            Finding::Ended(why) => {
+                MandateCounters::one(&self.counters.ended);
+                tracing::info!(mandate = %row.id, account = %row.account, why, until = row.paid_until,
+                    "a mandate has ended; what it has paid for stays");
+                self.renewal(row, MandateState::Ended, Some(why), Renewal::Ends)
+                    .await
+            }
+            Finding::Dropped => self.enter(row, MandateState::Dropped, None).await,
+            Finding::Over(why) => self.enter(row, MandateState::Over, Some(why)).await,
+            // Not about our books; dealt with before.
+            Finding::Wait
+            | Finding::Stuck(_)
+            | Finding::Cancel
+            | Finding::Activate
+            | Finding::Refund(_) => Ok(row),
+        }
+    }
+
+    /// Notes a charge that bought a period: the payment, the plan and the mandate in one unit.
+    async fn pay(
+        &self,
+        row: MandateRow,
+        seen: &Seen,
+        charge: &Charge,
+        until: i64,
+    ) -> Result<MandateRow, VerifyError> {
+        let now = (self.now)();
+        let mut after = row.clone();
+        let is_first = row.payment.is_none();
+        after.state = match (row.state, seen.status) {
+            (MandateState::Leaving, _) => MandateState::Leaving,
+            (_, Status::Active | Status::Approved | Status::Waiting) => MandateState::Active,
+            _ => MandateState::Ended,
+        };
+        after.agreed_at.get_or_insert(now);
+        after.activated_at.get_or_insert(now);
+        if row.paid_at.is_none_or(|paid| charge.at >= paid) {
+            after.payment = Some(Arc::from(&*charge.id));
+            after.paid_at = Some(charge.at);
+        }
+        after.paid_until = row.paid_until.max(Some(until));
+        after.advanced_for = None;
+        after.note = None;
+        after.looks = 0;
+        after.look_at = schedule::next(&after, now);
+        let mut beside = self.displaced(&after).await?;
+        beside.push(self.changed(&mut after));
+        let paid = Paid {
+            account: row.account,
+            route: Route::PayPal,
+            payment: Arc::from(&*charge.id),
+            reference: row
+                .provider_ref
+                .clone()
+                .expect("what is charged has a name"),
+            amount: row.price,
+            period: Period::Until(until),
+            renews: after.state == MandateState::Active,
+            receipt: None,
+            at: charge.at,
+        };
+        match self.plans.pay(paid, |_| beside.clone()).await {
+            Ok(PayOutcome::New(_)) => {
+                MandateCounters::one(&self.counters.paid);
+                if is_first {
+                    MandateCounters::one(&self.counters.activated);
+                }
+                Ok(after)
+            }
+            // Somebody else's doing, a moment ago: what is noted is seen in the next step.
+            Ok(PayOutcome::Repeated(_)) => Ok(row),
+            Ok(PayOutcome::Surplus(_)) => self.unwanted(row, "the plan runs by another way").await,
+            Err(error) => self.not_noted(row, error).await,
+        }
+    }
+
+    /// Gives a day for a payment that is told and not listed yet. The charge itself is noted when it is listed.
+    async fn advance(&self, row: MandateRow, time: i64) -> Result<MandateRow, VerifyError> {
+        let now = (self.now)();
+        let mut after = row.clone();
+        if row.state != MandateState::Leaving {
+            after.state = MandateState::Active;
+        }
+        after.agreed_at.get_or_insert(now);
+        after.activated_at.get_or_insert(now);
+        after.advanced_for = Some(time);
+        after.looks = 0;
+        after.look_at = schedule::next(&after, now);
+        let mut beside = self.displaced(&after).await?;
+        beside.push(self.changed(&mut after));
+        let reference = row.provider_ref.clone().unwrap_or_default();
+        let own = (Route::PayPal, &*reference);
+        match self
+            .plans
+            .advance(row.account, own, now + DAY, beside)
+            .await
+        {
+            Ok(Some(_)) => {
+                MandateCounters::one(&self.counters.advanced);
+                tracing::warn!(mandate = %row.id, account = %row.account,
+                    "a payment is told and not listed yet; the plan is given for a day, and looked at again");
+                Ok(after)
+            }
+            Ok(None) => self.unwanted(row, "the plan runs by another way").await,
+            Err(error) => self.not_noted(row, error).await,
+        }
+    }
+
+    /// Money of a charge went back without our doing: what it bought is taken away, and nothing more is charged.
+    async fn returned(&self, row: MandateRow, charge: &Charge) -> Result<MandateRow, VerifyError> {
+        let now = (self.now)();
+        let mut after = row.clone();
+        if row.payment.as_deref() == Some(&*charge.id) {
+            after.paid_until = row.paid_until.map(|until| until.min(now));
+            if row.state == MandateState::Active {
+                after.state = MandateState::Leaving;
+                after.note = Some(Arc::from("returned"));
+            }
+        }
+        after.looks = 0;
+        after.look_at = schedule::next(&after, now);
+        let beside = vec![self.changed(&mut after)];
+        let taken = self.plans.take_back(Route::PayPal, &charge.id, beside);
+        match taken.await {
+            Ok(TakenBack::New { .. }) => {
+                MandateCounters::one(&self.counters.returned);
+                tracing::error!(mandate = %row.id, account = %row.account, payment = charge.id,
+                    "the money of a charge for the plan went back: its period has ended, and nothing more is charged");
+                Ok(after)
+            }
+            Ok(TakenBack::Nothing) => Ok(row),
+            Err(error) => self.not_noted(row, error).await,
+        }
+    }
+
+    async fn agreed(&self, row: MandateRow) -> Result<MandateRow, VerifyError> {
+        let others = self.of(row.account).await?;
+        let another = others
+            .iter()
+            .any(|other| other.id != row.id && other.state == MandateState::Agreed);
+        if another {
+            return self
+                .unwanted(row, "the buyer has agreed to another one")
+                .await;
+        }
+        let mut after = row;
+        after.state = MandateState::Agreed;
+        after.agreed_at.get_or_insert((self.now)());
+        after.note = None;
+        after.looks = 0;
+        after.look_at = schedule::next(&after, (self.now)());
+        let mut parts = self.displaced(&after).await?;
+        parts.push(self.changed(&mut after));
+        self.write(parts).await.map_err(VerifyError::Store)?;
+        Ok(after)
+    }
+
+    async fn unwanted(
+        &self,
+        row: MandateRow,
+        why: &'static str,
+    ) -> Result<MandateRow, VerifyError> {
+        MandateCounters::one(&self.counters.surplus);
+        tracing::warn!(mandate = %row.id, account = %row.account, why,
+            "a mandate is not wanted: it is ended at the payment provider, and what it took for nothing is given back");
+        self.renewal(row, MandateState::Surplus, Some(why), Renewal::Ends)
+            .await
+    }
+
+    /// What becomes of the other mandates of an account when one of them is agreed to or paid: written before it.
+    async fn displaced(&self, row: &MandateRow) -> Result<Vec<Part>, VerifyError> {
+        use MandateState::{Active, Agreed, Created, Dropped, Open, Over, Surplus};
+        if !matches!(row.state, Agreed | Active) {
+            return Ok(Vec::new());
+        }
+        let mut parts = Vec::new();
+        for mut other in self.of(row.account).await? {
+            if other.id == row.id {
+                continue;
+            }
+            other.state = match other.state {
+                Created => Over,
+                Open => Dropped,
+                Agreed | Active => Surplus,
+                _ => continue,
+            };
+            other.note = Some(Arc::from("another took its place"));
+            other.looks = 0;
+            other.look_at = match other.state {
+                Surplus => Some((self.now)()),
+                _ => schedule::next(&other, (self.now)()),
+            };
+            parts.push(self.changed(&mut other));
+        }
+        Ok(parts)
+    }
+
+    async fn refund(&self, row: &MandateRow, charge: &Charge, asked: &mut Asked) {
+        let key = keys::refund(&self.environment, row.id, &charge.id);
+        let done = self.recurring.refund(&charge.id, &key, UNWANTED).await;
+        if done.is_ok() {
+            MandateCounters::one(&self.counters.refunded);
+            tracing::info!(mandate = %row.id, payment = charge.id, "a charge that bought nothing was given back");
+        }
+        self.ask(row, done, "give a charge back", asked);
+    }
+
+    /// What was asked of the provider was answered, or not. The subscription and its charges say what has happened.
+    fn ask(
+        &self,
+        row: &MandateRow,
+        done: Result<(), RecurringError>,
+        what: &'static str,
+        asked: &mut Asked,
+    ) {
+        let Err(error) = done else {
+            return;
+        };
+        if matches!(error.trouble, Trouble::Unclear | Trouble::AlreadyDone) {
+            MandateCounters::one(&self.counters.unclear);
+        }
+        self.complain(row, &error, what);
+        asked.failed.get_or_insert(error);
+    }
+
+    /// Nothing is left to do now. What was asked for and did not happen is asked for again later.
+    async fn wait(&self, mut row: MandateRow, asked: Asked) -> Result<MandateRow, VerifyError> {
+        row.looks += 1;
+        let now = (self.now)();
+        row.look_at = match asked.failed {
+            None => schedule::next(&row, now),
+            Some(_) => schedule::retry(&row, now),
+        };
+        let refused = |error: &RecurringError| {
+            matches!(
+                error.trouble,
+                Trouble::Refused | Trouble::Ours | Trouble::Gone
+            )
+        };
+        if asked.failed.as_ref().is_some_and(refused) {
+            MandateCounters::one(&self.counters.stuck);
+            tracing::error!(mandate = %row.id, subscription = ?row.provider_ref,
+                "the payment provider refuses to end or to give back what is not wanted; a person has to look");
+        }
+        let row = self.put(row).await?;
+        let undone = matches!(row.state, MandateState::Leaving | MandateState::Surplus);
+        match asked.failed {
+            Some(error) if undone => Err(VerifyError::Provider(error)),
+            _ => Ok(row),
+        }
+    }
+
+    /// A mandate whose subscription nobody knows: the buyer never got a link, so nothing can have been paid.
+    async fn nameless(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
+        let now = (self.now)();
+        if row.state == MandateState::Created && now - row.created_at >= OFFERED {
+            return self
+                .enter(row, MandateState::Over, Some("no subscription"))
+                .await;
+        }
+        row.look_at = schedule::next(&row, now);
+        self.put(row).await
+    }
+
+    /// Nothing is concluded from a subscription that cannot be read, but for one: what was never agreed to and is gone is over.
+    async fn unreadable(
+        &self,
+        mut row: MandateRow,
+        error: RecurringError,
+    ) -> Result<MandateRow, VerifyError> {
+        use MandateState::{Created, Dropped, Ended, Open, Over};
+        if error.trouble == Trouble::Gone {
+            match row.state {
+                Created | Open | Dropped => {
+                    return self.enter(row, Over, Some("gone")).await;
+                }
+                // It is not kept for ever, and has done what it was for.
+                Ended | Over => {
+                    row.look_at = schedule::next(&row, (self.now)());
+                    return self.put(row).await;
+                }
+                _ => {
+                    return self
+                        .stuck(
+                            row,
+                            "the subscription of a mandate is gone at the payment provider",
+                        )
+                        .await;
+                }
+            }
+        }
+        if error.trouble == Trouble::Unclear {
+            MandateCounters::one(&self.counters.unclear);
+        }
+        self.complain(&row, &error, "read a subscription");
+        self.later(row).await?;
+        Err(VerifyError::Provider(error))
+    }
+
+    /// Writes a mandate that has come to another state.
+    async fn enter(
+        &self,
+        mut row: MandateRow,
+        state: MandateState,
+        note: Option<&str>,
+    ) -> Result<MandateRow, VerifyError> {
+        row.state = state;
+        row.note = note.map(Arc::from);
+        row.looks = 0;
+        row.look_at = schedule::next(&row, (self.now)());
+        self.put(row).await
+    }
+
+    /// The same, together with what it means for the plan that may run by it.
+    async fn renewal(
+        &self,
+        row: MandateRow,
+        state: MandateState,
+        note: Option<&str>,
+        renewal: Renewal,
+    ) -> Result<MandateRow, VerifyError> {
+        let mut after = row.clone();
+        after.state = state;
+        after.note = note.map(Arc::from);
+        after.looks = 0;
+        after.look_at = schedule::next(&after, (self.now)());
+        let mut beside = match row.state == state {
+            true => Vec::new(),
+            false => self.displaced(&after).await?,
+        };
+        beside.push(self.changed(&mut after));
+        let reference = row.provider_ref.clone().unwrap_or_default();
+        let own = (Route::PayPal, &*reference);
+        let set = self.plans.set_renewal(row.account, own, renewal, beside);
+        match set.await {
+            Ok(_) => Ok(after),
+            Err(error) => self.not_noted(row, error).await,
+        }
+    }
+
+    async fn later(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
+        row.looks += 1;
+        row.look_at = schedule::retry(&row, (self.now)());
+        self.put(row).await
+    }
+
+    async fn stuck(
+        &self,
+        mut row: MandateRow,
+        why: &'static str,
+    ) -> Result<MandateRow, VerifyError> {
+        MandateCounters::one(&self.counters.stuck);
+        tracing::error!(mandate = %row.id, subscription = ?row.provider_ref, why,
+            "a mandate needs a person: nothing is given or ended for it until its subscription fits");
+        row.note = Some(Arc::from(why));
+        row.looks += 1;
+        row.look_at = schedule::stuck((self.now)());
+        self.put(row).await
+    }
+
+    /// The books did not take it. The row stays as it was and is looked at again; a charge counts once however often it is noted.
+    async fn not_noted(
+        &self,
+        row: MandateRow,
+        error: PlanError,
+    ) -> Result<MandateRow, VerifyError> {
+        tracing::error!(mandate = %row.id, %error, "what has become of a mandate could not be noted; it is tried again");
+        if let Err(error) = self.later(row).await {
+            tracing::error!(%error, "could not write a mandate");
+        }
+        Err(VerifyError::Plan(error))
+    }
+
+    async fn put(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
+        let changed = self.changed(&mut row);
+        self.write(vec![changed])
+            .await
+            .map_err(VerifyError::Store)?;
+        Ok(row)
+    }
+
+    fn complain(&self, row: &MandateRow, error: &RecurringError, what: &'static str) {
+        match error.trouble {
+            Trouble::Ours => {
+                tracing::error!(mandate = %row.id, what, cause = %error,
+                    "the payment provider says no: the settings or the standing with it are wrong");
+            }
+            trouble => {
+                tracing::warn!(mandate = %row.id, what, ?trouble, cause = %error, "the payment provider did not do it");
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Mandates: leave of an account's owner to be charged for the plan each month, and what came of each charge.
+//!
+//! What holds beside the rules of the crate:
+//!
+//! 1. An account has at most one mandate that is offered, agreed to or charged. Asked again, the desk gives the same one.
+//! 2. That a subscription runs at the provider proves nothing. A charge in its list buys a period, once, together with the note of it; a
+//!    payment that is told and not listed yet is good for one day.
+//! 3. Every charge buys a period or goes back. A mandate whose charge nobody wants, because the plan runs by another way, is ended at the
+//!    provider and its money given back; this is stored first and repeated until the provider shows that it is done.
+//! 4. What was once offered stays ours to watch: a buyer may agree to it long after another was made.
+
+mod counters;
+mod decide;
+mod desk;
+mod error;
+mod keys;
+mod look;
+mod offered;
+mod open;
+mod period;
+mod recurring;
+mod schedule;
+
+pub use counters::{MandateCounters, MandateCounts};
+pub use desk::{MandateParts, Mandates, News, Verified, foremost};
+pub use error::{CancelError, OpenError, VerifyError};
+pub use open::Urls;
+pub use recurring::{
+    Charge, ChargeStatus, Made, NewSubscription, PlanSeen, Recurring, RecurringError, Seen, Status,
+};
+pub use schedule::RECURRING_OFFERED;

@@ -1,0 +1,123 @@
+//! Whether the provider's plan is the one that is sold here. A plan that was changed at the provider's must not change the price.
+
+use std::time::Duration;
+
+use super::desk::Inner;
+use super::recurring::PlanSeen;
+use crate::plan::PRICE;
+
+/// How often a plan that fits is read again.
+const EVERY: i64 = 3600 * 1_000_000;
+
+/// How often one that does not fit, or was not to be had, is.
+const AGAIN: i64 = 30 * 1_000_000;
+
+/// How often it is looked whether it is time.
+pub(super) const TURN: Duration = Duration::from_secs(5);
+
+/// What is known of the provider's plan.
+#[derive(Debug, Default)]
+pub(super) struct Offered {
+    /// Why it is not sold; `None` once it was seen to fit.
+    pub(super) closed: Option<String>,
+    /// Unix microseconds; `None` before the first look.
+    pub(super) looked_at: Option<i64>,
+}
+
+/// Why a plan cannot be sold, in words for the log.
+fn misfit(plan: &PlanSeen, wanted: &str) -> Option<String> {
+    if plan.id != wanted {
+        return Some(format!("the provider answers with plan `{}`", plan.id));
+    }
+    if !plan.is_active {
+        return Some(format!(
+            "plan `{wanted}` is not active at the provider; activate it there"
+        ));
+    }
+    match plan.monthly {
+        Some(price) if price == PRICE => None,
+        Some(price) => Some(format!(
+            "plan `{wanted}` costs {price} USD a month, and {PRICE} USD is charged here; `tollgate paypal setup` makes one that fits"
+        )),
+        None => Some(format!(
+            "plan `{wanted}` does not charge {PRICE} USD each month without end; `tollgate paypal setup` makes one that does"
+        )),
+    }
+}
+
+impl Inner {
+    /// Why mandates cannot be opened now; reads the plan first when that is due.
+    pub(super) async fn closed(&self) -> Option<String> {
+        let mut offered = self.offered.lock().await;
+        let now = (self.now)();
+        let wait = match offered.closed {
+            None => EVERY,
+            Some(_) => AGAIN,
+        };
+        let is_due = offered
+            .looked_at
+            .is_none_or(|at| !(at..at + wait).contains(&now));
+        if is_due {
+            let is_first = offered.looked_at.is_none();
+            let before = offered.closed.take();
+            offered.closed = match self.recurring.plan().await {
+                Ok(plan) => misfit(&plan, &self.plan_id),
+                // Once it has fitted, an answer that is missing says nothing about it.
+                Err(error) if !is_first && before.is_none() => {
+                    tracing::warn!(plan = %self.plan_id, cause = %error, "could not read the plan at the payment provider again");
+                    None
+                }
+                Err(error) => Some(format!(
+                    "plan `{}` could not be read: {error}",
+                    self.plan_id
+                )),
+            };
+            offered.looked_at = Some(now);
+            match &offered.closed {
+                Some(why) if before.as_ref() != Some(why) => {
+                    tracing::error!(
+                        why,
+                        "the plan is not sold by recurring payment; it is looked at again"
+                    );
+                }
+                None if is_first || before.is_some() => {
+                    tracing::info!(plan = %self.plan_id, price = %PRICE, "the plan is sold by recurring payment");
+                }
+                _ => {}
+            }
+        }
+        offered.closed.clone()
+    }
+
+    /// Has the plan read again before the next mandate is opened.
+    pub(super) async fn doubt_plan(&self) {
+        let mut offered = self.offered.lock().await;
+        offered.closed = Some(String::from("the payment provider refused the plan"));
+        offered.looked_at = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_money::Usd;
+
+    use super::*;
+
+    #[test]
+    fn only_the_plan_that_is_sold_here_may_be_sold() {
+        let plan = |is_active, monthly| PlanSeen {
+            id: String::from("P-1"),
+            is_active,
+            monthly,
+        };
+        assert_eq!(misfit(&plan(true, Some(PRICE)), "P-1"), None);
+        for (seen, wanted) in [
+            (plan(true, Some(PRICE)), "P-2"),
+            (plan(false, Some(PRICE)), "P-1"),
+            (plan(true, Some(Usd::from_cents(24_900))), "P-1"),
+            (plan(true, None), "P-1"),
+        ] {
+            assert!(misfit(&seen, wanted).is_some(), "{seen:?} for {wanted}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Opening a mandate, and ending one.
+
+use std::sync::Arc;
+
+use tollgate_money::AccountId;
+use tollgate_store::{MandatePart, MandateRow, MandateState, Part, Route};
+
+use super::counters::MandateCounters;
+use super::decide::SUSPENDED;
+use super::desk::{Inner, foremost, part};
+use super::error::{CancelError, OpenError, VerifyError};
+use super::keys;
+use super::recurring::NewSubscription;
+use super::schedule::{self, OFFERED};
+use crate::plan::{PRICE, Renewal};
+use crate::topups::Trouble;
+
+/// Rounds of looking at what is there before something new is offered. Each one ends a mandate or the opening.
+const ROUNDS: usize = 4;
+
+/// Where a buyer comes back to. `{mandate}` stands for the mandate's id.
+#[derive(Clone, Debug)]
+pub struct Urls {
+    /// After having agreed, or not: the address says nothing about it.
+    pub return_url: String,
+    /// Without having agreed.
+    pub cancel_url: String,
+}
+
+impl Inner {
+    pub(super) async fn open(
+        &self,
+        account: AccountId,
+        urls: &Urls,
+    ) -> Result<MandateRow, OpenError> {
+        let _alone = self.alone(account).await;
+        for _ in 0..ROUNDS {
+            let standing = self.plans.standing(account);
+            let standing = standing.await.map_err(OpenError::Plan)?;
+            if let Some(active) = standing.active() {
+                return Err(OpenError::AlreadyActive(Box::new(active.clone())));
+            }
+            let rows = self.of(account).await?;
+            let is_live = |row: &&MandateRow| {
+                use MandateState::{Active, Agreed, Created, Open};
+                matches!(row.state, Created | Open | Agreed | Active)
+            };
+            let live = rows.iter().find(is_live).cloned();
+            let age = |row: &MandateRow| (self.now)() - row.created_at;
+            let Some(row) = live else {
+                let row = self.begin(account, urls, &rows, None).await?;
+                return self.make(row).await;
+            };
+            match row.state {
+                MandateState::Open if (0..OFFERED).contains(&age(&row)) => return Ok(row),
+                MandateState::Created if (0..OFFERED).contains(&age(&row)) => {
+                    return self.make(row).await;
+                }
+                _ => {}
+            }
+            // Read a last time, or for the first: what has been paid meanwhile counts, and ends this.
+            let looked = self.look_alone(row).await?;
+            match looked.state {
+                MandateState::Agreed => return Err(OpenError::Processing(Box::new(looked))),
+                MandateState::Open => {
+                    let row = self.begin(account, urls, &rows, Some(looked)).await?;
+                    return self.make(row).await;
+                }
+                MandateState::Active if !self.runs(account).await? => {
+                    let row = self.begin(account, urls, &rows, Some(looked)).await?;
+                    return self.make(row).await;
+                }
+                _ => {}
+            }
+        }
+        Err(OpenError::Closed(String::from(
+            "the account's mandates keep changing; try again",
+        )))
+    }
+
+    async fn runs(&self, account: AccountId) -> Result<bool, OpenError> {
+        let standing = self.plans.standing(account).await;
+        Ok(standing.map_err(OpenError::Plan)?.is_active())
+    }
+
+    /// Stores a new mandate, and what becomes of those that it takes the place of, in one unit.
+    async fn begin(
+        &self,
+        account: AccountId,
+        urls: &Urls,
+        others: &[MandateRow],
+        replaced: Option<MandateRow>,
+    ) -> Result<MandateRow, OpenError> {
+        if let Some(why) = self.closed().await {
+            return Err(OpenError::Closed(why));
+        }
+        let now = (self.now)();
+        let mut parts: Vec<Part> = Vec::new();
+        // The provider may start a stopped one again; nobody would want it beside the new one.
+        let stopped = others.iter().filter(|row| {
+            row.state == MandateState::Ended && row.note.as_deref() == Some(SUSPENDED)
+        });
+        for mut row in stopped.cloned().chain(replaced) {
+            row.state = match row.state {
+                MandateState::Open => MandateState::Dropped,
+                _ => MandateState::Surplus,
+            };
+            row.looks = 0;
+            row.look_at = schedule::next(&row, now);
+            parts.push(self.changed(&mut row));
+        }
+        let id = self.new_id();
+        let named = |url: &str| Arc::from(url.replace("{mandate}", &id.to_string()));
+        let row = MandateRow {
+            id,
+            account,
+            state: MandateState::Created,
+            version: 0,
+            plan_id: self.plan_id.clone(),
+            price: PRICE,
+            create_key: Arc::from(keys::create(&self.environment, account, id)),
+            provider_ref: None,
+            approve_url: None,
+            return_url: named(&urls.return_url),
+            cancel_url: named(&urls.cancel_url),
+            agreed_at: None,
+            activated_at: None,
+            payment: None,
+            paid_at: None,
+            paid_until: None,
+            advanced_for: None,
+            note: None,
+            looks: 0,
+            look_at: Some(now + OFFERED),
+            rings: 0,
+            rings_heard: 0,
+            created_at: now,
+            updated_at: now,
+        };
+        parts.push(part(MandatePart::Begin(row.clone())));
+        self.write(parts).await.map_err(OpenError::Store)?;
+        MandateCounters::one(&self.counters.begun);
+        Ok(row)
+    }
+
+    /// Has the subscription of a stored mandate made: the same one, however often it is asked for.
+    async fn make(&self, mut row: MandateRow) -> Result<MandateRow, OpenError> {
+        let new = NewSubscription {
+            key: &row.create_key,
+            mandate: row.id,
+            plan_id: &row.plan_id,
+            return_url: &row.return_url,
+            cancel_url: &row.cancel_url,
+        };
+        match self.recurring.create(&new).await {
+            Ok(made) => {
+                row.state = MandateState::Open;
+                row.provider_ref = Some(Arc::from(made.subscription));
+                row.approve_url = Some(Arc::from(made.approve_url));
+                row.looks = 0;
+                row.look_at = schedule::next(&row, (self.now)());
+                let changed = self.changed(&mut row);
+                self.write(vec![changed]).await.map_err(OpenError::Store)?;
+                Ok(row)
+            }
+            Err(error) => {
+                tracing::warn!(mandate = %row.id, trouble = ?error.trouble, cause = %error, "no subscription was made for a mandate");
+                match error.trouble {
+                    Trouble::Unclear => MandateCounters::one(&self.counters.unclear),
+                    Trouble::Ours => self.doubt_plan().await,
+                    // It says that it will not be done: nobody has a link to it, and another buyer's choice may do.
+                    Trouble::Refused | Trouble::Declined => {
+                        row.state = MandateState::Over;
+                        row.note = Some(Arc::from("refused"));
+                        row.look_at = None;
+                        let changed = self.changed(&mut row);
+                        self.write(vec![changed]).await.map_err(OpenError::Store)?;
+                    }
+                    // The same is asked for again by the next one who comes.
+                    _ => {}
+                }
+                Err(OpenError::Provider(error))
+            }
+        }
+    }
+
+    pub(super) async fn cancel(&self, account: AccountId) -> Result<MandateRow, CancelError> {
+        let _alone = self.alone(account).await;
+        let rows = self.of(account).await.map_err(CancelError::NotStored)?;
+        let mut row = foremost(rows).ok_or(CancelError::Nothing)?;
+        let now = (self.now)();
+        row.state = match row.state {
+            MandateState::Active | MandateState::Leaving => MandateState::Leaving,
+            // Nothing is paid: what comes in after this goes back.
+            MandateState::Agreed => MandateState::Surplus,
+            MandateState::Open => MandateState::Dropped,
+            MandateState::Created => MandateState::Over,
+            _ => return Err(CancelError::Nothing),
+        };
+        row.note = Some(Arc::from("left"));
+        row.looks = 0;
+        row.look_at = match row.state {
+            MandateState::Leaving | MandateState::Surplus => Some(now),
+            _ => schedule::next(&row, now),
+        };
+        tracing::info!(mandate = %row.id, state = ?row.state, "the owner of an account ends its mandate");
+        let changed = self.changed(&mut row);
+        let reference = row.provider_ref.clone().unwrap_or_default();
+        self.plans
+            .set_renewal(
+                account,
+                (Route::PayPal, &reference),
+                Renewal::Ends,
+                vec![changed],
+            )
+            .await
+            .map_err(|error| CancelError::NotStored(VerifyError::Plan(error)))?;
+        match row.state {
+            MandateState::Leaving | MandateState::Surplus => {
+                self.look_alone(row).await.map_err(CancelError::UnderWay)
+            }
+            _ => Ok(row),
+        }
+    }
+}

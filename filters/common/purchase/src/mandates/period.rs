@@ -1,0 +1,117 @@
+//! What a charge pays for. Calendar months, as the provider counts them.
+
+use jiff::{Timestamp, ToSpan, tz::TimeZone};
+use tollgate_store::MandateRow;
+
+use super::recurring::{Charge, ChargeStatus};
+use super::schedule::DAY;
+
+/// Access after the next charge is due, so that one which comes a little late interrupts nobody.
+const GRACE: i64 = DAY;
+
+/// Two charges that are nearer to each other than this are of one month. A charge that failed is tried again for ten days, and the next
+/// one is due at its own time.
+const NEAR: i64 = 15 * DAY;
+
+/// The end of what a charge pays for: when the next one was made or is due, and a day.
+///
+/// The provider may tell of a charge before it has counted on to the next; then a month counts.
+pub(super) fn end<T>(charge: &Charge, charges: &[(Charge, T)], next_charge: Option<i64>) -> i64 {
+    let later = charges
+        .iter()
+        .map(|(charge, _)| charge)
+        .filter(|one| one.status != ChargeStatus::Declined)
+        .map(|one| one.at)
+        .chain(next_charge)
+        .filter(|at| *at > charge.at && !is_same(*at, charge.at))
+        .min();
+    let month = month_after(charge.at);
+    // Never much more than a month, whatever lies between.
+    later.map_or(month, |at| at.min(month + NEAR)) + GRACE
+}
+
+/// Whether two times are of one payment, told in two places.
+pub(super) fn is_same(one: i64, other: i64) -> bool {
+    one.abs_diff(other) < NEAR.unsigned_abs()
+}
+
+/// Whether a charge was made for a month that is paid for already.
+pub(super) fn is_second(row: &MandateRow, charge: &Charge) -> bool {
+    let (Some(paid_at), Some(paid_until)) = (row.paid_at, row.paid_until) else {
+        return false;
+    };
+    charge.at >= paid_at && is_same(charge.at, paid_at) && paid_until - charge.at > NEAR
+}
+
+/// The same day of the next month, or the last day of a shorter one.
+pub(super) fn month_after(at: i64) -> i64 {
+    let Ok(time) = Timestamp::from_microsecond(at) else {
+        return at.saturating_add(31 * DAY);
+    };
+    time.to_zoned(TimeZone::UTC)
+        .checked_add(1.month())
+        .map_or(at.saturating_add(31 * DAY), |then| {
+            then.timestamp().as_microsecond()
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> i64 {
+        let time: Timestamp = text.parse().expect("a time");
+        time.as_microsecond()
+    }
+
+    fn charge(text: &str) -> Charge {
+        Charge {
+            id: String::from("T"),
+            status: ChargeStatus::Completed,
+            amount: None,
+            at: at(text),
+        }
+    }
+
+    #[test]
+    fn a_charge_pays_until_the_day_after_the_next_one_is_due() {
+        let paid = charge("2027-01-31T10:00:00Z");
+        for (next, expected) in [
+            (Some("2027-02-28T10:00:00Z"), "2027-03-01T10:00:00Z"),
+            // Not counted on yet, or nothing is due any more.
+            (Some("2027-01-31T10:00:00Z"), "2027-03-01T10:00:00Z"),
+            (Some("2027-01-21T10:00:00Z"), "2027-03-01T10:00:00Z"),
+            (None, "2027-03-01T10:00:00Z"),
+            // Paid ten days late: the next is due when it is.
+            (Some("2027-02-21T10:00:00Z"), "2027-02-22T10:00:00Z"),
+        ] {
+            let end = end::<()>(&paid, &[], next.map(at));
+            assert_eq!(
+                Timestamp::from_microsecond(end).expect("a time"),
+                expected.parse().expect("a time"),
+                "next: {next:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_charge_that_was_missed_pays_until_the_one_after_it() {
+        let first = charge("2027-01-05T00:00:00Z");
+        let second = charge("2027-02-05T00:00:00Z");
+        let both = [(first.clone(), ()), (second.clone(), ())];
+        let next = Some(at("2027-03-05T00:00:00Z"));
+        assert_eq!(end(&first, &both, next), at("2027-02-06T00:00:00Z"));
+        assert_eq!(end(&second, &both, next), at("2027-03-06T00:00:00Z"));
+    }
+
+    #[test]
+    fn months_are_the_calendars() {
+        for (from, to) in [
+            ("2027-01-31T00:00:00Z", "2027-02-28T00:00:00Z"),
+            ("2028-01-31T00:00:00Z", "2028-02-29T00:00:00Z"),
+            ("2027-12-15T12:00:00Z", "2028-01-15T12:00:00Z"),
+        ] {
+            assert_eq!(month_after(at(from)), at(to), "{from}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! When a mandate is looked at again by itself. Bells only make it sooner.
+
+use std::time::Duration;
+
+use tollgate_store::{MandateRow, MandateState};
+
+const SECOND: i64 = 1_000_000;
+const MINUTE: i64 = 60 * SECOND;
+const HOUR: i64 = 60 * MINUTE;
+pub(super) const DAY: i64 = 24 * HOUR;
+
+/// How long a buyer is sent to the provider with one subscription. After that the old one is read a last time, and another one made.
+pub const RECURRING_OFFERED: Duration = Duration::from_secs(3 * 3600);
+
+pub(super) const OFFERED: i64 = 3 * HOUR;
+
+/// Time after which a subscription that nobody agreed to is no longer waited for.
+pub(super) const GIVEN_UP: i64 = 3 * DAY;
+
+/// Time after which nobody can agree to it any more, as far as we can tell.
+pub(super) const FORGOTTEN: i64 = 31 * DAY;
+
+/// How long before the end of what is paid for it is looked at each hour.
+const NEAR_END: i64 = 2 * DAY;
+
+/// Times after the last payment at which a mandate that has ended is looked at for money that went back. A buyer can object for 180 days.
+const AFTER_PAYMENT: [i64; 5] = [7 * DAY, 32 * DAY, 60 * DAY, 100 * DAY, 181 * DAY];
+
+/// The next look at a mandate that was looked at just now; `None` when nothing is expected any more.
+pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
+    let wait = match row.state {
+        // The buyer tries again, or it is over.
+        MandateState::Created => return Some(row.created_at + OFFERED),
+        MandateState::Open if now - row.created_at < OFFERED => {
+            doubled(15 * SECOND, row.looks, 10 * MINUTE)
+        }
+        MandateState::Open => HOUR,
+        MandateState::Agreed => doubled(5 * SECOND, row.looks, HOUR),
+        MandateState::Active => {
+            let near = row.paid_until.unwrap_or(now) - NEAR_END;
+            match row.advanced_for.is_some() || near <= now {
+                // A payment that is told and not listed yet, or a charge that is due.
+                true => doubled(MINUTE, row.looks, HOUR),
+                false => DAY.min(near - now),
+            }
+        }
+        MandateState::Leaving | MandateState::Surplus => doubled(2 * SECOND, row.looks, HOUR),
+        MandateState::Dropped => DAY,
+        MandateState::Ended => {
+            let paid_at = row.paid_at?;
+            return AFTER_PAYMENT
+                .iter()
+                .map(|after| paid_at + after)
+                .find(|at| *at > now);
+        }
+        _ => return None,
+    };
+    Some(now + wait)
+}
+
+/// The next look at a mandate that could not be looked at.
+pub(super) fn retry(row: &MandateRow, now: i64) -> Option<i64> {
+    Some(now + doubled(2 * SECOND, row.looks, 15 * MINUTE))
+}
+
+/// The next look at a mandate that only a person can put right; still looked at, in case it puts itself right.
+pub(super) fn stuck(now: i64) -> Option<i64> {
+    Some(now + DAY)
+}
+
+fn doubled(first: i64, times: u32, most: i64) -> i64 {
+    first.saturating_mul(1 << times.min(20)).min(most)
+}

@@ -1,0 +1,273 @@
+//! Desks over a store in a folder, which can die and be opened again.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tollgate_ledger::Ledger;
+use tollgate_ledger::audit::audit;
+use tollgate_money::{AccountId, MandateId, Micros};
+use tollgate_purchase::mandates::{
+    MandateCounts, MandateParts, Mandates, OpenError, Urls, Verified, VerifyError,
+};
+use tollgate_purchase::plan::{
+    DAYS, PRICE, Paid, Parts, PayOutcome, Period, Plan, Plans, Standing,
+};
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{
+    Admission, CacheScope, MandateRow, NewAccount, Part, PaymentRow, PaymentStatus, RootSecret,
+    Route, Store, UnitOfWork, commit,
+};
+
+use crate::world::{DAY, PLAN, World};
+
+pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
+
+/// Credits that each payment gives.
+const CREDITS: i64 = 5_000_000;
+
+/// One run of the process.
+struct Running {
+    runtime: Runtime,
+    store: Arc<dyn Store>,
+    ledger: Ledger,
+    plans: Plans,
+    desk: Mandates,
+}
+
+/// The desks and what they stand on.
+pub(crate) struct Shop {
+    pub(crate) world: World,
+    folder: TempDir,
+    running: Option<Running>,
+    random: Arc<AtomicU64>,
+}
+
+impl Shop {
+    pub(crate) fn new() -> Shop {
+        let mut shop = Shop {
+            world: World::new(),
+            folder: tempfile::tempdir().expect("a folder"),
+            running: None,
+            random: Arc::default(),
+        };
+        shop.start();
+        let account = Part::CreateAccount(Box::new(NewAccount {
+            id: ACCOUNT,
+            class: Arc::from("free"),
+            cache_scope: CacheScope::Shared,
+            credit_limit: Micros::ZERO,
+            created_at: 1,
+        }));
+        let running = shop.running();
+        let made = commit(&*running.store, UnitOfWork::of(account, Admission::Begins));
+        running.runtime.block_on(made).expect("an account");
+        shop
+    }
+
+    fn running(&self) -> &Running {
+        self.running.as_ref().expect("it runs")
+    }
+
+    fn start(&mut self) {
+        let now = self.world.now();
+        let options = Options {
+            durability: Durability::Process,
+            ..Options::new(now, RootSecret([7; 32]))
+        };
+        let path = self.folder.path().join("t.db");
+        let store = sqlite::open(&path, options).expect("the store opens");
+        let (ledger, _) = Ledger::start(store.clone(), now).expect("the books open");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let clock = || {
+            let now = self.world.now.clone();
+            move || now.load(Relaxed)
+        };
+        let draw = || {
+            let random = self.random.clone();
+            move |out: &mut [u8]| {
+                let number = random.fetch_add(1, Relaxed).to_be_bytes();
+                let at = out.len() - number.len();
+                out[at..].copy_from_slice(&number);
+            }
+        };
+        let plans = Plans::new(Parts {
+            store: store.clone(),
+            ledger: ledger.clone(),
+            plan: Plan {
+                product: Arc::from("svc-pro-monthly"),
+                slug: Arc::from("svc-pro"),
+                name: Arc::from("Pro"),
+                class: Arc::from("pro"),
+                monthly_credits: Micros::new(CREDITS),
+                renewal_days: 7,
+                device_slots: None,
+                computer_use_tasks: None,
+                features: Arc::default(),
+            },
+            now: Box::new(clock()),
+            draw: Box::new(draw()),
+        });
+        let desk = Mandates::new(MandateParts {
+            store: store.clone(),
+            plans: plans.clone(),
+            recurring: Arc::new(self.world.clone()),
+            plan_id: String::from(PLAN),
+            environment: String::from("test"),
+            now: Box::new(clock()),
+            draw: Box::new(draw()),
+            runtime: runtime.handle().clone(),
+        });
+        self.running = Some(Running {
+            runtime,
+            store,
+            ledger,
+            plans,
+            desk,
+        });
+    }
+
+    /// Does something at the desk; when the process dies of it, it is started again and there is no answer.
+    pub(crate) fn at_desk<T, F: Future<Output = T>>(
+        &mut self,
+        act: impl FnOnce(Mandates) -> F,
+    ) -> Option<T> {
+        let died = self.world.died.clone();
+        let running = self.running();
+        let done = running.runtime.block_on(async {
+            tokio::select! {
+                done = act(running.desk.clone()) => Some(done),
+                () = died.notified() => None,
+            }
+        });
+        if done.is_none() {
+            self.die();
+        }
+        done
+    }
+
+    /// Ends the process where it stands, and starts it again.
+    pub(crate) fn die(&mut self) {
+        let running = self.running.take().expect("it runs");
+        running.runtime.shutdown_background();
+        // What was queued is durable: a unit is written whole or not at all, and the cut lies at a call to the provider.
+        running.store.close();
+        self.start();
+    }
+
+    pub(crate) fn open(&mut self) -> Option<Result<MandateRow, OpenError>> {
+        let urls = Urls {
+            return_url: String::from("https://example.com/back/{mandate}"),
+            cancel_url: String::from("https://example.com/left/{mandate}"),
+        };
+        self.at_desk(|desk| async move { desk.open(ACCOUNT, urls).await })
+    }
+
+    /// A mandate that waits for its owner.
+    pub(crate) fn opened(&mut self) -> MandateId {
+        self.open().expect("alive").expect("is offered").id
+    }
+
+    pub(crate) fn verify(&mut self, id: MandateId) -> Option<Result<Verified, VerifyError>> {
+        self.at_desk(|desk| async move { desk.verify(id).await })
+    }
+
+    /// A mandate that was agreed to and paid.
+    pub(crate) fn paid(&mut self) -> MandateId {
+        let id = self.opened();
+        self.world.approve(id);
+        let verified = self.verify(id).expect("alive").expect("answered");
+        assert!(matches!(verified, Verified::Paid(..)), "{verified:?}");
+        id
+    }
+
+    /// A transfer by the other route.
+    pub(crate) fn transfer(&mut self, name: &str) -> PayOutcome {
+        let paid = Paid {
+            account: ACCOUNT,
+            route: Route::X402,
+            payment: Arc::from(name),
+            reference: Arc::from(name),
+            amount: PRICE,
+            period: Period::Days(DAYS),
+            renews: false,
+            receipt: None,
+            at: self.world.now(),
+        };
+        let running = self.running();
+        let done = running
+            .runtime
+            .block_on(running.plans.pay(paid, |_| Vec::new()));
+        done.expect("is noted")
+    }
+
+    pub(crate) fn row(&self, id: MandateId) -> MandateRow {
+        let row = self.running().store.mandate(id).expect("readable");
+        row.expect("a mandate")
+    }
+
+    pub(crate) fn rows(&self) -> Vec<MandateRow> {
+        let rows = self.running().store.mandates_of(ACCOUNT, 1_000);
+        rows.expect("readable")
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        let running = self.running();
+        let standing = running.runtime.block_on(running.plans.standing(ACCOUNT));
+        standing.expect("readable")
+    }
+
+    pub(crate) fn payments(&self) -> Vec<PaymentRow> {
+        let payments = self.running().store.payments_of(ACCOUNT, 1_000);
+        payments.expect("readable")
+    }
+
+    pub(crate) fn counts(&self) -> MandateCounts {
+        self.running().desk.counters().counts()
+    }
+
+    /// Lets the desk work while time passes, with a provider that works.
+    pub(crate) fn pass(&mut self, days: i64) {
+        self.world.faults([]);
+        for _ in 0..days * 4 {
+            self.at_desk(|desk| async move { while desk.turn().await > 0 {} });
+            self.world.advance(DAY / 4);
+        }
+        self.at_desk(|desk| async move { while desk.turn().await > 0 {} });
+    }
+
+    /// What has to be true whenever nothing is under way: every charge that stayed has bought a period, and every period was paid for.
+    pub(crate) fn check_books(&self) {
+        let mut kept: Vec<String> = self.world.kept().into_iter().map(|one| one.id).collect();
+        let payments = self.payments();
+        let mut bought: Vec<String> = payments
+            .iter()
+            .filter(|row| row.route == Route::PayPal && row.status == PaymentStatus::Paid)
+            .map(|row| row.provider_ref.to_string())
+            .collect();
+        kept.sort();
+        bought.sort();
+        assert_eq!(
+            kept, bought,
+            "money that stayed equals periods that were given"
+        );
+        let report = audit(&*self.running().store).expect("readable");
+        assert!(report.clean(), "the books balance: {report:?}");
+        let paid = payments
+            .iter()
+            .filter(|row| row.status == PaymentStatus::Paid)
+            .count() as i64;
+        let available = self.running().ledger.available(ACCOUNT);
+        assert_eq!(
+            available.expect("an account").get(),
+            paid * CREDITS,
+            "each payment gave its credits once"
+        );
+    }
+}

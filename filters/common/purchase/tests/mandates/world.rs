@@ -1,0 +1,414 @@
+//! A payment provider in memory that charges each month, keeps its promises and loses its answers.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tollgate_money::{MandateId, Usd};
+use tollgate_purchase::Trouble;
+use tollgate_purchase::mandates::{
+    Charge, ChargeStatus, Made, NewSubscription, PlanSeen, Recurring, RecurringError, Seen, Status,
+};
+use tollgate_purchase::plan::PRICE;
+
+pub(crate) const PLAN: &str = "P-MODEL";
+pub(crate) const DAY: i64 = 86_400 * 1_000_000;
+
+/// A month of this provider's.
+pub(crate) const MONTH: i64 = 30 * DAY;
+
+/// What happens to one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// It is done and the answer is lost.
+    AnswerLost,
+    /// It is lost before it is done.
+    CallLost,
+    /// The provider is out of service.
+    Unavailable,
+    /// The process dies before it is done.
+    DeathBefore,
+    /// The process dies after it was done.
+    DeathAfter,
+}
+
+/// How charges of a subscription go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purse {
+    /// At once.
+    Full,
+    /// The money is on its way until the test says otherwise.
+    Slow,
+    /// There is none.
+    Empty,
+}
+
+/// One subscription at the provider's.
+#[derive(Clone, Debug)]
+pub(crate) struct Charged {
+    pub(crate) mandate: String,
+    pub(crate) plan_id: String,
+    pub(crate) status: Status,
+    pub(crate) price: Usd,
+    pub(crate) charges: Vec<Charge>,
+    pub(crate) next_charge: Option<i64>,
+    pub(crate) failed_at: Option<i64>,
+    pub(crate) failures: u32,
+    pub(crate) purse: Purse,
+    /// Reads that still say that the buyer has not agreed.
+    pub(crate) lag: u32,
+    /// Reads of the list that do not have the newest charge yet.
+    pub(crate) unlisted: u32,
+}
+
+#[derive(Default)]
+struct State {
+    subscriptions: BTreeMap<String, Charged>,
+    created: HashMap<String, String>,
+    faults: VecDeque<Fault>,
+    count: u32,
+    monthly: Option<Usd>,
+}
+
+/// The provider, and time.
+#[derive(Clone, Default)]
+pub(crate) struct World {
+    state: Arc<Mutex<State>>,
+    pub(crate) died: Arc<Notify>,
+    pub(crate) now: Arc<AtomicI64>,
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        let world = World::default();
+        world.now.store(1_800_000_000_000_000, Relaxed);
+        world.with(|state| state.monthly = Some(PRICE));
+        world
+    }
+
+    pub(crate) fn now(&self) -> i64 {
+        self.now.load(Relaxed)
+    }
+
+    /// Time passes, and what is due is charged.
+    pub(crate) fn advance(&self, micros: i64) {
+        let end = self.now() + micros;
+        loop {
+            let due = self.with(|state| {
+                let all = state.subscriptions.values();
+                let active = all.filter(|one| one.status == Status::Active);
+                active.filter_map(|one| one.next_charge).min()
+            });
+            match due.filter(|due| *due <= end) {
+                Some(due) => self.charge_due(due),
+                None => break,
+            }
+        }
+        self.now.store(end, Relaxed);
+    }
+
+    fn charge_due(&self, at: i64) {
+        self.with(|state| {
+            let State {
+                subscriptions,
+                count,
+                ..
+            } = state;
+            let active = subscriptions
+                .values_mut()
+                .filter(|one| one.status == Status::Active && one.next_charge == Some(at));
+            for made in active {
+                *count += 1;
+                made.charge(at, *count);
+            }
+        });
+    }
+
+    pub(crate) fn faults(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.with(|state| state.faults = faults.into_iter().collect());
+    }
+
+    /// What the plan charges at the provider's.
+    pub(crate) fn reprice(&self, monthly: Option<Usd>) {
+        self.with(|state| state.monthly = monthly);
+    }
+
+    pub(crate) fn all(&self) -> Vec<Charged> {
+        self.with(|state| state.subscriptions.values().cloned().collect())
+    }
+
+    /// The subscription of a mandate.
+    pub(crate) fn of(&self, mandate: MandateId) -> Option<Charged> {
+        let name = mandate.to_string();
+        self.all().into_iter().find(|made| made.mandate == name)
+    }
+
+    pub(crate) fn change(&self, mandate: MandateId, change: impl FnOnce(&mut Charged)) {
+        let name = mandate.to_string();
+        self.with(|state| {
+            let mut all = state.subscriptions.values_mut();
+            if let Some(made) = all.find(|made| made.mandate == name) {
+                change(made);
+            }
+        });
+    }
+
+    /// The buyer agrees; the first charge is made at once, or as the purse has it.
+    pub(crate) fn approve(&self, mandate: MandateId) {
+        let now = self.now();
+        let number = self.with(|state| {
+            state.count += 1;
+            state.count
+        });
+        self.change(mandate, |made| {
+            if made.status == Status::Waiting {
+                made.status = Status::Active;
+                made.charge(now, number);
+            }
+        });
+    }
+
+    /// Money that was on its way arrives, or does not.
+    pub(crate) fn resolve(&self, mandate: MandateId, arrives: bool) {
+        self.change(mandate, |made| {
+            for charge in &mut made.charges {
+                if charge.status == ChargeStatus::Pending {
+                    charge.status = match arrives {
+                        true => ChargeStatus::Completed,
+                        false => ChargeStatus::Declined,
+                    };
+                }
+            }
+        });
+    }
+
+    /// Charges whose money is here, and stays.
+    pub(crate) fn kept(&self) -> Vec<Charge> {
+        let all = self.all().into_iter().flat_map(|made| made.charges);
+        all.filter(|charge| charge.status == ChargeStatus::Completed)
+            .collect()
+    }
+
+    /// The provider forgets a subscription.
+    pub(crate) fn lose(&self, mandate: MandateId) {
+        let name = mandate.to_string();
+        self.with(|state| state.subscriptions.retain(|_, made| made.mandate != name));
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.lock().expect("nobody panics while holding it"))
+    }
+
+    /// One call, with whatever befalls it.
+    async fn call<T>(
+        &self,
+        act: impl FnOnce(&mut State) -> Result<T, Trouble>,
+    ) -> Result<T, RecurringError> {
+        let fault = self.with(|state| state.faults.pop_front().unwrap_or(Fault::None));
+        let failed = |trouble| RecurringError {
+            trouble,
+            message: format!("{trouble:?}, after {fault:?}"),
+        };
+        match fault {
+            Fault::Unavailable => return Err(failed(Trouble::Unavailable)),
+            Fault::CallLost => return Err(failed(Trouble::Unclear)),
+            Fault::DeathBefore => self.die().await,
+            _ => {}
+        }
+        let done = self.with(act);
+        match fault {
+            Fault::AnswerLost => Err(failed(Trouble::Unclear)),
+            Fault::DeathAfter => {
+                self.die().await;
+                Err(failed(Trouble::Unclear))
+            }
+            _ => done.map_err(failed),
+        }
+    }
+
+    async fn die(&self) {
+        self.died.notify_one();
+        std::future::pending::<()>().await;
+    }
+}
+
+impl Charged {
+    /// Charges once; a charge that fails is tried again after five days, twice, and then the subscription stops.
+    fn charge(&mut self, at: i64, number: u32) {
+        let status = match self.purse {
+            Purse::Full => ChargeStatus::Completed,
+            Purse::Slow => ChargeStatus::Pending,
+            Purse::Empty => ChargeStatus::Declined,
+        };
+        let cycle = self.next_charge.unwrap_or(at);
+        self.charges.push(Charge {
+            id: format!("T-{number}"),
+            status,
+            amount: Some(self.price),
+            at,
+        });
+        if status == ChargeStatus::Declined {
+            self.failed_at = Some(at);
+            self.failures += 1;
+            self.next_charge = Some(at + 5 * DAY);
+            if self.failures > 2 {
+                self.status = Status::Suspended;
+                self.next_charge = None;
+            }
+        } else {
+            self.next_charge = Some(cycle - i64::from(self.failures) * 5 * DAY + MONTH);
+            self.failures = 0;
+            self.failed_at = None;
+        }
+    }
+}
+
+#[async_trait]
+impl Recurring for World {
+    async fn plan(&self) -> Result<PlanSeen, RecurringError> {
+        // Not a step of any purchase: nothing befalls it.
+        Ok(PlanSeen {
+            id: String::from(PLAN),
+            is_active: true,
+            monthly: self.with(|state| state.monthly),
+        })
+    }
+
+    async fn create(&self, new: &NewSubscription<'_>) -> Result<Made, RecurringError> {
+        self.call(|state| {
+            let known = state.created.get(new.key).cloned();
+            let id = known.unwrap_or_else(|| {
+                let id = format!("I-{}", state.created.len() + 1);
+                let made = Charged {
+                    mandate: new.mandate.to_string(),
+                    plan_id: new.plan_id.to_owned(),
+                    status: Status::Waiting,
+                    price: PRICE,
+                    charges: Vec::new(),
+                    next_charge: None,
+                    failed_at: None,
+                    failures: 0,
+                    purse: Purse::Full,
+                    lag: 0,
+                    unlisted: 0,
+                };
+                state.subscriptions.insert(id.clone(), made);
+                state.created.insert(new.key.to_owned(), id.clone());
+                id
+            });
+            Ok(Made {
+                approve_url: format!("https://paypal.example/approve/{id}"),
+                subscription: id,
+            })
+        })
+        .await
+    }
+
+    async fn read(&self, subscription: &str) -> Result<Seen, RecurringError> {
+        self.call(|state| {
+            let made = state
+                .subscriptions
+                .get_mut(subscription)
+                .ok_or(Trouble::Gone)?;
+            let mut seen = Seen {
+                status: made.status,
+                plan_id: made.plan_id.clone(),
+                mandate: Some(made.mandate.clone()),
+                is_changed: false,
+                next_charge: made.next_charge.filter(|_| made.status == Status::Active),
+                last_payment: made
+                    .charges
+                    .iter()
+                    .rfind(|charge| charge.status == ChargeStatus::Completed)
+                    .map(|charge| (charge.amount, charge.at)),
+                outstanding: Some(Usd::ZERO),
+                failed_at: made.failed_at,
+                failed_why: made.failed_at.map(|_| String::from("PAYER_CANNOT_PAY")),
+            };
+            if made.status != Status::Waiting && made.lag > 0 {
+                made.lag -= 1;
+                seen.status = Status::Waiting;
+                seen.next_charge = None;
+                seen.last_payment = None;
+            }
+            Ok(seen)
+        })
+        .await
+    }
+
+    async fn charges(
+        &self,
+        subscription: &str,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<Charge>, RecurringError> {
+        self.call(|state| {
+            let made = state
+                .subscriptions
+                .get_mut(subscription)
+                .ok_or(Trouble::Gone)?;
+            let mut charges: Vec<Charge> = made
+                .charges
+                .iter()
+                .filter(|charge| (from..=to).contains(&charge.at))
+                .cloned()
+                .collect();
+            if made.unlisted > 0 {
+                made.unlisted -= 1;
+                charges.pop();
+            }
+            Ok(charges)
+        })
+        .await
+    }
+
+    async fn activate(&self, subscription: &str, _reason: &str) -> Result<(), RecurringError> {
+        self.call(|state| {
+            let made = state
+                .subscriptions
+                .get_mut(subscription)
+                .ok_or(Trouble::Gone)?;
+            match made.status {
+                Status::Approved => made.status = Status::Active,
+                _ => return Err(Trouble::AlreadyDone),
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn cancel(&self, subscription: &str, _reason: &str) -> Result<(), RecurringError> {
+        self.call(|state| {
+            let made = state
+                .subscriptions
+                .get_mut(subscription)
+                .ok_or(Trouble::Gone)?;
+            match made.status {
+                Status::Active | Status::Suspended => made.status = Status::Cancelled,
+                _ => return Err(Trouble::AlreadyDone),
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn refund(&self, charge: &str, _key: &str, _reason: &str) -> Result<(), RecurringError> {
+        self.call(|state| {
+            let mut all = state
+                .subscriptions
+                .values_mut()
+                .flat_map(|made| &mut made.charges);
+            let found = all.find(|one| one.id == charge).ok_or(Trouble::Gone)?;
+            match found.status {
+                ChargeStatus::Completed => found.status = ChargeStatus::Returned,
+                _ => return Err(Trouble::AlreadyDone),
+            }
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,99 @@
+//! Mandates: leave of an account's owner to be charged again and again.
+
+use std::sync::Arc;
+
+use tollgate_money::{AccountId, MandateId, Usd};
+
+use crate::codes::MandateState;
+use crate::error::ReadError;
+
+/// A mandate as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MandateRow {
+    /// The mandate: what the provider knows it by, and what buyers are told.
+    pub id: MandateId,
+    /// Whose plan it pays.
+    pub account: AccountId,
+    /// How far it has come.
+    pub state: MandateState,
+    /// Counts the changes, from 0. Whoever changes the row names the version it has seen.
+    pub version: i64,
+    /// The provider's plan.
+    pub plan_id: Arc<str>,
+    /// What is charged each month.
+    pub price: Usd,
+    /// The key under which the provider makes the subscription once; stored before it is asked to.
+    pub create_key: Arc<str>,
+    /// The provider's subscription; `None` until it is known.
+    pub provider_ref: Option<Arc<str>>,
+    /// Where the buyer agrees to it.
+    pub approve_url: Option<Arc<str>>,
+    /// Where the buyer comes back to.
+    pub return_url: Arc<str>,
+    /// Where the buyer comes back to without having agreed.
+    pub cancel_url: Arc<str>,
+    /// Unix microseconds at which it was first seen that the buyer had agreed.
+    pub agreed_at: Option<i64>,
+    /// Unix microseconds at which the first payment was verified. Never changes.
+    pub activated_at: Option<i64>,
+    /// The last charge that bought a period.
+    pub payment: Option<Arc<str>>,
+    /// Unix microseconds at which the provider took it.
+    pub paid_at: Option<i64>,
+    /// Unix microseconds of the end of what was paid for.
+    pub paid_until: Option<i64>,
+    /// The time of a payment that the provider told of and did not list yet, for which a day was given.
+    pub advanced_for: Option<i64>,
+    /// What went wrong or why it ended, in the provider's word or ours.
+    pub note: Option<Arc<str>>,
+    /// Looks at the provider since something last changed.
+    pub looks: u32,
+    /// Unix microseconds of the next look; `None` when nothing is expected any more.
+    pub look_at: Option<i64>,
+    /// How often somebody said that there is news.
+    pub rings: i64,
+    /// How many of them have been looked at.
+    pub rings_heard: i64,
+    /// Unix microseconds.
+    pub created_at: i64,
+    /// Unix microseconds of the last change.
+    pub updated_at: i64,
+}
+
+/// A change of what is known about mandates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MandatePart {
+    /// Stores a new mandate: [`crate::Refusal::MandateExists`] when its id is taken, or its account has one under way.
+    Begin(MandateRow),
+    /// Puts a row in the place of the one that had the version before its own: [`crate::Refusal::MandateMoved`] when somebody else has
+    /// changed it, [`crate::Refusal::MandateExists`] when its account has another under way. Its `rings` are left as they are stored.
+    Change(MandateRow),
+    /// Notes that there is news about a mandate. One that nobody knows changes nothing.
+    Ring(MandateRing),
+}
+
+/// What a bell is rung for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MandateRing {
+    /// The mandate of this id.
+    Mandate(MandateId),
+    /// The mandate with this subscription of the provider's.
+    Subscription(Arc<str>),
+    /// The mandates of the account whose plan this charge has paid for.
+    Payment(Arc<str>),
+}
+
+/// Mandates as they are committed. Blocks, as [`crate::Read`] does.
+pub trait ReadMandates {
+    /// One mandate.
+    fn mandate(&self, id: MandateId) -> Result<Option<MandateRow>, ReadError>;
+
+    /// At most `limit` mandates that have news or whose next look is due at `now` (Unix microseconds), the longest waiting first.
+    fn mandates_due(&self, now: i64, limit: usize) -> Result<Vec<MandateRow>, ReadError>;
+
+    /// At most `limit` mandates of an account, newest first.
+    fn mandates_of(&self, account: AccountId, limit: usize) -> Result<Vec<MandateRow>, ReadError>;
+
+    /// How many mandates there are in a state.
+    fn mandates_in(&self, state: MandateState) -> Result<u64, ReadError>;
+}

@@ -1,0 +1,203 @@
+//! Mandates. Rare, so prepared where they stand.
+
+use rusqlite::{Connection, Row, ToSql, params};
+use tollgate_money::{AccountId, MandateId, Usd};
+
+use super::SqliteStore;
+use super::batch::{Trouble, taken};
+use super::columns::{each_row, rows_max, word};
+use super::failure::RowError;
+use super::parts::account_exists;
+use super::read::Reader;
+use crate::codes::{MandateState, Route};
+use crate::error::{ReadError, Refusal};
+use crate::mandate::{MandatePart, MandateRing, MandateRow, ReadMandates};
+
+const COLUMNS: &str = "id, account_id, state, version, plan_id, price, create_key, provider_ref, approve_url, return_url, cancel_url,
+    agreed_at, activated_at, payment, paid_at, paid_until, advanced_for, note, looks, look_at, heard, created_at, updated_at, rings";
+
+pub(crate) fn write(connection: &Connection, part: &MandatePart) -> Result<(), Trouble> {
+    match part {
+        MandatePart::Begin(row) => {
+            if !account_exists(connection, row.account)? {
+                return Err(Trouble::Refused(Refusal::NoAccount(row.account)));
+            }
+            let sql = format!(
+                "INSERT INTO mandates ({COLUMNS})
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, 0)"
+            );
+            with_values(row, |values| {
+                connection.prepare_cached(&sql)?.execute(values)
+            })
+            .map_err(|error| taken(error, || Refusal::MandateExists(row.id)))?;
+        }
+        MandatePart::Change(row) => {
+            let changed = with_values(row, |values| {
+                connection
+                    .prepare_cached(
+                        "UPDATE mandates SET state = ?3, version = ?4, plan_id = ?5, price = ?6, create_key = ?7, provider_ref = ?8,
+                            approve_url = ?9, return_url = ?10, cancel_url = ?11, agreed_at = ?12, activated_at = ?13, payment = ?14,
+                            paid_at = ?15, paid_until = ?16, advanced_for = ?17, note = ?18, looks = ?19, look_at = ?20, heard = ?21,
+                            created_at = ?22, updated_at = ?23
+                         WHERE id = ?1 AND account_id = ?2 AND version = ?4 - 1",
+                    )?
+                    .execute(values)
+            })
+            .map_err(|error| taken(error, || Refusal::MandateExists(row.id)))?;
+            if changed == 0 {
+                return Err(Trouble::Refused(Refusal::MandateMoved(row.id)));
+            }
+        }
+        MandatePart::Ring(MandateRing::Mandate(id)) => {
+            connection
+                .prepare_cached("UPDATE mandates SET rings = rings + 1 WHERE id = ?1")?
+                .execute([id.as_bytes()])?;
+        }
+        MandatePart::Ring(MandateRing::Subscription(reference)) => {
+            connection
+                .prepare_cached("UPDATE mandates SET rings = rings + 1 WHERE provider_ref = ?1")?
+                .execute([reference])?;
+        }
+        MandatePart::Ring(MandateRing::Payment(payment)) => {
+            connection
+                .prepare_cached(
+                    "UPDATE mandates SET rings = rings + 1
+                     WHERE account_id IN (SELECT account_id FROM payments WHERE route = ?1 AND provider_ref = ?2)",
+                )?
+                .execute(params![Route::PayPal.code(), payment])?;
+        }
+    }
+    Ok(())
+}
+
+/// All columns but `rings`, in their order.
+fn with_values<T>(row: &MandateRow, write: impl FnOnce(&[&dyn ToSql]) -> T) -> T {
+    write(params![
+        row.id.as_bytes(),
+        row.account.as_bytes(),
+        row.state.code(),
+        row.version,
+        row.plan_id,
+        row.price.cents(),
+        row.create_key,
+        row.provider_ref,
+        row.approve_url,
+        row.return_url,
+        row.cancel_url,
+        row.agreed_at,
+        row.activated_at,
+        row.payment,
+        row.paid_at,
+        row.paid_until,
+        row.advanced_for,
+        row.note,
+        row.looks,
+        row.look_at,
+        row.rings_heard,
+        row.created_at,
+        row.updated_at,
+    ])
+}
+
+fn mandate(row: &Row<'_>) -> Result<MandateRow, RowError> {
+    Ok(MandateRow {
+        id: MandateId::from_bytes(row.get(0)?),
+        account: AccountId::from_bytes(row.get(1)?),
+        state: word(row, 2, "a mandate's state", MandateState::from_code)?,
+        version: row.get(3)?,
+        plan_id: row.get(4)?,
+        price: Usd::from_cents(row.get(5)?),
+        create_key: row.get(6)?,
+        provider_ref: row.get(7)?,
+        approve_url: row.get(8)?,
+        return_url: row.get(9)?,
+        cancel_url: row.get(10)?,
+        agreed_at: row.get(11)?,
+        activated_at: row.get(12)?,
+        payment: row.get(13)?,
+        paid_at: row.get(14)?,
+        paid_until: row.get(15)?,
+        advanced_for: row.get(16)?,
+        note: row.get(17)?,
+        looks: row.get(18)?,
+        look_at: row.get(19)?,
+        rings_heard: row.get(20)?,
+        created_at: row.get(21)?,
+        updated_at: row.get(22)?,
+        rings: row.get(23)?,
+    })
+}
+
+impl Reader {
+    fn some_mandates(
+        &self,
+        which: &str,
+        params: impl rusqlite::Params,
+    ) -> Result<Vec<MandateRow>, ReadError> {
+        self.with("mandates", |connection| {
+            let mut found = Vec::new();
+            let sql = format!("SELECT {COLUMNS} FROM mandates {which}");
+            each_row(connection, &sql, params, mandate, &mut |row| {
+                found.push(row);
+            })?;
+            Ok(found)
+        })
+    }
+}
+
+impl ReadMandates for Reader {
+    fn mandate(&self, id: MandateId) -> Result<Option<MandateRow>, ReadError> {
+        let found = self.some_mandates("WHERE id = ?1", [id.as_bytes()])?;
+        Ok(found.into_iter().next())
+    }
+
+    fn mandates_due(&self, now: i64, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
+        // Two halves, each by an index of its own, as with purchases of credits.
+        let limit = rows_max(limit);
+        let mut found = self.some_mandates(
+            "WHERE rings > heard ORDER BY updated_at LIMIT ?1",
+            params![limit],
+        )?;
+        let due = self.some_mandates(
+            "WHERE look_at <= ?1 AND rings <= heard ORDER BY look_at LIMIT ?2",
+            params![now, limit],
+        )?;
+        found.extend(due);
+        found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(found)
+    }
+
+    fn mandates_of(&self, account: AccountId, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
+        self.some_mandates(
+            "WHERE account_id = ?1 ORDER BY created_at DESC, id DESC LIMIT ?2",
+            params![account.as_bytes(), rows_max(limit)],
+        )
+    }
+
+    fn mandates_in(&self, state: MandateState) -> Result<u64, ReadError> {
+        self.with("mandates", |connection| {
+            let count: i64 = connection
+                .prepare_cached("SELECT count(*) FROM mandates WHERE state = ?1")?
+                .query_row([state.code()], |row| row.get(0))?;
+            Ok(count.unsigned_abs())
+        })
+    }
+}
+
+impl ReadMandates for SqliteStore {
+    fn mandate(&self, id: MandateId) -> Result<Option<MandateRow>, ReadError> {
+        self.reader.mandate(id)
+    }
+
+    fn mandates_due(&self, now: i64, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
+        self.reader.mandates_due(now, limit)
+    }
+
+    fn mandates_of(&self, account: AccountId, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
+        self.reader.mandates_of(account, limit)
+    }
+
+    fn mandates_in(&self, state: MandateState) -> Result<u64, ReadError> {
+        self.reader.mandates_in(state)
+    }
+}
