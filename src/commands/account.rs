@@ -6,7 +6,6 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_identity::Login;
-use tollgate_purchase::plan::word;
 use tollgate_store::{
     AccountRow, AccountStatus, CacheScope, LoginKind, Read, SubscriptionRow, SubscriptionStatus,
 };
@@ -187,7 +186,7 @@ impl ShownPlan {
                 SubscriptionStatus::Canceled => "canceled",
                 _ => "expired",
             },
-            route: word(row.route),
+            route: row.route.word(),
             reference: row.reference.to_string(),
             renews: row.renews,
             until: time::text(row.period_end),

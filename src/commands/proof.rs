@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tollgate_ledger::audit::{self, Report};
+use tollgate_ledger::audit::{self, Paid, Report};
 use tollgate_store::sqlite;
 
 use super::office::Office;
@@ -70,6 +70,15 @@ fn words(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     for (name, amount) in rows {
         writeln!(out, "{name:<12}{amount:>24}").context("cannot print")?;
     }
+    let paid = &report.paid;
+    if *paid != Paid::default() {
+        writeln!(
+            out,
+            "paid for the plan: {} by x402 ({} USD), {} by PayPal ({} USD), {} returned",
+            paid.x402, paid.x402_amount, paid.paypal, paid.paypal_amount, paid.returned
+        )
+        .context("cannot print")?;
+    }
     let verdict = if report.clean() {
         "the books balance".to_owned()
     } else {
@@ -99,10 +108,21 @@ struct Shown<'a> {
     priced: u64,
     open_holds: u64,
     seals: u64,
+    plan: Plan,
     sums: Sums,
     usage_written_off: Box<RawValue>,
     violations_count: u64,
     violations: Vec<Violation<'a>>,
+}
+
+/// Payments for the plan, and what they come to in cents.
+#[derive(Serialize)]
+struct Plan {
+    x402: u64,
+    x402_cents: i64,
+    paypal: u64,
+    paypal_cents: i64,
+    returned: u64,
 }
 
 #[derive(Serialize)]
@@ -137,6 +157,13 @@ impl Shown<'_> {
             priced: report.priced,
             open_holds: report.open_holds,
             seals: report.seals,
+            plan: Plan {
+                x402: report.paid.x402,
+                x402_cents: report.paid.x402_amount.cents(),
+                paypal: report.paid.paypal,
+                paypal_cents: report.paid.paypal_amount.cents(),
+                returned: report.paid.returned,
+            },
             sums: Sums {
                 sold: print::credits(sums.sold),
                 granted: print::credits(sums.granted),

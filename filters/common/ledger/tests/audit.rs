@@ -6,13 +6,67 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 use support::*;
-use tollgate_ledger::Charge;
 use tollgate_ledger::audit::{Report, audit, fix_derived};
-use tollgate_money::Micros;
-use tollgate_store::{flush, sqlite};
+use tollgate_ledger::{Charge, Credit};
+use tollgate_money::{Micros, PaymentId, SubscriptionId, Usd};
+use tollgate_store::{
+    Admission, EntryKind, Part, PaymentRow, PaymentStatus, PlanPart, Route, Store, SubscriptionRow,
+    SubscriptionStatus, UnitOfWork, commit, flush, plan_reference, sqlite,
+};
+
+/// A plan that was paid for once, with a credit of 5.
+fn buys_the_plan(store: &dyn Store) {
+    let end = NOW + 1_000_000;
+    let subscription = SubscriptionRow {
+        id: SubscriptionId::from_bytes([1; 16]),
+        account: account(1),
+        route: Route::X402,
+        reference: Arc::from("0xab"),
+        status: SubscriptionStatus::Active,
+        period_start: NOW,
+        period_end: end,
+        extra: 0,
+        renews: false,
+        version: 0,
+        created_at: NOW,
+        updated_at: NOW,
+    };
+    let payment = PaymentRow {
+        id: PaymentId::from_bytes([1; 16]),
+        account: account(1),
+        subscription: subscription.id,
+        route: Route::X402,
+        provider_ref: Arc::from("t1"),
+        amount: Usd::from_cents(19_900),
+        credits: Micros::new(5),
+        period_start: NOW,
+        period_end: end,
+        status: PaymentStatus::Paid,
+        receipt: None,
+        at: NOW,
+        returned_at: None,
+    };
+    let credit = Credit {
+        operation: operation(900),
+        account: account(1),
+        amount: payment.credits,
+        reference: plan_reference(payment.route, &payment.provider_ref),
+        at: NOW,
+    };
+    let class = Arc::from("pro");
+    let parts = [
+        Part::Plan(Box::new(PlanPart::Pay(payment))),
+        Part::Plan(Box::new(PlanPart::Put {
+            row: subscription,
+            class,
+        })),
+        credit.part(EntryKind::Grant).expect("a credit"),
+    ];
+    wait(commit(store, UnitOfWork::of_all(parts, Admission::Ends))).expect("it is durable");
+}
 
 /// Books with one of everything: a credit, a settlement below and one beyond its hold, a release, a charge, a free request, an open
-/// hold, and a run before this one.
+/// hold, a plan that was paid for, and a run before this one.
 fn whole_books() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for run in 0..2 {
@@ -43,6 +97,9 @@ fn whole_books() -> tempfile::TempDir {
                 at: NOW,
             };
             wait(ledger.charge(charge).expect("there is room")).expect("it is durable");
+        }
+        if run == 0 {
+            buys_the_plan(&*store);
         }
         // Dropped with the process: the next run gives the first one back, and the second one stays open.
         std::mem::forget(hold(2));
@@ -75,13 +132,17 @@ fn whole_books_balance_and_say_what_is_in_them() {
         report.usage, 8,
         "two settlements and two charges in each run"
     );
-    assert_eq!(report.operations, 13);
+    assert_eq!(report.operations, 14);
+    assert_eq!(
+        (report.paid.x402, report.paid.x402_amount.cents()),
+        (1, 19_900)
+    );
     let sums = report.sums;
-    assert_eq!(sums.granted, Micros::new(-1000));
+    assert_eq!(sums.granted, Micros::new(-1005));
     assert_eq!(sums.spent, Micros::new(2 * (30 + 50 + 7)));
     assert_eq!(
         (sums.held, sums.available),
-        (Micros::new(40), Micros::new(786))
+        (Micros::new(40), Micros::new(791))
     );
     assert_eq!(sums.total(), Micros::ZERO);
 }
@@ -153,6 +214,21 @@ fn every_edit_of_the_books_shows() {
             &format!("UPDATE usage SET writeoff = -1 WHERE op_id = {charged}"),
             "a usage record of",
         ),
+        // The plan.
+        (
+            "UPDATE payments SET credits = credits + 1",
+            "5 are booked for it",
+        ),
+        ("DELETE FROM payments", "0 are paid for"),
+        ("DELETE FROM payments", "which nobody paid for"),
+        (
+            "UPDATE subscriptions SET period_end = period_end + 1000000",
+            "its plan runs for 2 seconds, and 1 are paid for",
+        ),
+        (
+            "UPDATE accounts SET plan_until = plan_until + 1",
+            "is not that of its subscription",
+        ),
         // History: edits that keep every sum, and lost commits.
         (
             &format!("UPDATE entries SET at = at + 1 WHERE op_id = {charged}"),
@@ -160,7 +236,7 @@ fn every_edit_of_the_books_shows() {
         ),
         (
             &format!(
-                "UPDATE entries SET ref = 'other' WHERE ref IS NOT NULL AND op_id <> {charged}"
+                "UPDATE entries SET ref = ref || 'x' WHERE ref IS NOT NULL AND op_id <> {charged}"
             ),
             "was sealed over",
         ),
@@ -205,8 +281,8 @@ fn derived_balances_are_rewritten_from_the_entries_and_nothing_else_is() {
     assert_eq!(before.derived_differences.len(), 1);
     let fixed = fix_derived(&*store, NOW).expect("it is rewritten");
     assert_eq!(fixed, before.derived_differences);
-    assert_eq!(fixed[0].stored, (Micros::new(1286), Micros::new(43)));
-    assert_eq!(fixed[0].summed, (Micros::new(786), Micros::new(40)));
+    assert_eq!(fixed[0].stored, (Micros::new(1291), Micros::new(43)));
+    assert_eq!(fixed[0].summed, (Micros::new(791), Micros::new(40)));
     assert_books_balance(&store);
     let after = audit(&*store).expect("the audit runs");
     assert_eq!((after.entries, after.seals), (before.entries, before.seals));

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_store::{SubscriptionRow, SubscriptionStatus};
 
-use crate::plan::{PRICE, PaymentState, Plan, RetryAction, word};
+use crate::plan::{PRICE, PaymentState, Plan, RetryAction};
 
 /// The plan that is sold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -117,7 +117,7 @@ impl Subscription {
                 SubscriptionStatus::Canceled => Status::Canceled,
                 _ => Status::Expired,
             },
-            route: word(row.route).to_owned(),
+            route: row.route.word().to_owned(),
             current_period_start: rfc3339(row.period_start),
             current_period_end: rfc3339(row.period_end),
             cancel_at_period_end: !row.renews,

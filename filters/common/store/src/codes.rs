@@ -277,6 +277,16 @@ codes! {
     }
 }
 
+impl Route {
+    /// Its word in answers, logs and references.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Route::X402 => "x402",
+            Route::PayPal => "paypal",
+        }
+    }
+}
+
 impl EntryKind {
     /// The other side that this kind books against.
     pub const fn contra(self) -> Contra {

@@ -43,7 +43,7 @@ pub use mandate::{MandatePart, MandateRing, MandateRow, ReadMandates};
 pub use oauth::{
     ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
 };
-pub use plan::{PaymentRow, PlanPart, ReadPlans, SubscriptionRow};
+pub use plan::{PaymentRow, PlanPart, ReadPlans, SubscriptionRow, plan_reference};
 pub use rows::{
     AccountRow, CredentialId, CredentialRow, GrantId, LedgerLine, LoginId, LoginRow, NewAccount,
     NewCredential, NewLogin, OpenHold, PriceRow, RootSecret, SpendingCap, UsageFlags, UsageRecord,

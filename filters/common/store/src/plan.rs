@@ -56,6 +56,11 @@ impl SubscriptionRow {
     }
 }
 
+/// What the books call the credits of a payment: one name for each.
+pub fn plan_reference(route: Route, provider_ref: &str) -> Arc<str> {
+    Arc::from(format!("plan/{}/{provider_ref}", route.word()))
+}
+
 /// A payment as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaymentRow {

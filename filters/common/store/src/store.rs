@@ -13,7 +13,7 @@ use crate::gauges::Gauges;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::mandate::ReadMandates;
 use crate::oauth::OAuthRead;
-use crate::plan::ReadPlans;
+use crate::plan::{PaymentRow, ReadPlans, SubscriptionRow};
 use crate::rows::{
     AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret,
     UsageRow, UsageTotal,
@@ -130,6 +130,12 @@ pub trait Snapshot {
 
     /// Every operation that has left a row anywhere, in the order of the ids.
     fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError>;
+
+    /// Every payment for the plan.
+    fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), ReadError>;
+
+    /// Every subscription.
+    fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError>;
 
     /// Every commit that made entries, by node, epoch and number.
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError>;

@@ -6,8 +6,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::books::{Entry, Sealer};
-use tollgate_store::{AccountRow, BatchRows, Contra, EntryKind, OperationRows, PriceRow};
+use tollgate_store::{
+    AccountRow, BatchRows, Contra, EntryKind, OperationRows, PaymentRow, PriceRow, SubscriptionRow,
+};
 
+use super::payments::Payments;
 use super::{DerivedDifference, Report, Sums, Violation};
 
 /// An audit under way.
@@ -24,6 +27,7 @@ pub(crate) struct Check {
     /// Node, and the epoch, number and hash of its last seal.
     chain: BTreeMap<i64, (i64, i64, [u8; 32])>,
     sealer: Sealer,
+    payments: Payments,
 }
 
 /// What the rows of one account add up to.
@@ -65,6 +69,7 @@ impl Check {
 
     /// A row is a whole double entry of the shape that its kind has.
     fn entry(&mut self, entry: &Entry) {
+        self.payments.entry(entry);
         let available = i128::from(entry.d_available.get());
         let held = i128::from(entry.d_held.get());
         let summed = self.accounts.entry(entry.account).or_default();
@@ -193,8 +198,25 @@ impl Check {
         }
     }
 
+    /// A payment gave the credits that are booked for it, after all operations.
+    pub(crate) fn payment(&mut self, row: &PaymentRow) {
+        if let Some(what) = self.payments.payment(row) {
+            self.wrong(None, Some(row.account), what);
+        }
+    }
+
+    /// Nobody has more of the plan than was paid for, after all payments.
+    pub(crate) fn subscription(&mut self, row: &SubscriptionRow) {
+        if let Some(what) = self.payments.subscription(row) {
+            self.wrong(None, Some(row.account), what);
+        }
+    }
+
     /// Rules 1 and 2, for one account, after all operations.
     pub(crate) fn account(&mut self, account: &AccountRow) {
+        if let Some(what) = self.payments.account(account) {
+            self.wrong(None, Some(account.id), what);
+        }
         self.report.accounts += 1;
         let summed = self.accounts.entry(account.id).or_default();
         summed.known = true;
@@ -285,6 +307,12 @@ impl Check {
         unknown.sort_unstable();
         for account in unknown {
             let what = String::from("has rows in the books and is no account");
+            self.wrong(None, Some(account), what);
+        }
+        let payments = std::mem::take(&mut self.payments);
+        self.report.paid = payments.paid;
+        for (account, reference) in payments.rest() {
+            let what = format!("credits are booked as `{reference}`, which nobody paid for");
             self.wrong(None, Some(account), what);
         }
         let contra = |side| narrow(self.contra.get(&side).copied().unwrap_or(0));

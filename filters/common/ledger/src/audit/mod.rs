@@ -1,6 +1,7 @@
 //! Proof that the books balance, recomputed from the entries.
 
 mod check;
+mod payments;
 
 use std::fmt;
 use std::sync::mpsc;
@@ -12,6 +13,7 @@ use tollgate_store::{
 };
 
 use self::check::Check;
+pub use self::payments::Paid;
 
 /// One thing in the books that cannot be true.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +94,8 @@ pub struct Report {
     pub open_holds: u64,
     /// Seals looked at.
     pub seals: u64,
+    /// Money for the plan.
+    pub paid: Paid,
     /// The totals.
     pub sums: Sums,
     /// What operations cost beyond what could be taken: in usage records, in no entry.
@@ -131,6 +135,8 @@ pub fn audit(store: &dyn Read) -> Result<Report, ReadError> {
     let mut check = Check::default();
     view.prices(&mut |row| check.price(&row))?;
     view.operations(&mut |rows| check.operation(&rows))?;
+    view.payments(&mut |row| check.payment(&row))?;
+    view.subscriptions(&mut |row| check.subscription(&row))?;
     view.accounts(&mut |account| check.account(&account))?;
     view.batches(&mut |rows| check.batch(&rows))?;
     Ok(check.report())

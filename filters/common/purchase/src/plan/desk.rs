@@ -7,7 +7,7 @@ use tollgate_ledger::{Credit, CreditError, Ledger};
 use tollgate_money::{AccountId, Micros, OperationId, PaymentId, SubscriptionId};
 use tollgate_store::{
     Admission, CommitError, EntryKind, Part, PaymentRow, PaymentStatus, PlanPart, Refusal, Route,
-    Store, SubscriptionRow, UnitOfWork, commit, reading,
+    Store, SubscriptionRow, UnitOfWork, commit, plan_reference, reading,
 };
 
 use super::counters::{Counters, Counts};
@@ -152,7 +152,7 @@ impl Plans {
                     operation: self.draw_id(OperationId::from_parts),
                     account: paid.account,
                     amount: credits,
-                    reference: reference(paid.route, &paid.payment),
+                    reference: plan_reference(paid.route, &paid.payment),
                     at: now,
                 };
                 parts.push(credit.part(EntryKind::Grant).map_err(PlanError::Credit)?);
@@ -165,7 +165,7 @@ impl Plans {
                         Route::X402 => &self.counters.x402,
                         _ => &self.counters.paypal,
                     });
-                    tracing::info!(account = %paid.account, route = word(paid.route), payment = %paid.payment, until = row.period_end,
+                    tracing::info!(account = %paid.account, route = paid.route.word(), payment = %paid.payment, until = row.period_end,
                         "the plan was paid for");
                     return Ok(PayOutcome::New(row));
                 }
@@ -305,7 +305,7 @@ impl Plans {
                         operation: self.draw_id(OperationId::from_parts),
                         account: payment.account,
                         amount: -taken,
-                        reference: format!("{}/returned", reference(route, &name)).into(),
+                        reference: format!("{}/returned", plan_reference(route, &name)).into(),
                         at: now,
                     };
                     let booked = inner.ledger.correct_with(credit, parts).await;
@@ -316,7 +316,7 @@ impl Plans {
                 Ok(()) => {
                     Counters::one(&self.counters.returned);
                     let missing = payment.credits - taken;
-                    tracing::warn!(account = %payment.account, route = word(route), payment = %name, until = after.period_end,
+                    tracing::warn!(account = %payment.account, route = route.word(), payment = %name, until = after.period_end,
                         taken = %taken, missing = %missing, "a payment for the plan went back to its buyer");
                     return Ok(TakenBack::New {
                         subscription: after,
@@ -405,19 +405,4 @@ impl From<CreditOr> for PlanError {
 
 fn part(part: PlanPart) -> Part {
     Part::Plan(Box::new(part))
-}
-
-/// What the books call the credits of a payment: one name for each.
-fn reference(route: Route, payment: &str) -> Arc<str> {
-    Arc::from(format!("plan/{}/{payment}", word(route)))
-}
-
-/// A route's word in answers and logs.
-pub const fn word(route: Route) -> &'static str {
-    match route {
-        Route::X402 => "x402",
-        Route::PayPal => "paypal",
-        // A route that a later version has stored.
-        _ => "other",
-    }
 }

@@ -15,7 +15,7 @@ mod standing;
 mod words;
 
 pub use counters::Counts;
-pub use desk::{Parts, PayOutcome, Plans, TakenBack, word};
+pub use desk::{Parts, PayOutcome, Plans, TakenBack};
 pub use error::PlanError;
 pub use extend::{Paid, Period, Renewal};
 pub use standing::Standing;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use tollgate_ledger::Ledger;
+use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, Micros};
 use tollgate_purchase::plan::{
     DAYS, PRICE, Paid, Parts, PayOutcome, Period, Plan, Plans, Renewal, TakenBack,
@@ -430,6 +431,10 @@ proptest! {
                     prop_assert_eq!(shop.class_at(now) == "pro", row.is_active(now));
                 }
             }
+            let report = audit(&*shop.store).expect("the audit runs");
+            prop_assert!(report.clean(), "{:?}", report.violations);
+            let ours = report.paid.x402 + report.paid.paypal;
+            prop_assert_eq!(i64::try_from(ours).expect("few"), given);
             Ok(())
         })?;
     }

@@ -141,6 +141,22 @@ fn payment(row: &Row<'_>) -> Result<PaymentRow, RowError> {
     })
 }
 
+pub(crate) fn all_payments(
+    connection: &Connection,
+    each: &mut dyn FnMut(PaymentRow),
+) -> Result<(), RowError> {
+    let sql = format!("SELECT {PAYMENT} FROM payments");
+    each_row(connection, &sql, [], payment, each)
+}
+
+pub(crate) fn all_subscriptions(
+    connection: &Connection,
+    each: &mut dyn FnMut(SubscriptionRow),
+) -> Result<(), RowError> {
+    let sql = format!("SELECT {SUBSCRIPTION} FROM subscriptions");
+    each_row(connection, &sql, [], subscription, each)
+}
+
 impl Reader {
     fn some_payments(
         &self,

@@ -5,9 +5,11 @@ use tollgate_money::Micros;
 
 use super::columns::{self, all_accounts, all_prices, entry, hold, usage};
 use super::failure::RowError;
+use super::plan;
 use super::read::Reader;
 use crate::books::{Entry, Seal};
 use crate::error::ReadError;
+use crate::plan::{PaymentRow, SubscriptionRow};
 use crate::rows::{AccountRow, PriceRow};
 use crate::store::{BatchRows, OperationRows, Snapshot};
 
@@ -62,6 +64,15 @@ impl Snapshot for SqliteSnapshot<'_> {
 
     fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError> {
         merge(self.connection(), each).map_err(|error| error.reading("operations"))
+    }
+
+    fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), ReadError> {
+        plan::all_payments(self.connection(), each).map_err(|error| error.reading("payments"))
+    }
+
+    fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError> {
+        plan::all_subscriptions(self.connection(), each)
+            .map_err(|error| error.reading("subscriptions"))
     }
 
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError> {

@@ -1,0 +1,108 @@
+//! What was paid for the plan against what was given for it.
+
+use std::collections::HashMap;
+
+use tollgate_money::{AccountId, Micros, Usd};
+use tollgate_store::books::Entry;
+use tollgate_store::{
+    AccountRow, EntryKind, PaymentRow, PaymentStatus, Route, SubscriptionRow, plan_reference,
+};
+
+/// Money for the plan, by how it came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Paid {
+    /// Payments by x402 that are ours.
+    pub x402: u64,
+    /// What they come to.
+    pub x402_amount: Usd,
+    /// Payments by PayPal that are ours.
+    pub paypal: u64,
+    /// What they come to.
+    pub paypal_amount: Usd,
+    /// Payments that went back.
+    pub returned: u64,
+}
+
+/// The payments and subscriptions of an audit under way.
+#[derive(Default)]
+pub(super) struct Payments {
+    pub(super) paid: Paid,
+    /// Credits that plans gave, by account and reference, as the entries have them.
+    booked: HashMap<(AccountId, String), Micros>,
+    /// The time that each account has paid for, microseconds.
+    spans: HashMap<AccountId, i128>,
+    /// Until when each account has the plan.
+    until: HashMap<AccountId, i64>,
+}
+
+impl Payments {
+    /// Any entry; those that are no plan's are left alone.
+    pub(super) fn entry(&mut self, entry: &Entry) {
+        let Some(reference) = entry.reference.as_deref() else {
+            return;
+        };
+        if entry.kind == EntryKind::Grant && reference.starts_with("plan/") {
+            let key = (entry.account, reference.to_owned());
+            self.booked.insert(key, entry.d_available);
+        }
+    }
+
+    /// A payment, after all entries. Gives what is wrong with it.
+    pub(super) fn payment(&mut self, row: &PaymentRow) -> Option<String> {
+        let name = plan_reference(row.route, &row.provider_ref);
+        match (row.status, row.route) {
+            (PaymentStatus::Returned, _) => self.paid.returned += 1,
+            (_, Route::X402) => {
+                self.paid.x402 += 1;
+                self.paid.x402_amount = sum(self.paid.x402_amount, row.amount);
+            }
+            (_, _) => {
+                self.paid.paypal += 1;
+                self.paid.paypal_amount = sum(self.paid.paypal_amount, row.amount);
+            }
+        }
+        let span = i128::from(row.period_end) - i128::from(row.period_start);
+        *self.spans.entry(row.account).or_default() += span.max(0);
+        let booked = self.booked.remove(&(row.account, name.to_string()));
+        let booked = booked.unwrap_or_default();
+        (booked != row.credits).then(|| {
+            format!(
+                "payment `{name}` gave {} credits, and {booked} are booked for it",
+                row.credits
+            )
+        })
+    }
+
+    /// A subscription, after all payments. Gives what is wrong with it.
+    pub(super) fn subscription(&mut self, row: &SubscriptionRow) -> Option<String> {
+        self.until.insert(row.account, row.period_end);
+        let given = i128::from(row.period_end) - i128::from(row.period_start);
+        let paid = self.spans.get(&row.account).copied().unwrap_or(0);
+        (given > paid).then(|| {
+            let seconds = |micros: i128| micros / 1_000_000;
+            format!(
+                "its plan runs for {} seconds, and {} are paid for",
+                seconds(given),
+                seconds(paid)
+            )
+        })
+    }
+
+    /// An account, after all subscriptions. Gives what is wrong with it.
+    pub(super) fn account(&mut self, row: &AccountRow) -> Option<String> {
+        let has = row.plan.as_ref().map(|(_, until)| *until);
+        (has != self.until.get(&row.id).copied())
+            .then(|| String::from("the end of its plan is not that of its subscription"))
+    }
+
+    /// What is left over: credits of plans that nobody paid for.
+    pub(super) fn rest(self) -> Vec<(AccountId, String)> {
+        let mut left: Vec<_> = self.booked.into_keys().collect();
+        left.sort();
+        left
+    }
+}
+
+fn sum(one: Usd, other: Usd) -> Usd {
+    Usd::from_cents(one.cents().saturating_add(other.cents()))
+}
