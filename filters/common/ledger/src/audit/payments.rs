@@ -8,6 +8,9 @@ use tollgate_store::{
     AccountRow, EntryKind, PaymentRow, PaymentStatus, Route, SubscriptionRow, plan_reference,
 };
 
+/// A day in microseconds.
+const DAY: i128 = 86_400 * 1_000_000;
+
 /// Money for the plan, by how it came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paid {
@@ -78,7 +81,12 @@ impl Payments {
         self.until.insert(row.account, row.period_end);
         let given = i128::from(row.period_end) - i128::from(row.period_start);
         let paid = self.spans.get(&row.account).copied().unwrap_or(0);
-        (given > paid).then(|| {
+        // A charge that is told and not listed yet is good for a day, once at a time.
+        let advance = match row.route {
+            Route::X402 => 0,
+            _ => DAY,
+        };
+        (given > paid + advance).then(|| {
             let seconds = |micros: i128| micros / 1_000_000;
             format!(
                 "its plan runs for {} seconds, and {} are paid for",
