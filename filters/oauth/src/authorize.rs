@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use tollgate_filter::{Exchange, Outcome, Reply, ReplyBody, Resource, Resources};
 use tollgate_identity::oauth::{
     Asked, Asking, AuthorizationError, Challenge, answer_address, redirect_matches,
@@ -12,7 +12,7 @@ use tollgate_store::{ClientRow, ReadError};
 
 use crate::Endpoints;
 use crate::form::Form;
-use crate::page::{cannot_be_trusted, catching_up};
+use crate::page::{cannot_be_trusted, catching_up, sent_back};
 use crate::scopes::scopes_at;
 
 /// The longest `state` that is given back.
@@ -71,11 +71,24 @@ impl Endpoints {
                 }
             },
         };
-        let address = answer.unwrap_or_else(|error| {
-            let issuer = self.server.issuer();
-            answer_address(known.redirect_uri, Err(error), known.state, issuer)
-        });
-        see_other(&address)
+        let error = match answer {
+            Ok(address) => return see_other(&address),
+            Err(error) => error,
+        };
+        let issuer = self.server.issuer();
+        let address = answer_address(known.redirect_uri, Err(error), known.state, issuer);
+        match host(known.redirect_uri) {
+            // The person's own computer: nobody is led astray.
+            None => see_other(&address),
+            // Anybody can register, so a link to this service must not lead a person to where its maker likes before they have been
+            // asked (RFC 9700 section 4.11.2). They see where it goes, and go there if they want to.
+            Some(host) => Outcome::reply(sent_back(
+                &self.look,
+                &exchange.request,
+                error,
+                (&host, &address),
+            )),
+        }
     }
 
     /// The client of this id: registered, or described by the document at the address that the id is.
@@ -175,6 +188,13 @@ fn asking(endpoints: &Endpoints, known: &Known<'_>) -> Result<Asking, Authorizat
         asked: form.get("resource").map(Arc::from),
         scopes: scopes.bits(),
     })
+}
+
+/// The host of an address somewhere on the network; `None` for one on the computer that the browser runs on.
+fn host(redirect_uri: &str) -> Option<String> {
+    let uri: Uri = redirect_uri.parse().ok()?;
+    let is_there = uri.scheme_str() == Some("https");
+    uri.host().filter(|_| is_there).map(str::to_owned)
 }
 
 /// 303: a 307 would have the browser post what it posted to us on to the client (RFC 9700 section 4.12).

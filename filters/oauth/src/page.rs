@@ -3,6 +3,7 @@
 use http::StatusCode;
 use maud::html;
 use tollgate_filter::{Reply, Request};
+use tollgate_identity::oauth::AuthorizationError;
 use tollgate_pages::{Failure, Look, failure};
 
 use crate::authorize::Local;
@@ -33,6 +34,38 @@ pub(crate) fn cannot_be_trusted(look: &Look, request: &Request, why: Local) -> R
             p { "For its maker: " (why.reason()) }
         },
         way_on: None,
+        request: request.id.to_string(),
+    };
+    failure(look, &told)
+}
+
+/// 400, for a person whom an app has sent here with a request that cannot be granted: why, and the way back, which leads to `host` and
+/// tells the app.
+pub(crate) fn sent_back(
+    look: &Look,
+    request: &Request,
+    why: AuthorizationError,
+    (host, address): (&str, &str),
+) -> Reply {
+    let (status, text) = match why {
+        AuthorizationError::ServerError | AuthorizationError::TemporarilyUnavailable => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "This is not its fault. Try again from there in a minute.",
+        ),
+        _ => (
+            StatusCode::BAD_REQUEST,
+            "It asked for something that cannot be given, or not in this way.",
+        ),
+    };
+    let words = format!("Go back to {host}");
+    let told = Failure {
+        status,
+        heading: "The app could not be connected",
+        text: html! {
+            p { "An app at " b { (host) } " sent you here. " (text) " Nothing was allowed." }
+            p { "For its maker: " code { (why.word()) } "." }
+        },
+        way_on: Some((address, &words)),
         request: request.id.to_string(),
     };
     failure(look, &told)

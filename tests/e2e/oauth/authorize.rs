@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tollgate_testing::Client;
 
-use super::support::{App, BASE, REDIRECT, encoded, parameter, rig};
+use super::support::{App, BASE, REDIRECT, encoded, parameter, rig, way_back};
 use crate::rig::Browser;
 
 #[tokio::test]
@@ -184,9 +184,10 @@ async fn every_other_failure_goes_to_the_client_in_the_order_of_the_checks() {
     let mut stranger = Browser::new(&rig);
     for (changes, error) in cases {
         let answer = stranger.get(&app.asking(&changes)).await;
-        assert_eq!(answer.status, 303, "{changes:?}: {}", answer.text());
+        assert_eq!(answer.status, 400, "{changes:?}: {}", answer.text());
         assert_eq!(answer.header("cache-control"), Some("no-store"));
-        let location = answer.header("location").expect("a way on");
+        assert_eq!(answer.header("location"), None, "{changes:?}");
+        let location = way_back(answer.text());
         // To the byte: what was registered stays, and the rest is appended.
         let expected =
             format!("{REDIRECT}&error={error}&state=a+b%26c&iss=https%3A%2F%2Fapi.svc.example");
@@ -198,13 +199,45 @@ async fn every_other_failure_goes_to_the_client_in_the_order_of_the_checks() {
         vec![("state", &*long)],
     ] {
         let answer = stranger.get(&app.asking(&changes)).await;
-        let location = answer.header("location").expect("a way on");
+        let location = way_back(answer.text());
         assert_eq!(
-            parameter(location, "error").as_deref(),
+            parameter(&location, "error").as_deref(),
             Some("invalid_request")
         );
-        assert_eq!(parameter(location, "state"), None);
-        assert_eq!(parameter(location, "iss").as_deref(), Some(BASE));
+        assert_eq!(parameter(&location, "state"), None);
+        assert_eq!(parameter(&location, "iss").as_deref(), Some(BASE));
+    }
+    rig.finish().await;
+}
+
+/// Anybody can register an app, so nobody is led to its address without being asked; to a program on their own computer they are.
+#[tokio::test]
+async fn a_failure_is_sent_on_by_itself_to_the_own_computer_only() {
+    let rig = rig("").await;
+    for (address, by_itself) in [
+        ("http://127.0.0.1:5000/cb", true),
+        ("http://[::1]:5000/cb", true),
+        ("http://localhost:5000/cb", true),
+        ("https://app.example/cb", false),
+        ("https://127.0.0.1/cb", false),
+    ] {
+        let mut app = App::of(&rig, Browser::new(&rig), address).await;
+        let asking = app.asking(&[("scope", "openid")]);
+        let answer = app.browser.get(&asking).await;
+        let start = format!("{address}?error=invalid_scope&");
+        match by_itself {
+            true => {
+                let location = answer.header("location").unwrap_or_default();
+                assert_eq!(answer.status, 303, "{address}");
+                assert!(location.starts_with(&start), "{location}");
+            }
+            false => {
+                let page = answer.text();
+                assert_eq!((answer.status, answer.header("location")), (400, None));
+                assert!(way_back(page).starts_with(&start), "{page}");
+                assert!(page.contains("Go back to "), "{page}");
+            }
+        }
     }
     rig.finish().await;
 }

@@ -181,6 +181,19 @@ pub(crate) fn parameter(address: &str, name: &str) -> Option<String> {
         .map(|(_, value)| value.into_owned())
 }
 
+/// Where the one button of a page leads.
+pub(crate) fn way_back(page: &str) -> String {
+    let start = page
+        .split_once("class=\"button\" href=\"")
+        .map(|(_, rest)| rest);
+    let address = start
+        .and_then(|rest| rest.split_once('"'))
+        .map(|(address, _)| address);
+    address
+        .unwrap_or_else(|| panic!("a page without a way on: {page}"))
+        .replace("&amp;", "&")
+}
+
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().expect("a text").to_owned()
 }
