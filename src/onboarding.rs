@@ -4,6 +4,9 @@ use tollgate_onboarding::{Deprecated, Installation, Service};
 
 use crate::config::Settings;
 
+/// The contract of USDC on Base.
+const USDC: &str = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
+
 /// What is described.
 pub(crate) fn installation(settings: &Settings) -> Installation<'_> {
     Installation {
@@ -11,6 +14,9 @@ pub(crate) fn installation(settings: &Settings) -> Installation<'_> {
             name: &settings.service.name,
             base_url: settings.service.base_url.as_str(),
         },
+        root_url: settings.service.root_url.as_str(),
+        plan: &settings.plan,
+        usdc: USDC,
         deprecated: deprecated(settings),
     }
 }

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tollgate_filter::Document;
+use tollgate_purchase::plan::Plan;
 
 use crate::config::OnboardingSettings;
 use crate::entry::Entry;
@@ -51,6 +52,12 @@ pub struct Service<'a> {
 pub struct Installation<'a> {
     /// Who it is.
     pub service: Service<'a>,
+    /// Where its pages are, without a slash at the end.
+    pub root_url: &'a str,
+    /// What is sold.
+    pub plan: &'a Plan,
+    /// The contract of the token that x402 asks for.
+    pub usdc: &'a str,
     /// The routes on which nothing new should be built.
     pub deprecated: Vec<Deprecated<'a>>,
 }
@@ -238,8 +245,22 @@ mod tests {
         );
         assert_eq!(problems.into_vec(), []);
         let now = "2027-01-01T00:00:00Z".parse().expect("a time");
+        let plan = Plan {
+            product: "svc-pro-monthly".into(),
+            slug: "svc-pro".into(),
+            name: "Pro".into(),
+            class: "pro".into(),
+            monthly_credits: tollgate_money::Micros::ZERO,
+            renewal_days: 7,
+            device_slots: None,
+            computer_use_tasks: None,
+            features: std::sync::Arc::from([]),
+        };
         let installation = Installation {
             service,
+            root_url: service.base_url,
+            plan: &plan,
+            usdc: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
             deprecated: Vec::new(),
         };
         Documents::new(&settings, &installation, now).expect("the contact lasts")

@@ -29,6 +29,18 @@ def fetch(path, body=None, key=DEMO["api_key"]):
             return refused.code, refused.headers, json.load(refused)
 
 
+def medias(value, where):
+    """Every description of a body with its place in the document."""
+    if isinstance(value, dict):
+        if "schema" in value and "in" not in value:
+            yield where, value
+        for name, inner in value.items():
+            yield from medias(inner, f"{where}/{name.replace('~', '~0').replace('/', '~1')}")
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from medias(inner, f"{where}/{number}")
+
+
 class OpenApi(unittest.TestCase):
     maxDiff = None
 
@@ -65,12 +77,52 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(self.document["info"]["version"], "1.0.0")
         self.assertEqual(self.document["servers"][0]["url"], DEMO["base_url"])
 
+    def test_its_examples_are_what_it_says(self):
+        found = 0
+        for where, media in medias(self.document["paths"], "/paths"):
+            if "example" in media:
+                found += 1
+                with self.subTest(where):
+                    self.schema(f"{where}/schema").validate(media["example"])
+        self.assertGreater(found, 8)
+
+    def test_its_offers_are_ones_by_the_draft_that_defines_them(self):
+        """draft-payment-discovery-01, appendix "JSON Schema for x-payment-info"; each paid operation answers 402 and describes its 200."""
+        offer = {
+            "type": "object",
+            "required": ["intent", "method", "amount"],
+            "properties": {
+                "intent": {"enum": ["charge", "session"]},
+                "method": {"type": "string"},
+                "amount": {"anyOf": [{"type": "null"}, {"type": "string", "pattern": "^(0|[1-9][0-9]*)$"}]},
+                "currency": {"type": "string"},
+                "description": {"type": "string"},
+            },
+            "additionalProperties": False,
+        }
+        offers = {"type": "array", "minItems": 1, "items": offer}
+        info = {"type": "object", "required": ["offers"], "properties": {"offers": offers}, "additionalProperties": False}
+        paid = {}
+        for methods in self.document["paths"].values():
+            for described in methods.values():
+                if "x-payment-info" in described:
+                    jsonschema.Draft202012Validator(info).validate(described["x-payment-info"])
+                    self.assertIn("402", described["responses"])
+                    self.assertIn("schema", described["responses"]["200"]["content"]["application/json"])
+                    paid[described["operationId"]] = described["x-payment-info"]["offers"][0]["amount"]
+        self.assertEqual(paid, {"purchaseSuperProWithMpp": "19900", "purchaseSuperProWithX402": "199000000"})
+        service = self.document["x-service-info"]
+        self.assertTrue(all(isinstance(one, str) for one in service["categories"]))
+        self.assertEqual(set(service["docs"]), {"homepage", "apiReference", "llms"})
+
     def test_answers_are_what_it_says(self):
         self.check("listModels", 200, fetch("/v1/models"))
         self.check("createChatCompletion", 200, fetch("/v1/chat/completions", ASK))
         text = {"model": MODEL, "prompt": ["A toll is", "A gate is"]}
         self.check("createCompletion", 200, fetch("/v1/completions", text))
         self.check("getDeveloperOnboarding", 200, fetch("/developer/onboarding", key=None))
+        _, product = self.check("getSuperProProduct", 200, fetch("/commerce/products/svc-pro", key=None))
+        self.assertEqual(set(product["purchase"]), {"ucp", "mpp", "x402", "paypal"})
 
     def test_refusals_are_what_it_says(self):
         chat = "/v1/chat/completions"

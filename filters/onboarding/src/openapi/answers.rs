@@ -1,7 +1,7 @@
 //! Refusals and failures, from the table of codes, and the fields of a 429.
 
 use serde_json::{Map, Value, json};
-use tollgate_filter::{CODES, ErrorCode};
+use tollgate_filter::{CODES, ErrorCode, ErrorType};
 
 use super::schemas::reference;
 
@@ -21,11 +21,24 @@ const QUOTA_FIELDS: [(&str, &str); 5] = [
 ];
 
 /// The statuses that every operation may answer with, beside its own.
-const ANYWHERE: [u16; 9] = [404, 405, 408, 413, 414, 417, 429, 431, 500];
+const ANYWHERE: [u16; 10] = [404, 405, 408, 413, 414, 417, 429, 431, 500, 503];
 
 /// The name of the answer of a status.
 fn name(status: u16) -> String {
     format!("Error{status}")
+}
+
+/// The codes of a status that come in the envelope alone. What a purchase answers with 402 is a problem, and described there.
+pub(super) fn codes(status: u16) -> impl Iterator<Item = ErrorCode> {
+    CODES.iter().copied().filter(move |code| {
+        code.status().as_u16() == status && code.kind() != ErrorType::PaymentRequired
+    })
+}
+
+/// Words of codes, for people.
+pub(super) fn listed(codes: impl Iterator<Item = ErrorCode>) -> String {
+    let words: Vec<&str> = codes.map(ErrorCode::word).collect();
+    format!("`error.code`: `{}`.", words.join("`, `"))
 }
 
 /// All answers of an error, by their names: one for each status.
@@ -41,39 +54,55 @@ pub(super) fn all() -> Value {
 }
 
 fn answer(status: u16) -> Value {
-    let codes: Vec<&str> = CODES
-        .iter()
-        .filter(|code| code.status().as_u16() == status)
-        .map(|code| code.word())
-        .collect();
     let reason = http::StatusCode::from_u16(status)
         .ok()
         .and_then(|status| status.canonical_reason())
         .unwrap_or("Error");
     let mut answer = json!({
-        "description": format!("{reason}. `error.code`: `{}`.", codes.join("`, `")),
+        "description": format!("{reason}. {}", listed(codes(status))),
         "content": {"application/json": {"schema": reference("Error")}},
     });
-    let mut fields = Map::new();
-    let mut field = |name: &str| {
-        fields.insert(
-            name.to_owned(),
-            json!({"$ref": format!("#/components/headers/{name}")}),
-        );
-    };
-    match status {
-        401 | 403 => field("WWW-Authenticate"),
+    let own: &[&str] = match status {
+        401 | 403 => &["WWW-Authenticate"],
+        409 | 503 => &["Retry-After"],
         429 => {
-            QUOTA_FIELDS.iter().for_each(|(name, _)| field(name));
-            field("Retry-After");
+            answer["headers"] = fields(&["Retry-After"], true);
+            return answer;
         }
-        503 => field("Retry-After"),
-        _ => {}
-    }
-    if !fields.is_empty() {
-        answer["headers"] = Value::Object(fields);
-    }
+        _ => &[],
+    };
+    answer["headers"] = fields(own, false);
     answer
+}
+
+/// Fields of an answer: these, the name of the request, and what is left of the quotas where the request was counted.
+pub(super) fn fields(own: &[&str], counted: bool) -> Value {
+    let quota = QUOTA_FIELDS.iter().map(|(name, _)| *name);
+    let names = own
+        .iter()
+        .copied()
+        .chain(["X-Request-Id"])
+        .chain(quota.filter(|_| counted));
+    let fields: Map<String, Value> = names
+        .map(|name| {
+            let reference = json!({"$ref": format!("#/components/headers/{name}")});
+            (name.to_owned(), reference)
+        })
+        .collect();
+    Value::Object(fields)
+}
+
+/// A good answer: its meaning, its schema with an example, and its own fields.
+pub(super) fn good(means: &str, schema: &str, example: Option<Value>, own: &[&str]) -> Value {
+    let mut media = json!({"schema": reference(schema)});
+    if let Some(example) = example {
+        media["example"] = example;
+    }
+    json!({
+        "description": means,
+        "headers": fields(own, true),
+        "content": {"application/json": media},
+    })
 }
 
 /// The fields by their names.
@@ -94,15 +123,66 @@ pub(super) fn headers() -> Value {
             )
         })
         .collect();
-    headers.insert(
-        "Retry-After".to_owned(),
-        json!({"description": "Seconds to wait before another try.", "schema": {"type": "integer", "minimum": 0}}),
-    );
-    headers.insert(
-        "WWW-Authenticate".to_owned(),
-        json!({"description": "How a credential is had that works here (RFC 6750, RFC 9728).", "schema": {"type": "string"}}),
-    );
+    for (name, meaning, schema) in others() {
+        headers.insert(
+            name.to_owned(),
+            json!({"description": meaning, "schema": schema}),
+        );
+    }
     Value::Object(headers)
+}
+
+/// Fields besides those of quotas: name, meaning, schema.
+fn others() -> [(&'static str, &'static str, Value); 9] {
+    let text = || json!({"type": "string"});
+    let base64 = || json!({"type": "string", "contentEncoding": "base64", "contentMediaType": "application/json"});
+    [
+        (
+            "X-Request-Id",
+            "Names the request; tell it when you ask about one.",
+            json!({"type": "string", "pattern": "^req_[0-9a-f]{32}$"}),
+        ),
+        (
+            "Retry-After",
+            "Seconds to wait before another try.",
+            json!({"type": "integer", "minimum": 0}),
+        ),
+        (
+            "WWW-Authenticate",
+            "How a credential is had that works here (RFC 6750, RFC 9728); where the plan is sold by MPP, the `Payment` challenge.",
+            text(),
+        ),
+        (
+            "ETag",
+            "Names this version of the document; `If-None-Match` asks for another.",
+            text(),
+        ),
+        (
+            "Location",
+            "The address of the checkout session. It answers its owner only.",
+            json!({"type": "string", "format": "uri"}),
+        ),
+        (
+            "Link",
+            "With `rel=\"payment\"`: where the owner of the account agrees to the payment.",
+            text(),
+        ),
+        (
+            "Payment-Receipt",
+            "The receipt of the `Payment` scheme: JSON in base64url without padding.",
+            json!({"type": "string", "contentEncoding": "base64url", "contentMediaType": "application/json"}),
+        ),
+        (
+            "PAYMENT-REQUIRED",
+            "What is asked for, as x402 version 2 writes it: JSON in base64.",
+            base64(),
+        ),
+        (
+            "PAYMENT-RESPONSE",
+            "How the transfer went, as x402 version 2 writes it: JSON in base64.",
+            base64(),
+        ),
+    ]
 }
 
 /// The answers of an operation to which these codes belong, beside those that every operation may give.

@@ -1,10 +1,11 @@
 //! The description of the service: OpenAPI 3.1.
 //!
 //! It is made from what the service itself works with: the table of request members, the table of error codes, the scopes, and the type
-//! that `DeveloperOnboarding` is written from.
+//! that `DeveloperOnboarding`, the plan and what an account has of it are written from.
 
 mod answers;
 mod operations;
+mod purchase;
 mod schemas;
 
 use serde_json::{Map, Value, json};
@@ -24,20 +25,29 @@ pub fn document(settings: &OnboardingSettings, installation: &Installation<'_>) 
         "info": {
             "title": settings.service,
             "version": VERSION,
-            "description": "Text generation behind an OpenAI-compatible interface, paid with credits.",
+            "description": format!(
+                "Text generation behind an OpenAI-compatible interface, paid with credits. The monthly plan is sold to programs by UCP, MPP and \
+                 x402: {docs}/paying. What is deprecated, and what will end: {docs}/lifecycle.",
+                docs = settings.documentation_url,
+            ),
         },
         "servers": [{"url": service.base_url}],
         "externalDocs": {"url": settings.documentation_url},
-        "x-service-info": {"categories": ["ai"], "docs": {"homepage": settings.documentation_url}},
+        "x-service-info": {"categories": ["ai", "compute"], "docs": {
+            "homepage": settings.documentation_url,
+            "apiReference": settings.openapi_url,
+            "llms": format!("{}/llms.txt", service.base_url),
+        }},
         "tags": [
             {"name": "models", "description": "What is on sale."},
             {"name": "completions", "description": "Text generation."},
+            {"name": "commerce", "description": "The monthly plan, and three ways for a program to buy it."},
             {"name": "onboarding", "description": "How to get in."},
         ],
         "paths": operations::paths(installation),
         "components": {
             "securitySchemes": security_schemes(service),
-            "schemas": schemas::all(service.name),
+            "schemas": schemas::all(installation),
             "responses": answers::all(),
             "headers": answers::headers(),
         },
@@ -86,14 +96,30 @@ fn meaning(scope: Scope) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_filter::CODES;
     use tollgate_filter::settings::Problems;
+    use tollgate_filter::{CODES, ErrorType};
+    use tollgate_purchase::plan::Plan;
 
     use super::*;
     use crate::config::RawOnboarding;
-    use crate::documents::Deprecated;
+    use crate::documents::{Deprecated, Service};
+
+    fn plan() -> Plan {
+        Plan {
+            product: "svc-pro-monthly".into(),
+            slug: "svc-pro".into(),
+            name: "Pro".into(),
+            class: "pro".into(),
+            monthly_credits: tollgate_money::Micros::ZERO,
+            renewal_days: 7,
+            device_slots: None,
+            computer_use_tasks: Some(5),
+            features: std::sync::Arc::from([]),
+        }
+    }
 
     fn made() -> Value {
+        let plan = plan();
         let service = Service {
             name: "svc",
             base_url: "https://api.example.com",
@@ -105,6 +131,9 @@ mod tests {
         );
         let installation = Installation {
             service,
+            root_url: "https://example.com",
+            plan: &plan,
+            usdc: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
             deprecated: vec![Deprecated {
                 method: &http::Method::POST,
                 path: "/v1/completions",
@@ -163,11 +192,62 @@ mod tests {
     fn every_code_is_described_with_its_status() {
         let document = made();
         for code in CODES {
-            let answer =
-                &document["components"]["responses"][format!("Error{}", code.status().as_u16())];
+            let status = code.status().as_u16();
+            let answer = match code.kind() {
+                ErrorType::PaymentRequired => {
+                    &document["paths"]["/commerce/subscriptions/svc-pro/mpp"]["post"]["responses"]["402"]
+                }
+                _ => &document["components"]["responses"][format!("Error{status}")],
+            };
             let words = answer["description"].as_str().expect("words");
             assert!(words.contains(&format!("`{}`", code.word())), "{words}");
         }
+    }
+
+    #[test]
+    fn the_plan_is_offered_as_it_is_sold() {
+        let document = made();
+        let post = |way: &str| {
+            let path = format!("/commerce/subscriptions/svc-pro/{way}");
+            document["paths"][path]["post"].clone()
+        };
+        let offer = |way: &str| post(way)["x-payment-info"]["offers"][0].clone();
+        for (way, method, amount, currency) in [
+            ("mpp", "paypal", "19900", "USD"),
+            (
+                "x402",
+                "evm",
+                "199000000",
+                "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+            ),
+        ] {
+            let offer = offer(way);
+            assert_eq!(offer["intent"], "charge");
+            assert_eq!(offer["method"], method);
+            assert_eq!(offer["amount"], amount);
+            assert_eq!(offer["currency"], currency);
+            assert!(post(way)["responses"]["402"].is_object());
+        }
+        let request = &document["components"]["schemas"]["CommercePaymentRequest"];
+        assert_eq!(request["additionalProperties"], false);
+        let product = &document["components"]["schemas"]["CommerceProduct"];
+        assert_eq!(product["additionalProperties"], true);
+        assert_eq!(product["properties"]["id"]["const"], "svc-pro-monthly");
+        assert_eq!(product["properties"]["price_usd"]["const"], 199);
+        assert_eq!(
+            product["properties"]["included_device_slots"]["type"],
+            "integer"
+        );
+        assert_eq!(
+            product["properties"]["purchase"]["additionalProperties"]["format"],
+            "uri"
+        );
+    }
+
+    #[test]
+    fn it_is_no_larger_than_what_registries_take() {
+        let size = made().to_string().len();
+        assert!(size < 64 * 1024, "{size} bytes");
     }
 
     #[test]

@@ -3,12 +3,11 @@
 use serde_json::{Map, Value, json};
 use tollgate_filter::{ErrorCode, Scope};
 
-use super::answers;
-use super::schemas::reference;
+use super::{answers, purchase, schemas};
 use crate::documents::{Deprecated, Installation};
 
 /// What an operation with a credential may answer before it does anything.
-const ACCESS: [ErrorCode; 3] = [
+pub(super) const ACCESS: [ErrorCode; 3] = [
     ErrorCode::InvalidHeader,
     ErrorCode::MissingCredential,
     ErrorCode::InsufficientScope,
@@ -32,54 +31,38 @@ const COMPLETION: [ErrorCode; 10] = [
 pub(super) fn paths(installation: &Installation<'_>) -> Value {
     let service = installation.service.name;
     let mut paths = json!({
-        "/v1/models": {"get": operation(Operation {
-            id: "listModels",
-            tag: "models",
-            summary: "The models that work and that the credential may use, with prices, and the credits left",
-            scope: Some(Scope::ApiModels),
-            body: None,
-            answer: "ModelList",
-            stream: false,
-            errors: &ACCESS,
-            example: None,
-        })},
-        "/v1/chat/completions": {"post": operation(Operation {
+        "/v1/models": {"get": models()},
+        "/v1/chat/completions": {"post": completion(Completion {
             id: "createChatCompletion",
-            tag: "completions",
             summary: "An answer to a conversation, whole or as a stream of events",
-            scope: Some(Scope::ApiChat),
-            body: Some("ChatCompletionRequest"),
+            scope: Scope::ApiChat,
+            body: "ChatCompletionRequest",
             answer: "ChatCompletion",
-            stream: true,
-            errors: &COMPLETION,
-            example: Some(json!({"messages": [{"role": "user", "content": "What is a toll?"}], "max_tokens": 100})),
+            example: json!({"messages": [{"role": "user", "content": "What is a toll?"}], "max_tokens": 100}),
         })},
-        "/v1/completions": {"post": operation(Operation {
+        "/v1/completions": {"post": completion(Completion {
             id: "createCompletion",
-            tag: "completions",
             summary: "A text that goes on from a prompt, whole or as a stream of events. Prefer chat for new programs",
-            scope: Some(Scope::ApiCompletions),
-            body: Some("CompletionRequest"),
+            scope: Scope::ApiCompletions,
+            body: "CompletionRequest",
             answer: "TextCompletion",
-            stream: true,
-            errors: &COMPLETION,
-            example: Some(json!({"prompt": "A toll is", "max_tokens": 100})),
+            example: json!({"prompt": "A toll is", "max_tokens": 100}),
         })},
-        "/developer/onboarding": {"get": operation(Operation {
+        "/developer/onboarding": {"get": document(Document {
             id: "getDeveloperOnboarding",
             tag: "onboarding",
             summary: &format!("Where accounts and keys (sk-{service}-) are made, the sandbox and the free tier"),
-            scope: None,
-            body: None,
             answer: "DeveloperOnboarding",
-            stream: false,
-            errors: &[],
             example: None,
         })},
     });
+    if let Some(paths) = paths.as_object_mut() {
+        paths.extend(purchase::paths(installation));
+    }
     for Deprecated { method, path } in &installation.deprecated {
         let method = method.as_str().to_ascii_lowercase();
-        let described = paths.get_mut(*path).and_then(|path| path.get_mut(method));
+        let path = path.replace("{plan}", &installation.plan.slug);
+        let described = paths.get_mut(path).and_then(|path| path.get_mut(method));
         if let Some(described) = described {
             described["deprecated"] = json!(true);
         }
@@ -87,53 +70,125 @@ pub(super) fn paths(installation: &Installation<'_>) -> Value {
     paths
 }
 
-struct Operation<'a> {
-    id: &'a str,
-    tag: &'a str,
-    summary: &'a str,
+/// What every operation has: its name, what opens it, and the answers of these errors.
+pub(super) struct Operation<'a> {
+    pub(super) id: &'a str,
+    pub(super) tag: &'a str,
+    pub(super) summary: &'a str,
     /// What a credential needs; none for what anybody may do.
-    scope: Option<Scope>,
-    body: Option<&'a str>,
-    answer: &'a str,
-    stream: bool,
-    errors: &'a [ErrorCode],
-    example: Option<Value>,
+    pub(super) scope: Option<Scope>,
+    pub(super) errors: &'a [ErrorCode],
 }
 
-fn operation(operation: Operation<'_>) -> Value {
-    let mut content = Map::new();
-    content.insert(
-        "application/json".to_owned(),
-        json!({"schema": reference(operation.answer)}),
-    );
-    if operation.stream {
-        content.insert(
-            "text/event-stream".to_owned(),
-            json!({"schema": {"type": "string", "description": "With `stream`: events of JSON, the last line `data: [DONE]`."}}),
+impl Operation<'_> {
+    /// The operation with these answers beside those of its errors.
+    pub(super) fn answers(&self, own: impl IntoIterator<Item = (u16, Value)>) -> Value {
+        let mut answers = answers::of(self.errors);
+        answers.extend(
+            own.into_iter()
+                .map(|(status, answer)| (status.to_string(), answer)),
         );
+        json!({
+            "operationId": self.id,
+            "tags": [self.tag],
+            "summary": self.summary,
+            "responses": answers,
+            "security": match self.scope {
+                Some(scope) => json!([{"apiKey": []}, {"oauth": [scope.name()]}]),
+                None => json!([]),
+            },
+        })
     }
-    let mut answers = answers::of(operation.errors);
-    answers.insert(
-        "200".to_owned(),
-        json!({"description": operation.summary, "content": content}),
+}
+
+/// A document that is the same for everybody.
+pub(super) struct Document<'a> {
+    pub(super) id: &'a str,
+    pub(super) tag: &'a str,
+    pub(super) summary: &'a str,
+    pub(super) answer: &'a str,
+    pub(super) example: Option<Value>,
+}
+
+pub(super) fn document(document: Document<'_>) -> Value {
+    let operation = Operation {
+        id: document.id,
+        tag: document.tag,
+        summary: document.summary,
+        scope: None,
+        errors: &[],
+    };
+    let whole = answers::good(
+        document.summary,
+        document.answer,
+        document.example,
+        &["ETag"],
     );
-    let mut described = json!({
-        "operationId": operation.id,
-        "tags": [operation.tag],
-        "summary": operation.summary,
-        "responses": answers,
-        "security": match operation.scope {
-            Some(scope) => json!([{"apiKey": []}, {"oauth": [scope.name()]}]),
-            None => json!([]),
-        },
+    let known = json!({"description": "The version that `If-None-Match` names is still the one.", "headers": answers::fields(&["ETag"], true)});
+    operation.answers([(200, whole), (304, known)])
+}
+
+fn models() -> Value {
+    let operation = Operation {
+        id: "listModels",
+        tag: "models",
+        summary: "The models that work and that the credential may use, with prices, and the credits left",
+        scope: Some(Scope::ApiModels),
+        errors: &ACCESS,
+    };
+    operation.answers([(
+        200,
+        answers::good(operation.summary, "ModelList", None, &[]),
+    )])
+}
+
+struct Completion<'a> {
+    id: &'a str,
+    summary: &'a str,
+    scope: Scope,
+    body: &'a str,
+    answer: &'a str,
+    example: Value,
+}
+
+fn completion(completion: Completion<'_>) -> Value {
+    let operation = Operation {
+        id: completion.id,
+        tag: "completions",
+        summary: completion.summary,
+        scope: Some(completion.scope),
+        errors: &COMPLETION,
+    };
+    let mut whole = answers::good(completion.summary, completion.answer, None, &[]);
+    // No type: some tools look at the text of the stream, and others at one event after the other.
+    whole["content"]["text/event-stream"] = json!({"schema": {
+        "description": "With `stream`: server-sent events whose data is the JSON of a chunk, or of an `Error` that ends the stream. The last data is `[DONE]`."
+    }});
+    let mut described = operation.answers([(200, whole)]);
+    described["requestBody"] = json!({
+        "required": true,
+        "content": {"application/json": {"schema": schemas::reference(completion.body), "example": completion.example}},
     });
-    if let Some(body) = operation.body {
-        let mut media = json!({"schema": reference(body)});
-        if let Some(example) = operation.example {
-            media["example"] = example;
-        }
-        described["requestBody"] =
-            json!({"required": true, "content": {"application/json": media}});
-    }
+    described["parameters"] = json!([idempotency_key(
+        "The same key with the same body is answered and charged once, however often it is sent."
+    )]);
     described
+}
+
+/// The field that names a request.
+pub(super) fn idempotency_key(means: &str) -> Value {
+    json!({
+        "name": "Idempotency-Key",
+        "in": "header",
+        "description": means,
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!#-~]+$"},
+    })
+}
+
+/// Members with these names.
+pub(super) fn object<const N: usize>(members: [(&str, Value); N]) -> Map<String, Value> {
+    members
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
 }

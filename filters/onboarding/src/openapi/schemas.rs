@@ -4,11 +4,13 @@ use serde_json::{Map, Value, json};
 use tollgate_openai::Endpoint;
 use tollgate_openai::contract::{MESSAGE, MemberRule, Shape, members};
 
+use super::purchase;
+use crate::documents::Installation;
 use crate::entry::Entry;
 
-/// Every schema, by its name. `service` is the service's own word.
-pub(super) fn all(service: &str) -> Value {
-    let metadata = format!("x_{service}");
+/// Every schema, by its name.
+pub(super) fn all(installation: &Installation<'_>) -> Value {
+    let metadata = format!("x_{}", installation.service.name);
     let mut schemas = Map::new();
     let mut add = |name: &str, schema: Value| {
         schemas.insert(name.to_owned(), schema);
@@ -114,7 +116,8 @@ pub(super) fn all(service: &str) -> Value {
             )}),
         ),
     );
-    add("DeveloperOnboarding", closed::<Entry<'static>>());
+    add("DeveloperOnboarding", of::<Entry<'static>>());
+    schemas.extend(purchase::schemas(installation));
     Value::Object(schemas)
 }
 
@@ -124,7 +127,7 @@ pub(super) fn reference(name: &str) -> Value {
 }
 
 /// An object that may have more members than these.
-fn open(required: &[&str], properties: Value) -> Value {
+pub(super) fn open(required: &[&str], properties: Value) -> Value {
     let mut schema =
         json!({"type": "object", "properties": properties, "additionalProperties": true});
     if !required.is_empty() {
@@ -133,8 +136,8 @@ fn open(required: &[&str], properties: Value) -> Value {
     schema
 }
 
-/// The schema of a type of ours that is written as it stands: an object with these members and no other.
-fn closed<T: schemars::JsonSchema>() -> Value {
+/// The schema of a type of ours, as it is written: what may be missing is missing, and never null.
+pub(super) fn of<T: schemars::JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
@@ -143,10 +146,40 @@ fn closed<T: schemars::JsonSchema>() -> Value {
         .into_generator()
         .into_root_schema_for::<T>()
         .to_value();
-    if let Some(members) = schema.as_object_mut() {
-        members.remove("title");
-    }
+    tidy(&mut schema);
     schema
+}
+
+/// Takes out what only Rust is about: the names of types, the widths of integers, and null for what is left out instead.
+fn tidy(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            if members.get("title").is_some_and(Value::is_string) {
+                members.remove("title");
+            }
+            let width = |format: &str| format.starts_with("uint") || format.starts_with("int");
+            if members
+                .get("format")
+                .and_then(Value::as_str)
+                .is_some_and(width)
+            {
+                members.remove("format");
+            }
+            if members.get("default").is_some_and(Value::is_null) {
+                members.remove("default");
+            }
+            if let Some(Value::Array(types)) = members.get("type")
+                && let [one, null] = &types[..]
+                && null == "null"
+            {
+                let one = one.clone();
+                members.insert("type".to_owned(), one);
+            }
+            members.values_mut().for_each(tidy);
+        }
+        Value::Array(items) => items.iter_mut().for_each(tidy),
+        _ => {}
+    }
 }
 
 fn model() -> Value {

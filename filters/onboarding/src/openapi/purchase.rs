@@ -1,0 +1,439 @@
+//! The operations that sell the plan, and what they are about.
+
+use serde_json::{Map, Value, json};
+use tollgate_filter::{CODES, ErrorCode, ErrorType, Scope};
+use tollgate_purchase::plan::{PRICE, PaymentState, RetryAction};
+use tollgate_purchase::wire::{CommerceSubscription, Product, Status, Subscription};
+
+use super::operations::{ACCESS, Document, Operation, document, idempotency_key, object};
+use super::{answers, schemas};
+use crate::documents::Installation;
+
+/// The version of UCP that sessions name.
+const UCP_VERSION: &str = "2026-04-08";
+
+/// Units of USDC in a US cent.
+const USDC_PER_CENT: i64 = 10_000;
+
+/// What a purchase may come to besides its own answers.
+const PURCHASE: [ErrorCode; 5] = [
+    ErrorCode::InvalidHeader,
+    ErrorCode::MissingCredential,
+    ErrorCode::InsufficientScope,
+    ErrorCode::UnsupportedMediaType,
+    ErrorCode::IdempotencyConflict,
+];
+
+/// The paths of commerce.
+pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
+    let slug = &installation.plan.slug;
+    object([
+        (
+            &*format!("/commerce/products/{slug}"),
+            json!({"get": product(installation)}),
+        ),
+        (
+            "/ucp/v1/checkout-sessions",
+            json!({"post": create_session(installation)}),
+        ),
+        (
+            "/ucp/v1/checkout-sessions/{id}",
+            json!({"get": get_session(installation)}),
+        ),
+        (
+            &*format!("/commerce/subscriptions/{slug}/mpp"),
+            json!({"post": mpp(installation)}),
+        ),
+        (
+            &*format!("/commerce/subscriptions/{slug}/x402"),
+            json!({"post": x402(installation)}),
+        ),
+    ])
+}
+
+fn product(installation: &Installation<'_>) -> Value {
+    document(Document {
+        id: "getSuperProProduct",
+        tag: "commerce",
+        summary: "The monthly plan: its price, what it gives, and where it is bought",
+        answer: "CommerceProduct",
+        example: serde_json::to_value(sold(installation)).ok(),
+    })
+}
+
+fn sold(installation: &Installation<'_>) -> Product {
+    Product::new(
+        installation.plan,
+        installation.service.base_url,
+        installation.root_url,
+    )
+}
+
+fn create_session(installation: &Installation<'_>) -> Value {
+    let operation = Operation {
+        id: "createUcpCheckoutSession",
+        tag: "commerce",
+        summary: "A checkout for the monthly plan. The owner of the account agrees to the payment at `continue_url`",
+        scope: Some(Scope::CommerceSubscribe),
+        errors: &PURCHASE,
+    };
+    let mut session = answers::good(
+        "The session. `completed` where the account has the plan already",
+        "UcpCheckoutSession",
+        Some(session(installation)),
+        &["Location"],
+    );
+    session["links"] = json!({"session": {
+        "operationId": "getUcpCheckoutSession",
+        "parameters": {"id": "$response.body#/id"},
+        "description": "How it stands later.",
+    }});
+    let mut described = operation.answers([(201, session)]);
+    described["parameters"] = json!([
+        {
+            "name": "UCP-Agent",
+            "in": "header",
+            "description": "Who asks: a dictionary of structured fields (RFC 9651) whose `profile` is the https address of a platform's profile.",
+            "schema": {"type": "string", "pattern": "^profile=\"https://[a-z0-9]+([.][a-z0-9]+)+/[a-z0-9./_-]*\"$"},
+            "example": "profile=\"https://platform.example/.well-known/ucp\"",
+        },
+        idempotency_key("The same key with the same request gives the same session, for 24 hours."),
+    ]);
+    described["requestBody"] = body(
+        "UcpCheckoutRequest",
+        json!({"product_id": &*installation.plan.product}),
+    );
+    described
+}
+
+fn get_session(installation: &Installation<'_>) -> Value {
+    let operation = Operation {
+        id: "getUcpCheckoutSession",
+        tag: "commerce",
+        summary: "How a checkout stands. Only its owner sees it; one that is over without the plan is `session_gone`",
+        scope: Some(Scope::CommerceSubscribe),
+        errors: &ACCESS,
+    };
+    let found = answers::good(
+        operation.summary,
+        "UcpCheckoutSession",
+        Some(session(installation)),
+        &[],
+    );
+    let mut described = operation.answers([(200, found)]);
+    described["parameters"] = json!([{
+        "name": "id",
+        "in": "path",
+        "required": true,
+        "description": "The `id` of the session.",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+    }]);
+    described
+}
+
+fn mpp(installation: &Installation<'_>) -> Value {
+    let operation = Operation {
+        id: "purchaseSuperProWithMpp",
+        tag: "commerce",
+        summary: "Buys the plan with the Payment scheme of HTTP authentication (MPP): a monthly payment at PayPal",
+        scope: Some(Scope::CommerceSubscribe),
+        errors: &PURCHASE,
+    };
+    let problem = |media: &str, fields: &[&str], means: &str, example: Value| {
+        json!({
+            "description": format!("{means} {}", answers::listed(payment_codes())),
+            "headers": answers::fields(fields, true),
+            "content": {media: {"schema": schemas::reference("Problem"), "example": example}},
+        })
+    };
+    let mut described = operation.answers([
+        (200, bought(installation, "paypal", "I-BW452GLLEP1G", &["Payment-Receipt"])),
+        (
+            402,
+            problem(
+                "application/problem+json",
+                &["WWW-Authenticate", "Link", "Retry-After"],
+                "Not paid yet, or not to be verified. `WWW-Authenticate` carries a `Payment` challenge; the owner agrees at `approval_url`.",
+                required(
+                    "The owner of the account agrees to 199.00 USD a month at the approval URL. Then send the request again with the credential.",
+                    PaymentState::ApprovalPending,
+                    RetryAction::ApproveThenRetry,
+                    Some("https://www.paypal.com/webapps/billing/subscriptions?ba_token=BA-2M539689T3856352J"),
+                ),
+            ),
+        ),
+        (503, unavailable()),
+    ]);
+    described["parameters"] = json!([
+        {
+            "name": format!("X-{}-Authorization", capital(installation.service.name)),
+            "in": "header",
+            "description": "`Bearer` and the credential of the account, where `Authorization` carries the `Payment` credential.",
+            "schema": {"type": "string", "pattern": r"^Bearer\s+.+$"},
+        },
+        idempotency_key("Like `idempotency_key` of the body."),
+    ]);
+    finish(&mut described, installation);
+    described["x-payment-info"] = json!({"offers": [{
+        "intent": "charge",
+        "method": "paypal",
+        "amount": PRICE.cents().to_string(),
+        "currency": "USD",
+        "description": "Each month, until it is canceled.",
+    }]});
+    described
+}
+
+fn x402(installation: &Installation<'_>) -> Value {
+    let operation = Operation {
+        id: "purchaseSuperProWithX402",
+        tag: "commerce",
+        summary: "Buys 30 days of the plan with x402: exactly 199 USDC on Base",
+        scope: Some(Scope::CommerceSubscribe),
+        errors: &PURCHASE,
+    };
+    let required = json!({
+        "description": format!(
+            "Not paid yet, or refused. `PAYMENT-REQUIRED` carries what is asked for. x402 clients refuse to pay more than 1 USD until their cap is raised. {}",
+            answers::listed(payment_codes())
+        ),
+        "headers": answers::fields(&["PAYMENT-REQUIRED", "PAYMENT-RESPONSE"], true),
+        "content": {"application/json": {
+            "schema": schemas::reference("Problem"),
+            "example": required(
+                "Pay exactly 199 USDC as PAYMENT-REQUIRED says. x402 clients refuse to pay more than 1 USD until their cap is raised.",
+                PaymentState::Required,
+                RetryAction::Pay,
+                None,
+            ),
+        }},
+    });
+    let reference = format!("0x{}", "ab".repeat(32));
+    let mut described = operation.answers([
+        (
+            200,
+            bought(installation, "x402", &reference, &["PAYMENT-RESPONSE"]),
+        ),
+        (402, required),
+        (503, unavailable()),
+    ]);
+    described["parameters"] = json!([
+        {
+            "name": "PAYMENT-SIGNATURE",
+            "in": "header",
+            "description": "The payment, as x402 version 2 writes it: JSON in base64 with padding.",
+            "schema": {
+                "type": "string",
+                "pattern": "^[A-Za-z0-9+/]{4,64}$",
+                "maxLength": 16384,
+                "contentEncoding": "base64",
+                "contentMediaType": "application/json",
+            },
+        },
+        idempotency_key("Like `idempotency_key` of the body."),
+    ]);
+    finish(&mut described, installation);
+    described["x-payment-info"] = json!({"offers": [{
+        "intent": "charge",
+        "method": "evm",
+        "amount": (PRICE.cents() * USDC_PER_CENT).to_string(),
+        "currency": installation.usdc,
+        "description": "For 30 days; nothing is charged after them.",
+    }]});
+    described
+}
+
+fn finish(described: &mut Value, installation: &Installation<'_>) {
+    described["requestBody"] = body(
+        "CommercePaymentRequest",
+        json!({"product_id": &*installation.plan.product}),
+    );
+}
+
+/// A body that may be missing.
+fn body(schema: &str, example: Value) -> Value {
+    json!({
+        "required": false,
+        "content": {"application/json": {"schema": schemas::reference(schema), "example": example}},
+    })
+}
+
+/// The plan, bought now or before.
+fn bought(installation: &Installation<'_>, route: &str, reference: &str, own: &[&str]) -> Value {
+    let subscription = Subscription {
+        id: "sub_01937b1c7d3a7c4e9f0a5b6c7d8e9f01".into(),
+        product_id: installation.plan.product.to_string(),
+        status: Status::Active,
+        route: route.into(),
+        current_period_start: "2027-01-01T00:00:00Z".into(),
+        current_period_end: "2027-01-31T00:00:00Z".into(),
+        cancel_at_period_end: route == "x402",
+        provider_reference: reference.into(),
+    };
+    let example = CommerceSubscription::active(sold(installation), subscription, false);
+    answers::good(
+        "The account has the plan. With `already_active` it had it before, and nothing was charged; the receipt is there where this route \
+         has one",
+        "CommerceSubscription",
+        serde_json::to_value(example).ok(),
+        own,
+    )
+}
+
+/// The answer of a route that cannot sell now.
+fn unavailable() -> Value {
+    json!({
+        "description": format!(
+            "Nothing can be paid here now, or an earlier payment is not clear yet: `payment_state` and `retry_action` say which. {}",
+            answers::listed(answers::codes(503))
+        ),
+        "headers": answers::fields(&["Retry-After"], false),
+        "content": {"application/json": {"schema": schemas::reference("PurchaseError")}},
+    })
+}
+
+/// What a 402 of a purchase may be called.
+fn payment_codes() -> impl Iterator<Item = ErrorCode> {
+    let of_payment = |code: &ErrorCode| code.kind() == ErrorType::PaymentRequired;
+    CODES.iter().copied().filter(of_payment)
+}
+
+fn required(
+    detail: &str,
+    state: PaymentState,
+    action: RetryAction,
+    approve: Option<&str>,
+) -> Value {
+    let code = ErrorCode::PaymentRequired;
+    let mut problem = json!({
+        "type": format!("https://paymentauth.org/problems/{}", code.word()),
+        "title": "Payment Required",
+        "status": 402,
+        "detail": detail,
+        "payment_state": state.word(),
+        "retry_action": action.word(),
+        "error": {"message": detail, "type": code.kind().word(), "param": null, "code": code.word()},
+    });
+    if let Some(approve) = approve {
+        problem["approval_url"] = json!(approve);
+    }
+    problem
+}
+
+fn session(installation: &Installation<'_>) -> Value {
+    let base = installation.service.base_url;
+    json!({
+        "id": "cs_5d0f7ac1e2b34f6a9c8d7e6f",
+        "status": "incomplete",
+        "continue_url": format!("{base}/commerce/continue/cs_5d0f7ac1e2b34f6a9c8d7e6f"),
+        "currency": "USD",
+        "ucp": {"version": UCP_VERSION, "capabilities": ["dev.ucp.shopping.checkout"]},
+    })
+}
+
+/// The schemas of commerce, by their names.
+pub(super) fn schemas(installation: &Installation<'_>) -> Map<String, Value> {
+    let product_id = json!({"const": &*installation.plan.product});
+    let mut product = schemas::of::<Product>();
+    product["properties"]["id"] = product_id.clone();
+    product["properties"]["price_usd"] = json!({"type": "number", "const": PRICE.cents() / 100});
+    product["properties"]["billing_interval"]["const"] = json!("month");
+    product["properties"]["purchase"]["required"] = json!(["ucp", "mpp", "x402", "paypal"]);
+    let mut bought = schemas::of::<CommerceSubscription>();
+    bought["properties"]["product"] = schemas::reference("CommerceProduct");
+    bought["properties"]["subscription"] = schemas::reference("Subscription");
+    bought["properties"]["payment_state"] = words(
+        &PaymentState::ALL
+            .iter()
+            .map(|one| (one.word(), one.meaning()))
+            .collect::<Vec<_>>(),
+    );
+    bought["properties"]["retry_action"] = words(
+        &RetryAction::ALL
+            .iter()
+            .map(|one| (one.word(), one.meaning()))
+            .collect::<Vec<_>>(),
+    );
+    let members = json!({
+        "type": {"type": "string", "format": "uri-reference"},
+        "title": {"type": "string", "description": "The same for every problem of its type."},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What happened and what to do, for a person."},
+        "payment_state": bought["properties"]["payment_state"],
+        "retry_action": bought["properties"]["retry_action"],
+        "approval_url": {"type": "string", "format": "uri", "description": "Where the owner of the account agrees to the payment."},
+        "error": {"$ref": "#/components/schemas/Error/properties/error"},
+    });
+    let any = json!({"type": "object", "additionalProperties": true});
+    object([
+        ("CommerceProduct", product),
+        ("Subscription", schemas::of::<Subscription>()),
+        ("CommerceSubscription", bought),
+        (
+            "Problem",
+            schemas::open(
+                &[
+                    "type",
+                    "title",
+                    "status",
+                    "detail",
+                    "payment_state",
+                    "retry_action",
+                    "error",
+                ],
+                members.clone(),
+            ),
+        ),
+        ("PurchaseError", schemas::open(&["error"], members)),
+        (
+            "CommercePaymentRequest",
+            json!({
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {
+                    "product_id": product_id,
+                    "idempotency_key": {"type": "string", "minLength": 1, "maxLength": 255},
+                },
+            }),
+        ),
+        (
+            "UcpCheckoutRequest",
+            schemas::open(
+                &[],
+                json!({"product_id": product_id, "line_items": {"type": "array", "items": any}}),
+            ),
+        ),
+        (
+            "UcpCheckoutSession",
+            schemas::open(
+                &["id", "status", "ucp"],
+                json!({
+                    "id": {"type": "string"},
+                    "status": {"enum": ["incomplete", "completed"]},
+                    "continue_url": {"type": "string", "format": "uri"},
+                    "currency": {"const": "USD"},
+                    "ucp": schemas::open(&["version", "capabilities"], json!({
+                        "version": {"const": UCP_VERSION},
+                        "capabilities": {"type": "array", "items": {"type": "string"}},
+                    })),
+                }),
+            ),
+        ),
+    ])
+}
+
+/// One of these words, with what each means.
+fn words(known: &[(&str, &str)]) -> Value {
+    let each: Vec<Value> = known
+        .iter()
+        .map(|(word, meaning)| json!({"const": word, "description": meaning}))
+        .collect();
+    json!({"type": "string", "oneOf": each})
+}
+
+/// A name as it stands in a field's: `Svc`.
+fn capital(name: &str) -> String {
+    let mut letters = name.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
+}
