@@ -2,9 +2,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use proptest::prelude::*;
 use serde_json::{Value, json};
-use tollgate_filter::ErrorCode;
-use tollgate_pay::mpp::{Binding, Challenge, Credential, Receipt, Secrets, Subscription};
+use tollgate_filter::{ErrorCode, PaymentField};
+use tollgate_pay::mpp::{
+    Binding, Challenge, Credential, CredentialError, Expected, Intent, Receipt, Secrets,
+    Subscription,
+};
 
 const SECRET: &[u8] = b"tollgate-test-secret-0123456789abcdef";
 const REALM: &str = "api.tollgate.example";
@@ -23,11 +27,26 @@ fn secrets() -> Secrets {
     Secrets::new(SECRET, None).expect("long enough")
 }
 
+fn expected(secrets: &Secrets) -> Expected<'_> {
+    Expected {
+        secrets,
+        owner: "acct_42",
+        now: NOW,
+        field: PaymentField::Authorization,
+        body: b"",
+    }
+}
+
+fn read(token: &str) -> Result<Credential, CredentialError> {
+    Credential::read(token, &expected(&secrets()))
+}
+
 #[test]
 fn ids_are_those_of_other_programs() {
-    for (request, expires, digest, opaque, id) in [
+    for (request, expires, digest, opaque, header, id) in [
         (
             MINIMAL,
+            "",
             "",
             "",
             "",
@@ -38,12 +57,14 @@ fn ids_are_those_of_other_programs() {
             EXPIRES,
             "",
             "",
+            "",
             "XveQCzpjbJQRxfjGFMbyJUjNJd6V04NNupZpao3-UCQ",
         ),
         (
             MINIMAL,
             EXPIRES,
             DIGEST,
+            "",
             "",
             "NxBUBRgvLfZ8pG15FVC8ud0-Q7whKITfGYcSNCqm174",
         ),
@@ -52,6 +73,7 @@ fn ids_are_those_of_other_programs() {
             EXPIRES,
             "",
             OPAQUE,
+            "",
             "1fLhgDFaRMOqtRHgotrGCsS519mi-DEiBnLtemI_u3o",
         ),
         (
@@ -59,7 +81,16 @@ fn ids_are_those_of_other_programs() {
             EXPIRES,
             DIGEST,
             OPAQUE,
+            "",
             "OlXJpE7tpNg8VnpDhwEdu1t_NBDq_3lr5WzEnx8V7Us",
+        ),
+        (
+            FULL,
+            EXPIRES,
+            "",
+            OPAQUE,
+            "Payment-Authorization",
+            "6S8qCPxmo1OuSorkH32olG6r041ZYkykG0vz-QC93AA",
         ),
     ] {
         let binding = Binding {
@@ -70,6 +101,7 @@ fn ids_are_those_of_other_programs() {
             expires,
             digest,
             opaque,
+            header,
         };
         assert_eq!(binding.id(&secrets()), id);
         assert!(binding.holds(id, &secrets()));
@@ -115,9 +147,12 @@ fn a_challenge_says_in_one_line_what_its_id_is_bound_to() {
         currency: "USD",
         subscription: &subscription,
         expires: EXPIRES,
+        intent: Intent::Charge,
         description: "Pro \"plan\", monthly",
         owner: "acct_42",
         purchase: "pp_01J9ZK3V5Q",
+        digest: None,
+        own_field: false,
     };
     let header = challenge.header(&secrets());
     let parameter = |name: &str| {
@@ -147,13 +182,15 @@ fn a_challenge_says_in_one_line_what_its_id_is_bound_to() {
         "payload": {"type": "subscription", "subscriptionId": "I-BW452GLLEP1G"},
     });
     let token = URL_SAFE_NO_PAD.encode(echoed.to_string());
-    assert!(Credential::read(&token, &secrets(), "acct_42", NOW).is_ok());
+    assert!(read(&token).is_ok());
 }
 
 #[test]
 fn a_credential_is_read_and_believed() {
-    let read = Credential::read(CREDENTIAL, &secrets(), "acct_42", NOW).expect("a credential");
-    assert_eq!(read.id, "1fLhgDFaRMOqtRHgotrGCsS519mi-DEiBnLtemI_u3o");
+    let read = read(CREDENTIAL).expect("a credential");
+    let id = URL_SAFE_NO_PAD.encode(read.id);
+    assert_eq!(id, "1fLhgDFaRMOqtRHgotrGCsS519mi-DEiBnLtemI_u3o");
+    assert_eq!(read.expires, NOW + 1);
     assert_eq!(read.purchase, "pp_01J9ZK3V5Q");
     assert_eq!(read.subscription, "I-BW452GLLEP1G");
 }
@@ -186,6 +223,10 @@ fn what_is_wrong_with_a_credential_is_told_in_the_order_of_the_scheme() {
         ),
         (&*changed("/challenge/id", json!("AAAA")), InvalidChallenge),
         (
+            &*changed("/challenge/header", json!("Payment-Authorization")),
+            InvalidChallenge,
+        ),
+        (
             &*changed("/challenge/realm", json!("evil.example")),
             InvalidChallenge,
         ),
@@ -215,13 +256,127 @@ fn what_is_wrong_with_a_credential_is_told_in_the_order_of_the_scheme() {
             InvalidPayload,
         ),
     ] {
-        let refused = Credential::read(token, &secrets(), "acct_42", NOW).expect_err("wrong");
+        let refused = read(token).expect_err("wrong");
         assert_eq!(refused.code, code, "{token:.80}: {refused}");
     }
-    let late = Credential::read(CREDENTIAL, &secrets(), "acct_42", NOW + 1).expect_err("over");
+    let secrets = secrets();
+    let late = Expected {
+        now: NOW + 1,
+        ..expected(&secrets)
+    };
+    let late = Credential::read(CREDENTIAL, &late).expect_err("over");
     assert_eq!(late.code, PaymentExpired);
-    let other = Credential::read(CREDENTIAL, &secrets(), "acct_43", NOW).expect_err("not theirs");
+    let other = Expected {
+        owner: "acct_43",
+        ..expected(&secrets)
+    };
+    let other = Credential::read(CREDENTIAL, &other).expect_err("not theirs");
     assert_eq!(other.code, InvalidChallenge);
+}
+
+#[test]
+fn what_a_challenge_asks_for_besides_is_bound_to_it() {
+    use ErrorCode::InvalidChallenge;
+    let subscription = Subscription {
+        id: "I-1".to_owned(),
+        plan: "P-1".to_owned(),
+        approval_url: "https://paypal.example/approve".to_owned(),
+    };
+    let plain = Challenge {
+        intent: Intent::Charge,
+        realm: REALM,
+        amount: 19_900,
+        currency: "USD",
+        subscription: &subscription,
+        expires: EXPIRES,
+        description: "Pro",
+        owner: "acct_42",
+        purchase: "pp_1",
+        digest: None,
+        own_field: false,
+    };
+    const BODY: &[u8] = br#"{"product_id":"svc-pro-monthly"}"#;
+    let bound = Challenge {
+        digest: Some(DIGEST),
+        ..plain.clone()
+    };
+    let elsewhere = Challenge {
+        own_field: true,
+        ..plain.clone()
+    };
+    let monthly = Challenge {
+        intent: Intent::Subscription,
+        ..plain.clone()
+    };
+    let here = PaymentField::Authorization;
+    let own = PaymentField::PaymentAuthorization;
+    for (challenge, field, body, refused) in [
+        (&plain, here, BODY, None),
+        (&plain, own, b"".as_slice(), Some(InvalidChallenge)),
+        (&bound, here, BODY, None),
+        (&bound, here, b"{}", Some(InvalidChallenge)),
+        (&bound, here, b"", Some(InvalidChallenge)),
+        (&elsewhere, own, b"", None),
+        (&elsewhere, here, b"", Some(InvalidChallenge)),
+        (&monthly, here, b"", None),
+    ] {
+        let header = challenge.header(&secrets());
+        let token = answered(&header);
+        let read = Credential::read(
+            &token,
+            &Expected {
+                field,
+                body,
+                ..expected(&secrets())
+            },
+        );
+        assert_eq!(read.err().map(|error| error.code), refused, "{header}");
+    }
+    let request = parameters(&monthly.header(&secrets()))["request"].clone();
+    let request = URL_SAFE_NO_PAD
+        .decode(request.as_str().expect("a text"))
+        .expect("base64url");
+    assert_eq!(
+        String::from_utf8(request).expect("UTF-8"),
+        r#"{"amount":"19900","currency":"USD","methodDetails":{"approvalUrl":"https://paypal.example/approve","planId":"P-1","subscriptionId":"I-1"},"periodCount":"1","periodUnit":"month"}"#
+    );
+}
+
+/// The parameters of a challenge, as a client reads them.
+fn parameters(header: &str) -> Value {
+    let rest = header.strip_prefix("Payment ").expect("the scheme");
+    let pairs = rest.split(", ").map(|pair| {
+        let (name, value) = pair.split_once('=').expect("a pair");
+        (name.to_owned(), json!(value.trim_matches('"')))
+    });
+    Value::Object(pairs.collect())
+}
+
+/// The credential that a client makes for a challenge.
+fn answered(header: &str) -> String {
+    let payload = json!({"type": "subscription", "subscriptionId": "I-1"});
+    let whole = json!({"challenge": parameters(header), "payload": payload});
+    URL_SAFE_NO_PAD.encode(whole.to_string())
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_sent_for_a_credential_is_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), text in ".{0,200}") {
+        let _ = read(&text);
+        let _ = read(&URL_SAFE_NO_PAD.encode(&bytes));
+    }
+
+    #[test]
+    fn no_change_of_a_credential_is_believed(at in 0_usize..1_000, with in any::<u8>()) {
+        let mut json = URL_SAFE_NO_PAD.decode(CREDENTIAL).expect("base64url");
+        let at = at % json.len();
+        prop_assume!(json[at] != with);
+        json[at] = with;
+        if let Ok(believed) = read(&URL_SAFE_NO_PAD.encode(&json)) {
+            // Only what is bound by nothing can have changed: a name that is not looked at.
+            prop_assert_eq!(believed, read(CREDENTIAL).expect("the vector"));
+        }
+    }
 }
 
 #[test]

@@ -52,11 +52,14 @@ pub struct Binding<'a> {
     pub digest: &'a str,
     /// What the server wants to see again, base64url.
     pub opaque: &'a str,
+    /// The field that the credential has to come in, where it is not `Authorization`. Behind all others, and only there where it is named
+    /// (draft-httpauth-payment-02); some libraries put it before `opaque`, which is seen by nobody but who made the challenge.
+    pub header: &'a str,
 }
 
 impl Binding<'_> {
-    fn slots(&self) -> [&str; 7] {
-        [
+    fn slots(&self) -> impl Iterator<Item = &str> {
+        let always = [
             self.realm,
             self.method,
             self.intent,
@@ -64,7 +67,9 @@ impl Binding<'_> {
             self.expires,
             self.digest,
             self.opaque,
-        ]
+        ];
+        let named = (!self.header.is_empty()).then_some(self.header);
+        always.into_iter().chain(named)
     }
 
     /// The id of a challenge that says this.
@@ -75,7 +80,7 @@ impl Binding<'_> {
     /// Whether `id` was made here for exactly this.
     pub fn holds(&self, id: &str, secrets: &Secrets) -> bool {
         // The slots are joined by a bar: one inside would let other slots join to the same text.
-        if self.slots().iter().any(|slot| slot.contains('|')) {
+        if self.slots().any(|slot| slot.contains('|')) {
             return false;
         }
         let Ok(id) = URL_SAFE_NO_PAD.decode(id) else {
@@ -87,7 +92,12 @@ impl Binding<'_> {
 
     fn mac(&self, secret: &[u8]) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key of any length is a key");
-        mac.update(self.slots().join("|").as_bytes());
+        for (at, slot) in self.slots().enumerate() {
+            if at > 0 {
+                mac.update(b"|");
+            }
+            mac.update(slot.as_bytes());
+        }
         mac
     }
 }

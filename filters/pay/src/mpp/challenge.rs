@@ -1,11 +1,37 @@
 //! The challenge: what is asked for, where the buyer agrees to it, and until when.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Map, Value, json};
 
 use super::binding::{Binding, Secrets};
-use super::{INTENT, METHOD};
+use super::{METHOD, OWN_FIELD};
+
+/// What a buyer is asked to agree to, in the scheme's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// One charge: what every client knows.
+    Charge,
+    /// A charge every month (draft-payment-intent-subscription-00).
+    Subscription,
+}
+
+impl Intent {
+    /// The word on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Intent::Charge => "charge",
+            Intent::Subscription => "subscription",
+        }
+    }
+
+    /// The intent of a word.
+    pub fn of(word: &str) -> Option<Intent> {
+        [Intent::Charge, Intent::Subscription]
+            .into_iter()
+            .find(|intent| intent.word() == word)
+    }
+}
 
 /// The recurring payment that waits for the buyer, as PayPal knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +47,8 @@ pub struct Subscription {
 /// What one buyer is asked for.
 #[derive(Clone, Debug)]
 pub struct Challenge<'a> {
+    /// What the buyer is asked to agree to.
+    pub intent: Intent,
     /// The host of the service.
     pub realm: &'a str,
     /// The price in the smallest unit of the currency.
@@ -37,6 +65,10 @@ pub struct Challenge<'a> {
     pub owner: &'a str,
     /// The public id of the purchase.
     pub purchase: &'a str,
+    /// The digest of the request's body, where that is bound.
+    pub digest: Option<&'a str>,
+    /// Whether the credential is to come in `Payment-Authorization`.
+    pub own_field: bool,
 }
 
 impl Challenge<'_> {
@@ -44,55 +76,79 @@ impl Challenge<'_> {
     pub fn header(&self, secrets: &Secrets) -> String {
         let request = self.request();
         let opaque = canonical(&json!({"owner": self.owner, "purchase": self.purchase}));
-        let id = Binding {
+        let binding = Binding {
             realm: self.realm,
             method: METHOD,
-            intent: INTENT,
+            intent: self.intent.word(),
             request: &request,
             expires: self.expires,
-            digest: "",
+            digest: self.digest.unwrap_or_default(),
             opaque: &opaque,
-        }
-        .id(secrets);
-        let mut header = String::from("Payment ");
-        for (at, (name, value)) in [
+            header: if self.own_field { OWN_FIELD } else { "" },
+        };
+        let id = binding.id(secrets);
+        let mut header = String::from("Payment");
+        let mut separator = " ";
+        for (name, value) in [
             ("id", &*id),
-            ("realm", self.realm),
-            ("method", METHOD),
-            ("intent", INTENT),
-            ("request", &request),
-            ("expires", self.expires),
+            ("realm", binding.realm),
+            ("method", binding.method),
+            ("intent", binding.intent),
+            ("request", binding.request),
+            ("expires", binding.expires),
+            ("digest", binding.digest),
             ("description", self.description),
-            ("opaque", &opaque),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            if at > 0 {
-                header.push_str(", ");
+            ("opaque", binding.opaque),
+            ("header", binding.header),
+        ] {
+            if value.is_empty() {
+                continue;
             }
+            header.push_str(separator);
             header.push_str(name);
             header.push('=');
             quote(value, &mut header);
+            separator = ", ";
         }
         header
     }
 
     fn request(&self) -> String {
-        canonical(&json!({
-            "amount": self.amount.to_string(),
-            "currency": self.currency,
-            "description": self.description,
-            "externalId": self.purchase,
-            "methodDetails": {
-                "approvalUrl": self.subscription.approval_url,
+        let amount = self.amount.to_string();
+        let subscription = self.subscription;
+        canonical(&match self.intent {
+            Intent::Charge => json!({
+                "amount": amount,
+                "currency": self.currency,
+                "description": self.description,
+                "externalId": self.purchase,
+                "methodDetails": {
+                    "approvalUrl": subscription.approval_url,
+                    "periodCount": "1",
+                    "periodUnit": "month",
+                    "planId": subscription.plan,
+                    "subscriptionId": subscription.id,
+                },
+            }),
+            Intent::Subscription => json!({
+                "amount": amount,
+                "currency": self.currency,
                 "periodCount": "1",
                 "periodUnit": "month",
-                "planId": self.subscription.plan,
-                "subscriptionId": self.subscription.id,
-            },
-        }))
+                "methodDetails": {
+                    "approvalUrl": subscription.approval_url,
+                    "planId": subscription.plan,
+                    "subscriptionId": subscription.id,
+                },
+            }),
+        })
     }
+}
+
+/// The digest of a body (RFC 9530 section 2): a dictionary of one member, whose value is bytes.
+pub(crate) fn digest(body: &[u8]) -> String {
+    use sha2::Digest as _;
+    format!("sha-256=:{}:", STANDARD.encode(sha2::Sha256::digest(body)))
 }
 
 /// JSON with its members in order and no spaces (RFC 8785, for texts alone), in base64url. Stock clients decode it and write it anew, so

@@ -5,10 +5,11 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
-use tollgate_filter::ErrorCode;
+use tollgate_filter::{ErrorCode, PaymentField};
 
+use super::METHOD;
 use super::binding::{Binding, Secrets};
-use super::{INTENT, METHOD};
+use super::challenge::{Intent, digest};
 use crate::json::Unambiguous;
 
 /// The most bytes of a credential.
@@ -18,11 +19,28 @@ const BYTES_MAX: usize = 16 * 1024;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
     /// The challenge's id, to be used once.
-    pub id: String,
+    pub id: [u8; 32],
+    /// When the challenge ends, Unix seconds.
+    pub expires: i64,
     /// The public id of the purchase.
     pub purchase: String,
     /// The id of the recurring payment.
     pub subscription: String,
+}
+
+/// Who sends a credential, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected<'a> {
+    /// What challenges are bound with.
+    pub secrets: &'a Secrets,
+    /// The public id of the account.
+    pub owner: &'a str,
+    /// Unix seconds.
+    pub now: i64,
+    /// The field that it stood in.
+    pub field: PaymentField,
+    /// The body beside it, as it came.
+    pub body: &'a [u8],
 }
 
 /// Why a credential is refused.
@@ -36,14 +54,9 @@ pub struct CredentialError {
 }
 
 impl Credential {
-    /// Reads what stands behind `Payment` and a space, for the account `owner` at `now` (Unix seconds). The checks come in the order of
-    /// the scheme: form, method, binding, time, owner, payload.
-    pub fn read(
-        token: &str,
-        secrets: &Secrets,
-        owner: &str,
-        now: i64,
-    ) -> Result<Credential, CredentialError> {
+    /// Reads what stands behind `Payment` and a space. The checks come in the order of the scheme: form, method, binding, time, owner,
+    /// payload.
+    pub fn read(token: &str, expected: &Expected<'_>) -> Result<Credential, CredentialError> {
         let malformed = |detail| CredentialError {
             code: ErrorCode::MalformedCredential,
             detail,
@@ -71,33 +84,56 @@ impl Credential {
         let Some(said) = Said::read(challenge) else {
             return Err(malformed("A parameter of the challenge is not a text."));
         };
-        if said.binding.method != METHOD || said.binding.intent != INTENT {
+        let binding = &said.binding;
+        if binding.method != METHOD || Intent::of(binding.intent).is_none() {
             return Err(CredentialError {
                 code: ErrorCode::MethodUnsupported,
-                detail: "Only the method paypal with the intent charge is taken here.",
+                detail: "Only the method `paypal` with the intent `charge` is taken here.",
             });
         }
-        if !said.binding.holds(said.id, secrets) {
+        if !binding.holds(said.id, expected.secrets) {
             return Err(invalid("The challenge was not made here, or was changed."));
         }
-        let ends = said.binding.expires.parse::<jiff::Timestamp>();
-        if ends.is_ok_and(|ends| ends.as_second() <= now) {
+        // The challenge says where its credential belongs, not what happens to be there.
+        let belongs = match binding.header {
+            "" => PaymentField::Authorization,
+            _ => PaymentField::PaymentAuthorization,
+        };
+        if belongs != expected.field {
+            return Err(invalid(match belongs {
+                PaymentField::Authorization => {
+                    "The credential of this challenge belongs in `Authorization`."
+                }
+                PaymentField::PaymentAuthorization => {
+                    "The credential of this challenge belongs in `Payment-Authorization`."
+                }
+            }));
+        }
+        if !binding.digest.is_empty() && binding.digest != digest(expected.body) {
+            return Err(invalid("The challenge was made for another body."));
+        }
+        // The binding holds, so what cannot be read from here on was not written here.
+        let strange = invalid("The challenge was not made here, or was changed.");
+        let expires = binding.expires.parse::<jiff::Timestamp>();
+        let expires = expires.map_err(|_| strange)?.as_second();
+        if expires <= expected.now {
             return Err(CredentialError {
                 code: ErrorCode::PaymentExpired,
                 detail: "The challenge has ended. Use the one of this answer.",
             });
         }
-        let (Some(for_owner), Some(purchase)) = said.opaque() else {
-            return Err(invalid("The challenge was not made here, or was changed."));
+        let (Some(owner), Some(purchase)) = said.opaque() else {
+            return Err(strange);
         };
-        if for_owner != owner {
+        if owner != expected.owner {
             return Err(invalid("The challenge was made for another account."));
         }
         let subscription = payload.get("subscriptionId").and_then(Value::as_str);
         let asked = said.subscription();
         match (payload.get("type").and_then(Value::as_str), subscription) {
             (Some("subscription"), Some(id)) if asked.as_deref() == Some(id) => Ok(Credential {
-                id: said.id.to_owned(),
+                id: said.id_bytes().ok_or(strange)?,
+                expires,
                 purchase,
                 subscription: id.to_owned(),
             }),
@@ -140,8 +176,14 @@ impl<'v> Said<'v> {
                 expires: text("expires")?,
                 digest: text("digest")?,
                 opaque: text("opaque")?,
+                header: text("header")?,
             },
         })
+    }
+
+    fn id_bytes(&self) -> Option<[u8; 32]> {
+        let id = URL_SAFE_NO_PAD.decode(self.id).ok()?;
+        id.try_into().ok()
     }
 
     /// The account and the purchase that the challenge was made for. The binding holds, so this is what was written here.

@@ -1,18 +1,20 @@
 //! MPP, the `Payment` scheme of HTTP authentication, with the method `paypal` and the intent `charge`: a page where the buyer agrees, and
 //! the subscription's id as what is shown afterwards.
 
+mod accept;
 mod binding;
 mod challenge;
 mod credential;
 mod receipt;
 
+pub use accept::wanted;
 pub use binding::{Binding, Secrets};
-pub use challenge::{Challenge, Subscription};
-pub use credential::{Credential, CredentialError};
+pub use challenge::{Challenge, Intent, Subscription};
+pub use credential::{Credential, CredentialError, Expected};
 pub use receipt::Receipt;
 
 /// The method of payment.
 pub(crate) const METHOD: &str = "paypal";
 
-/// What is asked for: a charge.
-pub(crate) const INTENT: &str = "charge";
+/// The field of its own that a credential may be asked for in (draft-httpauth-payment-02).
+pub(crate) const OWN_FIELD: &str = "Payment-Authorization";
