@@ -8,6 +8,7 @@ use tollgate_filter::{
 };
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 
+use crate::mpp;
 use crate::problem::{JSON, PROBLEM_JSON, Problem};
 use crate::request;
 
@@ -23,14 +24,16 @@ pub struct Desks {
     plan: Arc<str>,
     /// What is sold: `svc-pro-monthly`.
     product: Arc<str>,
+    mpp: Option<mpp::Desk>,
 }
 
 impl Desks {
-    /// Ways to buy the plan of this name.
-    pub fn new(plan: Arc<str>) -> Arc<Desks> {
+    /// Ways to buy the plan of this name; those that are missing are not on offer.
+    pub fn new(plan: Arc<str>, mpp: Option<mpp::Desk>) -> Arc<Desks> {
         Arc::new(Desks {
             product: format!("{plan}-monthly").into(),
             plan,
+            mpp,
         })
     }
 }
@@ -120,9 +123,15 @@ impl Filter for Pay {
             );
             return Step::now(Outcome::refuse(ApiError::new(ErrorCode::NotFound, message)));
         }
-        if let Err(error) = request::read(&exchange.request, &self.desks.product) {
-            let problem = Problem::of(error, PaymentState::Required, RetryAction::Pay);
-            return Step::now(problem.outcome(exchange, self.way.media()));
+        let asked = match request::read(&exchange.request, &self.desks.product) {
+            Ok(asked) => asked,
+            Err(error) => {
+                let problem = Problem::of(error, PaymentState::Required, RetryAction::Pay);
+                return Step::now(problem.outcome(exchange, self.way.media()));
+            }
+        };
+        if let (Way::Mpp, Some(desk)) = (self.way, &self.desks.mpp) {
+            return Step::later(mpp::answer(desk, exchange, asked));
         }
         let message = match self.way {
             Way::X402 => {
@@ -152,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_route_is_a_way_of_paying_by_the_end_of_its_path() {
-        let desks = Desks::new(Arc::from("svc-pro"));
+        let desks = Desks::new(Arc::from("svc-pro"), None);
         for (path, way) in [
             ("/commerce/subscriptions/{plan}/x402", Some(Way::X402)),
             ("/api/commerce/subscriptions/{plan}/mpp", Some(Way::Mpp)),

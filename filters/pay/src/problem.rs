@@ -72,7 +72,6 @@ impl Problem {
         }
     }
 
-    #[allow(dead_code, reason = "for the routes' own answers")]
     /// Tells the page where the owner of the account agrees.
     #[must_use]
     pub(crate) fn approval_url(mut self, url: impl Into<String>) -> Problem {
@@ -87,7 +86,6 @@ impl Problem {
         self
     }
 
-    #[allow(dead_code, reason = "for the routes' own answers")]
     /// Adds a field to the answer.
     #[must_use]
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Problem {

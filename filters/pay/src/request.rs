@@ -17,7 +17,6 @@ const CHARS_MAX: usize = 255;
 
 /// A request to buy, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "for the routes' own answers")]
 pub(crate) struct Asked {
     /// What the buyer calls it, if it has a name.
     pub(crate) key: Option<Arc<str>>,

@@ -151,6 +151,15 @@ impl Once {
             error => Err(BeginError::Store(error)),
         }
     }
+
+    /// Keeps answers where no unit of work goes with them; those that are kept already stay as they are.
+    pub async fn keep_all(&self, parts: Vec<Part>) -> Result<(), CommitError> {
+        let unit = UnitOfWork::of_all(parts, Admission::Ends);
+        match commit(&*self.inner.store, unit).await {
+            Ok(_) | Err(CommitError::Refused(Refusal::KeyInUse(KeyUse::Lost))) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl Inner {
@@ -196,10 +205,13 @@ impl Claim {
         })
     }
 
-    /// Keeps an answer by itself, where no unit of work goes with it.
-    pub async fn keep(self, answer: &Answer) -> Result<(), CommitError> {
-        let unit = UnitOfWork::of(self.keep_part(answer), Admission::Ends);
-        commit(&*self.inner.store, unit).await.map(|_| ())
+    /// The part that has the name used up for good, where there is nothing to be told again.
+    pub fn use_up_part(&self) -> Part {
+        self.keep_part(&Answer {
+            status: 204,
+            fields: Vec::new(),
+            body: Arc::from([]),
+        })
     }
 }
 
@@ -268,6 +280,8 @@ pub fn digest(pieces: &[&[u8]]) -> [u8; 32] {
 fn kept_for(endpoint: Endpoint) -> i64 {
     match endpoint {
         Endpoint::X402 | Endpoint::Mpp => 90 * DAY,
+        // Longer than a challenge lives.
+        Endpoint::Challenge => 2 * HOUR,
         _ => 48 * HOUR,
     }
 }

@@ -158,6 +158,8 @@ codes! {
         UcpComplete = 8,
         /// One cancelled.
         UcpCancel = 9,
+        /// No place: the id of a payment challenge, which is answered once.
+        Challenge = 10,
     }
 }
 

@@ -2,15 +2,20 @@
 //! the subscription's id as what is shown afterwards.
 
 mod accept;
+mod answer;
 mod binding;
 mod challenge;
 mod credential;
+mod desk;
 mod receipt;
+mod told;
 
 pub use accept::wanted;
+pub(crate) use answer::answer;
 pub use binding::{Binding, Secrets};
 pub use challenge::{Challenge, Intent, Subscription};
 pub use credential::{Credential, CredentialError, Expected};
+pub use desk::{Desk, Parts, Settings};
 pub use receipt::Receipt;
 
 /// The method of payment.

@@ -78,6 +78,10 @@ pub enum Verified {
     Over(MandateRow),
 }
 
+/// Makes what is to be written together with a payment, of what the account has with it and the mandate as it is then. It may be asked
+/// again.
+pub type Beside = Arc<dyn Fn(&SubscriptionRow, &MandateRow) -> Vec<Part> + Send + Sync>;
+
 /// The desk. Cheap to clone.
 #[derive(Clone)]
 pub struct Mandates {
@@ -144,8 +148,17 @@ impl Mandates {
 
     /// Asks the provider now, and does what is to be done.
     pub async fn verify(&self, id: MandateId) -> Result<Verified, VerifyError> {
+        self.verify_with(id, None).await
+    }
+
+    /// The same; where the look finds that the plan was paid for, what `beside` makes of it is written in the same unit of work.
+    pub async fn verify_with(
+        &self,
+        id: MandateId,
+        beside: Option<Beside>,
+    ) -> Result<Verified, VerifyError> {
         let this = self.clone();
-        self.apart(async move { this.inner.verify(id).await })
+        self.apart(async move { this.inner.verify(id, beside.as_ref()).await })
             .await
             .unwrap_or(Err(VerifyError::Ending))
     }
@@ -230,7 +243,7 @@ impl Mandates {
             let this = self.clone();
             looks.spawn(async move {
                 // What came to nothing is due again by itself, and was logged where it was understood.
-                let _ = this.inner.look(row.id).await;
+                let _ = this.inner.look(row.id, None).await;
             });
         }
         while looks.join_next().await.is_some() {}
@@ -281,8 +294,12 @@ impl Inner {
             .ok_or(VerifyError::Unknown(id))
     }
 
-    async fn verify(&self, id: MandateId) -> Result<Verified, VerifyError> {
-        let row = self.look(id).await?;
+    async fn verify(
+        &self,
+        id: MandateId,
+        beside: Option<&Beside>,
+    ) -> Result<Verified, VerifyError> {
+        let row = self.look(id, beside).await?;
         let standing = self.plans.standing(row.account);
         let standing = standing.await.map_err(VerifyError::Plan)?;
         let own = standing

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use tollgate_money::MandateId;
-use tollgate_store::{MandateRow, MandateState, Part, PaymentStatus, Read, Route, reading};
+use tollgate_store::{
+    MandateRow, MandateState, Part, PaymentStatus, Read, Route, SubscriptionRow, reading,
+};
 
 use super::counters::MandateCounters;
 use super::decide::{Finding, Known, Noted, PAST_DUE, decide};
-use super::desk::{Inner, is_own};
+use super::desk::{Beside, Inner, is_own};
 use super::error::VerifyError;
 use super::keys;
 use super::recurring::{Charge, RecurringError, Seen, Status};
@@ -39,16 +41,24 @@ struct Asked {
 }
 
 impl Inner {
-    pub(super) async fn look(&self, id: MandateId) -> Result<MandateRow, VerifyError> {
+    pub(super) async fn look(
+        &self,
+        id: MandateId,
+        beside: Option<&Beside>,
+    ) -> Result<MandateRow, VerifyError> {
         let account = self.row(id).await?.account;
         let _alone = self.alone(account).await;
         // Whoever had the lock may have changed it.
         let row = self.row(id).await?;
-        self.look_alone(row).await
+        self.look_alone(row, beside).await
     }
 
     /// The same, by whoever has the account's lock.
-    pub(super) async fn look_alone(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
+    pub(super) async fn look_alone(
+        &self,
+        mut row: MandateRow,
+        beside: Option<&Beside>,
+    ) -> Result<MandateRow, VerifyError> {
         // Every look reads all there is, so whatever somebody rang for is seen by it; what cannot be read is due again soon.
         row.rings_heard = row.rings;
         let Some(subscription) = row.provider_ref.clone() else {
@@ -111,7 +121,7 @@ impl Inner {
                     asked.refunds.push(charge.id);
                 }
                 finding => {
-                    row = self.follow(row, &seen, finding).await?;
+                    row = self.follow(row, &seen, finding, beside).await?;
                 }
             }
             if !asks {
@@ -172,9 +182,10 @@ impl Inner {
         row: MandateRow,
         seen: &Seen,
         finding: Finding,
+        beside: Option<&Beside>,
     ) -> Result<MandateRow, VerifyError> {
         match finding {
-            Finding::Pay { charge, until } => self.pay(row, seen, &charge, until).await,
+            Finding::Pay { charge, until } => self.pay(row, seen, (&charge, until), beside).await,
             Finding::Advance(time) => self.advance(row, time).await,
             Finding::Returned(charge) => self.returned(row, &charge).await,
             Finding::Agreed => self.agreed(row).await,
@@ -214,8 +225,8 @@ impl Inner {
         &self,
         row: MandateRow,
         seen: &Seen,
-        charge: &Charge,
-        until: i64,
+        (charge, until): (&Charge, i64),
+        with: Option<&Beside>,
     ) -> Result<MandateRow, VerifyError> {
         let now = (self.now)();
         let mut after = row.clone();
@@ -252,7 +263,14 @@ impl Inner {
             receipt: None,
             at: charge.at,
         };
-        match self.plans.pay(paid, |_| beside.clone()).await {
+        let parts = |subscription: &SubscriptionRow| {
+            let with = with.map(|with| with(subscription, &after));
+            beside.iter().cloned().chain(with.into_iter().flatten())
+        };
+        let noted = self
+            .plans
+            .pay(paid, |subscription| parts(subscription).collect());
+        match noted.await {
             Ok(PayOutcome::New(_)) => {
                 MandateCounters::one(&self.counters.paid);
                 if is_first {

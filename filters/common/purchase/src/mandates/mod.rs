@@ -22,7 +22,7 @@ mod recurring;
 mod schedule;
 
 pub use counters::{MandateCounters, MandateCounts};
-pub use desk::{MandateParts, Mandates, News, Verified, foremost};
+pub use desk::{Beside, MandateParts, Mandates, News, Verified, foremost};
 pub use error::{CancelError, OpenError, VerifyError};
 pub use open::Urls;
 pub use recurring::{

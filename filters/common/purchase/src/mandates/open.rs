@@ -59,7 +59,7 @@ impl Inner {
                 _ => {}
             }
             // Read a last time, or for the first: what has been paid meanwhile counts, and ends this.
-            let looked = self.look_alone(row).await?;
+            let looked = self.look_alone(row, None).await?;
             match looked.state {
                 MandateState::Agreed => return Err(OpenError::Processing(Box::new(looked))),
                 MandateState::Open => {
@@ -216,9 +216,10 @@ impl Inner {
             .await
             .map_err(|error| CancelError::NotStored(VerifyError::Plan(error)))?;
         match row.state {
-            MandateState::Leaving | MandateState::Surplus => {
-                self.look_alone(row).await.map_err(CancelError::UnderWay)
-            }
+            MandateState::Leaving | MandateState::Surplus => self
+                .look_alone(row, None)
+                .await
+                .map_err(CancelError::UnderWay),
             _ => Ok(row),
         }
     }

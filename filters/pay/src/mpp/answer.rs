@@ -1,0 +1,65 @@
+//! From a request to the desk, and from what it says to an answer.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tollgate_filter::{
+    ApiError, ErrorCode, Exchange, FilterError, Outcome, PaymentCredential, Principal, Reply,
+    ReplyBody,
+};
+use tollgate_purchase::once::Answer;
+
+use super::accept::wanted;
+use super::desk::{Ask, Desk, Sold};
+use crate::problem::PROBLEM_JSON;
+use crate::request::Asked;
+
+/// On answers that are told again.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// Answers a request to buy.
+pub(crate) async fn answer(
+    desk: &Desk,
+    exchange: &mut Exchange,
+    asked: Asked,
+) -> Result<Outcome, FilterError> {
+    let Some(principal) = exchange.get::<Principal>() else {
+        let answer = ApiError::new(
+            ErrorCode::InternalError,
+            "The gateway could not tell who is asking. Tell the operator the request id.",
+        );
+        let cause = "no principal stands on the exchange; put `auth` before `pay`";
+        return Err(FilterError::new(answer, cause));
+    };
+    let ask = Ask {
+        account: principal.account,
+        asked,
+        payment: exchange.take::<PaymentCredential>(),
+        body: exchange.request.body.clone(),
+        intents: wanted(&exchange.request.headers),
+    };
+    Ok(match desk.sell(ask).await {
+        Ok(Sold { answer, replayed }) => {
+            if replayed {
+                let yes = HeaderValue::from_static("true");
+                exchange.reply_headers.insert(REPLAYED, yes);
+            }
+            Outcome::reply(reply(&answer))
+        }
+        Err(problem) => problem.outcome(exchange, PROBLEM_JSON),
+    })
+}
+
+/// An answer as it is sent.
+fn reply(answer: &Answer) -> Reply {
+    let mut headers = HeaderMap::with_capacity(8);
+    for (name, value) in &answer.fields {
+        let name = HeaderName::try_from(&**name).expect("the names are ours");
+        let value = HeaderValue::try_from(&**value).expect("the values are ours");
+        headers.append(name, value);
+    }
+    Reply {
+        status: StatusCode::from_u16(answer.status).expect("what is kept has a status"),
+        headers,
+        body: ReplyBody::Whole(Bytes::copy_from_slice(&answer.body)),
+    }
+}

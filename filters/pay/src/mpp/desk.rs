@@ -1,0 +1,458 @@
+//! Where the plan is sold for an answered challenge.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::{HeaderValue, header};
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use tollgate_filter::{Clock, ErrorCode, PaymentCredential};
+use tollgate_money::AccountId;
+use tollgate_purchase::mandates::{Beside, Mandates, OpenError, Urls, Verified, VerifyError};
+use tollgate_purchase::once::{Answer, Begun, Claim, Once};
+use tollgate_purchase::plan::{PaymentState, Plans, Standing};
+use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription as Wire, rfc3339};
+use tollgate_store::{Endpoint, MandateRow, Part, Route, SubscriptionRow};
+
+use super::binding::Secrets;
+use super::challenge::{Challenge, Intent, Subscription, digest};
+use super::credential::{Credential, Expected};
+use super::receipt::Receipt;
+use super::told::{self, Why, invalid, refused, unavailable, unclear, under_way, unwritten};
+use crate::problem::Problem;
+use crate::request::Asked;
+
+/// How long a challenge lives.
+const EXPIRES: i64 = 30 * 60;
+
+/// How long a request waits for another one of its account.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How challenges are made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What they are bound with.
+    pub secrets: Secrets,
+    /// The host of the service.
+    pub realm: String,
+    /// Whether they are bound to the body of their request.
+    pub digest: bool,
+    /// Whether the proof of payment is to come in `Payment-Authorization`.
+    pub own_field: bool,
+    /// Where a buyer comes back to from the payment provider.
+    pub urls: Urls,
+}
+
+/// What the desk works with.
+pub struct Parts {
+    /// What accounts have.
+    pub plans: Plans,
+    /// Leave to charge each month.
+    pub mandates: Mandates,
+    /// Names of requests.
+    pub once: Once,
+    /// What is sold.
+    pub product: Product,
+    /// How challenges are made.
+    pub settings: Settings,
+    /// Time.
+    pub clock: Clock,
+    /// Where the work runs, so that a client who leaves does not cut it off.
+    pub runtime: Handle,
+}
+
+/// The desk. Cheap to clone.
+#[derive(Clone)]
+pub struct Desk {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    parts: Parts,
+    /// Requests of one account are answered one after another: of two with the same proof the second finds what the first has bought.
+    locks: Mutex<HashMap<AccountId, Weak<AsyncMutex<()>>>>,
+}
+
+/// A request to buy.
+pub(crate) struct Ask {
+    pub(crate) account: AccountId,
+    pub(crate) asked: Asked,
+    pub(crate) payment: Option<PaymentCredential>,
+    /// As it came.
+    pub(crate) body: Bytes,
+    /// What challenges are wanted for, the first one most.
+    pub(crate) intents: Vec<Intent>,
+}
+
+/// The names that a request has claimed: its own, if it has one, and that of the challenge it answers.
+struct Claims {
+    named: Option<Claim>,
+    used: Claim,
+}
+
+/// What stands under the name of a request.
+enum Named {
+    Mine(Claim),
+    Replayed(Answer),
+}
+
+/// What a request has come to.
+pub(crate) struct Sold {
+    pub(crate) answer: Answer,
+    /// Whether it was given before.
+    pub(crate) replayed: bool,
+}
+
+impl Desk {
+    /// A desk.
+    pub fn new(parts: Parts) -> Desk {
+        Desk {
+            inner: Arc::new(Inner {
+                parts,
+                locks: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Answers a request. It is carried out to its end, whether or not somebody waits for it.
+    pub(crate) async fn sell(&self, ask: Ask) -> Result<Sold, Problem> {
+        let this = self.clone();
+        let runtime = &self.inner.parts.runtime;
+        let sold = runtime.spawn(async move { this.sell_alone(ask).await });
+        sold.await.unwrap_or_else(|_| Err(unavailable()))
+    }
+
+    async fn sell_alone(&self, ask: Ask) -> Result<Sold, Problem> {
+        let alone = tokio::time::timeout(PATIENCE, self.alone(ask.account));
+        let Ok(_alone) = alone.await else {
+            return Err(under_way());
+        };
+        let named = match &ask.asked.key {
+            None => None,
+            Some(key) => match self.named(&ask, key).await? {
+                Named::Mine(claim) => Some(claim),
+                Named::Replayed(answer) => {
+                    return Ok(Sold {
+                        answer,
+                        replayed: true,
+                    });
+                }
+            },
+        };
+        if let Some(active) = self.standing(ask.account).await?.active() {
+            return self.already_active(ask.account, active).await;
+        }
+        let Some(payment) = &ask.payment else {
+            return self.challenge(&ask, told::OFFER).await;
+        };
+        let credential = match self.read(&ask, payment) {
+            Ok(credential) => credential,
+            Err(error) if error.code == ErrorCode::MethodUnsupported => {
+                return Err(told::other_method(error.detail));
+            }
+            Err(error) => {
+                return self
+                    .challenge(&ask, refused(error.code, error.detail))
+                    .await;
+            }
+        };
+        self.verify(&ask, &credential, named).await
+    }
+
+    /// Looks at the payment that a credential is about.
+    async fn verify(
+        &self,
+        ask: &Ask,
+        credential: &Credential,
+        named: Option<Claim>,
+    ) -> Result<Sold, Problem> {
+        const USED: &str = "The challenge was used before. Use the one of this answer.";
+        const UNKNOWN: &str = "Nothing is known of the purchase that the challenge names.";
+        let parts = &self.inner.parts;
+        let Ok(mandate) = credential.purchase.parse() else {
+            return self.challenge(ask, invalid(UNKNOWN)).await;
+        };
+        let id = URL_SAFE_NO_PAD.encode(credential.id);
+        let begun = parts
+            .once
+            .begin(ask.account, Endpoint::Challenge, &id, [0; 32]);
+        let used = match begun.await {
+            Ok(Begun::Mine(claim)) => claim,
+            Ok(_) => {
+                return self.challenge(ask, invalid(USED)).await;
+            }
+            Err(error) => return Err(unwritten(&error)),
+        };
+        let claims = Arc::new(Claims { named, used });
+        let verified = parts
+            .mandates
+            .verify_with(mandate, Some(self.beside(&claims)));
+        match verified.await {
+            Ok(Verified::Paid(_, row)) if row.account != ask.account => {
+                tracing::error!(mandate = %row.id, account = %ask.account, "a challenge was made for a mandate of another account");
+                self.use_up(&claims).await;
+                self.challenge(ask, told::NOT_THEIRS).await
+            }
+            Ok(Verified::Paid(subscription, row)) => {
+                let answer = self.bought(&subscription, &row);
+                // Kept with the payment already, unless that had been noted before this request.
+                self.keep(claims.kept(&answer)).await;
+                Ok(Sold {
+                    answer,
+                    replayed: false,
+                })
+            }
+            Ok(Verified::Waiting(_)) => {
+                drop(claims);
+                self.challenge(ask, told::NOT_AGREED).await
+            }
+            Ok(Verified::Unpaid(_)) => {
+                drop(claims);
+                self.challenge(ask, told::NOT_PAID).await
+            }
+            Ok(Verified::Over(row)) => {
+                tracing::warn!(mandate = %row.id, account = %ask.account, state = ?row.state, "a payment that was shown is none");
+                self.use_up(&claims).await;
+                self.challenge(ask, told::NOT_KEPT).await
+            }
+            Err(VerifyError::Unknown(_)) => {
+                drop(claims);
+                self.challenge(ask, invalid(UNKNOWN)).await
+            }
+            Err(error) => {
+                tracing::warn!(%mandate, %error, "a payment could not be looked at");
+                Err(unclear())
+            }
+        }
+    }
+
+    /// What a payment is written together with.
+    fn beside(&self, claims: &Arc<Claims>) -> Beside {
+        let (this, claims) = (self.clone(), Arc::clone(claims));
+        Arc::new(move |subscription: &SubscriptionRow, row: &MandateRow| {
+            claims.kept(&this.bought(subscription, row))
+        })
+    }
+
+    /// Reads a proof of payment.
+    fn read(
+        &self,
+        ask: &Ask,
+        payment: &PaymentCredential,
+    ) -> Result<Credential, super::CredentialError> {
+        let parts = &self.inner.parts;
+        let expected = Expected {
+            secrets: &parts.settings.secrets,
+            owner: &ask.account.to_string(),
+            now: parts.clock.unix_micros().div_euclid(1_000_000),
+            field: payment.field,
+            body: &ask.body,
+        };
+        Credential::read(&payment.text, &expected)
+    }
+
+    /// A 402, with the challenge of what is offered to the account.
+    async fn challenge(&self, ask: &Ask, why: Why) -> Result<Sold, Problem> {
+        let parts = &self.inner.parts;
+        let opened = parts
+            .mandates
+            .open(ask.account, parts.settings.urls.clone());
+        let (row, why) = match opened.await {
+            Ok(row) => (row, why),
+            // The owner has agreed: the same challenge again is all there is to wait with.
+            Err(OpenError::Processing(row)) if why.state == PaymentState::Processing => (*row, why),
+            Err(OpenError::Processing(row)) => {
+                let code = why.code;
+                (
+                    *row,
+                    Why {
+                        code,
+                        ..told::NOT_PAID
+                    },
+                )
+            }
+            Err(OpenError::AlreadyActive(active)) => {
+                return self.already_active(ask.account, &active).await;
+            }
+            Err(error) => {
+                tracing::warn!(account = %ask.account, %error, "no mandate could be offered");
+                return Err(unavailable());
+            }
+        };
+        Err(self.problem(ask, &row, why))
+    }
+
+    fn problem(&self, ask: &Ask, row: &MandateRow, why: Why) -> Problem {
+        let parts = &self.inner.parts;
+        let (Some(id), Some(url)) = (&row.provider_ref, &row.approve_url) else {
+            return unavailable();
+        };
+        let now = parts.clock.unix_micros();
+        let subscription = Subscription {
+            id: id.to_string(),
+            plan: row.plan_id.to_string(),
+            approval_url: url.to_string(),
+        };
+        let body = parts.settings.digest.then(|| digest(&ask.body));
+        let mut problem = Problem::new(why.code, why.detail, why.state, why.action)
+            .approval_url(&subscription.approval_url);
+        for intent in &ask.intents {
+            let challenge = Challenge {
+                intent: *intent,
+                realm: &parts.settings.realm,
+                amount: row.price.cents().unsigned_abs(),
+                currency: "USD",
+                subscription: &subscription,
+                expires: &rfc3339(now + EXPIRES * 1_000_000),
+                description: &format!("{}, monthly", parts.product.name),
+                owner: &row.account.to_string(),
+                purchase: &row.id.to_string(),
+                digest: body.as_deref(),
+                own_field: parts.settings.own_field,
+            };
+            let Ok(value) = HeaderValue::try_from(challenge.header(&parts.settings.secrets)) else {
+                return unavailable();
+            };
+            problem = problem.header(header::WWW_AUTHENTICATE, value);
+        }
+        let Ok(link) = HeaderValue::try_from(format!("<{url}>; rel=\"payment\"")) else {
+            return unavailable();
+        };
+        problem = problem.header(header::LINK, link);
+        match why.retry_after {
+            Some(wait) => problem.retry_after(wait),
+            None => problem,
+        }
+    }
+
+    /// The answer to an account that has the plan.
+    async fn already_active(
+        &self,
+        account: AccountId,
+        active: &SubscriptionRow,
+    ) -> Result<Sold, Problem> {
+        let mandate = match active.route {
+            Route::PayPal => self.inner.parts.mandates.of(account).await,
+            _ => Ok(None),
+        };
+        let mandate = mandate.map_err(|error| {
+            tracing::warn!(%account, %error, "a mandate could not be read");
+            unclear()
+        })?;
+        let own = mandate.filter(|row| row.provider_ref.as_deref() == Some(&*active.reference));
+        Ok(Sold {
+            answer: self.answer(active, own.as_ref(), true),
+            replayed: false,
+        })
+    }
+
+    /// The answer to an account that has the plan by this mandate, since now.
+    fn bought(&self, subscription: &SubscriptionRow, row: &MandateRow) -> Answer {
+        self.answer(subscription, Some(row), false)
+    }
+
+    fn answer(
+        &self,
+        subscription: &SubscriptionRow,
+        row: Option<&MandateRow>,
+        already_active: bool,
+    ) -> Answer {
+        let parts = &self.inner.parts;
+        let now = parts.clock.unix_micros();
+        let body = CommerceSubscription::active(
+            parts.product.clone(),
+            Wire::new(parts.plans.plan(), subscription, now),
+            already_active,
+        );
+        let mut fields = vec![
+            ("content-type".to_owned(), "application/json".to_owned()),
+            ("cache-control".to_owned(), "private, no-store".to_owned()),
+        ];
+        fields.extend(
+            row.and_then(receipt)
+                .map(|receipt| ("payment-receipt".to_owned(), receipt)),
+        );
+        Answer {
+            status: 200,
+            fields,
+            body: serde_json::to_vec(&body)
+                .expect("texts and numbers serialise")
+                .into(),
+        }
+    }
+
+    async fn standing(&self, account: AccountId) -> Result<Standing, Problem> {
+        let standing = self.inner.parts.plans.standing(account).await;
+        standing.map_err(|error| {
+            tracing::error!(%account, %error, "what an account has could not be read");
+            unclear()
+        })
+    }
+
+    async fn named(&self, ask: &Ask, key: &str) -> Result<Named, Problem> {
+        let once = &self.inner.parts.once;
+        let begun = once.begin(ask.account, Endpoint::Mpp, key, ask.asked.hash);
+        match begun.await {
+            Ok(Begun::Mine(claim)) => Ok(Named::Mine(claim)),
+            Ok(Begun::Answered(answer)) => Ok(Named::Replayed(answer)),
+            Ok(Begun::UnderWay) => Err(under_way()),
+            Ok(Begun::OtherRequest) => Err(told::other_request()),
+            Err(error) => Err(unwritten(&error)),
+        }
+    }
+
+    async fn use_up(&self, claims: &Claims) {
+        self.keep(vec![claims.used.use_up_part()]).await;
+    }
+
+    async fn keep(&self, parts: Vec<Part>) {
+        if let Err(error) = self.inner.parts.once.keep_all(parts).await {
+            tracing::warn!(%error, "the answer to a purchase was not kept; the plan itself is");
+        }
+    }
+
+    /// Waits until no other request of the account is being answered.
+    async fn alone(&self, account: AccountId) -> OwnedMutexGuard<()> {
+        let lock = {
+            let locks = self.inner.locks.lock();
+            let mut locks = locks.unwrap_or_else(PoisonError::into_inner);
+            locks.retain(|_, lock| lock.strong_count() > 0);
+            let known = locks.get(&account).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let lock = Arc::new(AsyncMutex::new(()));
+                locks.insert(account, Arc::downgrade(&lock));
+                lock
+            })
+        };
+        lock.lock_owned().await
+    }
+}
+
+impl Claims {
+    /// What keeps the answer under the name of the request, and has the challenge used up.
+    fn kept(&self, answer: &Answer) -> Vec<Part> {
+        let named = self.named.as_ref().map(|claim| claim.keep_part(answer));
+        named.into_iter().chain([self.used.use_up_part()]).collect()
+    }
+}
+
+/// The receipt of what a mandate has paid first. The same whenever it is told.
+fn receipt(row: &MandateRow) -> Option<String> {
+    let receipt = Receipt {
+        timestamp: &rfc3339(row.activated_at?),
+        subscription: row.provider_ref.as_deref()?,
+        purchase: &row.id.to_string(),
+    };
+    Some(receipt.header())
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").finish_non_exhaustive()
+    }
+}

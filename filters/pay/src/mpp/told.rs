@@ -1,0 +1,150 @@
+//! What buyers are told when they do not have the plan yet.
+
+use std::time::Duration;
+
+use tollgate_filter::ErrorCode;
+use tollgate_purchase::once::BeginError;
+use tollgate_purchase::plan::{PaymentState, RetryAction};
+
+use crate::problem::Problem;
+
+/// After which the owner may have agreed, or the first payment be there.
+const SOON: Duration = Duration::from_secs(5);
+
+/// After which what does not work may work again.
+const LATER: Duration = Duration::from_secs(10);
+
+/// After which another request of the account has been answered.
+const A_MOMENT: Duration = Duration::from_secs(1);
+
+/// Why a challenge is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Why {
+    pub(super) code: ErrorCode,
+    pub(super) detail: &'static str,
+    pub(super) state: PaymentState,
+    pub(super) action: RetryAction,
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// Nothing was shown yet.
+pub(super) const OFFER: Why = Why {
+    code: ErrorCode::PaymentRequired,
+    detail: "The plan is paid each month with PayPal. Have the owner of the account open the approval URL and agree; then send the request again with the credential of this challenge.",
+    state: PaymentState::Required,
+    action: RetryAction::ApproveThenRetry,
+    retry_after: None,
+};
+
+/// The owner has not agreed.
+pub(super) const NOT_AGREED: Why = Why {
+    code: ErrorCode::PaymentActionRequired,
+    detail: "The owner of the account has not agreed yet, or PayPal has not told us. Nothing was charged. Have them open the approval URL, and send the request again.",
+    state: PaymentState::ApprovalPending,
+    action: RetryAction::ApproveThenRetry,
+    retry_after: Some(SOON),
+};
+
+/// The owner has agreed, and the payment is not there.
+pub(super) const NOT_PAID: Why = Why {
+    code: ErrorCode::PaymentActionRequired,
+    detail: "The owner of the account has agreed, and PayPal has not confirmed the first payment yet. Nobody has to agree again: send the request again until it is there.",
+    state: PaymentState::Processing,
+    action: RetryAction::RetrySame,
+    retry_after: Some(SOON),
+};
+
+/// What was shown has come to nothing.
+pub(super) const NOT_KEPT: Why = Why {
+    code: ErrorCode::VerificationFailed,
+    detail: "Nothing was kept of this payment: it was ended, or is not what was offered. The challenge of this answer is a new one, with another approval URL.",
+    state: PaymentState::Failed,
+    action: RetryAction::PayAgain,
+    retry_after: None,
+};
+
+/// A proof of payment that is none, with a challenge to try again with.
+pub(super) fn refused(code: ErrorCode, detail: &'static str) -> Why {
+    Why {
+        code,
+        detail,
+        state: PaymentState::Refused,
+        action: RetryAction::Pay,
+        retry_after: None,
+    }
+}
+
+/// A challenge that cannot be answered, or not again.
+pub(super) fn invalid(detail: &'static str) -> Why {
+    refused(ErrorCode::InvalidChallenge, detail)
+}
+
+/// Another method of payment than the one there is.
+pub(super) fn other_method(detail: &'static str) -> Problem {
+    let (state, action) = (PaymentState::Refused, RetryAction::PayAgain);
+    Problem::new(ErrorCode::MethodUnsupported, detail, state, action)
+}
+
+/// A payment that belongs to somebody else, which the binding should have kept from happening.
+pub(super) const NOT_THEIRS: Why = Why {
+    code: ErrorCode::VerificationFailed,
+    detail: "The payment belongs to another account. Write to support.",
+    state: PaymentState::Refused,
+    action: RetryAction::ContactSupport,
+    retry_after: None,
+};
+
+/// The name of the request stands for another one.
+pub(super) fn other_request() -> Problem {
+    Problem::new(
+        ErrorCode::IdempotencyConflict,
+        "This idempotency key was sent with another body. Use a new key for another request.",
+        PaymentState::Refused,
+        RetryAction::Pay,
+    )
+}
+
+/// Nothing can be offered now.
+pub(super) fn unavailable() -> Problem {
+    Problem::new(
+        ErrorCode::PaymentRouteUnavailable,
+        "The plan cannot be bought in this way at the moment. Nothing was charged; try again later, or choose another way of paying.",
+        PaymentState::Unavailable,
+        RetryAction::RetrySame,
+    )
+    .retry_after(LATER)
+}
+
+/// Nobody can say now what has become of the payment.
+pub(super) fn unclear() -> Problem {
+    Problem::new(
+        ErrorCode::PaymentRouteUnavailable,
+        "What has become of the payment cannot be found out at the moment. Nothing is lost: send the same request again. Do not pay in another way meanwhile.",
+        PaymentState::Processing,
+        RetryAction::RetrySame,
+    )
+    .retry_after(LATER)
+}
+
+/// Another request of the account takes long.
+pub(super) fn under_way() -> Problem {
+    Problem::new(
+        ErrorCode::InProgress,
+        "Another request of this account is being answered. Send this one again in a second.",
+        PaymentState::Processing,
+        RetryAction::RetrySame,
+    )
+    .retry_after(A_MOMENT)
+}
+
+/// The store did not write what has to be written before anything is done.
+pub(super) fn unwritten(error: &BeginError) -> Problem {
+    tracing::warn!(%error, "a purchase could not be begun");
+    Problem::new(
+        ErrorCode::StoreUnavailable,
+        "The service cannot write at the moment. Nothing was charged; try again in a second.",
+        PaymentState::Unavailable,
+        RetryAction::RetrySame,
+    )
+    .retry_after(A_MOMENT)
+}

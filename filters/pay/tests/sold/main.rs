@@ -1,0 +1,544 @@
+//! The plan, sold for an answered challenge: every row of the scheme's tables, against a provider in memory.
+
+mod shop;
+mod world;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use shop::{ANOTHER, Buy, CREDITS, Seen, Shop};
+use tollgate_purchase::mandates::Status;
+use world::{DAY, Fault};
+
+const SECOND: i64 = 1_000_000;
+
+fn first(shop: &Shop) -> Seen {
+    let seen = shop.buy(Buy::default());
+    assert_eq!(seen.status, 402, "{:?}", seen.body);
+    seen
+}
+
+fn with(credential: String) -> Buy {
+    Buy {
+        credential: Some(credential),
+        ..Buy::default()
+    }
+}
+
+/// A 402 as the scheme has it: a problem and an envelope, a challenge, and nothing that is kept or proves a payment.
+fn check_problem(seen: &Seen, slug: &str, state: &str, action: &str) {
+    assert_eq!(seen.status, 402, "{:?}", seen.body);
+    let uri = format!("https://paymentauth.org/problems/{slug}");
+    assert_eq!(seen.word("/type"), uri, "{:?}", seen.body);
+    assert_eq!(seen.word("/error/code"), slug);
+    assert_eq!(seen.word("/error/type"), "payment_required_error");
+    assert_eq!(seen.body["status"], 402);
+    assert_eq!(seen.word("/payment_state"), state, "{slug}");
+    assert_eq!(seen.word("/retry_action"), action, "{slug}");
+    assert_eq!(
+        seen.header("content-type"),
+        Some("application/problem+json")
+    );
+    assert_eq!(seen.header("cache-control"), Some("no-store"));
+    assert_eq!(seen.header("payment-receipt"), None);
+    assert_eq!(seen.challenges().len(), 1, "exactly one challenge");
+    let url = seen.word("/approval_url").to_owned();
+    assert!(url.starts_with("https://paypal.example/approve/"), "{url}");
+    assert_eq!(
+        seen.header("link"),
+        Some(&*format!("<{url}>; rel=\"payment\""))
+    );
+}
+
+fn check_bought(seen: &Seen, already: bool) {
+    assert_eq!(seen.status, 200, "{:?}", seen.body);
+    assert_eq!(seen.body["success"], true);
+    assert_eq!(seen.body["already_active"], already);
+    assert_eq!(seen.word("/product/id"), "svc-pro-monthly");
+    assert_eq!(seen.word("/subscription/status"), "active");
+    assert_eq!(seen.word("/subscription/route"), "paypal");
+    assert!(
+        seen.header("cache-control")
+            .is_some_and(|value| value.contains("private"))
+    );
+}
+
+#[test]
+fn the_first_request_is_told_where_to_agree_in_three_places() {
+    let shop = Shop::new();
+    let seen = first(&shop);
+    check_problem(&seen, "payment-required", "required", "approve_then_retry");
+    let challenge = seen.challenge();
+    for (name, value) in [
+        ("realm", "api.svc.example"),
+        ("method", "paypal"),
+        ("intent", "charge"),
+    ] {
+        assert_eq!(challenge[name], value);
+    }
+    assert_eq!(challenge.get("header"), None);
+    assert_eq!(challenge.get("digest"), None);
+    assert_eq!(shop.world.made(), 1);
+}
+
+#[test]
+fn whoever_pays_has_the_plan_and_the_same_receipt_whenever_they_ask() {
+    let shop = Shop::new();
+    let offer = first(&shop);
+    shop.advance(90 * SECOND);
+    shop.world.pay(&offer.subscription());
+    let bought = shop.buy(with(offer.credential()));
+    check_bought(&bought, false);
+    let receipt = bought.receipt();
+    assert_eq!(receipt["status"], "success");
+    assert_eq!(receipt["method"], "paypal");
+    assert_eq!(receipt["reference"], json!(offer.subscription()));
+    assert_eq!(receipt["subscriptionId"], json!(offer.subscription()));
+    assert!(receipt["externalId"].is_string() && receipt["timestamp"].is_string());
+    assert_eq!(shop.available(), CREDITS);
+
+    shop.advance(DAY);
+    for again in [with(offer.credential()), Buy::default()] {
+        let again = shop.buy(again);
+        check_bought(&again, true);
+        assert_eq!(again.receipt(), receipt, "the stored one");
+    }
+    assert_eq!((shop.world.takings(), shop.payments()), (1, 1));
+    shop.check_books();
+}
+
+#[test]
+fn many_questions_are_one_subscription_at_the_provider() {
+    let shop = Shop::new();
+    let offer = first(&shop);
+    for _ in 0..5 {
+        shop.advance(SECOND);
+        let again = first(&shop);
+        assert_eq!(again.subscription(), offer.subscription());
+        assert_eq!(again.word("/approval_url"), offer.word("/approval_url"));
+        assert_ne!(again.challenge()["id"], offer.challenge()["id"]);
+    }
+    assert_eq!(shop.world.made(), 1);
+}
+
+#[test]
+fn until_the_owner_has_agreed_and_paid_the_same_credential_waits() {
+    let shop = Shop::new();
+    let offer = first(&shop);
+    for _ in 0..3 {
+        let waits = shop.buy(with(offer.credential()));
+        check_problem(
+            &waits,
+            "payment-action-required",
+            "approval_pending",
+            "approve_then_retry",
+        );
+        assert_eq!(waits.header("retry-after"), Some("5"));
+        assert_eq!(waits.word("/approval_url"), offer.word("/approval_url"));
+    }
+    shop.world.agree(&offer.subscription());
+    for _ in 0..2 {
+        let unpaid = shop.buy(with(offer.credential()));
+        check_problem(
+            &unpaid,
+            "payment-action-required",
+            "processing",
+            "retry_same",
+        );
+        assert!(unpaid.header("retry-after").is_some());
+    }
+    let asked_anew = shop.buy(Buy::default());
+    check_problem(&asked_anew, "payment-required", "processing", "retry_same");
+    assert_eq!(asked_anew.subscription(), offer.subscription());
+    shop.world.charge(&offer.subscription());
+    check_bought(&shop.buy(with(offer.credential())), false);
+    assert_eq!(shop.world.made(), 1);
+}
+
+#[test]
+fn a_payment_that_was_ended_leads_to_a_new_one() {
+    for status in [Status::Cancelled, Status::Expired, Status::Suspended] {
+        let shop = Shop::new();
+        let offer = first(&shop);
+        shop.world
+            .change(&offer.subscription(), |kept| kept.status = status);
+        let over = shop.buy(with(offer.credential()));
+        check_problem(&over, "verification-failed", "failed", "pay_again");
+        assert_ne!(over.subscription(), offer.subscription(), "{status:?}");
+        // The challenge that has failed is used up.
+        let again = shop.buy(with(offer.credential()));
+        check_problem(&again, "invalid-challenge", "refused", "pay");
+        assert_eq!(again.subscription(), over.subscription());
+        shop.world.pay(&over.subscription());
+        check_bought(&shop.buy(with(over.credential())), false);
+    }
+}
+
+#[test]
+fn other_terms_than_those_that_were_agreed_are_refused_and_given_back() {
+    let shop = Shop::new();
+    let offer = first(&shop);
+    shop.world.pay(&offer.subscription());
+    shop.world
+        .change(&offer.subscription(), |kept| kept.is_changed = true);
+    let refused = shop.buy(with(offer.credential()));
+    check_problem(&refused, "verification-failed", "failed", "pay_again");
+    shop.sweep();
+    assert_eq!(shop.world.takings(), 0, "the money went back");
+    assert_eq!(shop.world.running(), 0);
+    assert_eq!(shop.payments(), 0);
+}
+
+#[test]
+fn while_the_provider_cannot_be_asked_nothing_is_consumed_and_nothing_guessed() {
+    let shop = Shop::new();
+    shop.world.fault(Fault::Down, 0);
+    let down = shop.buy(Buy::default());
+    check_unavailable(&down, "unavailable");
+    shop.world.fault(Fault::None, 0);
+    let offer = first(&shop);
+    shop.world.pay(&offer.subscription());
+    shop.world.fault(Fault::Down, 0);
+    for _ in 0..3 {
+        check_unavailable(&shop.buy(with(offer.credential())), "processing");
+    }
+    shop.world.fault(Fault::None, 0);
+    check_bought(&shop.buy(with(offer.credential())), false);
+    assert_eq!(shop.world.made(), 1);
+}
+
+fn check_unavailable(seen: &Seen, state: &str) {
+    assert_eq!(seen.status, 503, "{:?}", seen.body);
+    assert_eq!(seen.word("/error/type"), "unavailable_error");
+    assert_eq!(seen.word("/error/code"), "payment_route_unavailable");
+    assert_eq!(seen.word("/payment_state"), state);
+    assert_eq!(seen.word("/retry_action"), "retry_same");
+    assert_eq!(seen.header("content-type"), Some("application/json"));
+    assert_eq!(seen.header("www-authenticate"), None);
+    assert!(seen.header("retry-after").is_some());
+}
+
+#[test]
+fn a_credential_that_is_none_gets_a_challenge_and_never_a_failure() {
+    let shop = Shop::new();
+    let offer = first(&shop);
+    let change = |pointer: &str, value: Value| changed(&offer.credential(), pointer, value);
+    let theirs = shop.buy(Buy {
+        account: Some(ANOTHER),
+        ..Buy::default()
+    });
+    for (credential, slug) in [
+        (String::new(), "malformed-credential"),
+        ("%%%".to_owned(), "malformed-credential"),
+        ("e30".to_owned(), "malformed-credential"),
+        (change("/payload", json!([])), "malformed-credential"),
+        (change("/challenge/id", json!("")), "invalid-challenge"),
+        (change("/challenge/realm", json!("x")), "invalid-challenge"),
+        (
+            change("/challenge/expires", json!("2099-01-01T00:00:00Z")),
+            "invalid-challenge",
+        ),
+        (theirs.credential(), "invalid-challenge"),
+        (offer.credential_for("I-9"), "invalid-payload"),
+        (change("/payload/type", json!("x")), "invalid-payload"),
+    ] {
+        let refused = shop.buy(with(credential));
+        check_problem(&refused, slug, "refused", "pay");
+        assert_eq!(refused.subscription(), offer.subscription());
+    }
+    for (pointer, word) in [
+        ("/challenge/method", "tempo"),
+        ("/challenge/intent", "session"),
+    ] {
+        let refused = shop.buy(with(change(pointer, json!(word))));
+        assert_eq!(refused.status, 400);
+        assert_eq!(refused.word("/error/code"), "method-unsupported");
+        assert_eq!(refused.word("/title"), "Method Unsupported");
+    }
+    shop.advance(30 * 60 * SECOND);
+    let late = shop.buy(with(offer.credential()));
+    check_problem(&late, "payment-expired", "refused", "pay");
+    shop.world.pay(&late.subscription());
+    check_bought(&shop.buy(with(late.credential())), false);
+}
+
+/// A credential with another value at a path.
+fn changed(credential: &str, pointer: &str, value: Value) -> String {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let json = URL_SAFE_NO_PAD.decode(credential).expect("base64url");
+    let mut whole: Value = serde_json::from_slice(&json).expect("JSON");
+    *whole.pointer_mut(pointer).expect("it is there") = value;
+    URL_SAFE_NO_PAD.encode(whole.to_string())
+}
+
+#[test]
+fn of_twenty_equal_requests_one_buys_and_the_others_are_told() {
+    let shop = Shop::new();
+    let offer = first(&shop);
+    shop.world.pay(&offer.subscription());
+    let all = shop.buy_at_once(20, &with(offer.credential()));
+    let bought = |seen: &&Seen| seen.body["already_active"] == false;
+    assert!(all.iter().all(|seen| seen.status == 200));
+    assert_eq!(all.iter().filter(bought).count(), 1);
+    assert!(all.iter().all(|seen| seen.receipt() == all[0].receipt()));
+    assert_eq!((shop.world.takings(), shop.payments()), (1, 1));
+    assert_eq!(shop.available(), CREDITS);
+}
+
+#[test]
+fn twenty_first_requests_at_once_are_one_subscription() {
+    let shop = Shop::new();
+    let all = shop.buy_at_once(20, &Buy::default());
+    assert!(all.iter().all(|seen| seen.status == 402));
+    assert_eq!(shop.world.made(), 1);
+}
+
+#[test]
+fn a_request_with_a_name_is_answered_once_and_told_again() {
+    let shop = Shop::new();
+    let named = |credential: Option<String>, body| Buy {
+        credential,
+        body,
+        ..Buy::default()
+    };
+    const BODY: &str = r#"{"idempotency_key":"k"}"#;
+    // What is no purchase is not kept.
+    let offer = shop.buy(named(None, BODY));
+    check_problem(&offer, "payment-required", "required", "approve_then_retry");
+    shop.world.pay(&offer.subscription());
+    let bought = shop.buy(named(Some(offer.credential()), BODY));
+    check_bought(&bought, false);
+    for credential in [Some(offer.credential()), None] {
+        let again = shop.buy(named(credential, BODY));
+        assert_eq!(again.body, bought.body, "word for word");
+        assert_eq!(again.receipt(), bought.receipt());
+        assert_eq!(again.header("idempotent-replayed"), Some("true"));
+    }
+    let in_field = shop.buy(Buy {
+        key: Some("\"k\""),
+        body: BODY,
+        ..Buy::default()
+    });
+    assert_eq!(in_field.body, bought.body);
+    let other = shop.buy(named(
+        None,
+        r#"{"idempotency_key":"k","product_id":"svc-pro-monthly"}"#,
+    ));
+    assert_eq!(other.status, 409);
+    assert_eq!(other.word("/error/code"), "idempotency_conflict");
+    assert_eq!(other.word("/title"), "Conflict");
+    let twice = shop.buy(Buy {
+        key: Some("other"),
+        body: BODY,
+        ..Buy::default()
+    });
+    assert_eq!(twice.status, 400);
+    let theirs = shop.buy(Buy {
+        account: Some(ANOTHER),
+        body: BODY,
+        ..Buy::default()
+    });
+    assert_eq!(theirs.status, 402, "a name means something to one account");
+}
+
+#[test]
+fn what_is_kept_under_a_name_is_kept_with_the_payment() {
+    let mut shop = Shop::new();
+    const BODY: &str = r#"{"idempotency_key":"k"}"#;
+    let offer = first(&shop);
+    shop.world.pay(&offer.subscription());
+    let buy = Buy {
+        body: BODY,
+        ..with(offer.credential())
+    };
+    // Twenty at once under one name: one answer, word for word.
+    let all = shop.buy_at_once(20, &buy);
+    assert!(all.iter().all(|seen| seen.body == all[0].body));
+    shop.restart();
+    let again = shop.buy(buy);
+    assert_eq!(again.body, all[0].body);
+    assert_eq!(again.header("idempotent-replayed"), Some("true"));
+}
+
+#[test]
+fn a_body_that_is_not_ours_is_refused_before_anything_is_done() {
+    let shop = Shop::new();
+    for body in [r#"{"x":1}"#, "[]", "{", r#"{"product_id":"other"}"#] {
+        let refused = shop.buy(Buy {
+            body,
+            ..Buy::default()
+        });
+        assert_eq!(refused.status, 400, "{body}");
+        assert_eq!(refused.word("/error/type"), "invalid_request_error");
+        assert_eq!(refused.header("www-authenticate"), None);
+    }
+    assert_eq!(shop.world.made(), 0);
+}
+
+#[test]
+fn what_was_seen_by_the_desk_first_is_told_with_its_receipt() {
+    let shop = Shop::new();
+    let offer = first(&shop);
+    shop.world.pay(&offer.subscription());
+    shop.advance(600 * SECOND);
+    shop.sweep();
+    assert_eq!(shop.payments(), 1, "without the buyer's doing");
+    let told = shop.buy(with(offer.credential()));
+    check_bought(&told, true);
+    assert_eq!(told.receipt()["reference"], json!(offer.subscription()));
+}
+
+#[test]
+fn a_new_secret_does_not_void_what_is_under_way() {
+    const NEW: &[u8] = b"another-secret-of-the-same-length-32";
+    let old = b"tollgate-test-secret-0123456789abcdef";
+    let mut shop = Shop::new();
+    let offer = first(&shop);
+    shop.world.pay(&offer.subscription());
+    shop.restart_with(NEW, None);
+    let refused = shop.buy(with(offer.credential()));
+    check_problem(&refused, "invalid-challenge", "refused", "pay");
+    shop.restart_with(NEW, Some(old));
+    check_bought(&shop.buy(with(offer.credential())), false);
+}
+
+#[test]
+fn a_challenge_in_a_field_of_its_own_is_answered_there() {
+    let mut shop = Shop::new();
+    let before = first(&shop);
+    shop.own_field = true;
+    shop.restart();
+    let offer = first(&shop);
+    assert_eq!(offer.challenge()["header"], "Payment-Authorization");
+    assert_eq!(offer.subscription(), before.subscription());
+    shop.world.agree(&offer.subscription());
+    let elsewhere = shop.buy(with(offer.credential()));
+    check_problem(&elsewhere, "invalid-challenge", "refused", "pay");
+    shop.world.charge(&offer.subscription());
+    let there = Buy {
+        own_field: true,
+        ..with(offer.credential())
+    };
+    check_bought(&shop.buy(there), false);
+}
+
+#[test]
+fn a_digest_binds_a_challenge_to_its_body() {
+    let mut shop = Shop::new();
+    shop.digest = true;
+    shop.restart();
+    const BODY: &str = r#"{"product_id":"svc-pro-monthly"}"#;
+    let asked = |credential, body| Buy {
+        credential,
+        body,
+        ..Buy::default()
+    };
+    let offer = shop.buy(asked(None, BODY));
+    assert_eq!(
+        offer.challenge()["digest"],
+        "sha-256=:gOEeFzfLYGqL+Mkt2yjilTA5KAqdLyvQ8O6gx3nszVs=:"
+    );
+    shop.world.pay(&offer.subscription());
+    let other = shop.buy(asked(Some(offer.credential()), "{}"));
+    check_problem(&other, "invalid-challenge", "refused", "pay");
+    check_bought(&shop.buy(asked(Some(offer.credential()), BODY)), false);
+}
+
+#[test]
+fn a_monthly_charge_is_offered_to_those_who_name_it() {
+    let shop = Shop::new();
+    let both = shop.buy(Buy {
+        accept: Some("paypal/subscription, paypal/charge;q=0.5"),
+        ..Buy::default()
+    });
+    let intents: Vec<_> = both
+        .challenges()
+        .into_iter()
+        .map(|one| one["intent"].clone())
+        .collect();
+    assert_eq!(intents, ["subscription", "charge"]);
+    shop.world.pay(&both.subscription());
+    let bought = shop.buy(with(both.credential()));
+    check_bought(&bought, false);
+    assert_eq!(
+        bought.receipt()["subscriptionId"],
+        json!(both.subscription())
+    );
+}
+
+/// The process is killed at every call of a purchase in turn, before and after it is done. The buyer does what the answers say, and has
+/// the plan once, for one payment of one subscription.
+#[test]
+fn whenever_the_process_dies_the_buyers_repeat_gets_the_plan() {
+    for fault in [Fault::DeathBefore, Fault::DeathAfter] {
+        for at in 0..3 {
+            let mut shop = Shop::new();
+            let what = format!("{fault:?} at call {at}");
+            shop.world.fault(fault, at);
+            // Between the question and the challenge.
+            let offer = loop {
+                if let Some(seen) = shop.buy_until_death(Buy::default()) {
+                    break seen;
+                }
+            };
+            assert_eq!(offer.status, 402, "{what}: {:?}", offer.body);
+            shop.world.pay(&offer.subscription());
+            shop.restart();
+            // Between the payment and the answer.
+            shop.world.fault(fault, at);
+            let buy = Buy {
+                body: r#"{"idempotency_key":"k"}"#,
+                ..with(offer.credential())
+            };
+            let bought = loop {
+                if let Some(seen) = shop.buy_until_death(buy.clone()) {
+                    break seen;
+                }
+            };
+            shop.world.fault(Fault::None, 0);
+            assert_eq!(bought.status, 200, "{what}: {:?}", bought.body);
+            shop.restart();
+            check_bought(&shop.buy(Buy::default()), true);
+            assert_eq!(shop.world.made(), 1, "{what}");
+            assert_eq!((shop.world.takings(), shop.payments()), (1, 1), "{what}");
+            assert_eq!(shop.available(), CREDITS, "{what}");
+            shop.check_books();
+        }
+    }
+}
+
+#[test]
+fn a_plan_that_has_ended_is_bought_anew() {
+    let shop = Shop::new();
+    let offer = first(&shop);
+    shop.world.pay(&offer.subscription());
+    check_bought(&shop.buy(with(offer.credential())), false);
+    shop.world.change(&offer.subscription(), |kept| {
+        kept.status = Status::Cancelled
+    });
+    shop.advance(40 * DAY);
+    shop.sweep();
+    let anew = first(&shop);
+    assert_ne!(anew.subscription(), offer.subscription());
+    shop.world.pay(&anew.subscription());
+    check_bought(&shop.buy(with(anew.credential())), false);
+    assert_eq!(shop.payments(), 2);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn whatever_is_sent_is_never_our_failure(credential in "[ -~]{0,120}", json in "[{}\\[\\]\":,a-z0-9]{0,60}") {
+        use base64::Engine as _;
+        let shop = SHOP.with(std::rc::Rc::clone);
+        for credential in [credential, base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(json)] {
+            let seen = shop.buy(with(credential));
+            prop_assert!((400..500).contains(&seen.status), "{:?}", seen.body);
+        }
+    }
+}
+
+thread_local! {
+    static SHOP: std::rc::Rc<Shop> = std::rc::Rc::new(Shop::new());
+}
