@@ -138,6 +138,7 @@ impl GatewayBuilder {
             .build()
             .map_err(StartError::Threads)?;
         let plans = crate::plan::plans(&settings, (&store, &ledger), (&clock, &entropy));
+        let once = crate::plan::once(&store, &clock);
         let paypal = PayPal::new(
             &settings,
             (&store, &ledger),
@@ -216,7 +217,15 @@ impl GatewayBuilder {
                     top_ups: paypal.top_ups.clone(),
                 }),
             }),
-            desks: Desks::new(format!("{}-pro", settings.service.name).into()),
+            desks: Desks::new(
+                format!("{}-pro", settings.service.name).into(),
+                crate::mpp::desk(
+                    &settings,
+                    (&plans, None, &once),
+                    &clock,
+                    runtime.handle().clone(),
+                ),
+            ),
             oauth: access::endpoints(&settings, &authorization, &look, &clock)
                 .map_err(StartError::ClientDocuments)?,
         };

@@ -9,6 +9,7 @@ pub mod config;
 pub mod demo;
 mod gateway;
 mod memory;
+mod mpp;
 mod onboarding;
 mod paypal;
 mod plan;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tollgate_filter::{Clock, Entropy};
 use tollgate_ledger::Ledger;
+use tollgate_purchase::once::Once;
 use tollgate_purchase::plan::{Parts, Plans};
 use tollgate_store::Store;
 
@@ -23,4 +24,10 @@ pub(crate) fn plans(
         now: Box::new(move || clock.unix_micros()),
         draw: Box::new(move |out| entropy.fill(out)),
     })
+}
+
+/// Where every route that sells has its requests named.
+pub(crate) fn once(store: &Arc<dyn Store>, clock: &Clock) -> Once {
+    let clock = clock.clone();
+    Once::new(store.clone(), Box::new(move || clock.unix_micros()))
 }

@@ -1,0 +1,50 @@
+//! The plan for an answered challenge, as the settings have it.
+
+use tokio::runtime::Handle;
+use tollgate_filter::Clock;
+use tollgate_pay::mpp::{Desk, Parts, Secrets, Settings as Challenges};
+use tollgate_purchase::mandates::{Mandates, Urls};
+use tollgate_purchase::once::Once;
+use tollgate_purchase::plan::Plans;
+use tollgate_purchase::wire::Product;
+
+use crate::config::{BaseUrl, Settings};
+
+/// The desk; nothing where there is no secret to bind challenges with, or nobody to charge each month.
+pub(crate) fn desk(
+    settings: &Settings,
+    (plans, mandates, once): (&Plans, Option<&Mandates>, &Once),
+    clock: &Clock,
+    runtime: Handle,
+) -> Option<Desk> {
+    let mpp = settings.payments.mpp.as_ref()?;
+    let Some(mandates) = mandates else {
+        tracing::warn!(
+            "`payments.mpp` has no effect: the plan is charged by PayPal, and `payments.paypal` does not name a plan"
+        );
+        return None;
+    };
+    let service = &settings.service;
+    let (base, root) = (service.base_url.as_str(), service.root_url.as_str());
+    let secret = mpp.secret.expose().as_bytes();
+    let previous = mpp.previous.as_ref().map(|one| one.expose().as_bytes());
+    let url: BaseUrl = base.parse().expect("it was checked");
+    Some(Desk::new(Parts {
+        product: Product::new(plans.plan(), base, root),
+        plans: plans.clone(),
+        mandates: mandates.clone(),
+        once: once.clone(),
+        settings: Challenges {
+            secrets: Secrets::new(secret, previous).expect("their lengths were checked"),
+            realm: url.host,
+            digest: mpp.digest,
+            own_field: mpp.own_field,
+            urls: Urls {
+                return_url: format!("{root}/plan/paypal/{{mandate}}"),
+                cancel_url: format!("{root}/plan"),
+            },
+        },
+        clock: clock.clone(),
+        runtime,
+    }))
+}
