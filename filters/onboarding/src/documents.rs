@@ -114,7 +114,7 @@ impl Documents {
             ),
             (
                 FOR_MODELS,
-                Document::new(PLAIN, for_models(settings, service)),
+                Document::new(PLAIN, for_models(settings, installation)),
             ),
             (FOR_CRAWLERS, Document::new(PLAIN, FOR_CRAWLERS_TEXT)),
             (
@@ -176,9 +176,11 @@ fn reversed_host(base_url: &str) -> String {
 }
 
 /// What models that read about the service are told, in Markdown.
-fn for_models(settings: &OnboardingSettings, service: Service<'_>) -> String {
-    let base = service.base_url;
-    let name = service.name;
+fn for_models(settings: &OnboardingSettings, installation: &Installation<'_>) -> String {
+    let Service {
+        base_url: base,
+        name,
+    } = installation.service;
     format!(
         "# {title}\n\n\
          > Text generation behind an OpenAI-compatible interface, paid with credits. A stock OpenAI SDK works with this base URL and a key.\n\n\
@@ -194,10 +196,20 @@ fn for_models(settings: &OnboardingSettings, service: Service<'_>) -> String {
          - [Documentation]({docs}): quick start, errors, limits, paying from a program\n\
          - [OpenAPI]({openapi}): every operation\n\
          - `GET {base}/v1/models`, `POST {base}/v1/chat/completions`, `POST {base}/v1/completions`\n\n\
+         ## Buying the plan\n\n\
+         {plan} costs 199 USD a month. A program with a key, or a token with the scope `commerce:subscribe`, buys it for its account in one of three ways:\n\n\
+         - x402: `POST {base}/commerce/subscriptions/{slug}/x402`, exactly 199 USDC on Base for 30 days. x402 clients refuse to pay more than 1 USD until their cap is raised\n\
+         - MPP: `POST {base}/commerce/subscriptions/{slug}/mpp`, monthly at PayPal; the owner of the account agrees at the `approval_url` of the 402\n\
+         - UCP: `POST {base}/ucp/v1/checkout-sessions`, monthly at PayPal; the owner of the account agrees at `continue_url`\n\
+         - [The plan]({base}/commerce/products/{slug}): what it gives, as JSON\n\
+         - [How to pay]({base}/docs/paying): the requests, and what `payment_state` and `retry_action` ask for. A request whose answer was lost is sent again as it was; nothing is paid twice\n\
+         - [Lifecycle]({base}/docs/lifecycle): what is deprecated, and what will end\n\n\
          ## MCP\n\n\
          - [Server card]({card}): {base}/mcp, Streamable HTTP\n\
          - [Server card, {tier}]({tier_card}): {endpoint}\n",
         title = settings.service,
+        plan = installation.plan.name,
+        slug = installation.plan.slug,
         signup = settings.signup_url,
         keys = settings.dashboard_url,
         docs = settings.documentation_url,

@@ -27,8 +27,8 @@ pub fn document(settings: &OnboardingSettings, installation: &Installation<'_>) 
             "version": VERSION,
             "description": format!(
                 "Text generation behind an OpenAI-compatible interface, paid with credits. The monthly plan is sold to programs by UCP, MPP and \
-                 x402: {docs}/paying. What is deprecated, and what will end: {docs}/lifecycle.",
-                docs = settings.documentation_url,
+                 x402: {base}/docs/paying. What is deprecated, and what will end: {base}/docs/lifecycle.",
+                base = service.base_url,
             ),
         },
         "servers": [{"url": service.base_url}],

@@ -2,6 +2,7 @@
 //!
 //! What can be made from what the code uses is made from it: codes of errors, limits, models, addresses.
 
+mod buying;
 mod errors;
 mod lifecycle;
 mod limits;

@@ -1,35 +1,136 @@
 //! How a program pays by itself, as far as this installation lets it.
 
-use maud::html;
+use maud::{Markup, html};
+use tollgate_pages::parts::{Cell, Column, table};
+use tollgate_purchase::plan::{DAYS, PRICE, PaymentState, RetryAction};
 
-use super::Section;
+use super::{Section, buying};
 use crate::house::House;
+use crate::pages::credits::usd;
 
 pub(super) fn sections(house: &House) -> Vec<Section> {
-    let mut sections = vec![Section {
-        anchor: "credits",
-        heading: "From the balance",
+    let mut sections = vec![
+        Section {
+            anchor: "credits",
+            heading: "From the balance",
+            inside: html! {
+                p {
+                    "Completions are paid from the account’s credits. A 402 with the code " code { "insufficient_credits" }
+                    " says how many are needed (" code { "required" } "), how many are free (" code { "available" }
+                    ") and where a person adds some (" code { "topup_url" } ")."
+                }
+                p { "People add credits under " a href="/credits" { "Credits" } "." }
+            },
+        },
+        plan(house),
+    ];
+    if buying::ways(house).next().is_some() {
+        sections.extend(buying::sections(house));
+        sections.push(answers());
+    }
+    sections
+}
+
+fn plan(house: &House) -> Section {
+    let plan = house.plans.plan();
+    let columns = ["Way", "What is paid", "Who agrees"].map(Column::text);
+    let ways: Vec<Vec<Cell>> = buying::ways(house)
+        .map(|(way, _)| {
+            let (paid, agrees) = way.terms();
+            vec![
+                Cell::new(html! { a href={ "#" (way.anchor()) } { (way.name()) } }),
+                Cell::labelled(html! { (paid) }),
+                Cell::labelled(html! { (agrees) }),
+            ]
+        })
+        .collect();
+    Section {
+        anchor: "plan",
+        heading: "The plan",
+        inside: html! {
+            @if ways.is_empty() {
+                p { "Programs cannot buy the " (plan.name) " plan here at the moment: no address for it is set up." }
+            } @else {
+                p {
+                    (plan.name) " costs " (usd(PRICE)) " a month. A program buys it for the account of its credential, which is a key or a token "
+                    "with the scope " code { "commerce:subscribe" } ". " code { "GET " (house.address.base_url()) "/commerce/products/" (plan.slug) }
+                    " tells what it gives."
+                }
+                (table("Ways to buy the plan", &columns, &ways, None))
+                p {
+                    "However it is bought, there is one plan for an account. An account that has it is answered 200 with "
+                    code { "already_active" } ", and nothing is charged. " (DAYS) " days bought with x402 can be bought again in the last "
+                    (plan.renewal_days) " of them, and are added at the end."
+                }
+            }
+        },
+    }
+}
+
+/// The words that say what to do.
+fn answers() -> Section {
+    let states = PaymentState::ALL
+        .iter()
+        .map(|state| (state.word(), state.meaning()));
+    let actions = RetryAction::ALL
+        .iter()
+        .map(|action| (action.word(), action.meaning()));
+    Section {
+        anchor: "answers",
+        heading: "What to do next",
         inside: html! {
             p {
-                "Completions are paid from the account’s credits. A 402 with the code " code { "insufficient_credits" }
-                " says how many are needed (" code { "required" } "), how many are free (" code { "available" }
-                ") and where a person adds some (" code { "topup_url" } ")."
+                "Every answer to a purchase says it in two words that are the same on every way: "
+                code { "payment_state" } " is how far the payment has come, " code { "retry_action" } " is what to do. "
+                code { "detail" } " says it to a person."
             }
-            p { "People add credits under " a href="/credits" { "Credits" } "." }
-        },
-    }];
-    let routes = &house.facts.payment_paths;
-    sections.push(Section {
-        anchor: "routes",
-        heading: "Addresses",
-        inside: html! {
-            @if routes.is_empty() {
-                p { "Programs cannot buy the Pro plan here at the moment: no address for it is set up." }
-            } @else {
-                p { "A program that may buy (scope " code { "commerce:subscribe" } ") does so at:" }
-                ul.bullets { @for route in routes { li { code { (house.address.base_url()) (route) } } } }
+            (words("payment_state", "Means", states))
+            (words("retry_action", "Do", actions))
+            p {
+                "A connection that broke tells nothing. Send the very same request again, with the same payment and the same "
+                code { "idempotency_key" } ": it is answered as the first time, and nothing is paid twice."
             }
         },
-    });
-    sections
+    }
+}
+
+fn words<'a>(
+    name: &'a str,
+    head: &'a str,
+    each: impl Iterator<Item = (&'static str, &'static str)>,
+) -> Markup {
+    let rows: Vec<Vec<Cell>> = each
+        .map(|(word, meaning)| {
+            vec![
+                Cell::new(html! { code { (word) } }),
+                Cell::new(html! { (marked(meaning)) }),
+            ]
+        })
+        .collect();
+    table(name, &[Column::text(name), Column::text(head)], &rows, None)
+}
+
+/// A sentence in which the names between backticks are code.
+fn marked(sentence: &str) -> Markup {
+    html! {
+        @for (at, part) in sentence.split('`').enumerate() {
+            @if at % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_that_an_answer_may_say_is_explained() {
+        let page = answers().inside.into_string();
+        let states = PaymentState::ALL.iter().map(|state| state.word());
+        let actions = RetryAction::ALL.iter().map(|action| action.word());
+        for word in states.chain(actions) {
+            assert!(page.contains(&format!("<code>{word}</code>")), "{word}");
+        }
+        assert!(!page.contains('`'), "{page}");
+    }
 }

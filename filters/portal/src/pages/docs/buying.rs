@@ -1,0 +1,207 @@
+//! The ways in which a program buys the plan: each with its requests and what is answered.
+
+use maud::html;
+use tollgate_pages::parts;
+
+use super::Section;
+use crate::house::House;
+
+/// A way to buy the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    X402,
+    Mpp,
+    Ucp,
+}
+
+impl Way {
+    const ALL: [Way; 3] = [Way::X402, Way::Mpp, Way::Ucp];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Way::X402 => "x402",
+            Way::Mpp => "MPP",
+            Way::Ucp => "UCP",
+        }
+    }
+
+    pub(super) fn anchor(self) -> &'static str {
+        match self {
+            Way::X402 => "x402",
+            Way::Mpp => "mpp",
+            Way::Ucp => "ucp",
+        }
+    }
+
+    fn ending(self) -> &'static str {
+        match self {
+            Way::X402 => "/x402",
+            Way::Mpp => "/mpp",
+            Way::Ucp => "/ucp/v1/checkout-sessions",
+        }
+    }
+
+    /// What is paid, and who has to agree.
+    pub(super) fn terms(self) -> (&'static str, &'static str) {
+        match self {
+            Way::X402 => (
+                "199 USDC on Base, for 30 days",
+                "Nobody: the program’s wallet pays",
+            ),
+            Way::Mpp => (
+                "199.00 USD each month, at PayPal",
+                "The account’s owner, at the approval URL",
+            ),
+            Way::Ucp => (
+                "199.00 USD each month, at PayPal",
+                "The account’s owner, signed in here",
+            ),
+        }
+    }
+}
+
+/// The ways that have an address here, with it.
+pub(super) fn ways(house: &House) -> impl Iterator<Item = (Way, String)> {
+    let slug = house.plans.plan().slug.clone();
+    let paths = &house.facts.payment_paths;
+    Way::ALL.into_iter().filter_map(move |way| {
+        let path = paths.iter().find(|path| path.ends_with(way.ending()))?;
+        Some((way, path.replace("{plan}", &slug)))
+    })
+}
+
+pub(super) fn sections(house: &House) -> Vec<Section> {
+    ways(house)
+        .map(|(way, path)| match way {
+            Way::X402 => x402(house, &path),
+            Way::Mpp => mpp(house, &path),
+            Way::Ucp => ucp(house, &path),
+        })
+        .collect()
+}
+
+fn x402(house: &House, path: &str) -> Section {
+    let (base, key) = (house.address.base_url(), house.address.variable());
+    let exchange = format!(
+        "POST {path}\nAuthorization: Bearer ${key}\n\n\
+         402 Payment Required\nPAYMENT-REQUIRED: eyJ4NDAyVmVyc2lvbiI6Mi…\n\n\
+         POST {path}\nAuthorization: Bearer ${key}\nPAYMENT-SIGNATURE: eyJ4NDAyVmVyc2lvbiI6Mi…\n\n\
+         200 OK\nPAYMENT-RESPONSE: eyJzdWNjZXNzIjp0cnVlL…\n\n\
+         {{\"success\":true,\"subscription\":{{\"status\":\"active\",…}}}}"
+    );
+    let program = format!(
+        "import {{ wrapFetchWithPaymentFromConfig }}\n  from \"@x402/fetch\";\n\
+         import {{ ExactEvmScheme }} from \"@x402/evm\";\n\
+         import {{ privateKeyToAccount }}\n  from \"viem/accounts\";\n\n\
+         const wallet =\n  privateKeyToAccount(process.env.WALLET_KEY);\n\
+         const pay = wrapFetchWithPaymentFromConfig(fetch, {{\n\
+         \x20 schemes: [{{\n    network: \"eip155:8453\",\n    client: new ExactEvmScheme(wallet),\n  }}],\n\
+         \x20 // Without it nothing above 1 USD is signed.\n\
+         \x20 spendControls: {{ maxAmountPerPayment: \"$199\" }},\n}});\n\
+         const answer = await pay(\n  \"{base}{path}\",\n  {{\n    method: \"POST\",\n    headers: {{\n\
+         \x20     Authorization: `Bearer ${{process.env.{key}}}`,\n    }},\n  }},\n);"
+    );
+    Section {
+        anchor: Way::X402.anchor(),
+        heading: Way::X402.name(),
+        inside: html! {
+            p {
+                "Version 2, scheme " code { "exact" } ": the wallet signs a transfer of exactly 199 USDC, and we have it sent. The offer is in "
+                code { "PAYMENT-REQUIRED" } ", JSON in base64; the signed transfer goes back in " code { "PAYMENT-SIGNATURE" } "."
+            }
+            (parts::code("x402-exchange", "Buying with x402", &exchange))
+            p {
+                b { "x402 clients refuse to pay more than 1 USD until their cap is raised." } " In JavaScript that is "
+                code { "spendControls" } ":"
+            }
+            (parts::code("x402-program", "A program that pays", &program))
+            ul.bullets {
+                li { "A 402 again: this payment was not taken, and nothing has moved. The problem says why, and carries a new offer." }
+                li {
+                    "503 with " code { "processing" } ": the transfer may be on its way. Send the very same request again; sign nothing new."
+                }
+                li { "409 " code { "payment_already_used" } ": somebody else has used this transfer." }
+            }
+            p { "Nothing is charged by itself after the 30 days." }
+        },
+    }
+}
+
+fn mpp(house: &House, path: &str) -> Section {
+    let key = house.address.variable();
+    let own = own_field(&house.service.name);
+    let exchange = format!(
+        "POST {path}\nAuthorization: Bearer ${key}\n\n\
+         402 Payment Required\nWWW-Authenticate: Payment id=\"…\",\n  method=\"paypal\", intent=\"charge\",\n  request=\"…\", expires=\"…\", opaque=\"…\"\n\n\
+         {{\"approval_url\":\"https://www.paypal.com/…\",\n \"payment_state\":\"approval_pending\",\n \"retry_action\":\"approve_then_retry\",…}}\n\n\
+         POST {path}\nAuthorization: Payment eyJjaGFsbGVuZ2UiOn…\n{own}: Bearer ${key}\n\n\
+         200 OK\nPayment-Receipt: eyJzdGF0dXMiOiJzdW…\n\n\
+         {{\"success\":true,\"subscription\":{{\"status\":\"active\",…}}}}"
+    );
+    let credential = "{\n  \"challenge\": {\"id\": \"…\", \"realm\": \"…\",\n    \"method\": \"paypal\", \"intent\": \"charge\",\n    \
+         \"request\": \"…\", \"expires\": \"…\",\n    \"opaque\": \"…\"},\n  \"payload\": {\"type\": \"subscription\",\n    \"subscriptionId\": \"I-…\"}\n}";
+    Section {
+        anchor: Way::Mpp.anchor(),
+        heading: Way::Mpp.name(),
+        inside: html! {
+            p {
+                "The " code { "Payment" } " scheme of HTTP authentication. The account’s owner opens " code { "approval_url" }
+                " and agrees to the monthly payment at PayPal; then the program shows the challenge again, and we ask PayPal whether it was paid."
+            }
+            (parts::code("mpp-exchange", "Buying with MPP", &exchange))
+            p {
+                "The credential is JSON in base64url without padding. It repeats every parameter of the challenge as it was, and names the "
+                "subscription, which is in " code { "methodDetails.subscriptionId" } " of the " code { "request" } ":"
+            }
+            (parts::code("mpp-credential", "The credential", credential))
+            ul.bullets {
+                li { "A 402 again, " code { "approval_pending" } ": the owner has not agreed yet. Wait as long as " code { "Retry-After" } " says." }
+                li { "The approval URL stays the same until it is decided: asking again makes no second payment." }
+                li { "503: PayPal cannot be asked now. The same credential works later." }
+                li { "The owner ends it under " a href="/plan" { "Plan" } " at any time." }
+            }
+        },
+    }
+}
+
+fn ucp(house: &House, path: &str) -> Section {
+    let key = house.address.variable();
+    let base = house.address.base_url();
+    let exchange = format!(
+        "POST {path}\nAuthorization: Bearer ${key}\nIdempotency-Key: 7f3b1c9e-5d0f-4c61-9e55-…\n\n\
+         201 Created\nLocation: {base}{path}/…\n\n\
+         {{\"id\":\"…\",\"status\":\"incomplete\",\n \"continue_url\":\"{base}/commerce/continue/…\",…}}\n\n\
+         GET {path}/…\nAuthorization: Bearer ${key}\n\n\
+         200 OK\n\n{{\"id\":\"…\",\"status\":\"completed\",…}}"
+    );
+    Section {
+        anchor: Way::Ucp.anchor(),
+        heading: Way::Ucp.name(),
+        inside: html! {
+            p {
+                "A checkout session. The account’s owner opens " code { "continue_url" } ", signs in, sees the plan and its price, and agrees at PayPal. "
+                "The session is then " code { "completed" } "."
+            }
+            (parts::code("ucp-exchange", "Buying with UCP", &exchange))
+            ul.bullets {
+                li { "The same " code { "Idempotency-Key" } " gives the same session for 24 hours." }
+                li { "404 with " code { "session_gone" } ": the session has expired or was canceled. Make a new one." }
+                li {
+                    "Platforms that speak the Universal Commerce Protocol find its whole interface in "
+                    code { (base) "/.well-known/ucp" } "."
+                }
+            }
+        },
+    }
+}
+
+/// The field for the account’s credential where `Authorization` holds a payment.
+fn own_field(service: &str) -> String {
+    let mut letters = service.chars();
+    let first: String = letters
+        .next()
+        .map(|letter| letter.to_ascii_uppercase())
+        .into_iter()
+        .collect();
+    format!("X-{first}{}-Authorization", letters.as_str())
+}
