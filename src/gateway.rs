@@ -146,6 +146,14 @@ impl GatewayBuilder {
             runtime.handle().clone(),
         )
         .map_err(StartError::PayPal)?;
+        let x402 = crate::x402::desk(
+            &settings,
+            &store,
+            (&plans, &once),
+            &clock,
+            runtime.handle().clone(),
+        )
+        .map_err(StartError::X402)?;
         let signin = Signin::new(store.clone(), crate::post::rules(&settings));
         let outbox = crate::post::outbox(&settings, &signin, &*store, &clock, &entropy)?;
         let counters = Arc::new(Counters::default());
@@ -218,13 +226,14 @@ impl GatewayBuilder {
                 }),
             }),
             desks: Desks::new(
-                format!("{}-pro", settings.service.name).into(),
+                settings.plan.slug.clone(),
                 crate::mpp::desk(
                     &settings,
                     (&plans, None, &once),
                     &clock,
                     runtime.handle().clone(),
                 ),
+                x402.clone(),
             ),
             oauth: access::endpoints(&settings, &authorization, &look, &clock)
                 .map_err(StartError::ClientDocuments)?,
@@ -287,6 +296,10 @@ impl GatewayBuilder {
             let top_ups = paypal.top_ups.clone();
             runtime.spawn(async move { top_ups.run().await });
         }
+        let signed = x402.clone();
+        if let Some(desk) = x402 {
+            runtime.spawn(async move { desk.run().await });
+        }
         runtime.spawn(async move { outbox.run().await });
         runtime.spawn(keep_promises(
             signin,
@@ -304,6 +317,7 @@ impl GatewayBuilder {
             sources::idempotency(house.idempotency.counters()),
             sources::notices(house.shop.counters()),
             sources::plan(plans.clone()),
+            sources::x402(signed, store.clone()),
             sources::purchases(paypal.as_ref().map(|paypal| paypal.top_ups.clone())),
         ] {
             telemetry.metrics().add_source(source);
@@ -646,6 +660,9 @@ pub enum StartError {
     /// TLS for PayPal could not be prepared.
     #[error(transparent)]
     PayPal(tollgate_paypal::ClientError),
+    /// The facilitator of signed transfers, or the node of their chain, cannot be called.
+    #[error(transparent)]
+    X402(tollgate_pay::x402::CallerError),
     /// Health, metrics or the control socket could not be offered.
     #[error(transparent)]
     Admin(#[from] AdminError),

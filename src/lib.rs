@@ -22,6 +22,7 @@ pub mod telemetry;
 mod upstream;
 mod wait;
 mod wake;
+mod x402;
 
 pub use gateway::{Address, Books, Gateway, GatewayBuilder, StartError};
 pub use memory::Allocator;

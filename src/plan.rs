@@ -26,7 +26,7 @@ pub(crate) fn plans(
     })
 }
 
-/// Where every route that sells has its requests named.
+/// Names of requests to buy, for every route. To be made before the first request is let in.
 pub(crate) fn once(store: &Arc<dyn Store>, clock: &Clock) -> Once {
     let clock = clock.clone();
     Once::new(store.clone(), Box::new(move || clock.unix_micros()))

@@ -20,6 +20,7 @@ mod schema;
 mod secret;
 mod settings;
 mod url;
+mod x402;
 
 use std::path::Path;
 
@@ -43,6 +44,7 @@ pub use settings::{
     Service, Settings, Signin, SigninMail, SigninSms, Store, StoreUrl, Telemetry, Upstream,
 };
 pub use url::{BaseUrl, PublicUrl, UrlError};
+pub use x402::X402;
 
 pub(crate) use document::words;
 use document::{Origin, Origins};

@@ -14,6 +14,7 @@ use tollgate_purchase::Offer;
 use super::mpp::{Mpp, RawMpp};
 use super::secret::Secret;
 use super::url::PublicUrl;
+use super::x402::{RawX402, X402};
 
 /// What a credit is worth, and what can be bought.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -41,6 +42,8 @@ pub(crate) struct RawPayments {
     pub(crate) paypal: RawPayPal,
     /// The plan by the `Payment` scheme.
     pub(crate) mpp: RawMpp,
+    /// The plan by signed transfers.
+    pub(crate) x402: RawX402,
 }
 
 /// How the gateway is known to PayPal. Without a client id nothing can be paid with PayPal.
@@ -89,6 +92,8 @@ pub struct Payments {
     pub paypal: Option<PayPal>,
     /// `[payments.mpp]`: how challenges are made.
     pub mpp: Option<Mpp>,
+    /// `[payments.x402]`: who is paid, on which chain, and who sends the transfers there.
+    pub x402: Option<X402>,
 }
 
 /// How the gateway is known to PayPal.

@@ -22,6 +22,7 @@ pub(super) struct Announcement<'a> {
     pub(super) mailbox_url: &'a str,
     pub(super) address: &'a str,
     pub(super) paypal_url: &'a str,
+    pub(super) facilitator_url: &'a str,
     pub(super) credits: i64,
 }
 
@@ -42,6 +43,7 @@ struct Line<'a> {
     dashboard_url: String,
     sign_in_as: &'a str,
     paypal_url: &'a str,
+    facilitator_url: &'a str,
 }
 
 impl Announcement<'_> {
@@ -89,6 +91,7 @@ impl Announcement<'_> {
             dashboard_url: format!("{}/", self.base_url()),
             sign_in_as: self.address,
             paypal_url: self.paypal_url,
+            facilitator_url: self.facilitator_url,
         }
     }
 
@@ -101,7 +104,7 @@ impl Announcement<'_> {
         } = self;
         writeln!(
             out,
-            "tollgate demo: a real gateway; only the model provider, the MCP server, PayPal and the mailbox are stand-ins.\n"
+            "tollgate demo: a real gateway; only the model provider, the MCP server, PayPal, the facilitator and the mailbox are stand-ins.\n"
         )?;
         writeln!(out, "  API        {base}/v1")?;
         if let Some(tls) = self.tls_url() {
@@ -135,6 +138,11 @@ impl Announcement<'_> {
             out,
             "  PayPal     {}   (a stand-in; add credits at {base}/credits/add)",
             self.paypal_url
+        )?;
+        writeln!(
+            out,
+            "  x402       {}   (a stand-in, with a chain of its own; buy the plan: tests/clients/pay-x402.mjs)",
+            self.facilitator_url
         )?;
         writeln!(out, "  key        {key}")?;
         writeln!(out, "  settings   {}\n", self.config_file.display())?;

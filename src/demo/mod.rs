@@ -1,7 +1,7 @@
 //! `tollgate demo`: a gateway to try, with nothing to set up.
 //!
 //! All of the gateway is the real one, on a database of its own in a temporary folder. The model provider, the MCP server,
-//! PayPal and everybody's mailbox are stand-ins. The folder is gone when the demo ends.
+//! PayPal, the facilitator and everybody's mailbox are stand-ins. The folder is gone when the demo ends.
 
 mod announcement;
 mod settings;
@@ -16,7 +16,9 @@ use tollgate_identity::{Form, Login, NewAccount, NewKey, create_account, create_
 use tollgate_ledger::Credit;
 use tollgate_money::{AccountId, Micros};
 use tollgate_testing::paypal::{CLIENT_ID, CLIENT_SECRET};
-use tollgate_testing::{Certificate, Mailbox, McpServer, PayPal, Provider, mailbox, provider};
+use tollgate_testing::{
+    Certificate, Facilitator, Mailbox, McpServer, PayPal, Provider, mailbox, provider,
+};
 
 use crate::Gateway;
 use crate::config::{self, Environment};
@@ -62,6 +64,8 @@ pub fn run(
     .context("cannot start the stand-in for a mailbox")?;
     let paypal = PayPal::start_own_thread().context("cannot start the stand-in for PayPal")?;
     let paypal_files = write_paypal(folder.path(), &paypal)?;
+    let facilitator =
+        Facilitator::start_own_thread().context("cannot start the stand-in for a facilitator")?;
     let ports = settings::ports(options.port)?;
     paypal.send_notices_to(&format!("http://127.0.0.1:{}/webhooks/paypal", ports.0));
     let builder = Gateway::builder();
@@ -70,6 +74,7 @@ pub fn run(
         ports,
         provider_url: &provider.base_url(),
         mcp_url: &mcp.url(),
+        facilitator_url: &facilitator.url(),
         smtp: mailbox.smtp(),
         mailbox_url: mailbox.url(),
         paypal: &paypal_files,
@@ -100,13 +105,14 @@ pub fn run(
         mailbox_url: mailbox.url(),
         address: ADDRESS,
         paypal_url: &paypal.url(),
+        facilitator_url: &facilitator.url(),
         credits: CREDITS,
     };
     announcement
         .print(options.json, out)
         .context("cannot print")?;
     let ended = gateway.run(stop);
-    drop((provider, mcp, mailbox, paypal));
+    drop((provider, mcp, mailbox, paypal, facilitator));
     folder
         .close()
         .context("cannot remove the temporary folder")?;

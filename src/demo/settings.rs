@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use tollgate_testing::facilitator::MERCHANT;
 use tollgate_testing::paypal::WEBHOOK_ID;
 use toml::{Table, Value};
 
@@ -20,6 +21,7 @@ pub(super) struct Own<'a> {
     pub(super) ports: (u16, u16),
     pub(super) provider_url: &'a str,
     pub(super) mcp_url: &'a str,
+    pub(super) facilitator_url: &'a str,
     pub(super) smtp: SocketAddr,
     pub(super) mailbox_url: &'a str,
     pub(super) paypal: &'a PayPalFiles,
@@ -120,6 +122,11 @@ impl Own<'_> {
             webhook_id = "{webhook_id}"
             ca_file = {paypal_ca}
 
+            [payments.x402]
+            facilitator_url = "{facilitator_url}"
+            rpc_url = "{facilitator_url}/rpc"
+            pay_to = "{MERCHANT}"
+
             [mcp.general]
             upstream = "{mcp_url}"
 
@@ -132,6 +139,7 @@ impl Own<'_> {
             access_log = "access.log"
             "#,
             mcp_url = self.mcp_url,
+            facilitator_url = self.facilitator_url,
             paypal_url = self.paypal.url,
             paypal_id = path(&self.paypal.client_id),
             paypal_secret = path(&self.paypal.client_secret),

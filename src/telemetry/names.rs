@@ -145,6 +145,12 @@ metrics! {
         "Purchases of credits: begun, captured, failed, declined, unclear (an answer was lost), stuck (a person has to look), returned.";
     PLAN_PAYMENTS = "tollgate_plan_payments_total", Counter, ["event"],
         "Payments for the plan: noted that came by x402 or paypal, repeated, surplus (charged beside a plan that ran), returned.";
+    X402_PAYMENTS = "tollgate_x402_payments_total", Counter, ["event"],
+        "Signed transfers: settled, refused, unclear for a time, dead (never moved money), stuck (a person has to look), vanished from the chain, taken (brought by another account).";
+    X402_OPEN = "tollgate_x402_open", Gauge, [],
+        "Signed transfers that may still move money.";
+    X402_UP = "tollgate_x402_up", Gauge, [],
+        "Whether the facilitator settles what is offered: 1 or 0.";
     LINES_DROPPED = "tollgate_access_log_dropped_total", Counter, [],
         "Lines of the access log that were lost because its file was too slow or broken.";
     MEMORY = "tollgate_resident_memory_bytes", Gauge, [],

@@ -191,6 +191,30 @@ pub fn plan(plans: tollgate_purchase::plan::Plans) -> Source {
     })
 }
 
+/// What becomes of signed transfers; all zero where none are taken.
+pub fn x402(desk: Option<tollgate_pay::x402::Desk>, store: Arc<dyn Store>) -> Source {
+    Box::new(move |page| {
+        let counts = desk.as_ref().map(|desk| desk.counters().counts());
+        let counts = counts.unwrap_or_default();
+        page.numbers(
+            names::X402_PAYMENTS,
+            &[
+                ("settled", counts.settled.into()),
+                ("refused", counts.refused.into()),
+                ("unclear", counts.unclear.into()),
+                ("dead", counts.dead.into()),
+                ("stuck", counts.stuck.into()),
+                ("vanished", counts.vanished.into()),
+                ("taken", counts.taken.into()),
+            ],
+        );
+        let open = store.authorizations_open().map_or(0, |open| open.len());
+        page.number(names::X402_OPEN, open as i128);
+        let up = desk.as_ref().is_some_and(|desk| desk.is_open());
+        page.number(names::X402_UP, i128::from(up));
+    })
+}
+
 /// Writes a histogram of powers of two; `unit` of its values make one of the metric's.
 fn powers(page: &mut Page, metric: names::Metric, histogram: &Histogram, unit: f64) {
     let counts = histogram.counts();

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_filter::{
-    ApiError, Body, Contract, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase, Step,
+    ApiError, Body, Contract, ErrorCode, Exchange, FailureMode, Filter, FilterError, Outcome,
+    Phase, Principal, Step,
 };
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 
 use crate::mpp;
 use crate::problem::{JSON, PROBLEM_JSON, Problem};
 use crate::request;
+use crate::x402;
+use crate::x402::route::Counter;
 
 /// A body has two short members; more bytes than this are nobody's.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -25,15 +28,18 @@ pub struct Desks {
     /// What is sold: `svc-pro-monthly`.
     product: Arc<str>,
     mpp: Option<mpp::Desk>,
+    /// Where signed transfers are taken.
+    x402: Option<Counter>,
 }
 
 impl Desks {
     /// Ways to buy the plan of this name; those that are missing are not on offer.
-    pub fn new(plan: Arc<str>, mpp: Option<mpp::Desk>) -> Arc<Desks> {
+    pub fn new(plan: Arc<str>, mpp: Option<mpp::Desk>, x402: Option<x402::Desk>) -> Arc<Desks> {
         Arc::new(Desks {
             product: format!("{plan}-monthly").into(),
             plan,
             mpp,
+            x402: x402.map(Counter::new),
         })
     }
 }
@@ -133,6 +139,12 @@ impl Filter for Pay {
         if let (Way::Mpp, Some(desk)) = (self.way, &self.desks.mpp) {
             return Step::later(mpp::answer(desk, exchange, asked));
         }
+        if let (Way::X402, Some(counter)) = (self.way, &self.desks.x402) {
+            let Some(account) = exchange.get::<Principal>().map(|known| known.account) else {
+                return Step::failed(nobody());
+            };
+            return Step::later(async move { Ok(counter.answer(exchange, account, &asked).await) });
+        }
         let message = match self.way {
             Way::X402 => {
                 "The plan cannot be bought with x402 at the moment. Nothing was charged; try again later, or choose another way of paying."
@@ -155,13 +167,22 @@ impl Filter for Pay {
     }
 }
 
+/// A route whose chain does not find out who is asking.
+fn nobody() -> FilterError {
+    let answer = ApiError::new(
+        ErrorCode::InternalError,
+        "The service is not set up properly.",
+    );
+    FilterError::new(answer, "`pay` stands before `auth`")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_route_is_a_way_of_paying_by_the_end_of_its_path() {
-        let desks = Desks::new(Arc::from("svc-pro"), None);
+        let desks = Desks::new(Arc::from("svc-pro"), None, None);
         for (path, way) in [
             ("/commerce/subscriptions/{plan}/x402", Some(Way::X402)),
             ("/api/commerce/subscriptions/{plan}/mpp", Some(Way::Mpp)),

@@ -35,6 +35,7 @@ fn an_offer_is_written_as_stock_buyers_read_it() {
         url: "https://api.example.com/commerce/subscriptions/svc-pro/x402",
         description: "Pro plan, 30 days",
         error: "Payment required",
+        extensions: None,
     };
     assert_eq!(offer.header(), REQUIRED);
 }

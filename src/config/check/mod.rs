@@ -14,6 +14,7 @@ mod route;
 mod secret;
 mod server;
 mod signin;
+mod x402;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -139,7 +139,8 @@ pub(super) fn payments(
         problems.note_missing("credits.usd_per_credit", message);
     }
     let mpp = super::mpp::mpp(&raw.mpp, shop, problems);
-    Payments { paypal, mpp }
+    let x402 = super::x402::x402(&raw.x402, shop, problems);
+    Payments { paypal, mpp, x402 }
 }
 
 fn paypal(raw: &RawPayPal, shop: &Shop<'_>, problems: &mut Problems) -> Option<PayPal> {

@@ -268,6 +268,24 @@ codes! {
 }
 
 codes! {
+    /// How far a signed transfer has come.
+    AuthorizationState {
+        /// Found good here; nobody was asked.
+        Seen = 0,
+        /// Sent, or about to be.
+        Settling = 1,
+        /// Sent, and nobody knows what became of it.
+        Unknown = 2,
+        /// The money has moved, and what it pays for was given.
+        Settled = 3,
+        /// It can never move money any more, and has not.
+        Dead = 4,
+        /// It was refused, and nothing moved.
+        Refused = 5,
+    }
+}
+
+codes! {
     /// What a row of the change feed is about.
     ChangeKind {
         /// An account's status, class or cache scope.

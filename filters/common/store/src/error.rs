@@ -205,6 +205,12 @@ pub enum Refusal {
     /// Somebody else has changed the mandate.
     #[error("mandate `{0}` was changed meanwhile")]
     MandateMoved(MandateId),
+    /// The signed transfer is stored already, or somebody else has changed it.
+    #[error("the signed transfer was changed meanwhile")]
+    AuthorizationMoved,
+    /// Another signed transfer of the account may still move money, or the account has something else by now.
+    #[error("another payment of the account came first")]
+    AuthorizationOpen,
     /// The notice has come in before.
     #[error("the notice was stored already")]
     NoticeSeen,

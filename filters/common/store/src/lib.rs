@@ -29,12 +29,13 @@ mod store;
 mod topup;
 mod unit;
 mod usage;
+mod x402;
 
 pub use checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
 pub use codes::{
-    AccountStatus, CacheScope, CapPeriod, ChangeKind, CheckoutState, CodePurpose, Contra,
-    CredentialKind, Endpoint, EntryKind, LoginKind, MandateState, PaymentStatus, Route,
-    SubscriptionStatus, TopUpState,
+    AccountStatus, AuthorizationState, CacheScope, CapPeriod, ChangeKind, CheckoutState,
+    CodePurpose, Contra, CredentialKind, Endpoint, EntryKind, LoginKind, MandateState,
+    PaymentStatus, Route, SubscriptionStatus, TopUpState,
 };
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
@@ -60,3 +61,4 @@ pub use store::{
 pub use topup::{ReadTopUps, Ring, TopUpPart, TopUpRow};
 pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};
 pub use usage::{Place, RequestMark, RequestsWanted, UsageDay};
+pub use x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow, ReadAuthorizations};

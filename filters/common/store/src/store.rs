@@ -23,18 +23,20 @@ use crate::statement::ReadStatement;
 use crate::topup::ReadTopUps;
 use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
 use crate::usage::{RequestsWanted, UsageDay};
+use crate::x402::ReadAuthorizations;
 
 /// Committed data, to be looked at. Every method blocks until the engine has answered: call it where waiting is allowed.
 pub trait Read:
     Send
     + Sync
     + OAuthRead
+    + ReadAuthorizations
+    + ReadCheckouts
+    + ReadMandates
     + ReadPlans
     + ReadStatement
     + ReadTopUps
     + SigninRead
-    + ReadCheckouts
-    + ReadMandates
 {
     /// Hands over every account, for a node that keeps them in memory.
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;

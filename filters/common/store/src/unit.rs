@@ -16,6 +16,7 @@ use crate::plan::PlanPart;
 use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
 use crate::signin::SigninPart;
 use crate::topup::TopUpPart;
+use crate::x402::AuthorizationPart;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub enum Part {
     Checkout(Box<CheckoutPart>),
     /// Changes what accounts have of the plan, and what was paid for it.
     Plan(Box<PlanPart>),
+    /// Changes what is known about signed transfers.
+    Authorization(Box<AuthorizationPart>),
     /// Changes what is known about purchases of credits.
     TopUp(Box<TopUpPart>),
     /// Changes what is known about mandates.

@@ -2,6 +2,7 @@
 
 mod certificate;
 mod client;
+pub mod facilitator;
 mod gate;
 mod guard;
 mod head;
@@ -12,10 +13,12 @@ mod ports;
 mod process;
 pub mod provider;
 mod secrets;
+pub mod wallet;
 mod wire;
 
 pub use certificate::Certificate;
 pub use client::{Answer, Client, Event, EventStream, RawClient, StreamEnd};
+pub use facilitator::Facilitator;
 pub use gate::Gate;
 pub use guard::within;
 pub use head::{BadHead, Head};
@@ -27,3 +30,4 @@ pub use process::Process;
 pub use provider::{Call, Ended, Provider, Script, Settings};
 pub use secrets::Secrets;
 pub use tempfile::{TempDir, tempdir};
+pub use wallet::Wallet;

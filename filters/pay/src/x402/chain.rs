@@ -32,8 +32,51 @@ pub enum Fate {
     Canceled,
 }
 
-/// The call that asks whether a nonce is spent.
-pub fn state_call(terms: &Terms, from: Address, nonce: Nonce) -> Value {
+/// The end of the chain, as a node sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The number of its last block.
+    pub number: u64,
+    /// The second in which that block was made, by the chain's own clock.
+    pub time: u64,
+}
+
+/// The call that asks which chain a node is of.
+pub fn chain_call() -> Value {
+    request("eth_chainId", json!([]))
+}
+
+/// The number of the chain.
+pub fn read_chain(answer: &Value) -> Option<u64> {
+    number(result(answer)?)
+}
+
+/// The call that asks for the end of the chain.
+pub fn head_call() -> Value {
+    request("eth_getBlockByNumber", json!(["latest", false]))
+}
+
+/// The end of the chain.
+pub fn read_head(answer: &Value) -> Option<Head> {
+    let block = result(answer)?;
+    Some(Head {
+        number: number(block.get("number")?)?,
+        time: number(block.get("timestamp")?)?,
+    })
+}
+
+/// A number as nodes write it: `0x` and hex digits.
+fn number(value: &Value) -> Option<u64> {
+    let digits = value.as_str()?.strip_prefix("0x")?;
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    plain
+        .then(|| u64::from_str_radix(digits, 16).ok())
+        .flatten()
+}
+
+/// The call that asks whether a nonce is spent as of a block. The block is named by its number: of several nodes behind one address some
+/// lag, and one that does not have the block must not answer for it.
+pub fn state_call(terms: &Terms, from: Address, nonce: Nonce, block: u64) -> Value {
     let data = format!(
         "{AUTHORIZATION_STATE}{}{}",
         word(from),
@@ -41,7 +84,10 @@ pub fn state_call(terms: &Terms, from: Address, nonce: Nonce) -> Value {
     );
     request(
         "eth_call",
-        json!([{"to": terms.asset.address().to_string(), "data": data}, "latest"]),
+        json!([
+            {"to": terms.asset.address().to_string(), "data": data},
+            format!("{block:#x}"),
+        ]),
     )
 }
 
@@ -96,15 +142,25 @@ pub fn receipt_call(transaction: Nonce) -> Value {
     )
 }
 
-/// Whether a transaction used the nonce and moved exactly the price from the wallet to us; `None` for an answer that does not say, such
-/// as one about a transaction that is in no block.
-pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> Option<bool> {
+/// What a transaction has done with a nonce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// It used the nonce and moved exactly the price from the wallet to us.
+    Paid,
+    /// It used the nonce for something else: the wallet has signed two transfers of one number, and ours was not the one.
+    Elsewhere,
+    /// It did not use it.
+    Nothing,
+}
+
+/// What a transaction has done with a nonce; `None` for an answer that does not say, such as one about a transaction that is in no block.
+pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> Option<Proof> {
     let receipt = result(answer)?;
     if receipt.is_null() {
         return None;
     }
     if receipt.get("status")?.as_str()? != "0x1" {
-        return Some(false);
+        return Some(Proof::Nothing);
     }
     let logs = receipt.get("logs")?.as_array()?;
     let (mut used, mut paid) = (false, false);
@@ -124,7 +180,11 @@ pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) 
             _ => {}
         }
     }
-    Some(used && paid)
+    Some(match (used, paid) {
+        (true, true) => Proof::Paid,
+        (true, false) => Proof::Elsewhere,
+        (false, _) => Proof::Nothing,
+    })
 }
 
 fn request(method: &str, params: Value) -> Value {
@@ -231,7 +291,8 @@ mod tests {
 
     #[test]
     fn questions_are_written_as_nodes_read_them() {
-        let call = state_call(&terms(), from(), NONCE);
+        let call = state_call(&terms(), from(), NONCE, 256);
+        assert_eq!(call["params"][1], "0x100");
         assert_eq!(
             call["params"][0],
             json!({
@@ -242,6 +303,28 @@ mod tests {
         let logs = logs_call(&terms(), from(), NONCE, (256, 4096));
         assert_eq!(logs["params"][0]["fromBlock"], "0x100");
         assert_eq!(logs["params"][0]["toBlock"], "0x1000");
+    }
+
+    #[test]
+    fn the_end_of_the_chain_is_read_whole_or_not_at_all() {
+        let block =
+            |number: &str, time: &str| json!({"result": {"number": number, "timestamp": time}});
+        let head = Head {
+            number: 256,
+            time: 1_800_000_000,
+        };
+        for (answer, read) in [
+            (block("0x100", "0x6b49d200"), Some(head)),
+            (block("256", "0x6b49d200"), None),
+            (block("0x100", "0x"), None),
+            (block("0x100", "0x+1"), None),
+            (json!({"result": null}), None),
+            (json!({"error": {"code": 1}}), None),
+        ] {
+            assert_eq!(read_head(&answer), read, "{answer}");
+        }
+        assert_eq!(read_chain(&json!({"result": "0x2105"})), Some(8453));
+        assert_eq!(read_chain(&json!({"result": 8453})), None);
     }
 
     #[test]
@@ -302,12 +385,14 @@ mod tests {
             let answer = json!({"result": {"status": status, "logs": logs}});
             read_receipt(&answer, &terms(), from(), NONCE)
         };
-        assert_eq!(read("0x1", json!([used(), transfer()])), Some(true));
-        assert_eq!(read("0x0", json!([used(), transfer()])), Some(false));
+        assert_eq!(read("0x1", json!([used(), transfer()])), Some(Proof::Paid));
+        assert_eq!(
+            read("0x0", json!([used(), transfer()])),
+            Some(Proof::Nothing)
+        );
         let other = terms().pay_to.to_string();
         for logs in [
             json!([used()]),
-            json!([transfer()]),
             json!([
                 used(),
                 with(transfer(), "data", json!(format!("0x{:064x}", 198_999_999)))
@@ -329,6 +414,11 @@ mod tests {
                     json!([TRANSFER, topic(&other), topic(&other)])
                 )
             ]),
+        ] {
+            assert_eq!(read("0x1", logs.clone()), Some(Proof::Elsewhere), "{logs}");
+        }
+        for logs in [
+            json!([transfer()]),
             json!([
                 with(
                     used(),
@@ -346,7 +436,7 @@ mod tests {
                 transfer()
             ]),
         ] {
-            assert_eq!(read("0x1", logs.clone()), Some(false), "{logs}");
+            assert_eq!(read("0x1", logs.clone()), Some(Proof::Nothing), "{logs}");
         }
         let absent = read_receipt(&json!({"result": null}), &terms(), from(), NONCE);
         assert_eq!(absent, None, "it is in no block");

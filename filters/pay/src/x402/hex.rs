@@ -128,6 +128,11 @@ impl Signature {
         read(text, &mut bytes).then_some(Signature(bytes))
     }
 
+    /// Its bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Whether it is the second form of a plain wallet's signature, which the token refuses: `s` in the upper half of the order, or a
     /// recovery number other than 27 and 28.
     pub fn is_malleated(&self) -> bool {

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::amount::Amount;
 use super::hex::WrittenAddress;
@@ -69,6 +70,23 @@ impl Terms {
     }
 }
 
+impl Terms {
+    /// The terms in what was sent to a facilitator; `None` for anything else.
+    pub(crate) fn read(requirements: &Value) -> Option<Terms> {
+        let text = |name: &str| requirements.get(name)?.as_str();
+        let extra = |name: &str| requirements.get("extra")?.get(name)?.as_str();
+        Some(Terms {
+            network: text("network")?.to_owned(),
+            asset: text("asset")?.parse().ok()?,
+            asset_name: extra("name")?.to_owned(),
+            asset_version: extra("version")?.to_owned(),
+            amount: text("amount")?.parse().ok()?,
+            pay_to: text("payTo")?.parse().ok()?,
+            max_timeout_secs: requirements.get("maxTimeoutSeconds")?.as_u64()?,
+        })
+    }
+}
+
 /// What a buyer is told: the terms, what for, and why.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
@@ -80,6 +98,8 @@ pub struct Offer<'a> {
     pub description: &'a str,
     /// Why payment is needed, or why the last one was refused.
     pub error: &'a str,
+    /// What is said beside the terms.
+    pub extensions: Option<&'a Value>,
 }
 
 #[derive(Serialize)]
@@ -89,6 +109,8 @@ struct PaymentRequired<'a> {
     error: &'a str,
     resource: Resource<'a>,
     accepts: [Requirements<'a>; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extensions: Option<&'a Value>,
 }
 
 #[derive(Serialize)]
@@ -111,6 +133,7 @@ impl Offer<'_> {
                 mime_type: "application/json",
             },
             accepts: [self.terms.requirements()],
+            extensions: self.extensions,
         };
         let json = serde_json::to_vec(&required).expect("texts and numbers are JSON");
         STANDARD.encode(json)

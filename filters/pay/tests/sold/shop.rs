@@ -183,7 +183,7 @@ impl Shop {
             clock: manual,
             runtime: runtime.handle().clone(),
         });
-        let desks = Desks::new(Arc::from("svc-pro"), Some(desk));
+        let desks = Desks::new(Arc::from("svc-pro"), Some(desk), None);
         let pay = Pay::new(&desks, "/commerce/subscriptions/{plan}/mpp").expect("a route");
         self.running = Some(Running {
             runtime,

@@ -93,13 +93,16 @@ impl Plans {
     /// What an account has now.
     pub async fn standing(&self, account: AccountId) -> Result<Standing, PlanError> {
         let read = reading(&self.inner.store, move |store| {
+            // What may be moving first: it becomes a subscription, and never the other way round.
+            let authorization = store.authorization_open(account)?;
             let mandates = store.mandates_of(account, OF_ACCOUNT)?;
-            Ok((store.subscription(account)?, mandates))
+            Ok((store.subscription(account)?, mandates, authorization))
         });
-        let (row, mandates) = read.await.map_err(PlanError::Read)?;
+        let (row, mandates, authorization) = read.await.map_err(PlanError::Read)?;
         let standing = Standing::new(&self.inner.plan, (self.inner.now)(), row);
         Ok(Standing {
             mandate: foremost(mandates),
+            authorization,
             ..standing
         })
     }

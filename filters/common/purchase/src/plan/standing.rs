@@ -1,6 +1,6 @@
 //! What is known of an account that wants to buy.
 
-use tollgate_store::{MandateRow, MandateState, SubscriptionRow};
+use tollgate_store::{AuthorizationRow, MandateRow, MandateState, SubscriptionRow};
 
 use super::{DAY, Plan};
 
@@ -13,6 +13,8 @@ pub struct Standing {
     pub subscription: Option<SubscriptionRow>,
     /// Its leave to be charged each month, if there is one to speak of: what is offered, agreed to or charged, or else what was last.
     pub mandate: Option<MandateRow>,
+    /// A signed transfer of it that may still move money.
+    pub authorization: Option<AuthorizationRow>,
     pub(super) renewal_days: u32,
 }
 
@@ -23,8 +25,14 @@ impl Standing {
             now,
             subscription,
             mandate: None,
+            authorization: None,
             renewal_days: plan.renewal_days,
         }
+    }
+
+    /// Whether money may be moving for the plan on any route. As long as it may, nobody is shown how to pay.
+    pub fn money_may_move(&self) -> bool {
+        self.authorization.is_some() || self.awaits_first_charge()
     }
 
     /// What it has, while that gives access.

@@ -55,3 +55,16 @@ CREATE INDEX mandates_account ON mandates (account_id, created_at);
 CREATE UNIQUE INDEX mandates_one ON mandates (account_id) WHERE state IN (0, 1, 2, 3);
 CREATE INDEX mandates_look ON mandates (look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX mandates_rung ON mandates (updated_at) WHERE rings > heard;
+
+-- Transfers that buyers have signed (x402) -----------------------------------------------------------------------------------------------
+
+-- One row for each authorization. `account_id`: who has shown it first, and gets what it pays for. `digest`: of the payment, whole. `sealed`:
+-- what is sent to the chain by. States are those of src/codes.rs; 1 and 2 may still move money.
+CREATE TABLE authorizations (
+  network TEXT NOT NULL, asset $BIN NOT NULL, payer $BIN NOT NULL, nonce $BIN NOT NULL, account_id $BIN NOT NULL, state $INT NOT NULL,
+  version $INT NOT NULL, digest $BIN NOT NULL, sealed $BIN, valid_before $INT NOT NULL, transaction_hash $BIN, receipt TEXT, note TEXT,
+  looks $INT NOT NULL, look_at $INT, created_at $INT NOT NULL, updated_at $INT NOT NULL, PRIMARY KEY (network, asset, payer, nonce)) $ROWS;
+-- One at a time: this is what keeps a buyer from paying twice through two requests at once.
+CREATE UNIQUE INDEX authorizations_open ON authorizations (account_id) WHERE state IN (1, 2);
+CREATE INDEX authorizations_look ON authorizations (look_at) WHERE look_at IS NOT NULL;
+CREATE INDEX authorizations_over ON authorizations (valid_before) WHERE state IN (0, 5);

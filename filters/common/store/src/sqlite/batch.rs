@@ -8,7 +8,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use super::entry::Stamp;
 use super::fold::{Step, plan as folded};
 use super::statements::Statements;
-use super::{checkout, keys, mandate, oauth, parts, plan, signin, topup};
+use super::{checkout, keys, mandate, oauth, parts, plan, signin, topup, x402};
 use crate::books::{Entry, LedgerPart, Sealer};
 use crate::codes::{ChangeKind, Contra, EntryKind};
 use crate::error::Refusal;
@@ -234,6 +234,7 @@ impl Batch {
                     self.changed(connection, ChangeKind::Account, subject, at)?;
                 }
             }
+            Part::Authorization(part) => x402::write(connection, part)?,
             Part::TopUp(part) => topup::write(connection, part)?,
             Part::Checkout(part) => checkout::write(connection, part)?,
             Part::Mandate(part) => mandate::write(connection, part)?,

@@ -27,6 +27,7 @@ mod statements;
 mod topup;
 mod usage;
 mod writer;
+mod x402;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,0 +1,199 @@
+//! Signed transfers. Rare, so prepared where they stand.
+
+use rusqlite::{Connection, Row, ToSql, params};
+use tollgate_money::AccountId;
+
+use super::SqliteStore;
+use super::batch::{Trouble, taken};
+use super::columns::{each_row, rows_max, word};
+use super::failure::RowError;
+use super::parts::account_exists;
+use super::read::Reader;
+use crate::codes::AuthorizationState;
+use crate::error::{ReadError, Refusal};
+use crate::x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow, ReadAuthorizations};
+
+const COLUMNS: &str = "network, asset, payer, nonce, account_id, state, version, digest, sealed, valid_before, transaction_hash, receipt,
+    note, looks, look_at, created_at, updated_at";
+
+const CHANGE: &str = "UPDATE authorizations SET state = ?6, version = ?7, sealed = ?9, valid_before = ?10, transaction_hash = ?11, receipt = ?12,
+        note = ?13, looks = ?14, look_at = ?15, created_at = ?16, updated_at = ?17
+     WHERE network = ?1 AND asset = ?2 AND payer = ?3 AND nonce = ?4 AND account_id = ?5 AND digest = ?8 AND version = ?7 - 1";
+
+pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result<(), Trouble> {
+    match part {
+        AuthorizationPart::Begin(row) => {
+            if !account_exists(connection, row.account)? {
+                return Err(Trouble::Refused(Refusal::NoAccount(row.account)));
+            }
+            let sql = format!(
+                "INSERT INTO authorizations ({COLUMNS})
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
+            );
+            with_values(row, |values| {
+                connection.prepare_cached(&sql)?.execute(values)
+            })
+            .map_err(|error| taken(error, || Refusal::AuthorizationMoved))?;
+        }
+        AuthorizationPart::Change(row) => change(connection, row)?,
+        AuthorizationPart::Send { row, subscription } => {
+            let seen: Option<i64> = connection
+                .prepare_cached("SELECT max(version) FROM subscriptions WHERE account_id = ?1")?
+                .query_row([row.account.as_bytes()], |row| row.get(0))?;
+            if seen != *subscription {
+                return Err(Trouble::Refused(Refusal::AuthorizationOpen));
+            }
+            change(connection, row)?;
+        }
+        AuthorizationPart::Forget { before, limit } => {
+            connection
+                .prepare_cached(
+                    "DELETE FROM authorizations WHERE (network, asset, payer, nonce) IN
+                        (SELECT network, asset, payer, nonce FROM authorizations WHERE state IN (0, 5) AND valid_before < ?1 LIMIT ?2)",
+                )?
+                .execute(params![before, limit])?;
+        }
+    }
+    Ok(())
+}
+
+fn change(connection: &Connection, row: &AuthorizationRow) -> Result<(), Trouble> {
+    let changed = with_values(row, |values| {
+        connection.prepare_cached(CHANGE)?.execute(values)
+    })
+    // The one index that a change can collide with: one at a time for each account.
+    .map_err(|error| taken(error, || Refusal::AuthorizationOpen))?;
+    match changed {
+        0 => Err(Trouble::Refused(Refusal::AuthorizationMoved)),
+        _ => Ok(()),
+    }
+}
+
+fn with_values<T>(row: &AuthorizationRow, write: impl FnOnce(&[&dyn ToSql]) -> T) -> T {
+    write(params![
+        row.key.network,
+        row.key.asset,
+        row.key.payer,
+        row.key.nonce,
+        row.account.as_bytes(),
+        row.state.code(),
+        row.version,
+        row.digest,
+        row.sealed,
+        row.valid_before,
+        row.transaction,
+        row.receipt,
+        row.note,
+        row.looks,
+        row.look_at,
+        row.created_at,
+        row.updated_at,
+    ])
+}
+
+fn authorization(row: &Row<'_>) -> Result<AuthorizationRow, RowError> {
+    Ok(AuthorizationRow {
+        key: AuthorizationKey {
+            network: row.get(0)?,
+            asset: row.get(1)?,
+            payer: row.get(2)?,
+            nonce: row.get(3)?,
+        },
+        account: AccountId::from_bytes(row.get(4)?),
+        state: word(
+            row,
+            5,
+            "a signed transfer's state",
+            AuthorizationState::from_code,
+        )?,
+        version: row.get(6)?,
+        digest: row.get(7)?,
+        sealed: row.get(8)?,
+        valid_before: row.get(9)?,
+        transaction: row.get(10)?,
+        receipt: row.get(11)?,
+        note: row.get(12)?,
+        looks: row.get(13)?,
+        look_at: row.get(14)?,
+        created_at: row.get(15)?,
+        updated_at: row.get(16)?,
+    })
+}
+
+impl Reader {
+    fn some_authorizations(
+        &self,
+        which: &str,
+        params: impl rusqlite::Params,
+    ) -> Result<Vec<AuthorizationRow>, ReadError> {
+        self.with("signed transfers", |connection| {
+            let mut found = Vec::new();
+            let sql = format!("SELECT {COLUMNS} FROM authorizations {which}");
+            each_row(connection, &sql, params, authorization, &mut |row| {
+                found.push(row);
+            })?;
+            Ok(found)
+        })
+    }
+}
+
+impl ReadAuthorizations for Reader {
+    fn authorization(&self, key: &AuthorizationKey) -> Result<Option<AuthorizationRow>, ReadError> {
+        let found = self.some_authorizations(
+            "WHERE network = ?1 AND asset = ?2 AND payer = ?3 AND nonce = ?4",
+            params![key.network, key.asset, key.payer, key.nonce],
+        )?;
+        Ok(found.into_iter().next())
+    }
+
+    fn authorization_open(
+        &self,
+        account: AccountId,
+    ) -> Result<Option<AuthorizationRow>, ReadError> {
+        let found = self.some_authorizations(
+            "WHERE account_id = ?1 AND state IN (1, 2)",
+            [account.as_bytes()],
+        )?;
+        Ok(found.into_iter().next())
+    }
+
+    fn authorizations_due(
+        &self,
+        now: i64,
+        limit: usize,
+    ) -> Result<Vec<AuthorizationRow>, ReadError> {
+        self.some_authorizations(
+            "WHERE look_at <= ?1 ORDER BY look_at LIMIT ?2",
+            params![now, rows_max(limit)],
+        )
+    }
+
+    fn authorizations_open(&self) -> Result<Vec<AuthorizationRow>, ReadError> {
+        self.some_authorizations("WHERE state IN (1, 2) ORDER BY created_at", [])
+    }
+}
+
+impl ReadAuthorizations for SqliteStore {
+    fn authorization(&self, key: &AuthorizationKey) -> Result<Option<AuthorizationRow>, ReadError> {
+        self.reader.authorization(key)
+    }
+
+    fn authorization_open(
+        &self,
+        account: AccountId,
+    ) -> Result<Option<AuthorizationRow>, ReadError> {
+        self.reader.authorization_open(account)
+    }
+
+    fn authorizations_due(
+        &self,
+        now: i64,
+        limit: usize,
+    ) -> Result<Vec<AuthorizationRow>, ReadError> {
+        self.reader.authorizations_due(now, limit)
+    }
+
+    fn authorizations_open(&self) -> Result<Vec<AuthorizationRow>, ReadError> {
+        self.reader.authorizations_open()
+    }
+}

@@ -1,0 +1,129 @@
+//! A chain with one token on it, as far as payments need one.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tollgate_filter::Clock;
+
+use crate::wallet::Transfer;
+
+/// What every wallet has where nothing else was said: a thousand dollars.
+const RICH: u64 = 1_000_000_000;
+
+/// What became of a number of a wallet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Used in the transaction of this hash.
+    Used([u8; 32]),
+    /// Made void by its wallet, in the block of this number.
+    Canceled(u64),
+}
+
+/// A transfer that is in a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mined {
+    /// What was moved.
+    pub transfer: Transfer,
+    /// The hash of the transaction.
+    pub transaction: [u8; 32],
+    /// The number of its block.
+    pub block: u64,
+}
+
+pub(super) struct Chain {
+    clock: Clock,
+    /// Seconds that its clock is ahead of the machine's.
+    pub(super) ahead: u64,
+    start: u64,
+    pub(super) mined: Vec<Mined>,
+    pub(super) fates: BTreeMap<([u8; 20], [u8; 32]), Fate>,
+    balances: HashMap<[u8; 20], u64>,
+    count: u64,
+}
+
+impl Chain {
+    pub(super) fn new(clock: Clock) -> Chain {
+        let mut chain = Chain {
+            clock,
+            ahead: 0,
+            start: 0,
+            mined: Vec::new(),
+            fates: BTreeMap::new(),
+            balances: HashMap::new(),
+            count: 0,
+        };
+        // Some blocks lie behind it.
+        chain.start = chain.time().saturating_sub(20_000);
+        chain
+    }
+
+    /// The second of the last block.
+    pub(super) fn time(&self) -> u64 {
+        u64::try_from(self.clock.unix_micros() / 1_000_000).unwrap_or(0) + self.ahead
+    }
+
+    /// The number of the last block: one every two seconds.
+    pub(super) fn block(&self) -> u64 {
+        self.time().saturating_sub(self.start) / 2
+    }
+
+    pub(super) fn balance(&self, wallet: [u8; 20]) -> u64 {
+        self.balances.get(&wallet).copied().unwrap_or(RICH)
+    }
+
+    pub(super) fn set_balance(&mut self, wallet: [u8; 20], amount: u64) {
+        self.balances.insert(wallet, amount);
+    }
+
+    pub(super) fn fate(&self, transfer: &Transfer) -> Option<Fate> {
+        self.fates.get(&(transfer.from, transfer.nonce)).copied()
+    }
+
+    /// A hash that was not given out before.
+    pub(super) fn new_hash(&mut self) -> [u8; 32] {
+        self.count += 1;
+        let mut hash = [0xab; 32];
+        hash[24..].copy_from_slice(&self.count.to_be_bytes());
+        hash
+    }
+
+    /// Carries a transfer out, as the token does; `false` when it reverts, and nothing has changed then.
+    pub(super) fn execute(&mut self, transfer: &Transfer, transaction: [u8; 32]) -> bool {
+        let now = self.time();
+        let from = self.balance(transfer.from);
+        if now <= transfer.valid_after
+            || now >= transfer.valid_before
+            || self.fate(transfer).is_some()
+            || from < transfer.value
+        {
+            return false;
+        }
+        self.set_balance(transfer.from, from - transfer.value);
+        self.fates
+            .insert((transfer.from, transfer.nonce), Fate::Used(transaction));
+        self.mined.push(Mined {
+            transfer: transfer.clone(),
+            transaction,
+            block: self.block(),
+        });
+        true
+    }
+
+    pub(super) fn cancel(&mut self, wallet: [u8; 20], nonce: [u8; 32]) {
+        let block = self.block();
+        self.fates
+            .entry((wallet, nonce))
+            .or_insert(Fate::Canceled(block));
+    }
+
+    /// Takes the last transfer out of its block again, as a reorganisation does.
+    pub(super) fn undo(&mut self) -> bool {
+        let Some(mined) = self.mined.pop() else {
+            return false;
+        };
+        let Mined { transfer, .. } = mined;
+        self.fates.remove(&(transfer.from, transfer.nonce));
+        let balance = self.balance(transfer.from);
+        self.set_balance(transfer.from, balance + transfer.value);
+        true
+    }
+}

@@ -1,0 +1,80 @@
+//! `/_control/...`: for programs beside a stand-in that they do not hold in their hand.
+//!
+//! | Call | Does |
+//! |---|---|
+//! | `GET /_control/transfers` | what has moved: wallet, payee, amount, transaction |
+//! | `POST /_control/fault` | `{"operation": "settle", "effect": "lose_answer", "times": 1}`: what happens to calls to come |
+//! | `POST /_control/mine?arrives=true` | what is on its way comes into a block, or with `false` never will |
+//! | `POST /_control/undo` | the last transfer leaves its block again |
+//! | `POST /_control/balance?wallet=0x...&amount=5` | what a wallet has |
+//! | `POST /_control/cancel?wallet=0x...&nonce=0x...` | a wallet makes a transfer of its own void |
+//! | `POST /_control/remember` | a payment that was settled is told so again from now on |
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::chain::Mined;
+use super::fault::Fault;
+use super::state::{Reply, Shared, json_reply};
+use crate::wallet::{hex, unhex};
+
+pub(super) fn act(shared: &Shared, action: &str, query: &str, body: &Bytes) -> Reply {
+    let parameter = |name: &str| {
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value)
+    };
+    let wallet = || parameter("wallet").and_then(unhex)?.try_into().ok();
+    let done = match action {
+        "transfers" => {
+            let transfers =
+                shared.with(|state| state.chain.mined.iter().map(shown).collect::<Vec<_>>());
+            return json_reply(200, &json!({ "transfers": transfers }));
+        }
+        "fault" => match serde_json::from_slice::<Fault>(body) {
+            Ok(fault) => {
+                shared.with(|state| state.faults.push_back(fault));
+                true
+            }
+            Err(problem) => return json_reply(400, &json!({ "problem": problem.to_string() })),
+        },
+        "mine" => {
+            let arrives = parameter("arrives") != Some("false");
+            shared.with(|state| state.mine(arrives));
+            true
+        }
+        "undo" => shared.with(|state| state.chain.undo()),
+        "remember" => {
+            shared.with(|state| state.remembers = true);
+            true
+        }
+        "balance" => {
+            let amount = parameter("amount").and_then(|amount| amount.parse().ok());
+            match (wallet(), amount) {
+                (Some(wallet), Some(amount)) => {
+                    shared.with(|state| state.chain.set_balance(wallet, amount));
+                    true
+                }
+                _ => false,
+            }
+        }
+        "cancel" => {
+            let nonce = parameter("nonce").and_then(unhex);
+            match (wallet(), nonce.and_then(|nonce| nonce.try_into().ok())) {
+                (Some(wallet), Some(nonce)) => {
+                    shared.with(|state| state.chain.cancel(wallet, nonce));
+                    true
+                }
+                _ => false,
+            }
+        }
+        _ => false,
+    };
+    json_reply(if done { 200 } else { 404 }, &json!({ "done": done }))
+}
+
+fn shown(mined: &Mined) -> Value {
+    json!({"from": hex(&mined.transfer.from), "to": hex(&mined.transfer.to), "value": mined.transfer.value.to_string(),
+        "transaction": hex(&mined.transaction)})
+}

@@ -1,0 +1,269 @@
+//! A stand-in for an x402 facilitator, with a chain behind it: `/supported`, `/verify`, `/settle`, and the chain's node at `/rpc`.
+//!
+//! It keeps the promises of the real ones (signatures are checked, a number of a wallet is used once, nobody pays more than they have) and
+//! can be told to lose answers, fail, be slow, leave transfers on their way and lie. A test holds it in its hand; other programs use
+//! `/_control/...` ([`control`]).
+
+mod chain;
+pub mod control;
+mod fault;
+mod http;
+mod rpc;
+mod rules;
+mod state;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tollgate_filter::Clock;
+
+pub use chain::Mined;
+pub use fault::{Effect, Fault, Operation};
+
+use crate::gate::Gate;
+use crate::wallet::Transfer;
+use state::Shared;
+
+/// The chain that transfers are settled on.
+pub const NETWORK: &str = "eip155:8453";
+
+/// Its number.
+const CHAIN: u64 = 8453;
+
+/// Who is paid where the demo is the merchant. Nobody has its key.
+pub const MERCHANT: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+
+/// The token.
+struct Token {
+    asset: [u8; 20],
+    name: &'static str,
+    version: &'static str,
+}
+
+impl Default for Token {
+    fn default() -> Token {
+        Token {
+            // USDC on Base.
+            asset: [
+                0x83, 0x35, 0x89, 0xfc, 0xd6, 0xed, 0xb6, 0xe0, 0x8f, 0x4c, 0x7c, 0x32, 0xd4, 0xf7,
+                0x1b, 0x54, 0xbd, 0xa0, 0x29, 0x13,
+            ],
+            name: "USD Coin",
+            version: "2",
+        }
+    }
+}
+
+/// A call as it came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// What was asked.
+    pub operation: Operation,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// What a call without a connection came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Its status.
+    pub status: u16,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// A facilitator that listens on this machine.
+pub struct Facilitator {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    task: Option<AbortHandle>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Facilitator {
+    /// Starts one on a free port, on the runtime of whoever calls, by the machine's clock.
+    ///
+    /// # Panics
+    ///
+    /// When this machine has no free port.
+    pub async fn start() -> Facilitator {
+        Facilitator::start_at(Clock::system()).await
+    }
+
+    /// The same by this clock.
+    ///
+    /// # Panics
+    ///
+    /// When this machine has no free port.
+    pub async fn start_at(clock: Clock) -> Facilitator {
+        let listener = bind().await.expect("a free port on loopback");
+        let address = listener.local_addr().expect("a bound socket has one");
+        let shared = Arc::new(Shared::new(clock));
+        let serving = tokio::spawn(http::serve(listener, shared.clone()));
+        Facilitator {
+            shared,
+            address,
+            task: Some(serving.abort_handle()),
+            stop: None,
+            thread: None,
+        }
+    }
+
+    /// Starts one that runs on a thread of its own, for a program without a runtime.
+    ///
+    /// # Errors
+    ///
+    /// When no port or no thread can be had.
+    pub fn start_own_thread() -> io::Result<Facilitator> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let listener = runtime.block_on(bind())?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared::new(Clock::system()));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = http::serve(listener, shared.clone());
+        let thread = std::thread::Builder::new()
+            .name("facilitator stand-in".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = serving => {}
+                        _ = stopped => {}
+                    }
+                });
+            })?;
+        Ok(Facilitator {
+            shared,
+            address,
+            task: None,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens: what goes into `payments.x402.facilitator_url`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Where its chain's node listens: what goes into `payments.x402.rpc_url`.
+    pub fn rpc_url(&self) -> String {
+        format!("{}/rpc", self.url())
+    }
+
+    /// The answer to a call at this path, without a connection; `None` for one that is cut.
+    pub async fn call(&self, path: &str, body: &[u8]) -> Option<Answered> {
+        let reply = self.shared.answer(path, None, body).await?;
+        Some(Answered {
+            status: reply.status,
+            body: reply.body,
+        })
+    }
+
+    /// What happens to calls to come, the first that fits first.
+    pub fn fault(&self, fault: Fault) {
+        self.shared.with(|state| state.faults.push_back(fault));
+    }
+
+    /// Forgets what was to happen.
+    pub fn no_faults(&self) {
+        self.shared.with(|state| state.faults.clear());
+    }
+
+    /// Where calls wait that were told to.
+    pub fn gate(&self) -> Gate {
+        self.shared.gate.clone()
+    }
+
+    /// From now on a payment that was settled is told so again. Otherwise its number is told to be used, as the published one does.
+    pub fn remember(&self) {
+        self.shared.with(|state| state.remembers = true);
+    }
+
+    /// From now on every call has to have this bearer.
+    pub fn want_bearer(&self, bearer: &str) {
+        self.shared
+            .with(|state| state.bearer = Some(bearer.to_owned()));
+    }
+
+    /// What is on its way comes into a block, or never will; says how much came.
+    pub fn mine(&self, arrives: bool) -> usize {
+        self.shared.with(|state| state.mine(arrives))
+    }
+
+    /// The last transfer leaves its block again.
+    pub fn undo(&self) -> bool {
+        self.shared.with(|state| state.chain.undo())
+    }
+
+    /// Somebody sends a transfer past the facilitator.
+    pub fn submit(&self, transfer: &Transfer) -> bool {
+        self.shared.with(|state| {
+            let hash = state.chain.new_hash();
+            state.chain.execute(transfer, hash)
+        })
+    }
+
+    /// A wallet makes a transfer of its own void.
+    pub fn cancel(&self, wallet: [u8; 20], nonce: [u8; 32]) {
+        self.shared.with(|state| state.chain.cancel(wallet, nonce));
+    }
+
+    /// What a wallet has from now on.
+    pub fn set_balance(&self, wallet: [u8; 20], amount: u64) {
+        self.shared
+            .with(|state| state.chain.set_balance(wallet, amount));
+    }
+
+    /// The chain's clock goes on by so many seconds.
+    pub fn advance(&self, secs: u64) {
+        self.shared.with(|state| state.chain.ahead += secs);
+    }
+
+    /// Every transfer that is in a block.
+    pub fn transfers(&self) -> Vec<Mined> {
+        self.shared.with(|state| state.chain.mined.clone())
+    }
+
+    /// How often something was asked, answered or not.
+    pub fn calls(&self, operation: Operation) -> u64 {
+        self.shared
+            .with(|state| state.calls.get(&operation).copied().unwrap_or(0))
+    }
+
+    /// The bodies of calls, in their order.
+    pub fn asked(&self, operation: Operation) -> Vec<Value> {
+        self.shared.with(|state| {
+            let calls = state.kept.iter().filter(|call| call.operation == operation);
+            calls
+                .map(|call| serde_json::from_slice(&call.body).unwrap_or(Value::Null))
+                .collect()
+        })
+    }
+}
+
+impl Drop for Facilitator {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic over there has been printed by that thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn bind() -> io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await
+}

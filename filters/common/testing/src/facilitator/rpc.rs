@@ -1,0 +1,105 @@
+//! The node of the chain: the four questions that are asked about payments.
+
+use serde_json::{Value, json};
+
+use super::chain::{Chain, Fate, Mined};
+use super::{CHAIN, Token};
+use crate::wallet::{hex, unhex, word};
+
+const USED: &str = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";
+const CANCELED: &str = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81";
+const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
+
+pub(super) fn answer(question: &Value, chain: &Chain, token: &Token) -> Value {
+    let params = &question["params"];
+    let result = match question["method"].as_str() {
+        Some("eth_chainId") => Ok(json!(format!("{CHAIN:#x}"))),
+        Some("eth_getBlockByNumber") => Ok(json!({
+            "number": format!("{:#x}", chain.block()), "timestamp": format!("{:#x}", chain.time()),
+        })),
+        Some("eth_call") => state(params, chain, token),
+        Some("eth_getLogs") => Ok(logs(&params[0], chain, token)),
+        Some("eth_getTransactionReceipt") => Ok(receipt(&params[0], chain, token)),
+        _ => Err("the method does not exist"),
+    };
+    match result {
+        Ok(result) => json!({"jsonrpc": "2.0", "id": question["id"], "result": result}),
+        Err(why) => {
+            json!({"jsonrpc": "2.0", "id": question["id"], "error": {"code": -32601, "message": why}})
+        }
+    }
+}
+
+/// `authorizationState(wallet, number)`.
+fn state(params: &Value, chain: &Chain, token: &Token) -> Result<Value, &'static str> {
+    let data = params[0]["data"]
+        .as_str()
+        .and_then(unhex)
+        .ok_or("no data")?;
+    let to = params[0]["to"].as_str().and_then(unhex);
+    if to.as_deref() != Some(&token.asset[..])
+        || data.len() != 68
+        || data[..4] != [0xe9, 0x4a, 0x01, 0x02]
+    {
+        return Err("no such function");
+    }
+    if number(&params[1]).is_none_or(|block| block > chain.block()) {
+        return Err("no such block");
+    }
+    let wallet: [u8; 20] = data[16..36].try_into().expect("20 bytes");
+    let nonce: [u8; 32] = data[36..].try_into().expect("32 bytes");
+    let spent = chain.fates.contains_key(&(wallet, nonce));
+    Ok(json!(hex(&word(&[u8::from(spent)]))))
+}
+
+fn logs(filter: &Value, chain: &Chain, token: &Token) -> Value {
+    let (Some(first), Some(last)) = (number(&filter["fromBlock"]), number(&filter["toBlock"]))
+    else {
+        return json!([]);
+    };
+    let wanted = (&filter["topics"][1], &filter["topics"][2]);
+    let found = chain.fates.iter().filter_map(|((wallet, nonce), fate)| {
+        let topics = (json!(hex(&word(wallet))), json!(hex(nonce)));
+        if (&topics.0, &topics.1) != wanted {
+            return None;
+        }
+        let (event, block, transaction) = match fate {
+            Fate::Used(hash) => {
+                let mined = chain.mined.iter().find(|mined| mined.transaction == *hash)?;
+                (USED, mined.block, *hash)
+            }
+            Fate::Canceled(block) => (CANCELED, *block, [0xcc; 32]),
+        };
+        (first..=last).contains(&block).then(|| {
+            json!({"address": hex(&token.asset), "topics": [event, topics.0, topics.1], "data": "0x",
+                "transactionHash": hex(&transaction), "blockNumber": format!("{block:#x}"), "removed": false})
+        })
+    });
+    found.collect()
+}
+
+fn receipt(hash: &Value, chain: &Chain, token: &Token) -> Value {
+    let mined = chain
+        .mined
+        .iter()
+        .find(|mined| json!(hex(&mined.transaction)) == *hash);
+    let Some(Mined {
+        transfer,
+        transaction,
+        block,
+    }) = mined
+    else {
+        return Value::Null;
+    };
+    let log = |topics: Value, data: String| json!({"address": hex(&token.asset), "topics": topics, "data": data, "transactionHash": hex(transaction), "removed": false});
+    let (from, to) = (hex(&word(&transfer.from)), hex(&word(&transfer.to)));
+    let value = hex(&word(&transfer.value.to_be_bytes()));
+    json!({
+        "status": "0x1", "transactionHash": hex(transaction), "blockNumber": format!("{block:#x}"),
+        "logs": [log(json!([USED, from, hex(&transfer.nonce)]), "0x".to_owned()), log(json!([TRANSFER, from, to]), value)],
+    })
+}
+
+fn number(value: &Value) -> Option<u64> {
+    u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
+}

@@ -1,0 +1,112 @@
+//! How a facilitator judges payments, in the reasons of the published one.
+
+use serde_json::{Value, json};
+
+use super::chain::Chain;
+use super::{NETWORK, Token};
+use crate::wallet::{TokenDomain, Transfer, signer, unhex};
+
+/// A payment that was read.
+pub(super) struct Payment {
+    pub(super) transfer: Transfer,
+    pub(super) signature: Vec<u8>,
+}
+
+/// Reads a question to `/verify` or `/settle`, and says what is wrong with it whatever the chain says.
+pub(super) fn read(question: &Value, token: &Token) -> Result<Payment, &'static str> {
+    let payload = &question["paymentPayload"];
+    let wanted = &question["paymentRequirements"];
+    if question["x402Version"] != 2 || payload["x402Version"] != 2 {
+        return Err("invalid_x402_version");
+    }
+    if wanted["scheme"] != "exact" || payload["accepted"]["scheme"] != "exact" {
+        return Err("unsupported_scheme");
+    }
+    if wanted["network"] != NETWORK || payload["accepted"]["network"] != NETWORK {
+        return Err("invalid_exact_evm_network_mismatch");
+    }
+    let transfer = transfer(&payload["payload"]["authorization"]).ok_or("invalid_payload")?;
+    let signature = payload["payload"]["signature"]
+        .as_str()
+        .and_then(unhex)
+        .ok_or("invalid_payload")?;
+    let domain = domain(wanted).ok_or("invalid_exact_evm_missing_eip712_domain")?;
+    if domain.asset != token.asset {
+        return Err("invalid_payment_requirements");
+    }
+    if domain.name != token.name {
+        return Err("invalid_exact_evm_token_name_mismatch");
+    }
+    if domain.version != token.version {
+        return Err("invalid_exact_evm_token_version_mismatch");
+    }
+    let pay_to = wanted["payTo"].as_str().and_then(unhex);
+    if pay_to.as_deref() != Some(&transfer.to[..]) {
+        return Err("invalid_exact_evm_recipient_mismatch");
+    }
+    if wanted["amount"].as_str() != Some(&*transfer.value.to_string()) {
+        return Err("invalid_exact_evm_authorization_value_mismatch");
+    }
+    if signer(&domain, &transfer, &signature) != Some(transfer.from) {
+        return Err("invalid_exact_evm_signature");
+    }
+    Ok(Payment {
+        transfer,
+        signature,
+    })
+}
+
+/// What the chain says against a transfer.
+pub(super) fn judge(transfer: &Transfer, chain: &Chain) -> Result<(), &'static str> {
+    let now = chain.time();
+    if transfer.valid_before < now + 6 {
+        return Err("invalid_exact_evm_authorization_valid_before");
+    }
+    if transfer.valid_after > now {
+        return Err("invalid_exact_evm_authorization_valid_after");
+    }
+    if chain.fate(transfer).is_some() {
+        return Err("invalid_exact_evm_nonce_already_used");
+    }
+    if chain.balance(transfer.from) < transfer.value {
+        return Err("invalid_exact_evm_insufficient_balance");
+    }
+    Ok(())
+}
+
+pub(super) fn transfer(authorization: &Value) -> Option<Transfer> {
+    let text = |name: &str| authorization.get(name)?.as_str();
+    Some(Transfer {
+        from: unhex(text("from")?)?.try_into().ok()?,
+        to: unhex(text("to")?)?.try_into().ok()?,
+        value: text("value")?.parse().ok()?,
+        valid_after: text("validAfter")?.parse().ok()?,
+        valid_before: text("validBefore")?.parse().ok()?,
+        nonce: unhex(text("nonce")?)?.try_into().ok()?,
+    })
+}
+
+fn domain(wanted: &Value) -> Option<TokenDomain> {
+    let extra = |name: &str| wanted["extra"][name].as_str().map(str::to_owned);
+    Some(TokenDomain {
+        chain: wanted["network"]
+            .as_str()?
+            .strip_prefix("eip155:")?
+            .parse()
+            .ok()?,
+        asset: unhex(wanted["asset"].as_str()?)?.try_into().ok()?,
+        name: extra("name")?,
+        version: extra("version")?,
+    })
+}
+
+pub(super) fn kinds() -> Value {
+    json!({
+        "kinds": [
+            {"x402Version": 1, "scheme": "exact", "network": "base"},
+            {"x402Version": 2, "scheme": "exact", "network": NETWORK},
+        ],
+        "extensions": [],
+        "signers": {"eip155:*": ["0x0000000000000000000000000000000000000402"]},
+    })
+}

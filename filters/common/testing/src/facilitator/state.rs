@@ -1,0 +1,277 @@
+//! What the stand-in knows, and how it answers.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tollgate_filter::Clock;
+
+use super::chain::Chain;
+use super::fault::{Effect, Fault, Operation};
+use super::{Call, NETWORK, Token, rpc, rules};
+use crate::gate::Gate;
+use crate::wallet::{Transfer, hex};
+
+/// An answer.
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) body: Bytes,
+    pub(super) location: Option<String>,
+}
+
+pub(super) struct State {
+    pub(super) chain: Chain,
+    pub(super) faults: VecDeque<Fault>,
+    pub(super) calls: HashMap<Operation, u64>,
+    pub(super) kept: Vec<Call>,
+    /// Transactions that are on their way, by their signatures.
+    pub(super) pending: BTreeMap<Vec<u8>, ([u8; 32], Transfer, u16)>,
+    /// Whether a payment that was settled is told so again; the published facilitator says that its number is used.
+    pub(super) remembers: bool,
+    settled: BTreeMap<Vec<u8>, [u8; 32]>,
+    /// The bearer that every call must have.
+    pub(super) bearer: Option<String>,
+}
+
+pub(super) struct Shared {
+    pub(super) token: Token,
+    pub(super) gate: Gate,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    pub(super) fn new(clock: Clock) -> Shared {
+        Shared {
+            token: Token::default(),
+            gate: Gate::new(),
+            state: Mutex::new(State {
+                chain: Chain::new(clock),
+                faults: VecDeque::new(),
+                calls: HashMap::new(),
+                kept: Vec::new(),
+                pending: BTreeMap::new(),
+                remembers: false,
+                settled: BTreeMap::new(),
+                bearer: None,
+            }),
+        }
+    }
+
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Answers a call; `None` cuts the connection instead.
+    pub(super) async fn answer(
+        &self,
+        path: &str,
+        bearer: Option<&str>,
+        body: &[u8],
+    ) -> Option<Reply> {
+        let operation = match path.strip_prefix("/moved").unwrap_or(path) {
+            "/supported" => Operation::Supported,
+            "/verify" => Operation::Verify,
+            "/settle" => Operation::Settle,
+            "/rpc" => Operation::Rpc,
+            _ => return Some(page(404)),
+        };
+        let (effect, barred) = self.with(|state| {
+            let barred = operation != Operation::Rpc
+                && state
+                    .bearer
+                    .as_ref()
+                    .is_some_and(|wanted| bearer != Some(&*format!("Bearer {wanted}")));
+            // What was sent on is the same call.
+            let effect = match path.starts_with("/moved") {
+                true => None,
+                false => state.befalls(operation),
+            };
+            state.kept.push(Call {
+                operation,
+                body: Bytes::copy_from_slice(body),
+            });
+            (effect, barred)
+        });
+        if barred {
+            return Some(page(401));
+        }
+        let to = |location: String| Reply {
+            status: 307,
+            body: Bytes::new(),
+            location: Some(location),
+        };
+        match &effect {
+            Some(Effect::LoseCall) => return None,
+            Some(Effect::Status(status)) => return Some(page(*status)),
+            Some(Effect::Refuse(why, status)) => {
+                return Some(refusal(operation, why, "", *status));
+            }
+            Some(Effect::Redirect) => return Some(to(format!("/moved{path}"))),
+            Some(Effect::ElsewhereRedirect) => {
+                return Some(to(format!("http://localhost:1{path}")));
+            }
+            Some(Effect::Hold) => self.gate.pass().await,
+            _ => {}
+        }
+        let question: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+        let reply =
+            self.with(|state| state.act(operation, &question, effect.as_ref(), &self.token));
+        match effect {
+            Some(Effect::LoseAnswer) => None,
+            Some(Effect::FailAfter) => Some(page(500)),
+            Some(Effect::Nonsense) => Some(json_reply(200, &json!({"ok": true}))),
+            Some(Effect::Flood) => Some(Reply {
+                status: 200,
+                body: vec![b' '; 8 << 20].into(),
+                location: None,
+            }),
+            Some(Effect::HoldAfter) => {
+                self.gate.pass().await;
+                Some(reply)
+            }
+            _ => Some(reply),
+        }
+    }
+}
+
+impl State {
+    /// Counts a call, and says what happens to it.
+    fn befalls(&mut self, operation: Operation) -> Option<Effect> {
+        *self.calls.entry(operation).or_default() += 1;
+        let at = self
+            .faults
+            .iter()
+            .position(|fault| fault.operation == operation)?;
+        let fault = &mut self.faults[at];
+        let effect = fault.effect.clone();
+        fault.times = fault.times.saturating_sub(1);
+        if fault.times == 0 {
+            self.faults.remove(at);
+        }
+        Some(effect)
+    }
+
+    fn act(
+        &mut self,
+        operation: Operation,
+        question: &Value,
+        effect: Option<&Effect>,
+        token: &Token,
+    ) -> Reply {
+        match operation {
+            Operation::Supported => json_reply(200, &rules::kinds()),
+            Operation::Rpc => json_reply(200, &rpc::answer(question, &self.chain, token)),
+            Operation::Verify => {
+                let judged = rules::read(question, token).and_then(|payment| {
+                    rules::judge(&payment.transfer, &self.chain).map(|()| payment)
+                });
+                match judged {
+                    Ok(payment) => json_reply(
+                        200,
+                        &json!({"isValid": true, "payer": hex(&payment.transfer.from)}),
+                    ),
+                    Err(why) => refusal(operation, why, "", 200),
+                }
+            }
+            Operation::Settle => self.settle(question, effect, token),
+        }
+    }
+
+    fn settle(&mut self, question: &Value, effect: Option<&Effect>, token: &Token) -> Reply {
+        let payment = match rules::read(question, token) {
+            Ok(payment) => payment,
+            Err(why) => return refusal(Operation::Settle, why, "", 200),
+        };
+        let transfer = &payment.transfer;
+        if let Some((hash, _, status)) = self.pending.get(&payment.signature) {
+            return pending(hash, *status);
+        }
+        if let Some(hash) = self.settled.get(&payment.signature)
+            && self.remembers
+        {
+            return success(transfer, hash, effect);
+        }
+        if effect == Some(&Effect::Phantom) {
+            let hash = self.chain.new_hash();
+            return success(transfer, &hash, None);
+        }
+        if let Err(why) = rules::judge(transfer, &self.chain) {
+            return refusal(Operation::Settle, why, "", 200);
+        }
+        let hash = self.chain.new_hash();
+        if let Some(Effect::Pending(status)) = effect {
+            self.pending
+                .insert(payment.signature, (hash, transfer.clone(), *status));
+            return pending(&hash, *status);
+        }
+        assert!(self.chain.execute(transfer, hash), "it was judged good");
+        self.settled.insert(payment.signature.clone(), hash);
+        match effect {
+            Some(Effect::RefuseAfter(why)) => refusal(Operation::Settle, why, &hex(&hash), 200),
+            effect => success(transfer, &hash, effect),
+        }
+    }
+
+    /// Puts what is on its way into a block, or drops it.
+    pub(super) fn mine(&mut self, arrives: bool) -> usize {
+        let pending = std::mem::take(&mut self.pending);
+        let mut count = 0;
+        for (signature, (hash, transfer, _)) in pending {
+            if arrives && self.chain.execute(&transfer, hash) {
+                self.settled.insert(signature, hash);
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+fn success(transfer: &Transfer, hash: &[u8; 32], effect: Option<&Effect>) -> Reply {
+    let payer = match effect {
+        Some(Effect::StrangePayer) => hex(&[9; 20]),
+        _ => hex(&transfer.from),
+    };
+    let network = match effect {
+        Some(Effect::StrangeNetwork) => "eip155:1",
+        _ => NETWORK,
+    };
+    let transaction = match effect {
+        Some(Effect::NoTransaction) => String::new(),
+        _ => hex(hash),
+    };
+    json_reply(
+        200,
+        &json!({"success": true, "payer": payer, "transaction": transaction, "network": network}),
+    )
+}
+
+fn pending(hash: &[u8; 32], status: u16) -> Reply {
+    refusal(Operation::Settle, "settlement_pending", &hex(hash), status)
+}
+
+fn refusal(operation: Operation, why: &str, transaction: &str, status: u16) -> Reply {
+    let body = match operation {
+        Operation::Settle => {
+            json!({"success": false, "errorReason": why, "transaction": transaction, "network": NETWORK})
+        }
+        _ => json!({"isValid": false, "invalidReason": why}),
+    };
+    json_reply(status, &body)
+}
+
+pub(super) fn json_reply(status: u16, body: &Value) -> Reply {
+    Reply {
+        status,
+        body: body.to_string().into(),
+        location: None,
+    }
+}
+
+fn page(status: u16) -> Reply {
+    Reply {
+        status,
+        body: Bytes::from(format!("<html>{status}</html>")),
+        location: None,
+    }
+}

@@ -1,0 +1,348 @@
+//! A payment that is brought: from the look at what is stored to the answer of the facilitator.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tollgate_purchase::once::{Begun, Claim};
+use tollgate_store::{
+    Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState,
+    CommitError, Endpoint, Part, Refusal, UnitOfWork, commit,
+};
+
+use super::answer::{Settled, Verified, settled, verified};
+use super::check::check;
+use super::counters::Counters;
+use super::decide::{Act, decide};
+use super::desk::{Broken, Inner, Told, asker, broken, part};
+use super::facilitator::{Operation, question};
+use super::flight::Mark;
+use super::hex::Nonce;
+use super::payment::Payment;
+use super::rows::{self, MINUTE};
+use super::signer::is_by_payer;
+
+/// Names of requests that were claimed, and the answer that some of them have already.
+enum Claimed {
+    All(Vec<Claim>),
+    Told(Told),
+}
+
+impl Inner {
+    /// Does with a payment what is to be done. There is one of these at a time for a payment.
+    pub(super) async fn bring(
+        self: Arc<Self>,
+        mark: Mark,
+        key: AuthorizationKey,
+        payment: Payment,
+        names: Vec<Arc<str>>,
+    ) -> Told {
+        let claims = match self.claim(mark, &names).await {
+            Ok(Claimed::All(claims)) => claims,
+            Ok(Claimed::Told(told)) => return told,
+            Err(error) => return broken(&error),
+        };
+        let told = self.decide(mark, key, &payment, claims).await;
+        let told = match told {
+            // A refusal shows an offer, and something else may have been bought meanwhile.
+            Ok(Told::Refused { why, failure }) => {
+                let standing = self.parts.plans.standing(mark.account).await;
+                standing
+                    .map(|standing| match decide(asker(&standing), None) {
+                        Act::Wait => Told::Processing,
+                        Act::AlreadyActive => self.already_active(&standing),
+                        _ => Told::Refused { why, failure },
+                    })
+                    .map_err(Broken::from)
+            }
+            told => told,
+        };
+        told.unwrap_or_else(|error| broken(&error))
+    }
+
+    async fn claim(&self, mark: Mark, names: &[Arc<str>]) -> Result<Claimed, Broken> {
+        let mut claims = Vec::with_capacity(names.len());
+        for name in names {
+            let once = &self.parts.once;
+            match once
+                .begin(mark.account, Endpoint::X402, name, mark.digest)
+                .await?
+            {
+                Begun::Mine(claim) => claims.push(claim),
+                Begun::Answered(answer) => return Ok(Claimed::Told(Told::Done(answer))),
+                Begun::UnderWay => return Ok(Claimed::Told(Told::UnderWay)),
+                Begun::OtherRequest => return Ok(Claimed::Told(Told::OtherRequest)),
+            }
+        }
+        Ok(Claimed::All(claims))
+    }
+
+    async fn decide(
+        &self,
+        mark: Mark,
+        key: AuthorizationKey,
+        payment: &Payment,
+        claims: Vec<Claim>,
+    ) -> Result<Told, Broken> {
+        let (standing, row) = self.read(mark.account, &key).await?;
+        let known = row.as_ref().map(|row| rows::known(row, mark));
+        match (decide(asker(&standing), Some(known)), row) {
+            (Act::AlreadyActive, _) => Ok(self.already_active(&standing)),
+            (Act::UsedByAnother, _) => Ok(Told::UsedByAnother),
+            (Act::Refuse, row) => {
+                let note = row.and_then(|row| row.note);
+                Ok(refused(note.as_deref().unwrap_or("invalid_payload")))
+            }
+            (Act::Replay, Some(row)) => {
+                let subscription = standing.subscription.as_ref();
+                let Some(subscription) = subscription else {
+                    // The two are written together.
+                    tracing::error!(account = %mark.account, "a settled payment without a subscription");
+                    return Ok(Told::Broken);
+                };
+                let answer = self.answer(subscription, row.receipt.as_deref(), true);
+                for claim in claims {
+                    self.write(claim.keep_part(&answer)).await?;
+                }
+                Ok(Told::Done(answer))
+            }
+            (Act::Join | Act::Reconcile, Some(row)) => {
+                // Asked a moment ago: whoever asks again and again learns nothing more by it.
+                let since = self.now() - row.updated_at;
+                match row.looks > 0 && (0..rows::SECOND).contains(&since) {
+                    true => Ok(Told::Processing),
+                    false => self.find_out(row, claims).await,
+                }
+            }
+            (Act::Pay, row) => self.pay(mark, key, payment, row, claims).await,
+            // An offer is no answer to a payment.
+            (Act::Wait | Act::Offer | Act::Replay | Act::Join | Act::Reconcile, _) => {
+                Ok(Told::Processing)
+            }
+        }
+    }
+
+    async fn pay(
+        &self,
+        mark: Mark,
+        key: AuthorizationKey,
+        payment: &Payment,
+        row: Option<AuthorizationRow>,
+        claims: Vec<Claim>,
+    ) -> Result<Told, Broken> {
+        let terms = &self.parts.terms;
+        let now = self.now();
+        let secs = u64::try_from(now / rows::SECOND).unwrap_or(0);
+        if let Err(doubt) = check(payment, terms, secs) {
+            Counters::one(&self.counters.refused);
+            return Ok(refused(&doubt.to_string()));
+        }
+        if !is_by_payer(terms, &payment.authorization, &payment.signature)
+            && let Err(wait) = self.patience.take(mark.account, self.parts.clock.elapsed())
+        {
+            return Ok(Told::TooMany(wait));
+        }
+        let row = match row {
+            Some(row) => row,
+            None => self.see(mark, key, payment, now).await?,
+        };
+        let body = question(payment, terms);
+        let Ok(said) = self.facilitator(Operation::Verify, body.clone()).await else {
+            return Ok(Told::Unavailable);
+        };
+        match verified(said.status, &said.body) {
+            Verified::Good => self.send(row, body, claims).await,
+            Verified::Refused(why) => {
+                self.refuse(row, &why).await?;
+                Ok(refused(&why))
+            }
+            // Somebody has sent it already. Whether it paid us is for the chain to say.
+            Verified::NonceSpent => {
+                let sent = self
+                    .note_sent(row, &body, AuthorizationState::Unknown)
+                    .await?;
+                match sent {
+                    Ok(row) => self.find_out(row, claims).await,
+                    Err(told) => Ok(told),
+                }
+            }
+            Verified::Fault(why) => {
+                tracing::warn!(%why, "the facilitator could not say whether a payment is good");
+                Ok(Told::Unavailable)
+            }
+        }
+    }
+
+    /// Stores a payment that nothing is wrong with as far as can be said here.
+    async fn see(
+        &self,
+        mark: Mark,
+        key: AuthorizationKey,
+        payment: &Payment,
+        now: i64,
+    ) -> Result<AuthorizationRow, Broken> {
+        let ends = payment
+            .authorization
+            .valid_before
+            .to_u64()
+            .unwrap_or(u64::MAX);
+        let row = AuthorizationRow {
+            key,
+            account: mark.account,
+            state: AuthorizationState::Seen,
+            version: 0,
+            digest: mark.digest,
+            sealed: None,
+            valid_before: i64::try_from(ends)
+                .unwrap_or(i64::MAX)
+                .saturating_mul(rows::SECOND),
+            transaction: None,
+            receipt: None,
+            note: None,
+            looks: 0,
+            look_at: None,
+            created_at: now,
+            updated_at: now,
+        };
+        self.write(part(AuthorizationPart::Begin(row.clone())))
+            .await?;
+        Ok(row)
+    }
+
+    /// Sends a payment to the chain.
+    async fn send(
+        &self,
+        row: AuthorizationRow,
+        body: Bytes,
+        claims: Vec<Claim>,
+    ) -> Result<Told, Broken> {
+        let row = match self
+            .note_sent(row, &body, AuthorizationState::Settling)
+            .await?
+        {
+            Ok(row) => row,
+            Err(told) => return Ok(told),
+        };
+        let outcome = self.settle(&row, body, true).await;
+        match outcome {
+            Settled::Done { transaction, .. } => self.settle_books(row, transaction, claims).await,
+            Settled::Refused(why) => {
+                let failure = rows::failure(&row.key, &why);
+                self.refuse(row, &why).await?;
+                Ok(Told::Refused {
+                    why,
+                    failure: Some(failure),
+                })
+            }
+            Settled::Unclear { transaction, why } => {
+                let row = self.note_unclear(row, transaction, &why).await?;
+                self.find_out(row, claims).await
+            }
+        }
+    }
+
+    /// Asks for the transfer, now or once more.
+    pub(super) async fn settle(&self, row: &AuthorizationRow, body: Bytes, first: bool) -> Settled {
+        let payer = super::hex::Address::from_bytes(row.key.payer);
+        match self.facilitator(Operation::Settle, body).await {
+            Ok(said) => settled(said.status, &said.body, &row.key.network, payer, first),
+            Err(silence) => Settled::Unclear {
+                transaction: None,
+                why: silence.to_string(),
+            },
+        }
+    }
+
+    /// Writes down that a payment is sent, before it is; or what to tell its buyer because another one came first.
+    async fn note_sent(
+        &self,
+        row: AuthorizationRow,
+        body: &[u8],
+        state: AuthorizationState,
+    ) -> Result<Result<AuthorizationRow, Told>, Broken> {
+        let standing = self.parts.plans.standing(row.account).await?;
+        let asker = asker(&standing);
+        match decide(asker, Some(None)) {
+            Act::Pay => {}
+            Act::AlreadyActive => return Ok(Err(self.already_active(&standing))),
+            _ => return Ok(Err(Told::Processing)),
+        }
+        let now = self.now();
+        let name = rows::reference(&row.key);
+        let sealed = self.sealer.seal(name.as_bytes(), &row.digest, body);
+        let row = AuthorizationRow {
+            state,
+            version: row.version + 1,
+            sealed: Some(sealed.into()),
+            // Should this process end now, the next one looks at once; while it lives, whoever sends it knows.
+            look_at: Some(now + 2 * MINUTE),
+            updated_at: now,
+            ..row
+        };
+        let send = AuthorizationPart::Send {
+            row: row.clone(),
+            subscription: standing.subscription.as_ref().map(|row| row.version),
+        };
+        match self.write(part(send)).await {
+            Ok(()) => Ok(Ok(row)),
+            Err(CommitError::Refused(Refusal::AuthorizationOpen)) => Ok(Err(Told::Processing)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes down that a payment is no good. Nothing moved.
+    async fn refuse(&self, row: AuthorizationRow, why: &str) -> Result<(), Broken> {
+        Counters::one(&self.counters.refused);
+        let row = AuthorizationRow {
+            state: AuthorizationState::Refused,
+            version: row.version + 1,
+            sealed: None,
+            note: Some(Arc::from(why)),
+            look_at: None,
+            updated_at: self.now(),
+            ..row
+        };
+        tracing::info!(account = %row.account, payment = %rows::reference(&row.key), %why, "a payment was refused");
+        Ok(self.write(part(AuthorizationPart::Change(row))).await?)
+    }
+
+    /// Writes down that nobody knows what became of a payment.
+    pub(super) async fn note_unclear(
+        &self,
+        row: AuthorizationRow,
+        transaction: Option<Nonce>,
+        why: &str,
+    ) -> Result<AuthorizationRow, Broken> {
+        let now = self.now();
+        let mut row = AuthorizationRow {
+            state: AuthorizationState::Unknown,
+            version: row.version + 1,
+            transaction: transaction.map(|hash| *hash.as_bytes()).or(row.transaction),
+            note: Some(Arc::from(why)),
+            looks: row.looks + 1,
+            updated_at: now,
+            ..row
+        };
+        row.look_at = Some(rows::next_look(&row, now));
+        if row.looks == 1 {
+            Counters::one(&self.counters.unclear);
+        }
+        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), looks = row.looks, %why,
+            "it is not clear whether a payment has moved money");
+        self.write(part(AuthorizationPart::Change(row.clone())))
+            .await?;
+        Ok(row)
+    }
+
+    pub(super) async fn write(&self, part: Part) -> Result<(), CommitError> {
+        // What has begun is never turned away because the store is busy: it is about money that may have moved.
+        let unit = UnitOfWork::of(part, Admission::Ends);
+        commit(&*self.parts.store, unit).await.map(|_| ())
+    }
+}
+
+fn refused(why: &str) -> Told {
+    Told::Refused {
+        why: why.to_owned(),
+        failure: None,
+    }
+}

@@ -1,0 +1,221 @@
+//! The facilitator and the node over HTTP.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use http::HeaderValue;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use reqwest::{Client, Method, Url, redirect, retry};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use serde_json::Value;
+
+use super::facilitator::{Facilitator, Node, Operation, Said, Silence};
+
+/// For a connection, TLS included.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// For a call to the node.
+const NODE: Duration = Duration::from_secs(10);
+
+/// The most bytes of an answer. The facilitator's have a few hundred; receipts and logs of the chain more.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// How often a call is sent on within one host.
+const REDIRECTS_MAX: usize = 3;
+
+/// Who we are at the facilitator, asked before every call: some of them want a token that names the call.
+pub trait Bearer: Send + Sync {
+    /// The value of `Authorization`, marked sensitive.
+    fn authorization(&self, operation: Operation) -> Option<HeaderValue>;
+}
+
+/// One value for every call, or none.
+impl Bearer for Option<HeaderValue> {
+    fn authorization(&self, _: Operation) -> Option<HeaderValue> {
+        self.clone()
+    }
+}
+
+/// Why calls cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CallerError {
+    /// The address is none.
+    #[error("`{0}` is not an address")]
+    Address(String),
+    /// TLS cannot be prepared.
+    #[error("cannot prepare TLS for the facilitator")]
+    Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// A facilitator at an address.
+pub struct HttpFacilitator {
+    http: Client,
+    base: Url,
+    bearer: Arc<dyn Bearer>,
+}
+
+/// A node at an address.
+pub struct HttpNode {
+    http: Client,
+    address: Url,
+}
+
+impl HttpFacilitator {
+    /// The facilitator below `base_url`. Nothing is sent before the first call.
+    pub fn new(
+        base_url: &str,
+        roots: Option<&[CertificateDer<'static>]>,
+        bearer: Arc<dyn Bearer>,
+    ) -> Result<HttpFacilitator, CallerError> {
+        Ok(HttpFacilitator {
+            http: client(roots)?,
+            base: address(base_url.trim_end_matches('/'))?,
+            bearer,
+        })
+    }
+}
+
+impl HttpNode {
+    /// The node at `url`.
+    pub fn new(
+        url: &str,
+        roots: Option<&[CertificateDer<'static>]>,
+    ) -> Result<HttpNode, CallerError> {
+        Ok(HttpNode {
+            http: client(roots)?,
+            address: address(url)?,
+        })
+    }
+}
+
+#[async_trait]
+impl Facilitator for HttpFacilitator {
+    async fn ask(&self, operation: Operation, body: Bytes) -> Result<Said, Silence> {
+        let (method, time) = match operation {
+            Operation::Supported => (Method::GET, Duration::from_secs(5)),
+            Operation::Verify => (Method::POST, Duration::from_secs(10)),
+            // A transfer takes as long as the chain; whoever asked for it is told to come again before that.
+            Operation::Settle => (Method::POST, Duration::from_secs(60)),
+        };
+        let mut address = self.base.clone();
+        address.set_path(&format!(
+            "{}/{}",
+            self.base.path().trim_end_matches('/'),
+            operation.word()
+        ));
+        let mut request = self
+            .http
+            .request(method.clone(), address)
+            .timeout(time)
+            .header(ACCEPT, "application/json");
+        if let Some(value) = self.bearer.authorization(operation) {
+            request = request.header(AUTHORIZATION, value);
+        }
+        if method == Method::POST {
+            request = request.header(CONTENT_TYPE, "application/json").body(body);
+        }
+        let answer = request.send().await.map_err(silence)?;
+        read(answer).await
+    }
+}
+
+#[async_trait]
+impl Node for HttpNode {
+    async fn call(&self, request: &Value) -> Result<Value, Silence> {
+        let request = self
+            .http
+            .post(self.address.clone())
+            .timeout(NODE)
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/json")
+            .body(request.to_string());
+        let said = read(request.send().await.map_err(silence)?).await?;
+        serde_json::from_slice(&said.body)
+            .map_err(|_| Silence(format!("status {} without JSON", said.status)))
+    }
+}
+
+fn address(text: &str) -> Result<Url, CallerError> {
+    text.parse()
+        .map_err(|_| CallerError::Address(text.to_owned()))
+}
+
+fn client(roots: Option<&[CertificateDer<'static>]>) -> Result<Client, CallerError> {
+    let mut store = RootCertStore::empty();
+    match roots {
+        None => store.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        Some(own) => {
+            for root in own {
+                store
+                    .add(root.clone())
+                    .map_err(|error| CallerError::Tls(error.into()))?;
+            }
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| CallerError::Tls(error.into()))?
+        .with_root_certificates(store)
+        .with_no_client_auth();
+    // What is sent is as good as money, so it goes to no other host than the one in the settings.
+    let same_host = redirect::Policy::custom(|attempt| {
+        let first = &attempt.previous()[0];
+        let place = |url: &Url| {
+            (
+                url.scheme().to_owned(),
+                url.host_str().map(str::to_owned),
+                url.port_or_known_default(),
+            )
+        };
+        if attempt.previous().len() > REDIRECTS_MAX || place(first) != place(attempt.url()) {
+            attempt.stop()
+        } else {
+            attempt.follow()
+        }
+    });
+    Client::builder()
+        .tls_backend_preconfigured(tls)
+        .http1_only()
+        .redirect(same_host)
+        // Whether a call may be repeated is decided where it is known what it does.
+        .retry(retry::never())
+        .no_proxy()
+        .connect_timeout(CONNECT)
+        .pool_max_idle_per_host(8)
+        .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .map_err(|error| CallerError::Tls(error.into()))
+}
+
+async fn read(mut answer: reqwest::Response) -> Result<Said, Silence> {
+    let status = answer.status().as_u16();
+    let mut body = BytesMut::new();
+    while let Some(chunk) = answer.chunk().await.map_err(silence)? {
+        if body.len() + chunk.len() > ANSWER_BYTES_MAX {
+            let text = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
+            return Err(Silence(text));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Said {
+        status,
+        body: body.freeze(),
+    })
+}
+
+/// Without the address, which may hold the key of a node.
+fn silence(error: reqwest::Error) -> Silence {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    Silence(text)
+}

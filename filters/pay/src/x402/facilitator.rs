@@ -1,0 +1,134 @@
+//! What a facilitator is asked, without naming one or how it is reached.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::offer::{Requirements, SCHEME, Terms, VERSION};
+use super::payment::Payment;
+
+/// A call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// What it settles at all.
+    Supported,
+    /// Whether a payment would work now. Nothing moves.
+    Verify,
+    /// Send the transfer to the chain.
+    Settle,
+}
+
+impl Operation {
+    /// The last segment of its path, and its name in logs and metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Operation::Supported => "supported",
+            Operation::Verify => "verify",
+            Operation::Settle => "settle",
+        }
+    }
+}
+
+/// A service that checks signed transfers and sends them to the chain.
+#[async_trait]
+pub trait Facilitator: Send + Sync {
+    /// Asks it. The body is JSON, and as good as the money in it.
+    async fn ask(&self, operation: Operation, body: Bytes) -> Result<Said, Silence>;
+}
+
+/// A node of the chain.
+#[async_trait]
+pub trait Node: Send + Sync {
+    /// One call of JSON-RPC.
+    async fn call(&self, request: &Value) -> Result<Value, Silence>;
+}
+
+/// An answer, whatever it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Its status.
+    pub status: u16,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// No answer, or not all of one. What was asked for may have been done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Silence(pub String);
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Question<'a> {
+    x402_version: u64,
+    payment_payload: &'a Value,
+    payment_requirements: Requirements<'a>,
+}
+
+/// The body of `/verify` and of `/settle`.
+///
+/// The terms are ours, never those that the buyer says it accepts: a payment is judged by what it is compared with.
+pub fn question(payment: &Payment, terms: &Terms) -> Bytes {
+    let question = Question {
+        x402_version: VERSION,
+        payment_payload: payment.whole(),
+        payment_requirements: terms.requirements(),
+    };
+    Bytes::from(serde_json::to_vec(&question).expect("JSON that was read is written"))
+}
+
+/// Whether an answer to `/supported` has our scheme on this network.
+pub fn supports(said: &Said, network: &str) -> bool {
+    if !(200..300).contains(&said.status) {
+        return false;
+    }
+    let Ok(answer) = serde_json::from_slice::<Value>(&said.body) else {
+        return false;
+    };
+    let kinds = answer.get("kinds").and_then(Value::as_array);
+    let text = |kind: &Value, name: &str, wanted: &str| {
+        kind.get(name).and_then(Value::as_str) == Some(wanted)
+    };
+    kinds.is_some_and(|kinds| {
+        kinds.iter().any(|kind| {
+            kind.get("x402Version").and_then(Value::as_u64) == Some(VERSION)
+                && text(kind, "scheme", SCHEME)
+                && text(kind, "network", network)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_facilitator_is_good_when_it_names_version_scheme_and_network() {
+        let ours = json!({"x402Version": 2, "scheme": "exact", "network": "eip155:8453"});
+        let with = |name: &str, value: Value| {
+            let mut kind = ours.clone();
+            kind[name] = value;
+            json!({"kinds": [kind], "extensions": [], "signers": {}})
+        };
+        for (status, body, good) in [
+            (200, json!({"kinds": [ours]}), true),
+            (200, json!({"kinds": [{"x402Version": 1}, ours]}), true),
+            (500, json!({"kinds": [ours]}), false),
+            (200, with("x402Version", json!(1)), false),
+            (200, with("x402Version", json!("2")), false),
+            (200, with("scheme", json!("upto")), false),
+            (200, with("network", json!("base")), false),
+            (200, json!({"kinds": null}), false),
+            (200, json!([]), false),
+        ] {
+            let said = Said {
+                status,
+                body: body.to_string().into(),
+            };
+            assert_eq!(supports(&said, "eip155:8453"), good, "{status} {body}");
+        }
+    }
+}

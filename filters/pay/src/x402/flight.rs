@@ -1,0 +1,171 @@
+//! One attempt at a time for each payment. Whoever brings the same payment meanwhile waits for the end of the attempt and hears the same.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tollgate_money::AccountId;
+use tollgate_store::AuthorizationKey;
+
+/// Attempts under way.
+pub(crate) struct Flights<T> {
+    runtime: Handle,
+    open: Arc<Mutex<HashMap<AuthorizationKey, Flight<T>>>>,
+}
+
+/// Who attempts what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) account: AccountId,
+    pub(crate) digest: [u8; 32],
+}
+
+struct Flight<T> {
+    mark: Mark,
+    end: End<T>,
+}
+
+/// Comes when an attempt is over; without a value when it was cut off.
+pub(crate) type End<T> = watch::Receiver<Option<T>>;
+
+/// What was found when an attempt was to begin.
+pub(crate) enum Boarded<T> {
+    /// It has begun, or the same one is under way.
+    Same(End<T>),
+    /// Somebody else is at it, or with another signature: their end.
+    Other(End<T>),
+}
+
+impl<T: Clone + Send + Sync + 'static> Flights<T> {
+    /// None yet.
+    pub(crate) fn new(runtime: Handle) -> Flights<T> {
+        Flights {
+            runtime,
+            open: Arc::default(),
+        }
+    }
+
+    /// Begins an attempt, apart from whoever asks for it, or finds the one that is under way.
+    pub(crate) fn board<F>(
+        &self,
+        key: &AuthorizationKey,
+        mark: Mark,
+        attempt: impl FnOnce() -> F,
+    ) -> Boarded<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let mut open = lock(&self.open);
+        if let Some(flight) = open.get(key) {
+            let end = flight.end.clone();
+            return match flight.mark == mark {
+                true => Boarded::Same(end),
+                false => Boarded::Other(end),
+            };
+        }
+        let (tell, end) = watch::channel(None);
+        let landing = Landing {
+            open: Arc::clone(&self.open),
+            key: key.clone(),
+        };
+        let attempt = attempt();
+        self.runtime.spawn(async move {
+            let told = attempt.await;
+            // Gone from the list first: whoever comes now finds what is stored.
+            drop(landing);
+            tell.send_replace(Some(told));
+        });
+        open.insert(
+            key.clone(),
+            Flight {
+                mark,
+                end: end.clone(),
+            },
+        );
+        Boarded::Same(end)
+    }
+
+    /// Whether an attempt is under way.
+    pub(crate) fn has(&self, key: &AuthorizationKey) -> bool {
+        lock(&self.open).contains_key(key)
+    }
+}
+
+/// Takes an attempt off the list, also when it ends in a panic.
+struct Landing<T> {
+    open: Arc<Mutex<HashMap<AuthorizationKey, Flight<T>>>>,
+    key: AuthorizationKey,
+}
+
+impl<T> Drop for Landing<T> {
+    fn drop(&mut self) {
+        lock(&self.open).remove(&self.key);
+    }
+}
+
+/// The end of an attempt; `None` when it was cut off.
+pub(crate) async fn landed<T: Clone>(mut end: End<T>) -> Option<T> {
+    let told = end.wait_for(Option::is_some).await.ok()?;
+    told.clone()
+}
+
+fn lock<K, V>(map: &Mutex<HashMap<K, V>>) -> MutexGuard<'_, HashMap<K, V>> {
+    map.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> AuthorizationKey {
+        AuthorizationKey {
+            network: Arc::from("eip155:8453"),
+            asset: [1; 20],
+            payer: [2; 20],
+            nonce: [3; 32],
+        }
+    }
+
+    fn mark(account: u8) -> Mark {
+        Mark {
+            account: AccountId::from_bytes([account; 16]),
+            digest: [0; 32],
+        }
+    }
+
+    #[tokio::test]
+    async fn who_brings_the_same_payment_hears_the_same_and_others_wait() {
+        let flights: Flights<u32> = Flights::new(Handle::current());
+        let (open, opened) = tokio::sync::oneshot::channel::<()>();
+        let Boarded::Same(first) = flights.board(&key(), mark(1), || async move {
+            opened.await.expect("it is opened");
+            7
+        }) else {
+            panic!("nobody is at it");
+        };
+        let Boarded::Same(second) = flights.board(&key(), mark(1), || async { 8 }) else {
+            panic!("it is the same");
+        };
+        let Boarded::Other(third) = flights.board(&key(), mark(2), || async { 9 }) else {
+            panic!("it is another account's");
+        };
+        open.send(()).expect("somebody waits");
+        assert_eq!(landed(first).await, Some(7));
+        assert_eq!(landed(second).await, Some(7));
+        assert_eq!(landed(third).await, Some(7));
+        assert!(!flights.has(&key()));
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_panics_is_over() {
+        let flights: Flights<u32> = Flights::new(Handle::current());
+        let Boarded::Same(end) = flights.board(&key(), mark(1), || async { panic!("a bug") })
+        else {
+            panic!("nobody is at it");
+        };
+        assert_eq!(landed(end).await, None);
+        assert!(!flights.has(&key()));
+    }
+}

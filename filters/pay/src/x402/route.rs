@@ -1,0 +1,320 @@
+//! From a request to the desk, and from what the desk says to an answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use serde_json::Value;
+use tollgate_filter::{ApiError, ErrorCode, Exchange, Outcome, Reply, ReplyBody};
+use tollgate_money::AccountId;
+use tollgate_purchase::once::Answer;
+use tollgate_purchase::plan::{PaymentState, RetryAction};
+
+use super::desk::{Desk, Told, Wish};
+use super::extensions::{self, identifier};
+use super::offer::Offer;
+use super::payment::{HEADER_BYTES_MAX, Payment, PaymentError};
+use crate::problem::{JSON, Problem};
+use crate::request::Asked;
+
+/// What a buyer is shown.
+const REQUIRED: HeaderName = HeaderName::from_static("payment-required");
+/// What it answers with.
+const SIGNATURE: HeaderName = HeaderName::from_static("payment-signature");
+/// What it gets.
+const RESPONSE: HeaderName = HeaderName::from_static("payment-response");
+/// What it answers with in the version before ours.
+const VERSION_1: HeaderName = HeaderName::from_static("x-payment");
+
+/// Seconds after which somebody asks again whose payment is not clear yet.
+const SOON: Duration = Duration::from_secs(3);
+
+/// Seconds after which somebody asks again where nothing can be paid.
+const LATER: Duration = Duration::from_secs(15);
+
+/// The route: a desk, and what its offers say beside the terms.
+pub(crate) struct Counter {
+    desk: Desk,
+    url: String,
+    description: String,
+    extensions: Value,
+    /// The price in words.
+    price: String,
+}
+
+impl Counter {
+    pub(crate) fn new(desk: Desk) -> Counter {
+        let product = desk.product();
+        Counter {
+            url: product.purchase.get("x402").cloned().unwrap_or_default(),
+            description: format!("{}, 30 days", product.name),
+            extensions: extensions::offered(&product.id),
+            price: format!("{} USDC", product.price_usd),
+            desk,
+        }
+    }
+
+    /// Answers a request of an account.
+    pub(crate) async fn answer(
+        &self,
+        exchange: &mut Exchange,
+        account: AccountId,
+        asked: &Asked,
+    ) -> Outcome {
+        let read = match payment(&exchange.request.headers) {
+            Ok(read) => read,
+            Err(error) => {
+                return Problem::of(error, PaymentState::Refused, RetryAction::PayAgain)
+                    .outcome(exchange, JSON);
+            }
+        };
+        let (payment, why) = match read {
+            Read::Nothing => (None, None),
+            Read::Refused(why) => (None, Some(why)),
+            Read::Payment(payment) => (Some(*payment), None),
+        };
+        let mut names: Vec<Arc<str>> = Vec::new();
+        if let Some(payment) = &payment {
+            // The two kinds of names are told apart: nobody means the one by the other.
+            names.extend(asked.key.as_ref().map(|key| format!("key {key}").into()));
+            let id = identifier(payment).ok().flatten();
+            names.extend(id.map(|id| format!("payment {id}").into()));
+        }
+        let told = self.desk.ask(Wish {
+            account,
+            payment,
+            names,
+        });
+        let told = match (told.await, why) {
+            // What cannot be read is no payment, and its buyer hears so where an offer may be shown.
+            (Told::Offer, Some(why)) => Told::Refused {
+                why: why.to_owned(),
+                failure: None,
+            },
+            (told, _) => told,
+        };
+        self.tell(exchange, told)
+    }
+
+    fn tell(&self, exchange: &mut Exchange, told: Told) -> Outcome {
+        use {PaymentState as State, RetryAction as Action};
+        let problem = match told {
+            Told::Done(answer) => return done(answer),
+            Told::Offer | Told::Refused { .. } if !self.desk.is_open() => unavailable(),
+            Told::Offer => {
+                let detail = format!(
+                    "Pay exactly {} on the network that PAYMENT-REQUIRED names, for 30 days of the plan: have an x402 client (version 2) sign \
+                     the offer and send the same request again with PAYMENT-SIGNATURE. {}",
+                    self.price,
+                    self.cap()
+                );
+                let problem = Problem::new(
+                    ErrorCode::PaymentRequired,
+                    detail,
+                    State::Required,
+                    Action::Pay,
+                );
+                self.with_offer(problem, "Payment required")
+            }
+            Told::Refused { why, failure } => {
+                let state = match failure {
+                    None => State::Refused,
+                    Some(_) => State::Failed,
+                };
+                let detail = format!(
+                    "{} Nothing was charged. Make a new payment as PAYMENT-REQUIRED says. {}",
+                    explained(&why),
+                    self.cap()
+                );
+                let problem = Problem::new(code(&why), detail, state, Action::PayAgain);
+                let problem = match failure.map(HeaderValue::try_from) {
+                    Some(Ok(value)) => problem.header(RESPONSE, value),
+                    _ => problem,
+                };
+                self.with_offer(problem, &why)
+            }
+            Told::UsedByAnother => Problem::new(
+                ErrorCode::PaymentAlreadyUsed,
+                "This payment was sent for another account first, and counts there. Do not pay again before you know whose it is.",
+                State::Refused,
+                Action::ContactSupport,
+            ),
+            Told::OtherRequest => Problem::new(
+                ErrorCode::IdempotencyConflict,
+                "This idempotency key, or this `payment-identifier`, came with another payment before. Use a new one for a new payment.",
+                State::Refused,
+                Action::None,
+            ),
+            Told::UnderWay => Problem::new(
+                ErrorCode::InProgress,
+                "A request with this idempotency key is still being worked on. Send the same request again in a moment.",
+                State::Processing,
+                Action::RetrySame,
+            )
+            .retry_after(SOON),
+            Told::Processing => Problem::new(
+                ErrorCode::PaymentRouteUnavailable,
+                "A payment of this account is not clear yet: the money may be moving. Do not pay again; send the very same request again in a \
+                 moment. If the money has moved, the plan comes by itself.",
+                State::Processing,
+                Action::RetrySame,
+            )
+            .retry_after(SOON),
+            Told::Unavailable => unavailable(),
+            Told::TooMany(wait) => Problem::new(
+                ErrorCode::RateLimitExceeded,
+                "Too many payments whose signatures do not give back their wallets. Wait, and check how the wallet signs.",
+                State::Refused,
+                Action::RetrySame,
+            )
+            .retry_after(wait),
+            Told::Broken => Problem::new(
+                ErrorCode::StoreUnavailable,
+                "The service cannot write its books at the moment. Do not pay again; send the very same request again in a moment.",
+                State::Processing,
+                Action::RetrySame,
+            )
+            .retry_after(SOON),
+        };
+        problem.outcome(exchange, JSON)
+    }
+
+    fn with_offer(&self, problem: Problem, error: &str) -> Problem {
+        let offer = Offer {
+            terms: self.desk.terms(),
+            url: &self.url,
+            description: &self.description,
+            error,
+            extensions: Some(&self.extensions),
+        };
+        let value = HeaderValue::try_from(offer.header()).expect("base64 is visible ASCII");
+        problem.header(REQUIRED, value)
+    }
+
+    /// What a person has to know about programs that are to pay.
+    fn cap(&self) -> String {
+        format!(
+            "Stock x402 clients refuse to sign for more than 1 USD until their spending cap is raised: set it to {} for this payment.",
+            self.price
+        )
+    }
+}
+
+/// What a request shows.
+enum Read {
+    Nothing,
+    /// Something that is no payment, and the word for why.
+    Refused(&'static str),
+    Payment(Box<Payment>),
+}
+
+fn payment(headers: &HeaderMap) -> Result<Read, ApiError> {
+    let mut values = headers.get_all(SIGNATURE).iter();
+    let value = match (values.next(), values.next()) {
+        (None, _) if headers.contains_key(VERSION_1) => {
+            return Ok(Read::Refused(
+                "invalid_x402_version: this service speaks version 2, with PAYMENT-SIGNATURE in the place of X-PAYMENT",
+            ));
+        }
+        (None, _) => return Ok(Read::Nothing),
+        (Some(value), None) => value.as_bytes(),
+        (Some(_), Some(_)) => {
+            return Err(ApiError::new(
+                ErrorCode::InvalidHeader,
+                "PAYMENT-SIGNATURE stands twice. Send one payment.",
+            )
+            .param("PAYMENT-SIGNATURE"));
+        }
+    };
+    let read = Payment::read(value)
+        .and_then(|payment| match identifier(&payment) {
+            Ok(_) => Ok(payment),
+            Err(_) => Err(PaymentError::Member("extensions")),
+        })
+        .map(Box::new);
+    match read {
+        Ok(payment) => Ok(Read::Payment(payment)),
+        Err(PaymentError::TooLarge) => {
+            let message = format!("PAYMENT-SIGNATURE is larger than {HEADER_BYTES_MAX} bytes.");
+            let error = ApiError::new(ErrorCode::HeadTooLarge, message);
+            Err(error.param("PAYMENT-SIGNATURE"))
+        }
+        Err(PaymentError::Version) => Ok(Read::Refused("invalid_x402_version")),
+        Err(_) => Ok(Read::Refused("invalid_payload")),
+    }
+}
+
+fn done(answer: Answer) -> Outcome {
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("private, no-store"),
+    );
+    for (name, value) in &answer.fields {
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::try_from(name.as_str()),
+            HeaderValue::try_from(value.as_str()),
+        ) {
+            headers.insert(name, value);
+        }
+    }
+    Outcome::reply(Reply {
+        status: StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK),
+        headers,
+        body: ReplyBody::Whole(answer.body.to_vec().into()),
+    })
+}
+
+fn unavailable() -> Problem {
+    Problem::new(
+        ErrorCode::PaymentRouteUnavailable,
+        "The plan cannot be bought with x402 at the moment: the facilitator that settles payments does not answer. Nothing was charged. A \
+         payment that was sent along stays good until it ends: send the same request again, or choose another way of paying.",
+        PaymentState::Unavailable,
+        RetryAction::RetrySame,
+    )
+    .retry_after(LATER)
+}
+
+/// The kind of problem that a reason is.
+fn code(why: &str) -> ErrorCode {
+    match why {
+        why if why.starts_with("invalid_payload") || why.starts_with("invalid_x402_version") => {
+            ErrorCode::InvalidPayload
+        }
+        why if why.ends_with("valid_before") => ErrorCode::PaymentExpired,
+        _ => ErrorCode::VerificationFailed,
+    }
+}
+
+/// A reason for a person.
+fn explained(why: &str) -> String {
+    let plain = match why {
+        "insufficient_funds" | "invalid_exact_evm_insufficient_balance" => {
+            "The wallet does not have enough USDC on this network."
+        }
+        "No matching payment requirements" => {
+            "The payment accepts other terms than the ones offered."
+        }
+        "invalid_payload" => "PAYMENT-SIGNATURE cannot be read as an x402 payment of version 2.",
+        why if why.starts_with("invalid_x402_version") => {
+            "This service speaks x402 version 2: send PAYMENT-SIGNATURE."
+        }
+        why if why.ends_with("valid_before") => {
+            "The payment has ended, or ends within seconds; check the clock of the machine that signs."
+        }
+        why if why.ends_with("valid_before_too_far") => {
+            "The payment stands for much longer than the offer asks for."
+        }
+        why if why.ends_with("valid_after") => {
+            "The payment is not good yet; check the clock of the machine that signs."
+        }
+        why if why.ends_with("signature") => {
+            "The signature is not one of the wallet that is to pay."
+        }
+        why if why.ends_with("_kyt") => "The facilitator does not take payments from this wallet.",
+        why => return format!("The payment was not taken ({why})."),
+    };
+    plain.to_owned()
+}

@@ -1,0 +1,153 @@
+//! Payments as they are stored: names, digests, and when each is looked at again.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use tollgate_purchase::once;
+use tollgate_store::{AuthorizationKey, AuthorizationRow, AuthorizationState};
+
+use super::decide::{Known, State};
+use super::flight::Mark;
+use super::hex::{Address, Nonce};
+use super::offer::Terms;
+use super::payment::Payment;
+use super::signer::checksummed;
+
+pub(crate) const SECOND: i64 = 1_000_000;
+pub(crate) const MINUTE: i64 = 60 * SECOND;
+
+/// How long after its end a payment that nobody can tell the fate of is a matter for a person.
+pub(crate) const GRACE: i64 = 2 * MINUTE;
+
+/// How long after it was settled a payment is looked at once more: by then its block is one that stays.
+pub(crate) const FINAL: i64 = 5 * MINUTE;
+
+/// What makes a payment unlike every other.
+pub(crate) fn key(payment: &Payment, terms: &Terms) -> AuthorizationKey {
+    AuthorizationKey {
+        network: Arc::from(&*terms.network),
+        asset: *terms.asset.address().as_bytes(),
+        payer: *payment.authorization.from.as_bytes(),
+        nonce: *payment.authorization.nonce.as_bytes(),
+    }
+}
+
+/// A digest of what the wallet has signed and of its signature. What else came along moves no money, and may differ when a payment is
+/// sent again.
+pub(crate) fn digest(payment: &Payment) -> [u8; 32] {
+    let signed = &payment.authorization;
+    once::digest(&[
+        signed.from.as_bytes(),
+        signed.to.as_bytes(),
+        signed.value.to_string().as_bytes(),
+        signed.valid_after.to_string().as_bytes(),
+        signed.valid_before.to_string().as_bytes(),
+        signed.nonce.as_bytes(),
+        payment.signature.as_bytes(),
+    ])
+}
+
+/// The name of a payment in the books: chain, token, wallet and number.
+pub(crate) fn reference(key: &AuthorizationKey) -> String {
+    format!(
+        "{}/{}/{}/{}",
+        key.network,
+        Address::from_bytes(key.asset),
+        Address::from_bytes(key.payer),
+        Nonce::from_bytes(key.nonce)
+    )
+}
+
+/// What is known of a stored payment to whoever brings it.
+pub(crate) fn known(row: &AuthorizationRow, mark: Mark) -> Known {
+    Known {
+        state: state(row.state),
+        same_owner: row.account == mark.account,
+        same_payment: row.digest == mark.digest,
+    }
+}
+
+pub(crate) fn state(state: AuthorizationState) -> State {
+    match state {
+        AuthorizationState::Seen => State::Seen,
+        AuthorizationState::Settling => State::Settling,
+        AuthorizationState::Settled => State::Settled,
+        AuthorizationState::Dead => State::Dead,
+        AuthorizationState::Refused => State::Refused,
+        // One that a later version has stored may mean anything: nothing is concluded from it.
+        _ => State::Unknown,
+    }
+}
+
+/// When a payment that is unclear is looked at again: soon as long as it can still move money, and for ever at last.
+pub(crate) fn next_look(row: &AuthorizationRow, now: i64) -> i64 {
+    let most = match now > row.valid_before + GRACE {
+        true => 60 * MINUTE,
+        false => 30 * SECOND,
+    };
+    now + (2 * SECOND)
+        .saturating_mul(1 << row.looks.min(20))
+        .min(most)
+}
+
+/// What a buyer is given as proof (`PAYMENT-RESPONSE`).
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SettlementResponse<'a> {
+    success: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_reason: Option<&'a str>,
+    payer: String,
+    transaction: String,
+    network: &'a str,
+}
+
+/// The header of a payment that was settled in a transaction.
+pub(crate) fn receipt(key: &AuthorizationKey, transaction: Nonce) -> String {
+    header(&SettlementResponse {
+        success: true,
+        error_reason: None,
+        payer: checksummed(Address::from_bytes(key.payer)),
+        transaction: transaction.to_string(),
+        network: &key.network,
+    })
+}
+
+/// The header of a payment that was tried and refused: nothing was sent to the chain.
+pub(crate) fn failure(key: &AuthorizationKey, why: &str) -> String {
+    header(&SettlementResponse {
+        success: false,
+        error_reason: Some(why),
+        payer: checksummed(Address::from_bytes(key.payer)),
+        transaction: String::new(),
+        network: &key.network,
+    })
+}
+
+fn header(response: &SettlementResponse<'_>) -> String {
+    STANDARD.encode(serde_json::to_vec(response).expect("texts are JSON"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receipt_is_written_as_stock_buyers_read_it() {
+        let payer: Address = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
+            .parse()
+            .expect("an address");
+        let key = AuthorizationKey {
+            network: Arc::from("eip155:8453"),
+            asset: [1; 20],
+            payer: *payer.as_bytes(),
+            nonce: [0x11; 32],
+        };
+        assert_eq!(
+            receipt(&key, Nonce::from_bytes([0xab; 32])),
+            "eyJzdWNjZXNzIjp0cnVlLCJwYXllciI6IjB4NzA5OTc5NzBDNTE4MTJkYzNBMDEwQzdkMDFiNTBlMGQxN2RjNzlDOCIsInRyYW5zYWN0aW9uIjoiMHhhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiIiwibmV0d29yayI6ImVpcDE1NTo4NDUzIn0="
+        );
+    }
+}

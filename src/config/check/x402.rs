@@ -1,0 +1,225 @@
+//! `[payments.x402]`.
+
+use tollgate_filter::settings::{At, Problems};
+use tollgate_pay::x402::{Terms, WrittenAddress, chain_id, is_plausible};
+use tollgate_purchase::plan::PRICE;
+
+use super::secret::Named;
+use super::{Shop, number};
+use crate::config::certificate;
+use crate::config::secret::Secret;
+use crate::config::url::BaseUrl;
+use crate::config::x402::{RawX402, X402};
+
+const SECTION: &str = "payments.x402";
+
+/// A token that is known here: its chain, its contract, and its name and version in what wallets sign. The same token has another name on
+/// another chain, and a payment signed with the wrong one never works.
+const KNOWN: &[(&str, &str, &str, &str)] = &[
+    (
+        "eip155:8453",
+        "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+        "USD Coin",
+        "2",
+    ),
+    (
+        "eip155:84532",
+        "0x036CbD53842c5426634e7929541eC2318f3dCF7e",
+        "USDC",
+        "2",
+    ),
+];
+
+/// What a cent is of a token with six decimal places.
+const UNITS_OF_A_CENT: u64 = 10_000;
+
+fn key(name: &str) -> String {
+    format!("{SECTION}.{name}")
+}
+
+pub(super) fn x402(raw: &RawX402, shop: &Shop<'_>, problems: &mut Problems) -> Option<X402> {
+    let token = Named {
+        section: SECTION,
+        variable: ("facilitator_token_env", raw.facilitator_token_env.as_ref()),
+        file: (
+            "facilitator_token_file",
+            raw.facilitator_token_file.as_ref(),
+        ),
+    };
+    let facilitator_token = token.secret(shop, problems);
+    let rpc_url = rpc(raw, shop, problems);
+    let roots = raw.ca_file.as_ref().and_then(|at| {
+        certificate::read_certificates(&shop.path(at))
+            .map_err(|error| problems.note(key("ca_file"), at, error))
+            .ok()
+    });
+    let facilitator_url = raw
+        .facilitator_url
+        .as_ref()
+        .and_then(|at| remote("facilitator_url", at, problems));
+    let pay_to = raw
+        .pay_to
+        .as_ref()
+        .and_then(|at| address("pay_to", at, problems));
+    let max_timeout_secs = number(
+        problems,
+        key("max_timeout_secs"),
+        raw.max_timeout_secs.as_ref(),
+        300,
+        60..=900,
+    );
+    let token = token_of(raw, problems);
+    match (&raw.facilitator_url, &raw.pay_to) {
+        (Some(_), None) => problems.note_missing(
+            key("pay_to"),
+            "is missing beside the facilitator; write the address that is to be paid, `pay_to = \"0x...\"`",
+        ),
+        (None, Some(_)) => problems.note_missing(
+            key("facilitator_url"),
+            "is missing beside the address that is paid; write who sends transfers to the chain, `facilitator_url = \"https://...\"`",
+        ),
+        _ => {}
+    }
+    let (network, asset, asset_name, asset_version) = token?;
+    let cents = u64::try_from(PRICE.cents()).expect("the price is more than nothing");
+    Some(X402 {
+        terms: Terms {
+            network,
+            asset,
+            asset_name,
+            asset_version,
+            amount: (cents * UNITS_OF_A_CENT).into(),
+            pay_to: pay_to?,
+            max_timeout_secs,
+        },
+        facilitator_url: facilitator_url?,
+        facilitator_token,
+        rpc_url,
+        roots,
+    })
+}
+
+/// Network, contract, name and version of the token.
+fn token_of(
+    raw: &RawX402,
+    problems: &mut Problems,
+) -> Option<(String, WrittenAddress, String, String)> {
+    let network = match &raw.network {
+        None => KNOWN[0].0.to_owned(),
+        Some(at) if chain_id(&at.value).is_some() => at.value.clone(),
+        Some(at) => {
+            let message = format_args!(
+                "is `{}`; use `eip155:` and the number of the chain, such as `eip155:8453` for Base",
+                at.value
+            );
+            problems.note(key("network"), at, message);
+            return None;
+        }
+    };
+    let of_network = KNOWN.iter().find(|(known, ..)| *known == network);
+    let asset = match (&raw.asset, of_network) {
+        (Some(at), _) => address("asset", at, problems)?,
+        (None, Some((_, asset, ..))) => asset.parse().expect("an address that is known"),
+        (None, None) => {
+            let message = format_args!(
+                "is missing where `network` is `{network}`, of which no token is known here; write the contract of the token, and `asset_name` and `asset_version`"
+            );
+            problems.note_missing(key("asset"), message);
+            return None;
+        }
+    };
+    let known = of_network.filter(|(_, known, ..)| known.parse() == Ok(asset.clone()));
+    let mut part = |name: &str, at: &Option<At<String>>, pinned: Option<&str>| match (at, pinned) {
+        (None, Some(pinned)) => Some(pinned.to_owned()),
+        (Some(at), Some(pinned)) if at.value != pinned => {
+            let message = format_args!(
+                "is `{}`, and this token signs with `{pinned}`; leave it out",
+                at.value
+            );
+            problems.note(key(name), at, message);
+            None
+        }
+        (Some(at), _) if (1..=64).contains(&at.value.chars().count()) => Some(at.value.clone()),
+        (Some(at), _) => {
+            problems.note(key(name), at, "is no name; use 1 to 64 characters");
+            None
+        }
+        (None, None) => {
+            let message = "is missing for a token that is not known here; write what its domain (EIP-712) says, or payments can never be settled";
+            problems.note_missing(key(name), message);
+            None
+        }
+    };
+    let name = part("asset_name", &raw.asset_name, known.map(|token| token.2));
+    let version = part(
+        "asset_version",
+        &raw.asset_version,
+        known.map(|token| token.3),
+    );
+    Some((network, asset, name?, version?))
+}
+
+/// An account of the chain.
+fn address(name: &str, at: &At<String>, problems: &mut Problems) -> Option<WrittenAddress> {
+    let read: WrittenAddress = problems.parse(key(name), at)?;
+    if !is_plausible(&read) {
+        let message = format_args!(
+            "is `{}`, whose letters are not in the case that checks it (EIP-55); a digit is wrong, copy it again",
+            at.value
+        );
+        problems.note(key(name), at, message);
+        return None;
+    }
+    if read.address().as_bytes() == &[0; 20] {
+        problems.note(key(name), at, "is nobody's address");
+        return None;
+    }
+    Some(read)
+}
+
+/// An address that is asked. What is sent there is as good as money, so it goes over TLS, or stays on this machine.
+fn remote(name: &str, at: &At<String>, problems: &mut Problems) -> Option<String> {
+    let url: BaseUrl = problems.parse(key(name), at)?;
+    let here = url.host == "localhost"
+        || url
+            .host
+            .parse()
+            .is_ok_and(|address: std::net::IpAddr| address.is_loopback());
+    if !url.tls && !here {
+        let message = format_args!(
+            "is `{}`; use `https`, without which payments could be read on the way",
+            at.value
+        );
+        problems.note(key(name), at, message);
+        return None;
+    }
+    Some(url.to_string())
+}
+
+/// The address of a node, from the settings or, where it holds a key, from a variable or a file.
+fn rpc(raw: &RawX402, shop: &Shop<'_>, problems: &mut Problems) -> Option<Secret> {
+    let named = Named {
+        section: SECTION,
+        variable: ("rpc_url_env", raw.rpc_url_env.as_ref()),
+        file: ("rpc_url_file", raw.rpc_url_file.as_ref()),
+    };
+    let Some(at) = &raw.rpc_url else {
+        let secret = named.secret(shop, problems)?;
+        let is_address = ["https://", "http://"]
+            .iter()
+            .any(|scheme| secret.expose().starts_with(scheme));
+        if !is_address {
+            let at = raw.rpc_url_env.as_ref().or(raw.rpc_url_file.as_ref())?;
+            let message = "names something that is no address; it starts with `https://`";
+            problems.note(key("rpc_url_env"), at, message);
+            return None;
+        }
+        return Some(secret);
+    };
+    if raw.rpc_url_env.is_some() || raw.rpc_url_file.is_some() {
+        let message = "stands beside another setting for the same address; keep one of them";
+        problems.note(key("rpc_url"), at, message);
+        return None;
+    }
+    remote("rpc_url", at, problems).map(Secret::new)
+}

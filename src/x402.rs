@@ -1,0 +1,55 @@
+//! What is built from `[payments.x402]`: the desk where signed transfers are taken.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use tokio::runtime::Handle;
+use tollgate_filter::Clock;
+use tollgate_pay::x402::{CallerError, Desk, HttpFacilitator, HttpNode, Node, Parts};
+use tollgate_purchase::once::Once;
+use tollgate_purchase::plan::Plans;
+use tollgate_purchase::wire::Product;
+use tollgate_store::Store;
+
+use crate::config::Settings;
+
+/// The desk of the settings; nothing where nothing is sold in this way.
+pub(crate) fn desk(
+    settings: &Settings,
+    store: &Arc<dyn Store>,
+    (plans, once): (&Plans, &Once),
+    clock: &Clock,
+    runtime: Handle,
+) -> Result<Option<Desk>, CallerError> {
+    let Some(known) = &settings.payments.x402 else {
+        return Ok(None);
+    };
+    let bearer = known.facilitator_token.as_ref().and_then(|token| {
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose())).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    });
+    let roots = known.roots.as_deref();
+    let facilitator = HttpFacilitator::new(&known.facilitator_url, roots, Arc::new(bearer))?;
+    let node = match &known.rpc_url {
+        Some(url) => Some(Arc::new(HttpNode::new(url.expose(), roots)?) as Arc<dyn Node>),
+        None => {
+            tracing::warn!(
+                "`payments.x402.rpc_url` is missing: a payment that the facilitator cannot explain stays unclear until somebody looks at it"
+            );
+            None
+        }
+    };
+    let base_url = settings.service.base_url.as_str();
+    Ok(Some(Desk::new(Parts {
+        store: store.clone(),
+        plans: plans.clone(),
+        once: once.clone(),
+        facilitator: Arc::new(facilitator),
+        node,
+        terms: known.terms.clone(),
+        product: Product::new(&settings.plan, base_url, base_url),
+        clock: clock.clone(),
+        runtime,
+    })))
+}

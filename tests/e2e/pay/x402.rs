@@ -1,0 +1,180 @@
+//! The plan bought with signed transfers.
+
+mod buy;
+mod faults;
+mod refusals;
+
+use std::collections::BTreeMap;
+
+use http::HeaderValue;
+use serde_json::{Value, json};
+use tollgate_filter::Clock;
+use tollgate_money::AccountId;
+use tollgate_testing::facilitator::MERCHANT;
+use tollgate_testing::{Answer, Client, Facilitator, Wallet, within};
+
+use crate::rig::{Rig, poll};
+
+/// The address of the purchase.
+pub(super) const BUY: &str = "/commerce/subscriptions/svc-pro/x402";
+
+/// What 199 USDC are in units of the token.
+pub(super) const PRICE: u64 = 199_000_000;
+
+/// A gateway that sells, a facilitator, and a buyer with a wallet.
+pub(super) struct Shop {
+    pub(super) rig: Rig,
+    pub(super) facilitator: Facilitator,
+    pub(super) wallet: Wallet,
+    /// A free account of the buyer's, and its key.
+    pub(super) account: AccountId,
+    pub(super) key: String,
+}
+
+impl Shop {
+    /// One whose gateway can read the chain.
+    pub(super) async fn open() -> Shop {
+        Shop::with(true).await
+    }
+
+    /// One whose gateway has the facilitator's word alone.
+    pub(super) async fn without_node() -> Shop {
+        Shop::with(false).await
+    }
+
+    async fn with(node: bool) -> Shop {
+        let facilitator = Facilitator::start().await;
+        let rig = Rig::with(&settings(&facilitator, node)).await;
+        let account = rig.new_account("free", 0).await;
+        let (_, key) = rig.new_key(account, |_| {}).await;
+        let shop = Shop {
+            rig,
+            facilitator,
+            wallet: Wallet::new(1),
+            account,
+            key,
+        };
+        shop.opens().await;
+        shop
+    }
+
+    /// Waits until offers are shown.
+    pub(super) async fn opens(&self) {
+        let mut often = tokio::time::interval(std::time::Duration::from_millis(5));
+        let open = async {
+            while self.rig.metric("tollgate_x402_up").await != 1 {
+                often.tick().await;
+            }
+        };
+        within("the facilitator's first word", open).await;
+    }
+
+    pub(super) fn client(&self) -> Client {
+        Client::new(&self.rig.url()).with_key(&self.key)
+    }
+
+    /// Asks without a payment.
+    pub(super) async fn ask(&self) -> Answer {
+        self.client().post(BUY, &json!({})).await
+    }
+
+    /// A payment for the offer that is shown.
+    pub(super) async fn payment(&self, nonce: u8) -> String {
+        let asked = self.ask().await;
+        assert_eq!(asked.status, 402, "{}", asked.text());
+        let offer = asked.header("payment-required").expect("an offer");
+        self.wallet.pay(offer, [nonce; 32], now())
+    }
+
+    /// Brings a payment.
+    pub(super) async fn bring(&self, payment: &str) -> Answer {
+        self.bring_with(payment, &json!({})).await
+    }
+
+    pub(super) async fn bring_with(&self, payment: &str, body: &Value) -> Answer {
+        bring(&self.client(), payment, body).await
+    }
+
+    /// How many transfers of the price the merchant has had.
+    pub(super) fn transfers(&self) -> usize {
+        let mined = self.facilitator.transfers();
+        for one in &mined {
+            assert_eq!(
+                tollgate_testing::wallet::hex(&one.transfer.to),
+                MERCHANT.to_lowercase()
+            );
+            assert_eq!(one.transfer.value, PRICE);
+        }
+        mined.len()
+    }
+
+    /// How many payments stand in the books.
+    pub(super) fn payments(&self) -> usize {
+        let rows = self.rig.books.store.payments_of(self.account, 100);
+        rows.expect("readable").len()
+    }
+
+    /// Waits until nothing of the account is unclear.
+    pub(super) async fn clear(&self) {
+        let clear = || {
+            let open = self.rig.books.store.authorization_open(self.account);
+            open.expect("readable").is_none()
+        };
+        within("the end of what is unclear", poll(clear)).await;
+    }
+
+    /// Ends the test: what the merchant has had is what was given.
+    pub(super) async fn close(self) {
+        assert_eq!(
+            self.transfers(),
+            self.payments(),
+            "transfers to the merchant equal paid periods"
+        );
+        self.rig.finish().await;
+    }
+}
+
+/// The settings that sell through a facilitator.
+pub(super) fn settings(facilitator: &Facilitator, node: bool) -> String {
+    let url = facilitator.url();
+    let node = match node {
+        true => format!("rpc_url = \"{url}/rpc\""),
+        false => String::new(),
+    };
+    format!("[payments.x402]\nfacilitator_url = \"{url}\"\npay_to = \"{MERCHANT}\"\n{node}\n")
+}
+
+pub(super) async fn bring(client: &Client, payment: &str, body: &Value) -> Answer {
+    let mut request = client.request("POST", BUY, body.to_string().into());
+    let value = HeaderValue::from_str(payment).expect("a value");
+    request.headers_mut().insert("payment-signature", value);
+    client.send(request).await
+}
+
+pub(super) fn now() -> u64 {
+    u64::try_from(Clock::system().unix_micros() / 1_000_000).expect("after 1970")
+}
+
+/// The members of a problem that say where it stands.
+pub(super) fn states(answer: &Answer) -> BTreeMap<String, String> {
+    let body = answer.json();
+    ["payment_state", "retry_action"]
+        .into_iter()
+        .map(|name| {
+            (
+                name.to_owned(),
+                body[name].as_str().unwrap_or("").to_owned(),
+            )
+        })
+        .collect()
+}
+
+/// Checks status, code, state and action of an answer.
+pub(super) fn is(answer: &Answer, status: u16, code: &str, state: &str, action: &str) {
+    let body = answer.text();
+    assert_eq!(answer.status, status, "{body}");
+    assert_eq!(answer.json()["error"]["code"], code, "{body}");
+    let found = states(answer);
+    assert_eq!(found["payment_state"], state, "{body}");
+    assert_eq!(found["retry_action"], action, "{body}");
+}

@@ -1,0 +1,213 @@
+//! A purchase that goes well, and the same payment once more.
+
+use serde_json::json;
+use tollgate_testing::facilitator::Operation;
+use tollgate_testing::wallet::{decoded, encoded};
+
+use super::{Shop, bring, is};
+
+#[tokio::test]
+async fn a_program_pays_an_offer_and_has_the_plan_at_once() {
+    let shop = Shop::open().await;
+    let asked = shop.ask().await;
+    is(&asked, 402, "payment-required", "required", "pay");
+    assert_eq!(asked.header("content-type"), Some("application/json"));
+    assert_eq!(asked.header("cache-control"), Some("no-store"));
+    assert!(
+        asked.json()["detail"]
+            .as_str()
+            .is_some_and(|detail| detail.contains("more than 1 USD")),
+        "stock clients refuse until their cap is raised"
+    );
+    let offer = decoded(asked.header("payment-required").expect("an offer"));
+    assert_eq!(offer["x402Version"], 2);
+    let url = offer["resource"]["url"].as_str().expect("an address");
+    assert!(
+        url.starts_with("http") && url.ends_with(super::BUY),
+        "{url}"
+    );
+    assert_eq!(
+        offer["accepts"],
+        json!([{
+            "scheme": "exact", "network": "eip155:8453", "amount": "199000000",
+            "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "payTo": "0x90F79bf6EB2c4f870365E785982E1f101E93b906",
+            "maxTimeoutSeconds": 300, "extra": {"name": "USD Coin", "version": "2"},
+        }])
+    );
+    let payment = shop.payment(1).await;
+    let paid = shop.bring(&payment).await;
+    assert_eq!(paid.status, 200, "{}", paid.text());
+    assert_eq!(paid.header("cache-control"), Some("private, no-store"));
+    let body = paid.json();
+    assert_eq!(body["success"], true);
+    assert_eq!(body["already_active"], false);
+    assert_eq!(body["product"]["id"], "svc-pro-monthly");
+    assert_eq!(body["subscription"]["status"], "active");
+    assert_eq!(body["subscription"]["route"], "x402");
+    let receipt = decoded(paid.header("payment-response").expect("a receipt"));
+    assert_eq!(receipt["success"], true);
+    assert_eq!(receipt["network"], "eip155:8453");
+    assert_eq!(
+        receipt["transaction"], body["subscription"]["provider_reference"],
+        "the transaction"
+    );
+    assert_eq!(shop.transfers(), 1);
+    // The class is the plan's from the next request on.
+    let models = shop.client().get("/v1/models").await;
+    assert!(
+        models
+            .header("ratelimit-policy")
+            .is_some_and(|policy| policy.contains("q=1000000")),
+        "{:?}",
+        models.header("ratelimit-policy")
+    );
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn the_same_payment_again_is_the_same_purchase() {
+    let shop = Shop::open().await;
+    let payment = shop.payment(1).await;
+    let first = shop.bring(&payment).await;
+    assert_eq!(first.status, 200, "{}", first.text());
+    for _ in 0..3 {
+        let again = shop.bring(&payment).await;
+        assert_eq!(again.status, 200, "{}", again.text());
+        assert_eq!(again.json()["already_active"], true);
+        assert_eq!(again.json()["subscription"], first.json()["subscription"]);
+        assert_eq!(
+            again.header("payment-response"),
+            first.header("payment-response")
+        );
+    }
+    assert_eq!(shop.facilitator.calls(Operation::Settle), 1);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn who_has_the_plan_is_shown_no_offer_and_a_new_payment_stays_unspent() {
+    let shop = Shop::open().await;
+    let payment = shop.payment(1).await;
+    let other = shop.payment(2).await;
+    assert_eq!(shop.bring(&payment).await.status, 200);
+    let asked = shop.ask().await;
+    assert_eq!(asked.status, 200, "{}", asked.text());
+    assert_eq!(asked.json()["already_active"], true);
+    assert_eq!(asked.header("payment-required"), None);
+    assert_eq!(asked.header("payment-response"), None);
+    let unspent = shop.bring(&other).await;
+    assert_eq!(unspent.status, 200);
+    assert_eq!(unspent.json()["already_active"], true);
+    assert_eq!(unspent.header("payment-response"), None);
+    assert_eq!(shop.transfers(), 1);
+    assert_eq!(shop.facilitator.calls(Operation::Settle), 1);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn twenty_equal_paid_requests_at_once_are_one_transfer() {
+    let shop = Shop::open().await;
+    let payment = shop.payment(1).await;
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (client, payment) = (shop.client(), payment.clone());
+        asking.spawn(async move { bring(&client, &payment, &json!({})).await });
+    }
+    let answers = asking.join_all().await;
+    let receipts: Vec<_> = answers
+        .iter()
+        .map(|answer| {
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            answer.header("payment-response").map(str::to_owned)
+        })
+        .collect();
+    assert!(receipts[0].is_some());
+    assert!(receipts.iter().all(|receipt| *receipt == receipts[0]));
+    assert_eq!(shop.facilitator.calls(Operation::Verify), 1);
+    assert_eq!(shop.facilitator.calls(Operation::Settle), 1);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn ten_different_payments_of_one_account_at_once_are_one_transfer() {
+    let shop = Shop::open().await;
+    let mut payments = Vec::new();
+    for nonce in 1..=10 {
+        payments.push(shop.payment(nonce).await);
+    }
+    let mut asking = tokio::task::JoinSet::new();
+    for payment in payments {
+        let client = shop.client();
+        asking.spawn(async move { bring(&client, &payment, &json!({})).await });
+    }
+    for answer in asking.join_all().await {
+        assert!(
+            matches!(answer.status, 200 | 503),
+            "{} {}",
+            answer.status,
+            answer.text()
+        );
+        assert_eq!(
+            answer.header("payment-required"),
+            None,
+            "no offer meanwhile"
+        );
+    }
+    shop.clear().await;
+    assert_eq!(shop.transfers(), 1);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_request_that_has_a_name_is_answered_again_word_for_word() {
+    let shop = Shop::open().await;
+    let payment = shop.payment(1).await;
+    let named = json!({"idempotency_key": "buy-1", "product_id": "svc-pro-monthly"});
+    let first = shop.bring_with(&payment, &named).await;
+    assert_eq!(first.status, 200, "{}", first.text());
+    let again = shop.bring_with(&payment, &named).await;
+    assert_eq!(again.status, 200);
+    assert_eq!(again.text(), first.text(), "word for word");
+    assert_eq!(
+        again.header("payment-response"),
+        first.header("payment-response")
+    );
+    let offer = decoded(&offer_of(&shop));
+    let other = shop.wallet.payment(&offer, [2; 32], super::now());
+    let other = encoded(&other);
+    let conflict = shop.bring_with(&other, &named).await;
+    is(&conflict, 409, "idempotency_conflict", "refused", "none");
+    assert_eq!(shop.transfers(), 1);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_payment_that_has_a_name_of_its_own_is_told_from_another_of_that_name() {
+    let shop = Shop::open().await;
+    let asked = shop.ask().await;
+    let offer = decoded(asked.header("payment-required").expect("an offer"));
+    let identifier = &offer["extensions"]["payment-identifier"];
+    assert_eq!(identifier["info"], json!({"required": false}));
+    let named = |nonce: u8, id: &str| {
+        let mut payment = shop.wallet.payment(&offer, [nonce; 32], super::now());
+        payment["extensions"] = offer["extensions"].clone();
+        payment["extensions"]["payment-identifier"]["info"]["id"] = json!(id);
+        encoded(&payment)
+    };
+    let bad = shop.bring(&named(1, "short")).await;
+    is(&bad, 402, "invalid-payload", "refused", "pay_again");
+    let id = "pay_7d5d747be160e280504c099d984bcfe0";
+    let first = shop.bring(&named(1, id)).await;
+    assert_eq!(first.status, 200, "{}", first.text());
+    assert_eq!(shop.bring(&named(1, id)).await.text(), first.text());
+    let conflict = shop.bring(&named(2, id)).await;
+    is(&conflict, 409, "idempotency_conflict", "refused", "none");
+    shop.close().await;
+}
+
+fn offer_of(shop: &Shop) -> String {
+    // The offer is the same for everybody, and is not shown to who has the plan.
+    let asked = &shop.facilitator.asked(Operation::Verify)[0];
+    let requirements = &asked["paymentRequirements"];
+    encoded(&json!({"x402Version": 2, "accepts": [requirements], "resource": {"url": "x"}}))
+}

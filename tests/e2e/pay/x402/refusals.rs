@@ -1,0 +1,1 @@
+//! Payments that are none.
