@@ -10,7 +10,8 @@ use http::HeaderValue;
 use serde_json::{Value, json};
 use tollgate_filter::Clock;
 use tollgate_money::AccountId;
-use tollgate_testing::facilitator::MERCHANT;
+use tollgate_testing::facilitator::{MERCHANT, Operation};
+use tollgate_testing::wallet::encoded;
 use tollgate_testing::{Answer, Client, Facilitator, Wallet, within};
 
 use crate::rig::{Rig, poll};
@@ -45,6 +46,11 @@ impl Shop {
     async fn with(node: bool) -> Shop {
         let facilitator = Facilitator::start().await;
         let rig = Rig::with(&settings(&facilitator, node)).await;
+        Shop::of(rig, facilitator).await
+    }
+
+    /// One of a gateway that was set up otherwise.
+    pub(super) async fn of(rig: Rig, facilitator: Facilitator) -> Shop {
         let account = rig.new_account("free", 0).await;
         let (_, key) = rig.new_key(account, |_| {}).await;
         let shop = Shop {
@@ -142,6 +148,20 @@ pub(super) fn settings(facilitator: &Facilitator, node: bool) -> String {
         false => String::new(),
     };
     format!("[payments.x402]\nfacilitator_url = \"{url}\"\npay_to = \"{MERCHANT}\"\n{node}\n")
+}
+
+/// What a gateway of these settings offers, for those who are shown nothing.
+pub(super) fn offer(facilitator: &Facilitator) -> String {
+    let asked = facilitator.asked(Operation::Verify);
+    let terms = asked.first().map_or(
+        json!({
+            "scheme": "exact", "network": "eip155:8453", "amount": PRICE.to_string(),
+            "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "payTo": MERCHANT, "maxTimeoutSeconds": 300,
+            "extra": {"name": "USD Coin", "version": "2"},
+        }),
+        |asked| asked["paymentRequirements"].clone(),
+    );
+    encoded(&json!({"x402Version": 2, "resource": {"url": "x"}, "accepts": [terms]}))
 }
 
 pub(super) async fn bring(client: &Client, payment: &str, body: &Value) -> Answer {

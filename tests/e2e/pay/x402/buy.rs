@@ -172,7 +172,7 @@ async fn a_request_that_has_a_name_is_answered_again_word_for_word() {
         again.header("payment-response"),
         first.header("payment-response")
     );
-    let offer = decoded(&offer_of(&shop));
+    let offer = decoded(&super::offer(&shop.facilitator));
     let other = shop.wallet.payment(&offer, [2; 32], super::now());
     let other = encoded(&other);
     let conflict = shop.bring_with(&other, &named).await;
@@ -203,11 +203,4 @@ async fn a_payment_that_has_a_name_of_its_own_is_told_from_another_of_that_name(
     let conflict = shop.bring(&named(2, id)).await;
     is(&conflict, 409, "idempotency_conflict", "refused", "none");
     shop.close().await;
-}
-
-fn offer_of(shop: &Shop) -> String {
-    // The offer is the same for everybody, and is not shown to who has the plan.
-    let asked = &shop.facilitator.asked(Operation::Verify)[0];
-    let requirements = &asked["paymentRequirements"];
-    encoded(&json!({"x402Version": 2, "accepts": [requirements], "resource": {"url": "x"}}))
 }

@@ -95,3 +95,231 @@ async fn what_nobody_can_explain_stays_unclear_and_nothing_is_offered_meanwhile(
     assert_eq!(shop.payments(), 0, "it is not known, so nothing was given");
     shop.rig.finish().await;
 }
+
+#[tokio::test]
+async fn a_transfer_that_never_left_is_sent_again_with_the_same_words() {
+    let refused = |why: &str, status| Effect::Refuse(why.to_owned(), status);
+    for effect in [
+        Effect::LoseCall,
+        Effect::Status(503),
+        Effect::Status(429),
+        Effect::Status(401),
+        Effect::ElsewhereRedirect,
+        refused("unexpected_settle_error", 500),
+        refused("invalid_exact_evm_transaction_failed", 200),
+        refused("invalid_transaction_state", 200),
+        refused("nonce too low: next nonce 5, tx nonce 4", 500),
+        refused("a_reason_of_tomorrow", 400),
+        // A simulation that failed says nothing of an attempt before it.
+        refused("invalid_exact_evm_transaction_simulation_failed", 200),
+    ] {
+        let shop = Shop::open().await;
+        let payment = shop.payment(1).await;
+        shop.facilitator
+            .fault(Fault::once(Operation::Settle, effect.clone()));
+        let paid = until_clear(&shop, &payment).await;
+        assert_eq!(paid.status, 200, "{effect:?}: {}", paid.text());
+        let asked = shop.facilitator.asked(Operation::Settle);
+        assert!(asked.len() >= 2, "{effect:?}");
+        assert!(
+            asked.iter().all(|one| *one == asked[0]),
+            "{effect:?}: with the same words"
+        );
+        assert_eq!(shop.transfers(), 1, "{effect:?}");
+        shop.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_transfer_on_its_way_is_waited_for() {
+    for status in [500, 200, 202] {
+        let shop = Shop::open().await;
+        let payment = shop.payment(1).await;
+        shop.facilitator
+            .fault(Fault::once(Operation::Settle, Effect::Pending(status)));
+        let waiting = shop.bring(&payment).await;
+        is(
+            &waiting,
+            503,
+            "payment_route_unavailable",
+            "processing",
+            "retry_same",
+        );
+        assert_eq!(shop.ask().await.status, 503, "no offer meanwhile");
+        assert_eq!(shop.facilitator.mine(true), 1);
+        let paid = until_clear(&shop, &payment).await;
+        assert_eq!(paid.status, 200, "{status}: {}", paid.text());
+        assert_eq!(shop.transfers(), 1, "{status}");
+        shop.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_transfer_that_fell_out_of_the_queue_is_sent_again() {
+    let shop = Shop::open().await;
+    let payment = shop.payment(1).await;
+    shop.facilitator
+        .fault(Fault::once(Operation::Settle, Effect::Pending(200)));
+    assert_eq!(shop.bring(&payment).await.status, 503);
+    assert_eq!(shop.facilitator.mine(false), 0);
+    assert_eq!(until_clear(&shop, &payment).await.status, 200);
+    assert_eq!(shop.transfers(), 1);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn the_plan_comes_by_itself_when_the_buyer_never_asks_again() {
+    let shop = Shop::open().await;
+    let payment = shop.payment(1).await;
+    shop.facilitator
+        .fault(Fault::once(Operation::Settle, Effect::LoseAnswer));
+    shop.facilitator
+        .fault(Fault::once(Operation::Rpc, Effect::Status(503)));
+    shop.facilitator
+        .fault(Fault::once(Operation::Settle, Effect::Status(503)));
+    assert_eq!(shop.bring(&payment).await.status, 503);
+    shop.clear().await;
+    let asked = shop.ask().await;
+    assert_eq!(asked.status, 200, "{}", asked.text());
+    assert_eq!(asked.json()["already_active"], true);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_buyer_who_leaves_in_the_middle_has_the_plan_all_the_same() {
+    for effect in [Effect::Hold, Effect::HoldAfter] {
+        let shop = Shop::open().await;
+        let payment = shop.payment(1).await;
+        shop.facilitator
+            .fault(Fault::once(Operation::Settle, effect.clone()));
+        let gate = shop.facilitator.gate();
+        let (client, brought) = (shop.client(), payment.clone());
+        let buyer =
+            tokio::spawn(
+                async move { super::bring(&client, &brought, &serde_json::json!({})).await },
+            );
+        gate.reached_by(1).await;
+        buyer.abort();
+        assert!(buyer.await.is_err(), "the buyer is gone");
+        assert_eq!(shop.ask().await.status, 503, "no offer meanwhile");
+        gate.open();
+        shop.clear().await;
+        let again = shop.bring(&payment).await;
+        assert_eq!(again.status, 200, "{effect:?}: {}", again.text());
+        assert_eq!(again.json()["already_active"], true);
+        assert!(again.header("payment-response").is_some());
+        assert_eq!(shop.facilitator.calls(Operation::Settle), 1);
+        shop.close().await;
+    }
+}
+
+#[tokio::test]
+async fn verify_that_fails_takes_nothing_and_the_same_payment_works_later() {
+    for effect in [
+        Effect::LoseCall,
+        Effect::LoseAnswer,
+        Effect::FailAfter,
+        Effect::Status(503),
+        Effect::Status(429),
+        Effect::Status(401),
+        Effect::Nonsense,
+        Effect::Flood,
+        Effect::ElsewhereRedirect,
+        Effect::Refuse("unexpected_verify_error".to_owned(), 500),
+        Effect::Refuse("smart_wallet_deployment_failed".to_owned(), 200),
+        Effect::Refuse("asset_not_deployed_contract".to_owned(), 200),
+    ] {
+        let shop = Shop::open().await;
+        let payment = shop.payment(1).await;
+        shop.facilitator
+            .fault(Fault::once(Operation::Verify, effect.clone()));
+        let failed = shop.bring(&payment).await;
+        is(
+            &failed,
+            503,
+            "payment_route_unavailable",
+            "unavailable",
+            "retry_same",
+        );
+        assert_eq!(failed.header("payment-required"), None, "{effect:?}");
+        assert_eq!(shop.facilitator.calls(Operation::Settle), 0, "{effect:?}");
+        let paid = shop.bring(&payment).await;
+        assert_eq!(paid.status, 200, "{effect:?}: {}", paid.text());
+        shop.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_followed_within_its_host() {
+    let shop = Shop::open().await;
+    let payment = shop.payment(1).await;
+    for operation in [Operation::Verify, Operation::Settle] {
+        shop.facilitator
+            .fault(Fault::once(operation, Effect::Redirect));
+    }
+    assert_eq!(shop.bring(&payment).await.status, 200);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn nothing_is_offered_while_the_facilitator_does_not_answer() {
+    let shop = Shop::open().await;
+    let payment = shop.payment(1).await;
+    for operation in [Operation::Verify, Operation::Supported] {
+        shop.facilitator
+            .fault(Fault::once(operation, Effect::LoseCall).times(1_000));
+    }
+    let failed = shop.bring(&payment).await;
+    is(
+        &failed,
+        503,
+        "payment_route_unavailable",
+        "unavailable",
+        "retry_same",
+    );
+    // The failing call has closed the route at once.
+    let asked = shop.ask().await;
+    is(
+        &asked,
+        503,
+        "payment_route_unavailable",
+        "unavailable",
+        "retry_same",
+    );
+    assert_eq!(asked.header("payment-required"), None);
+    assert!(asked.header("retry-after").is_some());
+    // Nor is a refusal one that could be followed.
+    let refused = shop.bring("e30=").await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.header("payment-required"), None);
+    shop.facilitator.no_faults();
+    shop.opens().await;
+    assert_eq!(shop.ask().await.status, 402);
+    assert_eq!(shop.bring(&payment).await.status, 200);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_facilitator_that_settles_something_else_sells_nothing() {
+    let shop = Shop::open().await;
+    let other = Fault::once(
+        Operation::Supported,
+        Effect::Refuse("no such chain".to_owned(), 200),
+    );
+    shop.facilitator.fault(other.times(1_000));
+    let closed = async {
+        while shop.rig.metric("tollgate_x402_up").await == 1 {
+            tokio::task::yield_now().await;
+            // A failing call makes it look sooner.
+            shop.facilitator
+                .fault(Fault::once(Operation::Verify, Effect::LoseCall));
+            let payment = shop
+                .wallet
+                .pay(&super::offer(&shop.facilitator), [9; 32], super::now());
+            shop.bring(&payment).await;
+        }
+    };
+    within("the end of offers", closed).await;
+    assert_eq!(shop.ask().await.status, 503);
+    shop.rig.finish().await;
+}

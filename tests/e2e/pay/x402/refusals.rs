@@ -1,1 +1,399 @@
-//! Payments that are none.
+//! Payments that are none, that are somebody else's, and that nobody takes.
+
+use http::HeaderValue;
+use serde_json::{Value, json};
+use tollgate_testing::facilitator::{Effect, Fault, Operation};
+use tollgate_testing::wallet::{Transfer, decoded, encoded, hex};
+use tollgate_testing::{Answer, Wallet};
+
+use super::{BUY, PRICE, Shop, bring, is, now};
+use crate::rig::Rig;
+
+/// The offer that is shown.
+async fn offer(shop: &Shop) -> Value {
+    let asked = shop.ask().await;
+    decoded(asked.header("payment-required").expect("an offer"))
+}
+
+/// A refusal shows a new offer that says why.
+fn shows_offer(answer: &Answer, why: &str) {
+    let offer = decoded(answer.header("payment-required").expect("an offer"));
+    assert_eq!(offer["error"], why);
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_with_a_new_offer() {
+    let shop = Shop::open().await;
+    let payment = shop.payment(1).await;
+    let url_safe = payment.replace('e', "-");
+    let version_1 =
+        encoded(&json!({"x402Version": 1, "scheme": "exact", "network": "base", "payload": {}}));
+    for (header, why) in [
+        ("", "invalid_payload"),
+        ("e30=", "invalid_x402_version"),
+        ("bnVsbA==", "invalid_payload"),
+        ("W10=", "invalid_payload"),
+        ("eyJ4NDAyVmVyc2lvbiI6MX0=", "invalid_x402_version"),
+        ("e30", "invalid_payload"),
+        (&*url_safe, "invalid_payload"),
+        (&payment[..payment.len() - 8], "invalid_payload"),
+        (&*version_1, "invalid_x402_version"),
+    ] {
+        let refused = shop.bring(header).await;
+        is(&refused, 402, "invalid-payload", "refused", "pay_again");
+        shows_offer(&refused, why);
+        assert_eq!(refused.header("payment-response"), None);
+    }
+    let mut old = shop.client().request("POST", BUY, "{}".into());
+    let value = HeaderValue::from_str(&version_1).expect("a value");
+    old.headers_mut().insert("x-payment", value);
+    let refused = shop.client().send(old).await;
+    is(&refused, 402, "invalid-payload", "refused", "pay_again");
+    assert!(
+        refused.json()["detail"]
+            .as_str()
+            .is_some_and(|detail| detail.contains("version 2"))
+    );
+    assert_eq!(shop.facilitator.calls(Operation::Verify), 0);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn requests_that_are_broken_in_themselves_are_400_and_show_no_offer() {
+    let shop = Shop::open().await;
+    let payment = shop.payment(1).await;
+    for (body, code) in [
+        (json!({"amount": 1}), "unknown_field"),
+        (json!({"product_id": "svc-plus"}), "out_of_range"),
+        (json!({"idempotency_key": ""}), "out_of_range"),
+        (json!({"idempotency_key": "k".repeat(256)}), "out_of_range"),
+        (json!({"idempotency_key": 1}), "invalid_type"),
+        (json!([]), "invalid_type"),
+    ] {
+        let refused = shop.bring_with(&payment, &body).await;
+        assert_eq!(refused.status, 400, "{body}");
+        assert_eq!(refused.json()["error"]["code"], code, "{body}");
+        assert_eq!(refused.header("payment-required"), None, "{body}");
+    }
+    let mut twice = shop.client().request("POST", BUY, "{}".into());
+    for _ in 0..2 {
+        let value = HeaderValue::from_str(&payment).expect("a value");
+        twice.headers_mut().append("payment-signature", value);
+    }
+    let refused = shop.client().send(twice).await;
+    assert_eq!(refused.status, 400);
+    assert_eq!(refused.json()["error"]["code"], "invalid_header");
+    let large = "A".repeat(17 * 1024);
+    let refused = shop.bring(&large).await;
+    assert_eq!(refused.status, 431, "{}", refused.text());
+    assert_eq!(shop.facilitator.calls(Operation::Verify), 0);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_payment_for_anything_else_is_refused_before_anybody_is_asked() {
+    let shop = Shop::open().await;
+    let offer = offer(&shop).await;
+    let good = shop.wallet.payment(&offer, [1; 32], now());
+    let with = |path: &str, value: Value| {
+        let mut payment = good.clone();
+        *payment.pointer_mut(path).expect("it is there") = value;
+        encoded(&payment)
+    };
+    let signed = |change: fn(&mut Transfer)| {
+        let mut transfer = transfer(&shop.wallet, [1; 32]);
+        change(&mut transfer);
+        encoded(&shop.wallet.signed(&offer, &transfer))
+    };
+    for (payment, code, why) in [
+        (
+            with("/accepted/amount", json!("1")),
+            "verification-failed",
+            "No matching payment requirements",
+        ),
+        (
+            with("/accepted/network", json!("eip155:84532")),
+            "verification-failed",
+            "No matching payment requirements",
+        ),
+        (
+            signed(|transfer| transfer.to = [7; 20]),
+            "verification-failed",
+            "invalid_exact_evm_payload_recipient_mismatch",
+        ),
+        (
+            signed(|transfer| transfer.value = PRICE + 1),
+            "verification-failed",
+            "invalid_exact_evm_payload_authorization_value_mismatch",
+        ),
+        (
+            signed(|transfer| transfer.value = 1),
+            "verification-failed",
+            "invalid_exact_evm_payload_authorization_value_mismatch",
+        ),
+        (
+            signed(|transfer| transfer.valid_before = now() - 1),
+            "payment-expired",
+            "invalid_exact_evm_payload_authorization_valid_before",
+        ),
+        (
+            signed(|transfer| transfer.valid_before = now() + 3_600),
+            "verification-failed",
+            "invalid_exact_evm_payload_authorization_valid_before_too_far",
+        ),
+        (
+            signed(|transfer| transfer.valid_after = now() + 120),
+            "verification-failed",
+            "invalid_exact_evm_payload_authorization_valid_after",
+        ),
+    ] {
+        let refused = shop.bring(&payment).await;
+        is(&refused, 402, code, "refused", "pay_again");
+        shows_offer(&refused, why);
+    }
+    assert_eq!(shop.facilitator.calls(Operation::Verify), 0);
+    assert_eq!(shop.bring(&encoded(&good)).await.status, 200);
+    shop.close().await;
+}
+
+/// A transfer that answers the offer.
+fn transfer(wallet: &Wallet, nonce: [u8; 32]) -> Transfer {
+    Transfer {
+        from: wallet.address(),
+        to: [
+            0x90, 0xf7, 0x9b, 0xf6, 0xeb, 0x2c, 0x4f, 0x87, 0x03, 0x65, 0xe7, 0x85, 0x98, 0x2e,
+            0x1f, 0x10, 0x1e, 0x93, 0xb9, 0x06,
+        ],
+        value: PRICE,
+        valid_after: 0,
+        valid_before: now() + 300,
+        nonce,
+    }
+}
+
+#[tokio::test]
+async fn what_the_facilitator_refuses_is_refused_and_never_sent() {
+    let shop = Shop::open().await;
+    for (nonce, why, status) in [
+        (1, "insufficient_funds", 200),
+        (2, "invalid_exact_evm_insufficient_balance", 400),
+        (3, "invalid_exact_evm_payload_signature", 200),
+        (4, "sanctions_kyt", 200),
+        (5, "eip6492_factory_not_allowed", 200),
+        (6, "invalid_exact_evm_transaction_simulation_failed", 200),
+        (7, "invalid_exact_evm_token_name_mismatch", 200),
+    ] {
+        let payment = shop.payment(nonce).await;
+        let refuse = Effect::Refuse(why.to_owned(), status);
+        shop.facilitator
+            .fault(Fault::once(Operation::Verify, refuse));
+        let refused = shop.bring(&payment).await;
+        is(&refused, 402, "verification-failed", "refused", "pay_again");
+        shows_offer(&refused, why);
+        assert_eq!(refused.header("payment-response"), None);
+        let verified = shop.facilitator.calls(Operation::Verify);
+        let again = shop.bring(&payment).await;
+        is(&again, 402, "verification-failed", "refused", "pay_again");
+        assert_eq!(
+            shop.facilitator.calls(Operation::Verify),
+            verified,
+            "{why}: it is known"
+        );
+    }
+    assert_eq!(shop.facilitator.calls(Operation::Settle), 0);
+    let good = shop.payment(9).await;
+    assert_eq!(shop.bring(&good).await.status, 200);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn an_empty_wallet_is_told_so_and_buys_when_it_has_the_money() {
+    let shop = Shop::open().await;
+    shop.facilitator
+        .set_balance(shop.wallet.address(), PRICE - 1);
+    let payment = shop.payment(1).await;
+    let refused = shop.bring(&payment).await;
+    is(&refused, 402, "verification-failed", "refused", "pay_again");
+    let detail = refused.json()["detail"].to_string();
+    assert!(detail.contains("enough USDC"), "{detail}");
+    shop.facilitator.set_balance(shop.wallet.address(), PRICE);
+    let payment = shop.payment(2).await;
+    assert_eq!(shop.bring(&payment).await.status, 200);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_transfer_that_was_tried_and_refused_says_so_in_both_fields() {
+    let shop = Shop::open().await;
+    for (nonce, status) in [(1, 200), (2, 402), (3, 500)] {
+        let payment = shop.payment(nonce).await;
+        let refuse = Effect::Refuse("insufficient_funds".to_owned(), status);
+        shop.facilitator
+            .fault(Fault::once(Operation::Settle, refuse));
+        let failed = shop.bring(&payment).await;
+        is(&failed, 402, "verification-failed", "failed", "pay_again");
+        shows_offer(&failed, "insufficient_funds");
+        let told = decoded(failed.header("payment-response").expect("what was tried"));
+        assert_eq!(told["success"], false);
+        assert_eq!(told["transaction"], "");
+        assert_eq!(told["errorReason"], "insufficient_funds");
+        assert_eq!(told["network"], "eip155:8453");
+    }
+    let payment = shop.payment(4).await;
+    assert_eq!(shop.bring(&payment).await.status, 200);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_payment_counts_for_the_account_that_brought_it_first_and_for_no_other() {
+    let shop = Shop::open().await;
+    let thief = shop.rig.new_account("free", 0).await;
+    let (_, key) = shop.rig.new_key(thief, |_| {}).await;
+    let thief = tollgate_testing::Client::new(&shop.rig.url()).with_key(&key);
+    let payment = shop.payment(1).await;
+    // While it is unclear, and when it is settled.
+    shop.facilitator
+        .fault(Fault::once(Operation::Settle, Effect::Pending(200)));
+    assert_eq!(shop.bring(&payment).await.status, 503);
+    for settled in [false, true] {
+        let taken = bring(&thief, &payment, &json!({})).await;
+        is(
+            &taken,
+            409,
+            "payment_already_used",
+            "refused",
+            "contact_support",
+        );
+        assert_eq!(taken.header("payment-required"), None, "settled: {settled}");
+        assert_eq!(taken.header("payment-response"), None);
+        if !settled {
+            shop.facilitator.mine(true);
+            shop.clear().await;
+        }
+    }
+    assert_eq!(shop.bring(&payment).await.status, 200);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn another_signature_under_the_same_number_is_another_payment() {
+    let shop = Shop::open().await;
+    let offer = offer(&shop).await;
+    let first = shop.wallet.payment(&offer, [1; 32], now());
+    let mut longer = transfer(&shop.wallet, [1; 32]);
+    longer.valid_before += 60;
+    let second = encoded(&shop.wallet.signed(&offer, &longer));
+    let refuse = Effect::Refuse("insufficient_funds".to_owned(), 200);
+    shop.facilitator
+        .fault(Fault::once(Operation::Verify, refuse));
+    assert_eq!(shop.bring(&encoded(&first)).await.status, 402);
+    assert_eq!(shop.bring(&second).await.status, 402);
+    assert_eq!(shop.facilitator.calls(Operation::Verify), 1);
+    // Said in other words, it is the same payment still.
+    let fresh = shop.wallet.payment(&offer, [2; 32], now());
+    assert_eq!(shop.bring(&encoded(&fresh)).await.status, 200);
+    let mut other_words = fresh;
+    other_words["resource"] = json!({"url": "https://elsewhere.example"});
+    other_words["more"] = json!([1]);
+    let again = shop.bring(&encoded(&other_words)).await;
+    assert_eq!(again.status, 200);
+    assert!(again.header("payment-response").is_some());
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_transfer_that_somebody_else_has_sent_counts_when_the_chain_proves_it() {
+    let shop = Shop::open().await;
+    let offer = offer(&shop).await;
+    let transfer = transfer(&shop.wallet, [1; 32]);
+    let payment = encoded(&shop.wallet.signed(&offer, &transfer));
+    assert!(shop.facilitator.submit(&transfer));
+    let paid = shop.bring(&payment).await;
+    assert_eq!(paid.status, 200, "{}", paid.text());
+    assert_eq!(paid.json()["already_active"], false);
+    assert_eq!(shop.transfers(), 1);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_number_that_was_spent_for_something_else_pays_for_nothing() {
+    let shop = Shop::open().await;
+    let offer = offer(&shop).await;
+    // Made void by the wallet, and used for a transfer to somebody else.
+    shop.facilitator.cancel(shop.wallet.address(), [1; 32]);
+    let mut elsewhere = transfer(&shop.wallet, [2; 32]);
+    elsewhere.to = [7; 20];
+    assert!(shop.facilitator.submit(&elsewhere));
+    for nonce in [1, 2] {
+        let payment = encoded(&shop.wallet.payment(&offer, [nonce; 32], now()));
+        let refused = shop.bring(&payment).await;
+        is(&refused, 402, "verification-failed", "failed", "pay_again");
+        assert!(refused.header("payment-required").is_some());
+        assert_eq!(shop.bring(&payment).await.status, 402, "and stays so");
+    }
+    assert_eq!(shop.payments(), 0);
+    shop.rig.finish().await;
+}
+
+#[tokio::test]
+async fn signatures_that_are_not_plainly_good_are_looked_at_five_times() {
+    let shop = Shop::open().await;
+    let offer = offer(&shop).await;
+    let stranger = Wallet::new(2);
+    for nonce in 1..=6 {
+        let mut payment = shop.wallet.payment(&offer, [nonce; 32], now());
+        let other = stranger.payment(&offer, [nonce; 32], now());
+        payment["payload"]["signature"] = other["payload"]["signature"].clone();
+        let refused = shop.bring(&encoded(&payment)).await;
+        if nonce <= 5 {
+            is(&refused, 402, "verification-failed", "refused", "pay_again");
+        } else {
+            assert_eq!(refused.status, 429, "{}", refused.text());
+            assert!(refused.header("retry-after").is_some());
+        }
+    }
+    assert_eq!(shop.facilitator.calls(Operation::Verify), 5);
+    let good = encoded(&shop.wallet.payment(&offer, [9; 32], now()));
+    assert_eq!(
+        shop.bring(&good).await.status,
+        200,
+        "a good one is not held up"
+    );
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn the_facilitator_is_told_our_terms_and_our_token() {
+    let facilitator = tollgate_testing::Facilitator::start().await;
+    facilitator.want_bearer("facilitator-token-1f0c");
+    let settings = super::settings(&facilitator, true)
+        .replace("rpc_url", "facilitator_token_file = \"token\"\nrpc_url");
+    let mut setup = crate::rig::Setup::with(&settings);
+    setup.environment = tollgate::config::Environment::of([
+        ("PROVIDER_KEY", crate::rig::PROVIDER_KEY),
+        ("FACILITATOR_TOKEN", "facilitator-token-1f0c"),
+    ]);
+    setup.settings = setup.settings.replace(
+        "facilitator_token_file = \"token\"",
+        "facilitator_token_env = \"FACILITATOR_TOKEN\"",
+    );
+    let rig: Rig = setup.start().await;
+    let shop = Shop::of(rig, facilitator).await;
+    let offer = offer(&shop).await;
+    let mut payment = shop.wallet.payment(&offer, [1; 32], now());
+    payment["accepted"]["extra"]["more"] = json!("kept");
+    let paid = shop.bring(&encoded(&payment)).await;
+    assert_eq!(paid.status, 200, "{}", paid.text());
+    for operation in [Operation::Verify, Operation::Settle] {
+        let asked = &shop.facilitator.asked(operation)[0];
+        assert_eq!(asked["x402Version"], 2);
+        assert_eq!(asked["paymentPayload"], payment, "as it was sent");
+        assert_eq!(asked["paymentRequirements"], offer["accepts"][0], "ours");
+        assert_eq!(
+            asked["paymentPayload"]["payload"]["authorization"]["from"],
+            hex(&shop.wallet.address())
+        );
+    }
+    shop.close().await;
+}
