@@ -62,6 +62,13 @@ impl GatewayBuilder {
         }
     }
 
+    /// Another clock than the machine's, for programs that move time.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> GatewayBuilder {
+        self.clock = clock;
+        self
+    }
+
     /// Adds a filter that chains can name. A filter of the house of the same name is replaced.
     #[must_use]
     pub fn filter(
@@ -141,7 +148,7 @@ impl GatewayBuilder {
         let once = crate::plan::once(&store, &clock);
         let paypal = PayPal::new(
             &settings,
-            (&store, &ledger),
+            (&store, &ledger, &plans),
             (&clock, &entropy),
             runtime.handle().clone(),
         )
@@ -154,6 +161,8 @@ impl GatewayBuilder {
             runtime.handle().clone(),
         )
         .map_err(StartError::X402)?;
+        let top_ups = paypal.as_ref().and_then(|paypal| paypal.top_ups.clone());
+        let mandates = paypal.as_ref().and_then(|paypal| paypal.mandates.clone());
         let signin = Signin::new(store.clone(), crate::post::rules(&settings));
         let outbox = crate::post::outbox(&settings, &signin, &*store, &clock, &entropy)?;
         let counters = Arc::new(Counters::default());
@@ -210,7 +219,8 @@ impl GatewayBuilder {
                 ledger: &ledger,
                 credentials: &credentials,
                 door: &door,
-                top_ups: paypal.as_ref().map(|paypal| &paypal.top_ups),
+                top_ups: top_ups.as_ref(),
+                mandates: mandates.as_ref(),
                 plans: &plans,
                 clock: &clock,
                 entropy: &entropy,
@@ -223,13 +233,14 @@ impl GatewayBuilder {
                 paypal: paypal.as_ref().map(|paypal| tollgate_commerce::PayPal {
                     client: paypal.client.clone(),
                     top_ups: paypal.top_ups.clone(),
+                    mandates: paypal.mandates.clone(),
                 }),
             }),
             desks: Desks::new(
                 settings.plan.slug.clone(),
                 crate::mpp::desk(
                     &settings,
-                    (&plans, None, &once),
+                    (&plans, mandates.as_ref(), &once),
                     &clock,
                     runtime.handle().clone(),
                 ),
@@ -292,9 +303,8 @@ impl GatewayBuilder {
             clock.clone(),
             chores,
         ));
-        if let Some(paypal) = &paypal {
-            let top_ups = paypal.top_ups.clone();
-            runtime.spawn(async move { top_ups.run().await });
+        if let Some(paypal) = paypal {
+            runtime.spawn(paypal.run());
         }
         let signed = x402.clone();
         if let Some(desk) = x402 {
@@ -318,7 +328,8 @@ impl GatewayBuilder {
             sources::notices(house.shop.counters()),
             sources::plan(plans.clone()),
             sources::x402(signed, store.clone()),
-            sources::purchases(paypal.as_ref().map(|paypal| paypal.top_ups.clone())),
+            sources::purchases(top_ups),
+            sources::mandates(mandates),
         ] {
             telemetry.metrics().add_source(source);
         }

@@ -16,6 +16,7 @@ mod plan;
 mod portal;
 mod post;
 mod proxy;
+mod recurring;
 mod registry;
 mod socket;
 pub mod telemetry;

@@ -7,69 +7,123 @@ use tokio::runtime::Handle;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_paypal as paypal;
+use tollgate_purchase::mandates::{MandateParts, Mandates};
+use tollgate_purchase::plan::Plans;
 use tollgate_purchase::{
     Capture, CaptureStatus, NewOrder, Order, OrderError, OrderStatus, Orders, Parts, Placed,
     TopUps, Trouble,
 };
 use tollgate_store::Store;
 
-use crate::config::Settings;
+use crate::config::{self, Settings};
+use crate::recurring::PayPalRecurring;
 
-/// A client of PayPal, and the desk where purchases are made with it.
+/// A client of PayPal, and the desks where things are sold with it.
 #[derive(Clone)]
 pub(crate) struct PayPal {
     pub(crate) client: paypal::Client,
-    pub(crate) top_ups: TopUps,
+    /// Where credits are bought; nothing where they have no price.
+    pub(crate) top_ups: Option<TopUps>,
+    /// Where buyers agree to pay for the plan each month; nothing where the settings name no plan of PayPal's.
+    pub(crate) mandates: Option<Mandates>,
 }
 
 impl PayPal {
     /// What the settings have; nothing where nothing can be paid with PayPal.
     pub(crate) fn new(
         settings: &Settings,
-        (store, ledger): (&Arc<dyn Store>, &Ledger),
+        (store, ledger, plans): (&Arc<dyn Store>, &Ledger, &Plans),
         (clock, entropy): (&Clock, &Entropy),
         runtime: Handle,
     ) -> Result<Option<PayPal>, paypal::ClientError> {
-        let (Some(known), Some(offer)) = (&settings.payments.paypal, &settings.credits.offer)
-        else {
+        let Some(known) = &settings.payments.paypal else {
             return Ok(None);
         };
-        let brand: &str = &settings.service.name;
-        let client = paypal::Client::new(
-            paypal::Settings {
-                environment: known.environment.clone(),
-                client_id: paypal::Secret::new(known.client_id.expose().to_owned()),
-                client_secret: paypal::Secret::new(known.client_secret.expose().to_owned()),
-                webhook_id: known.webhook_id.clone(),
-                verify: known.verify,
-                roots: known.roots.clone(),
-                brand: brand.chars().take(127).collect(),
-                times: paypal::Times {
-                    connect: known.connect,
-                    call: known.call,
-                },
-            },
-            clock.clone(),
-        )?;
+        let client = client(settings, known, clock)?;
         if known.webhook_id.is_none() {
             tracing::warn!(
                 "`payments.paypal.webhook_id` is missing: notices are refused, and payments are found by looking"
             );
         }
-        let (clock, entropy) = (clock.clone(), entropy.clone());
-        let top_ups = TopUps::new(Parts {
-            store: store.clone(),
-            ledger: ledger.clone(),
-            orders: Arc::new(PayPalOrders(client.clone())),
-            environment: known.environment.to_string(),
-            offer: offer.clone(),
-            description: format!("Credits for {brand}"),
-            now: Box::new(move || clock.unix_micros()),
-            draw: Box::new(move |out| entropy.fill(out)),
-            runtime,
+        let now = || {
+            let clock = clock.clone();
+            Box::new(move || clock.unix_micros())
+        };
+        let draw = || {
+            let entropy = entropy.clone();
+            Box::new(move |out: &mut [u8]| entropy.fill(out))
+        };
+        let top_ups = settings.credits.offer.as_ref().map(|offer| {
+            TopUps::new(Parts {
+                store: store.clone(),
+                ledger: ledger.clone(),
+                orders: Arc::new(PayPalOrders(client.clone())),
+                environment: known.environment.to_string(),
+                offer: offer.clone(),
+                description: format!("Credits for {}", settings.service.name),
+                now: now(),
+                draw: draw(),
+                runtime: runtime.clone(),
+            })
         });
-        Ok(Some(PayPal { client, top_ups }))
+        let mandates = known.plan_id.as_ref().map(|plan_id| {
+            Mandates::new(MandateParts {
+                store: store.clone(),
+                plans: plans.clone(),
+                recurring: Arc::new(PayPalRecurring::new(client.clone(), plan_id)),
+                plan_id: plan_id.clone(),
+                environment: known.environment.to_string(),
+                now: now(),
+                draw: draw(),
+                runtime: runtime.clone(),
+            })
+        });
+        Ok(Some(PayPal {
+            client,
+            top_ups,
+            mandates,
+        }))
     }
+
+    /// Does at all desks what is due, until it is dropped.
+    pub(crate) async fn run(self) {
+        let top_ups = async {
+            if let Some(top_ups) = &self.top_ups {
+                top_ups.run().await;
+            }
+        };
+        let mandates = async {
+            if let Some(mandates) = &self.mandates {
+                mandates.run().await;
+            }
+        };
+        tokio::join!(top_ups, mandates);
+    }
+}
+
+/// A client as the settings have it.
+pub(crate) fn client(
+    settings: &Settings,
+    known: &config::PayPal,
+    clock: &Clock,
+) -> Result<paypal::Client, paypal::ClientError> {
+    let brand: &str = &settings.service.name;
+    paypal::Client::new(
+        paypal::Settings {
+            environment: known.environment.clone(),
+            client_id: paypal::Secret::new(known.client_id.expose().to_owned()),
+            client_secret: paypal::Secret::new(known.client_secret.expose().to_owned()),
+            webhook_id: known.webhook_id.clone(),
+            verify: known.verify,
+            roots: known.roots.clone(),
+            brand: brand.chars().take(127).collect(),
+            times: paypal::Times {
+                connect: known.connect,
+                call: known.call,
+            },
+        },
+        clock.clone(),
+    )
 }
 
 /// PayPal's orders, in the words of a purchase.
@@ -124,8 +178,16 @@ impl Orders for PayPalOrders {
 }
 
 fn error(error: paypal::Error) -> OrderError {
+    OrderError {
+        trouble: trouble(error.kind),
+        message: error.to_string(),
+    }
+}
+
+/// What a failure means to a purchase.
+pub(crate) fn trouble(kind: paypal::ErrorKind) -> Trouble {
     use paypal::ErrorKind;
-    let trouble = match error.kind {
+    match kind {
         ErrorKind::Unavailable => Trouble::Unavailable,
         ErrorKind::Ours => Trouble::Ours,
         ErrorKind::Gone => Trouble::Gone,
@@ -135,9 +197,5 @@ fn error(error: paypal::Error) -> OrderError {
         ErrorKind::Refused => Trouble::Refused,
         // What is not known yet may have been done.
         _ => Trouble::Unclear,
-    };
-    OrderError {
-        trouble,
-        message: error.to_string(),
     }
 }

@@ -10,6 +10,7 @@ use tollgate_ledger::Ledger;
 use tollgate_pages::Look;
 use tollgate_portal::{Channels, ClassFacts, EndingFacts, Facts, Portal};
 use tollgate_purchase::TopUps;
+use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::Plans;
 use tollgate_store::Store;
 
@@ -27,6 +28,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) credentials: &'a Arc<Credentials>,
     pub(crate) door: &'a Arc<Door>,
     pub(crate) top_ups: Option<&'a TopUps>,
+    pub(crate) mandates: Option<&'a Mandates>,
     pub(crate) plans: &'a Plans,
     pub(crate) clock: &'a Clock,
     pub(crate) entropy: &'a Entropy,
@@ -57,6 +59,7 @@ pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
         credentials: parts.credentials.clone(),
         inside: Some(parts.door.clone()),
         top_ups: parts.top_ups.cloned(),
+        mandates: parts.mandates.cloned(),
         plans: parts.plans.clone(),
         clock: parts.clock.clone(),
         entropy: parts.entropy.clone(),

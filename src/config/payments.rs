@@ -60,6 +60,8 @@ pub(crate) struct RawPayPal {
     pub(crate) client_secret_env: Option<At<String>>,
     /// The file that holds the client secret.
     pub(crate) client_secret_file: Option<At<String>>,
+    /// The plan that buyers subscribe to; without one the plan is not sold through PayPal.
+    pub(crate) plan_id: Option<At<String>>,
     /// The id that PayPal gave our webhook; without one every notice is refused.
     pub(crate) webhook_id: Option<At<String>>,
     /// How the signature of a notice is checked: `here` or `ask`.
@@ -105,6 +107,8 @@ pub struct PayPal {
     pub client_id: Secret,
     /// What proves it.
     pub client_secret: Secret,
+    /// The plan that buyers subscribe to.
+    pub plan_id: Option<String>,
     /// The id of our webhook.
     pub webhook_id: Option<String>,
     /// How the signature of a notice is checked.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use tollgate_testing::facilitator::MERCHANT;
-use tollgate_testing::paypal::WEBHOOK_ID;
+use tollgate_testing::paypal::{PLAN_ID, WEBHOOK_ID};
 use toml::{Table, Value};
 
 use super::{CertificateFiles, PayPalFiles};
@@ -119,6 +119,7 @@ impl Own<'_> {
             base_url = "{paypal_url}"
             client_id_file = {paypal_id}
             client_secret_file = {paypal_secret}
+            plan_id = "{PLAN_ID}"
             webhook_id = "{webhook_id}"
             ca_file = {paypal_ca}
 

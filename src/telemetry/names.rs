@@ -151,6 +151,8 @@ metrics! {
         "Signed transfers that may still move money.";
     X402_UP = "tollgate_x402_up", Gauge, [],
         "Whether the facilitator settles what is offered: 1 or 0.";
+    MANDATES = "tollgate_mandates_total", Counter, ["event"],
+        "Leave to charge for the plan each month: begun, activated (first paid), charges paid, advanced (a day for a payment not listed yet), past_due, ended, surplus (not wanted), refunded, returned, unclear (an answer was lost), stuck (a person has to look).";
     LINES_DROPPED = "tollgate_access_log_dropped_total", Counter, [],
         "Lines of the access log that were lost because its file was too slow or broken.";
     MEMORY = "tollgate_resident_memory_bytes", Gauge, [],

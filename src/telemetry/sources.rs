@@ -215,6 +215,30 @@ pub fn x402(desk: Option<tollgate_pay::x402::Desk>, store: Arc<dyn Store>) -> So
     })
 }
 
+/// What becomes of leave to charge for the plan each month; all zero where the plan is not sold in this way.
+pub fn mandates(mandates: Option<tollgate_purchase::mandates::Mandates>) -> Source {
+    Box::new(move |page| {
+        let counts = mandates.as_ref().map(|desk| desk.counters().counts());
+        let counts = counts.unwrap_or_default();
+        page.numbers(
+            names::MANDATES,
+            &[
+                ("begun", counts.begun.into()),
+                ("activated", counts.activated.into()),
+                ("paid", counts.paid.into()),
+                ("advanced", counts.advanced.into()),
+                ("past_due", counts.past_due.into()),
+                ("ended", counts.ended.into()),
+                ("surplus", counts.surplus.into()),
+                ("refunded", counts.refunded.into()),
+                ("returned", counts.returned.into()),
+                ("unclear", counts.unclear.into()),
+                ("stuck", counts.stuck.into()),
+            ],
+        );
+    })
+}
+
 /// Writes a histogram of powers of two; `unit` of its values make one of the metric's.
 fn powers(page: &mut Page, metric: names::Metric, histogram: &Histogram, unit: f64) {
     let counts = histogram.counts();

@@ -21,8 +21,9 @@ pub(crate) struct Shop {
 pub(crate) fn settings(paypal: &PayPal, ca: &std::path::Path) -> String {
     format!(
         "[payments.paypal]\nbase_url = '{}'\nclient_id_env = 'PAYPAL_ID'\nclient_secret_env = 'PAYPAL_SECRET'\n\
-         webhook_id = '{}'\nca_file = '{}'\n",
+         plan_id = '{}'\nwebhook_id = '{}'\nca_file = '{}'\n",
         paypal.url(),
+        tollgate_testing::paypal::PLAN_ID,
         tollgate_testing::paypal::WEBHOOK_ID,
         ca.display()
     )

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tollgate_filter::{ApiError, ErrorCode, Exchange, Outcome, Reply, ReplyBody, Step};
 use tollgate_paypal::{Client, NoticeError};
+use tollgate_purchase::mandates::{Mandates, News};
 use tollgate_purchase::{Notice, TopUps};
-use tollgate_store::Ring;
+use tollgate_store::{CommitError, MandateRing, Ring};
 
 use crate::counters::Counters;
 
@@ -16,8 +17,10 @@ use crate::counters::Counters;
 pub struct PayPal {
     /// Who can tell a notice from a forgery.
     pub client: Client,
-    /// Who is told.
-    pub top_ups: TopUps,
+    /// Who is told of purchases of credits; `None` where none are sold.
+    pub top_ups: Option<TopUps>,
+    /// Who is told of mandates; `None` where the plan is not sold through PayPal.
+    pub mandates: Option<Mandates>,
 }
 
 /// Takes the notices of a payment provider.
@@ -76,12 +79,7 @@ impl Notices {
             }
         };
         let (id, kind) = (notice.id.clone(), notice.kind.clone());
-        let heard = paypal.top_ups.hear(Notice {
-            about: about(&notice),
-            id: notice.id,
-            kind: notice.kind,
-        });
-        match heard.await {
+        match paypal.tell(notice).await {
             Ok(new) => {
                 let counter = if new {
                     &counters.stored
@@ -99,6 +97,65 @@ impl Notices {
             }
         }
     }
+}
+
+impl PayPal {
+    /// Hands a notice to whoever it is for: purchases of credits hear of orders and captures, mandates of everything else.
+    async fn tell(&self, notice: tollgate_paypal::Notice) -> Result<bool, CommitError> {
+        let about = about(&notice);
+        match (&self.top_ups, &self.mandates) {
+            (_, Some(mandates)) if about.is_none() => {
+                let (mandates_rung, top_ups_rung) = bells(&notice);
+                let news = News {
+                    id: notice.id,
+                    kind: notice.kind,
+                    mandates: mandates_rung,
+                    top_ups: top_ups_rung,
+                };
+                mandates.hear(news).await
+            }
+            (Some(top_ups), _) => {
+                let notice = Notice {
+                    about,
+                    id: notice.id,
+                    kind: notice.kind,
+                };
+                top_ups.hear(notice).await
+            }
+            // Nobody sells what it is about.
+            (None, _) => Ok(true),
+        }
+    }
+}
+
+/// What a notice that is about no order seems to be about: mandates, and purchases whose payment a buyer objects to.
+fn bells(notice: &tollgate_paypal::Notice) -> (Vec<MandateRing>, Vec<Ring>) {
+    let resource = &notice.resource;
+    let kinds = [
+        "BILLING.SUBSCRIPTION.",
+        "PAYMENT.SALE.",
+        "CUSTOMER.DISPUTE.",
+    ];
+    if !kinds.iter().any(|kind| notice.kind.starts_with(kind)) {
+        return (Vec::new(), Vec::new());
+    }
+    let custom_id = resource.custom_id.as_ref();
+    let by_id = custom_id.and_then(|id| id.parse().ok());
+    let subscription = resource.subscription.as_deref();
+    let payments = || resource.transactions.iter().map(|id| id.as_str().into());
+    // One ring for one mandate is enough, and the surest name comes first.
+    let named = by_id
+        .map(MandateRing::Mandate)
+        .or_else(|| subscription.map(|id| MandateRing::Subscription(id.into())));
+    let mandates = match named {
+        Some(ring) => vec![ring],
+        None => payments().map(MandateRing::Payment).collect(),
+    };
+    let top_ups = match notice.kind.starts_with("CUSTOMER.DISPUTE.") {
+        true => payments().map(Ring::Capture).collect(),
+        false => Vec::new(),
+    };
+    (mandates, top_ups)
 }
 
 /// The purchase a notice seems to be about. It was told by PayPal, and is used to find a row and for nothing else.

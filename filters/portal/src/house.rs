@@ -8,6 +8,7 @@ use tollgate_identity::{Credentials, Form, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_pages::Look;
 use tollgate_purchase::TopUps;
+use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::Plans;
 use tollgate_store::Store;
 
@@ -44,6 +45,8 @@ pub struct Parts {
     pub inside: Option<Arc<dyn Inside>>,
     /// Where credits are bought; without it they cannot be.
     pub top_ups: Option<TopUps>,
+    /// Where a person agrees to pay for the plan each month; without it nobody can here.
+    pub mandates: Option<Mandates>,
     /// What accounts have of the plan.
     pub plans: Plans,
     /// Time.

@@ -198,6 +198,22 @@ fn paypal(raw: &RawPayPal, shop: &Shop<'_>, problems: &mut Problems) -> Option<P
         }
         plain(&at.value).then(|| at.value.clone())
     });
+    let plan_id = raw.plan_id.as_ref().and_then(|at| {
+        let plain = |text: &str| {
+            (3..=50).contains(&text.len())
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        if !plain(&at.value) {
+            let message = format_args!(
+                "is `{}`; use the id that `tollgate paypal setup` prints",
+                at.value
+            );
+            problems.note(key("plan_id"), at, message);
+        }
+        plain(&at.value).then(|| at.value.clone())
+    });
     let verify = word(
         problems,
         key("webhook_check"),
@@ -227,6 +243,7 @@ fn paypal(raw: &RawPayPal, shop: &Shop<'_>, problems: &mut Problems) -> Option<P
         environment: environment?,
         client_id: client_id?,
         client_secret: client_secret?,
+        plan_id,
         webhook_id,
         verify: verify.unwrap_or_default(),
         roots,

@@ -136,6 +136,24 @@ impl Client {
 
     /// Makes a call and reads its answer. A token that was refused is dropped once, and the call repeated with another.
     pub(crate) async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, Error> {
+        let what = call.what;
+        let (status, body) = self.answer(call).await?;
+        serde_json::from_slice(&body).map_err(|problem| {
+            let detail = format!(
+                "{status} with an answer that cannot be read (line {}, column {})",
+                problem.line(),
+                problem.column()
+            );
+            Error::new(ErrorKind::Unclear, what, detail)
+        })
+    }
+
+    /// The same for a call whose answer says nothing but that it was done (204), or nothing that is wanted.
+    pub(crate) async fn done(&self, call: Call<'_>) -> Result<(), Error> {
+        self.answer(call).await.map(|_| ())
+    }
+
+    async fn answer(&self, call: Call<'_>) -> Result<(u16, Vec<u8>), Error> {
         let mut again = true;
         loop {
             let token = self.token().await?;
@@ -151,14 +169,7 @@ impl Client {
             if !(200..300).contains(&status) {
                 return Err(Error::answered(call.what, status, debug_id, &body));
             }
-            return serde_json::from_slice(&body).map_err(|problem| {
-                let detail = format!(
-                    "{status} with an answer that cannot be read (line {}, column {})",
-                    problem.line(),
-                    problem.column()
-                );
-                Error::new(ErrorKind::Unclear, call.what, detail)
-            });
+            return Ok((status, body));
         }
     }
 

@@ -64,9 +64,20 @@ const CHOOSE_AGAIN: &[&str] = &[
 
 /// Issues that say that it was done before, or is being done.
 const ALREADY_DONE: &[&str] = &[
+    "CAPTURE_FULLY_REFUNDED",
     "DUPLICATE_INVOICE_ID",
+    "DUPLICATE_RESOURCE_IDENTIFIER",
     "ORDER_ALREADY_CAPTURED",
     "ORDER_COMPLETION_IN_PROGRESS",
+    // Of a subscription that is to be ended or started (Subscriptions v1, `subscriptions.cancel-422`).
+    "SUBSCRIPTION_STATUS_INVALID",
+];
+
+/// Issues that say that the merchant's plan does not allow it (Subscriptions v1, `subscriptions.create-422`).
+const OUR_PLAN: &[&str] = &[
+    "CURRENCY_NOT_SUPPORTED_FOR_RECEIVER",
+    "PLAN_STATUS_INVALID",
+    "PRODUCT_STATUS_INVALID",
 ];
 
 impl Error {
@@ -115,6 +126,7 @@ impl Error {
             (_, Some("ORDER_NOT_APPROVED")) => ErrorKind::NotApproved,
             (_, Some(issue)) if CHOOSE_AGAIN.contains(&issue) => ErrorKind::Declined,
             (_, Some(issue)) if ALREADY_DONE.contains(&issue) => ErrorKind::AlreadyDone,
+            (_, Some(issue)) if OUR_PLAN.contains(&issue) => ErrorKind::Ours,
             (400 | 401 | 403 | 405 | 406 | 413 | 415, _) => ErrorKind::Ours,
             (404, _) => ErrorKind::Gone,
             (422, _) => ErrorKind::Refused,
@@ -155,6 +167,19 @@ mod tests {
             (422, with("ORDER_ALREADY_CAPTURED"), ErrorKind::AlreadyDone),
             (422, with("DUPLICATE_INVOICE_ID"), ErrorKind::AlreadyDone),
             (422, with("COMPLIANCE_VIOLATION"), ErrorKind::Refused),
+            (422, with("PLAN_STATUS_INVALID"), ErrorKind::Ours),
+            (422, with("SUBSCRIBER_ACCOUNT_LOCKED"), ErrorKind::Refused),
+            (
+                422,
+                with("SUBSCRIPTION_STATUS_INVALID"),
+                ErrorKind::AlreadyDone,
+            ),
+            (422, with("CAPTURE_FULLY_REFUNDED"), ErrorKind::AlreadyDone),
+            (
+                409,
+                with("DUPLICATE_RESOURCE_IDENTIFIER"),
+                ErrorKind::AlreadyDone,
+            ),
             (422, String::from("<html>"), ErrorKind::Refused),
             (400, with("INVALID_PARAMETER_VALUE"), ErrorKind::Ours),
             (

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use crate::certificates::{Chain, Doubt};
 use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
+use crate::wire::is_id;
 
 /// Bytes of a certificate's file.
 const CERTIFICATE_BYTES_MAX: usize = 64 * 1024;
@@ -27,6 +28,9 @@ const AHEAD_MAX_SECS: i64 = 5 * 60;
 
 /// Letters and digits of a payment's id. PayPal's have 17.
 const CAPTURE_ID_MAX: usize = 36;
+
+/// Payments that one notice may be about.
+const TRANSACTIONS_MAX: usize = 16;
 
 /// How the signature of a notice is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +64,10 @@ pub struct Resource {
     pub order: Option<String>,
     /// The payment, of which a refund has only a link.
     pub capture: Option<String>,
+    /// The subscription.
+    pub subscription: Option<String>,
+    /// Payments of either kind: a charge of a subscription, or what a buyer objects to.
+    pub transactions: Vec<String>,
 }
 
 /// Why a notice is not believed.
@@ -99,6 +107,18 @@ struct ResourceBody {
     purchase_units: Vec<UnitBody>,
     supplementary_data: Supplement,
     links: Vec<LinkBody>,
+    /// Of a charge (`PAYMENT.SALE.*`): our id of the mandate, the subscription, and of a refund the charge.
+    custom: Option<String>,
+    billing_agreement_id: Option<String>,
+    sale_id: Option<String>,
+    disputed_transactions: Vec<DisputedBody>,
+}
+
+/// A payment that a buyer objects to (Disputes v1, `transaction_info`).
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DisputedBody {
+    seller_transaction_id: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -294,8 +314,23 @@ impl Body {
         }
         let resource = self.resource;
         let capture = resource.links.iter().find_map(LinkBody::capture);
-        let is_order = self.event_type.starts_with("CHECKOUT.ORDER.");
-        let custom_id = resource.custom_id.or_else(|| {
+        let kind = &self.event_type;
+        let is_order = kind.starts_with("CHECKOUT.ORDER.");
+        let is_sale = kind.starts_with("PAYMENT.SALE.");
+        let own_id = resource.id.clone().filter(|id| is_id(id));
+        let subscription = match kind.starts_with("BILLING.SUBSCRIPTION.") {
+            true => own_id.clone(),
+            false => resource.billing_agreement_id.filter(|id| is_id(id)),
+        };
+        let disputed = resource.disputed_transactions.into_iter();
+        let transactions = disputed
+            .filter_map(|one| one.seller_transaction_id)
+            .chain(resource.sale_id)
+            .chain(own_id.filter(|_| is_sale))
+            .filter(|id| is_id(id))
+            .take(TRANSACTIONS_MAX)
+            .collect();
+        let custom_id = resource.custom_id.or(resource.custom).or_else(|| {
             let mut units = resource.purchase_units.into_iter();
             units.find_map(|unit| unit.custom_id)
         });
@@ -311,6 +346,8 @@ impl Body {
                 invoice_id: resource.invoice_id,
                 order,
                 capture,
+                subscription,
+                transactions,
             },
         })
     }
@@ -402,8 +439,40 @@ mod tests {
             about(Some("topup_1"), Some("ORDER"))
         );
         let sale: Body = serde_json::from_str(BODY).expect("an event");
-        assert_eq!(sale.read().expect("read").resource, about(None, None));
+        let sale = sale.read().expect("read").resource;
+        assert_eq!(sale.subscription.as_deref(), Some("I-TESTSUB00001"));
+        assert_eq!(sale.transactions, ["9AB12345CD678901E"]);
+        assert_eq!(sale.order, None);
         assert!(read(r#"{"id":"","event_type":"X"}"#).is_err());
+    }
+
+    #[test]
+    fn news_of_a_subscription_says_which_and_of_what_charge() {
+        let read = |kind: &str, resource: &str| {
+            let text = format!(r#"{{"id":"WH-4","event_type":"{kind}","resource":{resource}}}"#);
+            let body: Body = serde_json::from_str(&text).expect("an event");
+            body.read().expect("read").resource
+        };
+        let ended = read(
+            "BILLING.SUBSCRIPTION.CANCELLED",
+            r#"{"id":"I-BW452GLLEP1G","custom_id":"mandate_1","status":"CANCELLED"}"#,
+        );
+        assert_eq!(ended.subscription.as_deref(), Some("I-BW452GLLEP1G"));
+        assert_eq!(ended.custom_id.as_deref(), Some("mandate_1"));
+        assert!(ended.transactions.is_empty() && ended.order.is_none());
+        let refund = read(
+            "PAYMENT.SALE.REFUNDED",
+            r#"{"id":"2RF","sale_id":"9AB","custom":"mandate_1","state":"completed"}"#,
+        );
+        assert_eq!(refund.transactions, ["9AB", "2RF"]);
+        assert_eq!(refund.custom_id.as_deref(), Some("mandate_1"));
+        let dispute = read(
+            "CUSTOMER.DISPUTE.CREATED",
+            r#"{"dispute_id":"PP-D-1","disputed_transactions":[{"seller_transaction_id":"9AB"},{"buyer_transaction_id":"8CD"}]}"#,
+        );
+        assert_eq!(dispute.transactions, ["9AB"]);
+        let strange = read("BILLING.SUBSCRIPTION.UPDATED", r#"{"id":"../x"}"#);
+        assert_eq!(strange.subscription, None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tollgate_money::Usd;
 
 use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
-use crate::wire::{Link, Money, approval};
+use crate::wire::{Link, Money, approval, checked, is_id};
 
 /// An order to be made.
 #[derive(Clone, Copy, Debug)]
@@ -308,21 +308,6 @@ impl Answer {
     }
 }
 
-/// An id that can stand in a path.
-fn checked<'a>(id: &'a str, what: &'static str) -> Result<&'a str, Error> {
-    match is_id(id) {
-        true => Ok(id),
-        false => Err(Error::new(ErrorKind::Gone, what, "it has no such id")),
-    }
-}
-
-fn is_id(id: &str) -> bool {
-    (1..=64).contains(&id.len())
-        && id
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -423,13 +408,5 @@ mod tests {
         ] {
             assert!(read(&text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn an_id_that_does_not_belong_into_a_path_is_none() {
-        for id in ["", "../x", "a/b", "a?b", "a b", &"x".repeat(65)] {
-            assert!(!is_id(id), "{id}");
-        }
-        assert!(is_id("5O190127TN364715T"));
     }
 }

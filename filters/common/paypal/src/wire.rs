@@ -1,9 +1,11 @@
 //! Pieces of PayPal's messages that several of them have.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tollgate_money::Usd;
 
 use crate::environment::Environment;
+use crate::error::{Error, ErrorKind};
 
 /// The one currency that is bought with.
 const USD: &str = "USD";
@@ -48,6 +50,34 @@ pub(crate) fn approval(links: &[Link], environment: &Environment) -> Option<Stri
         .find_map(|rel| links.iter().find(|link| link.rel == *rel))
         .map(|link| link.href.clone())
         .filter(|href| environment.is_page(href))
+}
+
+/// An id that can stand in a path.
+pub(crate) fn checked<'a>(id: &'a str, what: &'static str) -> Result<&'a str, Error> {
+    match is_id(id) {
+        true => Ok(id),
+        false => Err(Error::new(ErrorKind::Gone, what, "it has no such id")),
+    }
+}
+
+pub(crate) fn is_id(id: &str) -> bool {
+    (1..=64).contains(&id.len())
+        && id
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+/// A time as PayPal writes it (RFC 3339), in Unix microseconds.
+pub(crate) fn micros(text: &str) -> Option<i64> {
+    let time: Timestamp = text.parse().ok()?;
+    Some(time.as_microsecond())
+}
+
+/// The same the other way, to the second.
+pub(crate) fn rfc3339(micros: i64) -> String {
+    Timestamp::from_second(micros.div_euclid(1_000_000))
+        .unwrap_or(Timestamp::UNIX_EPOCH)
+        .to_string()
 }
 
 #[cfg(test)]
@@ -104,5 +134,13 @@ mod tests {
             None
         );
         assert_eq!(find("[]"), None);
+    }
+
+    #[test]
+    fn an_id_that_does_not_belong_into_a_path_is_none() {
+        for id in ["", "../x", "a/b", "a?b", "a b", &"x".repeat(65)] {
+            assert!(!is_id(id), "{id}");
+        }
+        assert!(is_id("5O190127TN364715T"));
     }
 }

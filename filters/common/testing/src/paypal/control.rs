@@ -2,10 +2,20 @@
 //!
 //! | Call | Does |
 //! |---|---|
-//! | `POST /_control/approve/{order}` | the buyer agrees |
-//! | `POST /_control/resolve/{order}?arrives=true` | a payment on its way arrives, or with `false` does not |
+//! | `POST /_control/approve/{id}` | the buyer agrees to an order or a subscription |
+//! | `POST /_control/resolve/{id}?arrives=true` | a payment on its way arrives, or with `false` does not |
 //! | `POST /_control/refund/{order}?cents=500` | money goes back |
 //! | `POST /_control/fault` | `{"operation": "capture", "effect": "lose_answer", "times": 1}`: what happens to calls to come |
+//! | `POST /_control/purse?is=slow` | how charges of subscriptions to come go: `full`, `slow` (an e-check), `empty` (declined), `late` (running and not charged) |
+//! | `POST /_control/purse/{subscription}?is=empty` | the same for one that is there |
+//! | `POST /_control/charge/{subscription}` | it is charged now |
+//! | `POST /_control/refund/{subscription}` | its last charge goes back, all of it |
+//! | `POST /_control/reverse/{subscription}` | the same, because the buyer has objected |
+//! | `POST /_control/cancel/{subscription}` | its buyer ends it at PayPal; also `suspend`, `activate`, `expire` |
+//! | `POST /_control/unlist/{subscription}?reads=2` | reads of its charges that lack the newest |
+//! | `POST /_control/pass?days=31` | time passes at PayPal's, and what is due is charged |
+//! | `POST /_control/plan/{plan}?cents=24900` | the merchant changes what the plan charges; also `?status=INACTIVE` |
+//! | `GET /_control/subscriptions` | all subscriptions |
 //! | `POST /_control/lag?reads=3` | reads that still say that the buyer has not agreed |
 //! | `POST /_control/expire-tokens` | every token is worthless |
 //! | `POST /_control/webhook?url=http://...` | where notices go |
@@ -17,8 +27,9 @@ use serde_json::{Value, json};
 
 use super::fault::Fault;
 use super::http::{Answer, Arrived, answer};
-use super::orders;
 use super::state::{Order, Shared};
+use super::subscriptions::{Purse, Subscription};
+use super::{orders, subscriptions};
 
 pub(super) async fn act(shared: &Arc<Shared>, request: &Arrived) -> Answer {
     let action: Vec<&str> = request.path.split('/').skip(2).collect();
@@ -36,10 +47,59 @@ pub(super) async fn act(shared: &Arc<Shared>, request: &Arrived) -> Answer {
             let orders = shared.with(|state| state.orders.values().map(shown).collect::<Vec<_>>());
             return answer(200, &json!({ "orders": orders }));
         }
-        ["approve", order] => orders::approve(shared, order).await,
-        ["resolve", order] => {
-            orders::resolve(shared, order, parameter("arrives") != Some("false")).await
+        ["subscriptions"] => {
+            let all = shared.with(|state| {
+                let all = state.subscriptions.values();
+                all.map(shown_subscription).collect::<Vec<_>>()
+            });
+            return answer(200, &json!({ "subscriptions": all }));
         }
+        ["approve", id] => {
+            subscriptions::approve(shared, id).await || orders::approve(shared, id).await
+        }
+        ["resolve", id] => {
+            let arrives = parameter("arrives") != Some("false");
+            subscriptions::resolve(shared, id, arrives).await
+                || orders::resolve(shared, id, arrives).await
+        }
+        ["purse"] => with_purse(parameter("is"), |purse| {
+            shared.with(|state| state.purse = purse);
+            true
+        }),
+        ["purse", id] => with_purse(parameter("is"), |purse| {
+            shared.change(id, |one| one.purse = purse)
+        }),
+        ["unlist", id] => {
+            let reads = parameter("reads").and_then(|reads| reads.parse().ok());
+            shared.change(id, |one| one.unlisted = reads.unwrap_or(1))
+        }
+        ["charge", id] => subscriptions::charge(shared, id).await,
+        ["reverse", id] => subscriptions::give_back(shared, id, "PAYMENT.SALE.REVERSED").await,
+        ["refund", id] if id.starts_with("I-") => {
+            subscriptions::give_back(shared, id, "PAYMENT.SALE.REFUNDED").await
+        }
+        ["cancel", id] => subscriptions::set(shared, id, "CANCELLED").await,
+        ["suspend", id] => subscriptions::set(shared, id, "SUSPENDED").await,
+        ["activate", id] => subscriptions::set(shared, id, "ACTIVE").await,
+        ["expire", id] => subscriptions::set(shared, id, "EXPIRED").await,
+        ["pass"] => {
+            let days: Option<i64> = parameter("days").and_then(|days| days.parse().ok());
+            subscriptions::pass(shared, days.unwrap_or(1) * 86_400).await;
+            true
+        }
+        ["plan", id] => shared.with(|state| {
+            let Some(plan) = state.plans.get_mut(id) else {
+                return false;
+            };
+            let cents = parameter("cents").and_then(|cents| cents.parse().ok());
+            plan.cents = cents.unwrap_or(plan.cents);
+            plan.status = match parameter("status") {
+                Some("INACTIVE") => "INACTIVE",
+                Some("ACTIVE") => "ACTIVE",
+                _ => plan.status,
+            };
+            true
+        }),
         ["refund", order] => match parameter("cents").and_then(|cents| cents.parse().ok()) {
             Some(cents) => orders::refund(shared, order, cents).await,
             None => false,
@@ -72,4 +132,18 @@ pub(super) async fn act(shared: &Arc<Shared>, request: &Arrived) -> Answer {
 fn shown(order: &Order) -> Value {
     json!({"id": order.id, "status": order.status.word(), "custom_id": order.custom_id, "cents": order.cents,
         "kept_cents": order.kept_cents(), "capture": order.capture.as_ref().map(|(id, status)| json!({"id": id, "status": status}))})
+}
+
+fn shown_subscription(one: &Subscription) -> Value {
+    let charges: Vec<Value> = one
+        .charges
+        .iter()
+        .map(|charge| json!({"id": charge.id, "status": charge.status, "cents": charge.cents}))
+        .collect();
+    json!({"id": one.id, "status": one.status, "custom_id": one.custom_id, "plan_id": one.plan_id, "kept_cents": one.kept_cents(),
+        "charges": charges})
+}
+
+fn with_purse(name: Option<&str>, put: impl FnOnce(Purse) -> bool) -> bool {
+    name.and_then(Purse::named).is_some_and(put)
 }

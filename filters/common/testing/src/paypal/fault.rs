@@ -18,6 +18,18 @@ pub enum Operation {
     Certificate,
     /// Asking whether a notice is genuine.
     Verify,
+    /// Making, reading and listing products and plans.
+    Plan,
+    /// Making a subscription.
+    Subscribe,
+    /// Reading one.
+    Subscription,
+    /// Listing its charges.
+    Transactions,
+    /// Ending, stopping or starting one.
+    End,
+    /// Giving a charge back.
+    Refund,
 }
 
 /// What happens to a call.
@@ -44,7 +56,7 @@ pub enum Effect {
     Pending,
     /// It is carried out, the answer is lost, and no order can be read any more: for taking money.
     Blackout,
-    /// An answer with a link to another host, for making an order.
+    /// An answer with a link to another host, for making an order or a subscription.
     StrangeLink,
     /// An answer of the wrong amount, for reading.
     StrangeAmount,

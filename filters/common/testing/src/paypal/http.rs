@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 use super::fault::Operation;
 use super::state::Shared;
-use super::{control, notices, orders, page};
+use super::{control, notices, orders, page, plans, subscriptions};
 
 /// A request that has come in whole.
 pub(super) struct Arrived {
@@ -78,6 +78,27 @@ async fn route(shared: &Arc<Shared>, request: &Arrived) -> Answer {
         ["v1", "notifications", "verify-webhook-signature"] if post => {
             notices::verify(shared, request)
         }
+        ["v1", "catalogs", "products"] if post => plans::create_product(shared, request),
+        ["v1", "catalogs", "products", id] if !post => plans::read_product(shared, request, id),
+        ["v1", "billing", "plans"] if post => plans::create(shared, request),
+        ["v1", "billing", "plans"] => plans::list(shared, request),
+        ["v1", "billing", "plans", id] if !post => plans::read(shared, request, id),
+        ["v1", "billing", "subscriptions"] if post => subscriptions::create(shared, request),
+        ["v1", "billing", "subscriptions", id] if !post => subscriptions::read(shared, request, id),
+        ["v1", "billing", "subscriptions", id, "transactions"] if !post => {
+            subscriptions::transactions(shared, request, id)
+        }
+        [
+            "v1",
+            "billing",
+            "subscriptions",
+            id,
+            verb @ ("cancel" | "suspend" | "activate"),
+        ] if post => subscriptions::change(shared, request, id, verb),
+        ["v2", "payments", "captures", id, "refund"] if post => {
+            subscriptions::refund(shared, request, id)
+        }
+        ["webapps", "billing", "subscriptions"] => page::agreement(shared, request).await,
         ["checkoutnow"] => page::checkout(shared, request).await,
         _ => failure(404, "RESOURCE_NOT_FOUND", None),
     }
@@ -122,6 +143,15 @@ pub(super) fn respond_with(status: u16, kind: &str, body: impl Into<Bytes>) -> A
         .header(header::CONTENT_TYPE, kind)
         .header("Paypal-Debug-Id", "f0stand1n")
         .body(Full::new(body.into()));
+    Some(answer.expect("plain parts"))
+}
+
+/// 204.
+pub(super) fn nothing() -> Answer {
+    let answer = Response::builder()
+        .status(StatusCode::NO_CONTENT)
+        .header("Paypal-Debug-Id", "f0stand1n")
+        .body(Full::default());
     Some(answer.expect("plain parts"))
 }
 

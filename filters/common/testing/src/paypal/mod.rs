@@ -1,4 +1,5 @@
-//! A stand-in for PayPal: token endpoint, orders, the page where a buyer agrees, and signed webhook notices.
+//! A stand-in for PayPal: token endpoint, orders, plans and subscriptions that charge each month, the pages where a buyer agrees, and
+//! signed webhook notices.
 //!
 //! It keeps PayPal's promises (a key does something once, an order is paid once, an invoice is paid once) and can be told to lose
 //! answers, fail, lag, decline and send bad notices. A test holds it in its hand; other programs use `/_control/...` ([`control`]).
@@ -9,7 +10,9 @@ mod http;
 mod notices;
 mod orders;
 mod page;
+mod plans;
 mod state;
+mod subscriptions;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,7 +25,9 @@ use tokio::task::AbortHandle;
 
 pub use fault::{Effect, Fault, Operation};
 pub use notices::{Delivery, Event};
+pub use plans::Plan;
 pub use state::{Order, Status};
+pub use subscriptions::{Charge, Purse, Subscription};
 
 use notices::Signer;
 use state::Shared;
@@ -35,6 +40,15 @@ pub const CLIENT_SECRET: &str = "EStandInSecret5f0c7a";
 
 /// The id of the one webhook.
 pub const WEBHOOK_ID: &str = "4JH86294D6297924G";
+
+/// The plan that is there from the start: 199.00 USD each month, without end.
+pub const PLAN_ID: &str = "P-5STANDIN44254362WXNWU5NQ";
+
+/// The product it is of.
+pub const PRODUCT_ID: &str = "stand-in-pro";
+
+/// What it charges.
+const PLAN_CENTS: i64 = 19_900;
 
 /// A PayPal that listens on this machine.
 pub struct PayPal {
@@ -154,7 +168,7 @@ impl PayPal {
         self.shared.with(|state| state.tokens.clear());
     }
 
-    /// Forgets the keys of requests, as PayPal does after six hours.
+    /// Forgets the keys of requests, as PayPal does after six hours or after three days.
     pub fn forget_keys(&self) {
         self.shared.with(|state| state.answers.clear());
     }
@@ -163,6 +177,87 @@ impl PayPal {
     pub fn orders(&self) -> Vec<Order> {
         self.shared
             .with(|state| state.orders.values().cloned().collect())
+    }
+
+    /// All subscriptions, in the order of their ids, which is the order they were made in.
+    pub fn subscriptions(&self) -> Vec<Subscription> {
+        self.shared
+            .with(|state| state.subscriptions.values().cloned().collect())
+    }
+
+    /// One subscription.
+    ///
+    /// # Panics
+    ///
+    /// When there is none of this id.
+    pub fn subscription(&self, id: &str) -> Subscription {
+        let found = self
+            .shared
+            .with(|state| state.subscriptions.get(id).cloned());
+        found.expect("a subscription of this stand-in")
+    }
+
+    /// Cents that subscriptions were charged and not given back.
+    pub fn charged_cents(&self) -> i64 {
+        let all = self.subscriptions();
+        all.iter().map(Subscription::kept_cents).sum()
+    }
+
+    /// The buyer agrees to be charged each month; false when there is no such subscription, or it is too late.
+    pub async fn agree(&self, subscription: &str) -> bool {
+        subscriptions::approve(&self.shared, subscription).await
+    }
+
+    /// How charges of subscriptions to come go.
+    pub fn purse(&self, purse: Purse) {
+        self.shared.with(|state| state.purse = purse);
+    }
+
+    /// Does something to a subscription without telling anybody; false when there is none of this id.
+    pub fn change(&self, subscription: &str, change: impl FnOnce(&mut Subscription)) -> bool {
+        self.shared.change(subscription, change)
+    }
+
+    /// Does something to a plan, as the merchant may in PayPal's own pages; false when there is none of this id.
+    pub fn change_plan(&self, plan: &str, change: impl FnOnce(&mut Plan)) -> bool {
+        self.shared.with(|state| match state.plans.get_mut(plan) {
+            Some(plan) => {
+                change(plan);
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// Charges a subscription now.
+    pub async fn charge(&self, subscription: &str) -> bool {
+        subscriptions::charge(&self.shared, subscription).await
+    }
+
+    /// A charge that was on its way arrives, or does not.
+    pub async fn resolve_charge(&self, subscription: &str, arrives: bool) -> bool {
+        subscriptions::resolve(&self.shared, subscription, arrives).await
+    }
+
+    /// The last charge goes back because the buyer has objected.
+    pub async fn reverse(&self, subscription: &str) -> bool {
+        subscriptions::give_back(&self.shared, subscription, "PAYMENT.SALE.REVERSED").await
+    }
+
+    /// The last charge is given back by the merchant.
+    pub async fn refund_charge(&self, subscription: &str) -> bool {
+        subscriptions::give_back(&self.shared, subscription, "PAYMENT.SALE.REFUNDED").await
+    }
+
+    /// The status of a subscription is changed at PayPal's own pages: `CANCELLED`, `SUSPENDED`, `ACTIVE`, `EXPIRED`.
+    pub async fn set_status(&self, subscription: &str, status: &'static str) -> bool {
+        subscriptions::set(&self.shared, subscription, status).await
+    }
+
+    /// Time passes at PayPal's, and what is due is charged.
+    pub async fn pass(&self, time: std::time::Duration) {
+        let secs = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        subscriptions::pass(&self.shared, secs).await;
     }
 
     /// Cents that were taken and not given back.

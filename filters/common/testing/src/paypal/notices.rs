@@ -10,7 +10,6 @@ use rcgen::{
     KeyUsagePurpose, PKCS_RSA_SHA256, SigningKey,
 };
 use serde_json::{Value, json};
-use tollgate_filter::Clock;
 
 use super::WEBHOOK_ID;
 use super::fault::Operation;
@@ -22,14 +21,14 @@ use crate::client::Client;
 /// The key that signs notices, made for these tests and good for nothing else: the library signs with RSA keys and makes none.
 const KEY: &str = include_str!("webhook-key.pem");
 
-/// Something that has happened to an order.
+/// Something that has happened to an order or a subscription.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// The id; two transmissions of one event have the same. `None` for one that nobody has seen before.
     pub id: Option<String>,
     /// `CHECKOUT.ORDER.APPROVED` and the like.
     pub kind: String,
-    /// The order.
+    /// The order, or the subscription.
     pub order: String,
 }
 
@@ -118,7 +117,7 @@ pub(super) async fn deliver(shared: &Arc<Shared>, event: &Event, delivery: Deliv
         return 0;
     };
     let (body, number) = shared.body(event);
-    let now = Clock::system().unix_micros() / 1_000_000;
+    let now = shared.now_secs();
     let sent_at = match delivery {
         Delivery::Old => now - 4 * 86_400,
         _ => now,
@@ -221,6 +220,14 @@ impl Shared {
         self.with(|state| {
             let number = state.number();
             let id = event.id.clone().unwrap_or_else(|| format!("WH-STANDIN-{number}"));
+            if let Some(subscription) = state.subscriptions.get(&event.order) {
+                let is_sale = event.kind.starts_with("PAYMENT.SALE.");
+                let (resource_type, resource) = match is_sale {
+                    true => ("sale", self.told_sale(subscription, &event.kind)),
+                    false => ("subscription", self.told_subscription(subscription)),
+                };
+                return (envelope(&id, event, resource_type, &resource), number);
+            }
             let order = state.orders.get(&event.order);
             let is_order = event.kind.starts_with("CHECKOUT.ORDER.");
             let is_back = matches!(&*event.kind, "PAYMENT.CAPTURE.REFUNDED" | "PAYMENT.CAPTURE.REVERSED");
@@ -241,10 +248,7 @@ impl Shared {
                 }
                 None => json!({"id": event.order}),
             };
-            let body = json!({"id": id, "event_version": "1.0", "create_time": "2026-11-01T12:00:00.000Z",
-                "resource_type": resource_type, "resource_version": "2.0",
-                "event_type": event.kind, "summary": "From a stand-in", "resource": resource, "links": []});
-            (body.to_string(), number)
+            (envelope(&id, event, resource_type, &resource), number)
         })
     }
 
@@ -259,4 +263,11 @@ impl Shared {
             "links": [{"href": format!("{url}/refunds/{id}"), "rel": "self", "method": "GET"},
                 {"href": format!("{url}/captures/{capture}"), "rel": "up", "method": "GET"}]})
     }
+}
+
+fn envelope(id: &str, event: &Event, resource_type: &str, resource: &Value) -> String {
+    json!({"id": id, "event_version": "1.0", "create_time": "2026-11-01T12:00:00.000Z",
+        "resource_type": resource_type, "resource_version": "2.0",
+        "event_type": event.kind, "summary": "From a stand-in", "resource": resource, "links": []})
+    .to_string()
 }

@@ -28,7 +28,7 @@ pub(super) fn token(shared: &Shared, request: &Arrived) -> Answer {
         state.tokens.insert(token.clone());
         token
     });
-    let granted = json!({"scope": "https://uri.paypal.com/services/payments/payment", "access_token": token,
+    let granted = json!({"scope": "https://uri.paypal.com/services/payments/payment https://uri.paypal.com/services/subscriptions", "access_token": token,
         "token_type": "Bearer", "app_id": "APP-STANDIN", "expires_in": 32400, "nonce": "stand-in"});
     afterwards(effect, answer(200, &granted))
 }
@@ -257,7 +257,7 @@ pub(super) async fn refund(shared: &std::sync::Arc<Shared>, id: &str, cents: i64
 }
 
 /// What every call to the API goes through: what befalls it, and the token.
-fn begin(
+pub(super) fn begin(
     shared: &Shared,
     request: &Arrived,
     operation: Operation,
@@ -283,11 +283,11 @@ fn header<'a>(request: &'a Arrived, name: &str) -> Option<&'a str> {
 }
 
 /// The key under which a request is carried out once: 1 to 108 characters.
-fn key(request: &Arrived) -> Option<&str> {
+pub(super) fn key(request: &Arrived) -> Option<&str> {
     header(request, "paypal-request-id").filter(|key| (1..=108).contains(&key.len()))
 }
 
-fn cents(amount: &Value) -> Option<i64> {
+pub(super) fn cents(amount: &Value) -> Option<i64> {
     let (whole, fraction) = amount["value"].as_str()?.split_once('.')?;
     if amount["currency_code"] != "USD" || fraction.len() != 2 {
         return None;
@@ -296,11 +296,11 @@ fn cents(amount: &Value) -> Option<i64> {
     (cents > 0).then_some(cents)
 }
 
-fn unprocessable(issue: &str) -> Kept {
+pub(super) fn unprocessable(issue: &str) -> Kept {
     refused("UNPROCESSABLE_ENTITY", 422, issue)
 }
 
-fn refused(name: &str, status: u16, issue: &str) -> Kept {
+pub(super) fn refused(name: &str, status: u16, issue: &str) -> Kept {
     Kept {
         status,
         body: json!({"name": name, "message": "The requested action could not be performed.",

@@ -4,8 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tollgate_filter::Clock;
+
 use super::fault::{Effect, Fault, Operation};
 use super::notices::Signer;
+use super::plans::Plan;
+use super::subscriptions::{Purse, Subscription};
 
 /// An order.
 #[derive(Clone, Debug)]
@@ -86,9 +90,28 @@ pub(super) struct State {
     pub(super) calls: HashMap<Operation, u64>,
     pub(super) notices_to: Option<String>,
     pub(super) count: u64,
+    pub(super) products: BTreeMap<String, serde_json::Value>,
+    pub(super) plans: BTreeMap<String, Plan>,
+    pub(super) subscriptions: BTreeMap<String, Subscription>,
+    /// How charges of subscriptions to come go.
+    pub(super) purse: Purse,
+    /// Seconds by which its time is ahead of the machine's.
+    pub(super) ahead: i64,
 }
 
 impl State {
+    /// With the one plan that a gateway may be set up with before anybody has called.
+    fn new() -> State {
+        let product = serde_json::json!({"id": super::PRODUCT_ID, "name": "Pro", "type": "SERVICE",
+            "create_time": "2026-11-01T12:00:00Z", "links": []});
+        let plan = Plan::monthly(super::PLAN_ID, super::PRODUCT_ID, super::PLAN_CENTS);
+        State {
+            products: BTreeMap::from([(String::from(super::PRODUCT_ID), product)]),
+            plans: BTreeMap::from([(plan.id.clone(), plan)]),
+            ..State::default()
+        }
+    }
+
     /// A number that was not given out before.
     pub(super) fn number(&mut self) -> u64 {
         self.count += 1;
@@ -123,12 +146,28 @@ impl Shared {
         Arc::new(Shared {
             address,
             signer,
-            state: Mutex::default(),
+            state: Mutex::new(State::new()),
         })
     }
 
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Does something to a subscription; false when there is none of this id.
+    pub(super) fn change(&self, id: &str, change: impl FnOnce(&mut Subscription)) -> bool {
+        self.with(|state| match state.subscriptions.get_mut(id) {
+            Some(subscription) => {
+                change(subscription);
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// Its time, seconds since 1970.
+    pub(super) fn now_secs(&self) -> i64 {
+        Clock::system().unix_micros() / 1_000_000 + self.with(|state| state.ahead)
     }
 
     pub(super) fn url(&self) -> String {

@@ -1,0 +1,437 @@
+//! Subscriptions v1: a buyer agrees once and is charged each month (`openapi/billing_subscriptions_v1.json`).
+
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::json;
+use tollgate_money::Usd;
+
+use crate::client::{Call, Client};
+use crate::error::{Error, ErrorKind};
+use crate::wire::{Link, Money, approval, checked, is_id, micros, rfc3339};
+
+/// A subscription to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSubscription<'a> {
+    /// Under which PayPal makes it once, for 72 hours.
+    pub key: &'a str,
+    /// Our id of what it pays for: comes back with it. 1 to 127 characters of ASCII.
+    pub custom_id: &'a str,
+    /// PayPal's id of the plan.
+    pub plan_id: &'a str,
+    /// Where the buyer comes back to.
+    pub return_url: &'a str,
+    /// Where the buyer comes back to without having agreed.
+    pub cancel_url: &'a str,
+}
+
+/// A subscription that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscribed {
+    /// PayPal's id.
+    pub id: String,
+    /// A page of PayPal's where the buyer agrees.
+    pub approve_url: String,
+}
+
+/// A subscription as PayPal tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// How far it has come.
+    pub status: SubscriptionStatus,
+    /// PayPal's id of the plan.
+    pub plan_id: String,
+    /// Our id of what it pays for.
+    pub custom_id: Option<String>,
+    /// Whether it charges otherwise than its plan: `plan_overridden`, or for more than one.
+    pub is_changed: bool,
+    /// Unix microseconds.
+    pub next_billing: Option<i64>,
+    /// How much, `None` when it is not dollars, and when (Unix microseconds).
+    pub last_payment: Option<(Option<Usd>, i64)>,
+    /// What is owed; `None` when nobody says, or it is not dollars.
+    pub outstanding: Option<Usd>,
+    /// When a charge last failed (Unix microseconds), and why in PayPal's word.
+    pub last_failed: Option<(i64, Option<String>)>,
+}
+
+/// How far a subscription has come (`subscription_status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubscriptionStatus {
+    /// `APPROVAL_PENDING`: the buyer has not agreed, or PayPal has not caught up.
+    ApprovalPending,
+    /// `APPROVED`: agreed to and not started.
+    Approved,
+    /// `ACTIVE`: running. Whether it was paid is another question.
+    Active,
+    /// `SUSPENDED`: stopped.
+    Suspended,
+    /// `CANCELLED`: ended by a party.
+    Cancelled,
+    /// `EXPIRED`: all cycles done.
+    Expired,
+}
+
+/// A charge as PayPal tells it (`transaction`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// PayPal's id of the payment.
+    pub id: String,
+    /// What came of it.
+    pub status: TransactionStatus,
+    /// The gross amount; `None` when it is not dollars.
+    pub amount: Option<Usd>,
+    /// Unix microseconds.
+    pub time: i64,
+}
+
+/// What came of a charge (`capture_status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionStatus {
+    /// `COMPLETED`, `PARTIALLY_REFUNDED`: the money is there, at least some of it.
+    Completed,
+    /// `PENDING`: it is on its way.
+    Pending,
+    /// `DECLINED`: it was not there to be taken, or was taken back by the bank.
+    Declined,
+    /// `REFUNDED`: it went back.
+    Refunded,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    id: String,
+    status: String,
+    plan_id: Option<String>,
+    custom_id: Option<String>,
+    quantity: Option<String>,
+    #[serde(default)]
+    plan_overridden: bool,
+    #[serde(default)]
+    billing_info: Billing,
+    #[serde(default)]
+    links: Vec<Link>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Billing {
+    outstanding_balance: Option<Money>,
+    next_billing_time: Option<String>,
+    last_payment: Option<Payment>,
+    last_failed_payment: Option<Payment>,
+}
+
+#[derive(Deserialize)]
+struct Payment {
+    amount: Option<Money>,
+    time: String,
+    reason_code: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Transactions {
+    #[serde(default)]
+    transactions: Vec<TransactionAnswer>,
+    #[serde(default)]
+    total_pages: u32,
+}
+
+#[derive(Deserialize)]
+struct TransactionAnswer {
+    id: String,
+    status: String,
+    amount_with_breakdown: Option<Breakdown>,
+    time: String,
+}
+
+#[derive(Deserialize)]
+struct Breakdown {
+    gross_amount: Option<Money>,
+}
+
+impl Client {
+    /// Makes a subscription; the same one again under the same key.
+    pub async fn subscribe(&self, new: &NewSubscription<'_>) -> Result<Subscribed, Error> {
+        const WHAT: &str = "make a subscription";
+        // No quantity, no price, no start: the plan's own, from the moment the buyer agrees.
+        let body = json!({
+            "plan_id": new.plan_id,
+            "custom_id": new.custom_id,
+            "application_context": {
+                "brand_name": self.shared.settings.brand,
+                "shipping_preference": "NO_SHIPPING",
+                "user_action": "SUBSCRIBE_NOW",
+                "return_url": new.return_url,
+                "cancel_url": new.cancel_url,
+            },
+        });
+        let made: Result<Answer, Error> = self
+            .call(Call {
+                method: Method::POST,
+                path: "/v1/billing/subscriptions",
+                what: WHAT,
+                key: Some(new.key),
+                body: Some(body.to_string().into_bytes()),
+            })
+            .await;
+        let answer = made.map_err(|mut error| {
+            // What is not there is the plan, and the plan is ours.
+            if error.kind == ErrorKind::Gone {
+                error.kind = ErrorKind::Ours;
+            }
+            error
+        })?;
+        let unclear = |detail: &str| Error::new(ErrorKind::Unclear, WHAT, detail);
+        if !is_id(&answer.id) {
+            return Err(unclear("the subscription's id is none"));
+        }
+        let approve_url = approval(&answer.links, self.environment())
+            .ok_or_else(|| unclear("no link of PayPal's leads to where the buyer agrees"))?;
+        Ok(Subscribed {
+            id: answer.id,
+            approve_url,
+        })
+    }
+
+    /// Reads a subscription.
+    pub async fn subscription(&self, id: &str) -> Result<Subscription, Error> {
+        const WHAT: &str = "read a subscription";
+        let path = format!("/v1/billing/subscriptions/{}", checked(id, WHAT)?);
+        let answer: Answer = self
+            .call(Call {
+                method: Method::GET,
+                path: &path,
+                what: WHAT,
+                key: None,
+                body: None,
+            })
+            .await?;
+        answer
+            .read(id)
+            .map_err(|detail| Error::new(ErrorKind::Unclear, WHAT, detail))
+    }
+
+    /// The charges of a subscription between two times (Unix microseconds).
+    pub async fn transactions(
+        &self,
+        id: &str,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<Transaction>, Error> {
+        const WHAT: &str = "list the charges of a subscription";
+        let path = format!(
+            "/v1/billing/subscriptions/{}/transactions?start_time={}&end_time={}",
+            checked(id, WHAT)?,
+            rfc3339(from),
+            rfc3339(to)
+        );
+        let list: Transactions = self
+            .call(Call {
+                method: Method::GET,
+                path: &path,
+                what: WHAT,
+                key: None,
+                body: None,
+            })
+            .await?;
+        list.read()
+            .map_err(|detail| Error::new(ErrorKind::Unclear, WHAT, detail))
+    }
+
+    /// Starts a subscription that was agreed to (`APPROVED`).
+    pub async fn activate_subscription(&self, id: &str, reason: &str) -> Result<(), Error> {
+        self.change("start a subscription", id, "activate", reason)
+            .await
+    }
+
+    /// Ends a subscription that runs or was stopped. One that nobody has agreed to cannot be ended.
+    pub async fn cancel_subscription(&self, id: &str, reason: &str) -> Result<(), Error> {
+        self.change("end a subscription", id, "cancel", reason)
+            .await
+    }
+
+    async fn change(
+        &self,
+        what: &'static str,
+        id: &str,
+        verb: &str,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let path = format!("/v1/billing/subscriptions/{}/{verb}", checked(id, what)?);
+        let reason: String = reason.chars().take(128).collect();
+        self.done(Call {
+            method: Method::POST,
+            path: &path,
+            what,
+            key: None,
+            body: Some(json!({ "reason": reason }).to_string().into_bytes()),
+        })
+        .await
+    }
+}
+
+impl Answer {
+    fn read(self, id: &str) -> Result<Subscription, &'static str> {
+        if self.id != id {
+            return Err("the answer is another subscription");
+        }
+        let status = match &*self.status {
+            "APPROVAL_PENDING" => SubscriptionStatus::ApprovalPending,
+            "APPROVED" => SubscriptionStatus::Approved,
+            "ACTIVE" => SubscriptionStatus::Active,
+            "SUSPENDED" => SubscriptionStatus::Suspended,
+            "CANCELLED" => SubscriptionStatus::Cancelled,
+            "EXPIRED" => SubscriptionStatus::Expired,
+            _ => return Err("the subscription has a status that nobody knows"),
+        };
+        let at = |text: &str| micros(text).ok_or("the subscription has a time that is none");
+        let billing = self.billing_info;
+        let next_billing = billing.next_billing_time.as_deref().map(at).transpose()?;
+        let last_payment = match billing.last_payment {
+            Some(paid) => Some((paid.amount.as_ref().and_then(Money::usd), at(&paid.time)?)),
+            None => None,
+        };
+        let last_failed = match billing.last_failed_payment {
+            Some(failed) => Some((at(&failed.time)?, failed.reason_code)),
+            None => None,
+        };
+        Ok(Subscription {
+            status,
+            plan_id: self.plan_id.ok_or("the subscription names no plan")?,
+            custom_id: self.custom_id,
+            is_changed: self.plan_overridden
+                || self.quantity.is_some_and(|quantity| quantity != "1"),
+            next_billing,
+            last_payment,
+            outstanding: billing.outstanding_balance.as_ref().and_then(Money::usd),
+            last_failed,
+        })
+    }
+}
+
+impl Transactions {
+    fn read(self) -> Result<Vec<Transaction>, &'static str> {
+        // The call has no way to ask for another page; a list that is cut would hide charges.
+        if self.total_pages > 1 {
+            return Err("the list of charges has several pages");
+        }
+        let charges = self.transactions.into_iter().map(|one| {
+            let status = match &*one.status {
+                "COMPLETED" | "PARTIALLY_REFUNDED" => TransactionStatus::Completed,
+                "PENDING" => TransactionStatus::Pending,
+                "DECLINED" | "FAILED" => TransactionStatus::Declined,
+                "REFUNDED" | "REVERSED" => TransactionStatus::Refunded,
+                _ => return Err("a charge has a status that nobody knows"),
+            };
+            let gross = one.amount_with_breakdown.and_then(|all| all.gross_amount);
+            Ok(Transaction {
+                status,
+                amount: gross.as_ref().and_then(Money::usd),
+                time: micros(&one.time).ok_or("a charge has a time that is none")?,
+                id: one.id,
+            })
+        });
+        charges.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    const ID: &str = "I-BW452GLLEP1G";
+
+    fn read(change: impl FnOnce(&mut Value)) -> Result<Subscription, &'static str> {
+        let mut body = json!({
+            "id": ID, "status": "ACTIVE", "plan_id": "P-5ML4271244454362WXNWU5NQ", "custom_id": "mandate_1", "quantity": "1",
+            "plan_overridden": false, "start_time": "2026-11-01T12:00:00Z",
+            "billing_info": {
+                "outstanding_balance": {"currency_code": "USD", "value": "0.0"},
+                "cycle_executions": [{"tenure_type": "REGULAR", "sequence": 1, "cycles_completed": 1, "cycles_remaining": 0}],
+                "last_payment": {"amount": {"currency_code": "USD", "value": "199.0"}, "time": "2026-11-01T12:00:05Z"},
+                "next_billing_time": "2026-12-01T10:00:00Z",
+                "failed_payments_count": 0,
+            },
+            "links": [],
+        });
+        change(&mut body);
+        let answer: Answer = serde_json::from_value(body).expect("a subscription");
+        answer.read(ID)
+    }
+
+    #[test]
+    fn a_subscription_is_read_with_what_it_was_paid() {
+        let seen = read(|_| {}).expect("a subscription");
+        assert_eq!(seen.status, SubscriptionStatus::Active);
+        assert_eq!(seen.custom_id.as_deref(), Some("mandate_1"));
+        assert!(!seen.is_changed);
+        assert_eq!(seen.outstanding, Some(Usd::ZERO));
+        let (amount, at) = seen.last_payment.expect("a payment");
+        assert_eq!(amount, Some(Usd::from_cents(19_900)));
+        assert_eq!(rfc3339(at), "2026-11-01T12:00:05Z");
+        assert_eq!(
+            seen.next_billing.map(rfc3339).as_deref(),
+            Some("2026-12-01T10:00:00Z")
+        );
+        let pending = read(|body| {
+            body["status"] = json!("APPROVAL_PENDING");
+            body.as_object_mut()
+                .expect("an object")
+                .remove("billing_info");
+        });
+        let pending = pending.expect("a subscription");
+        assert_eq!((pending.last_payment, pending.next_billing), (None, None));
+    }
+
+    #[test]
+    fn terms_that_were_changed_are_seen() {
+        for changed in [
+            read(|body| body["plan_overridden"] = json!(true)),
+            read(|body| body["quantity"] = json!("2")),
+        ] {
+            assert!(changed.expect("a subscription").is_changed);
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_make_sense_of_is_no_subscription() {
+        for strange in [
+            read(|body| body["status"] = json!("NEW_WORD")),
+            read(|body| body["id"] = json!("I-OTHER")),
+            read(|body| body["billing_info"]["next_billing_time"] = json!("soon")),
+            read(|body| {
+                body.as_object_mut().expect("an object").remove("plan_id");
+            }),
+        ] {
+            assert!(strange.is_err(), "{strange:?}");
+        }
+    }
+
+    #[test]
+    fn charges_are_read_whole_or_not_at_all() {
+        let list = |status: &str, pages: u32| {
+            let body = json!({"transactions": [{"id": "T1", "status": status, "time": "2026-11-01T12:00:05Z", "payer_email": "mara@example.com",
+                "amount_with_breakdown": {"gross_amount": {"currency_code": "USD", "value": "199.00"},
+                    "fee_amount": {"currency_code": "USD", "value": "7.25"}}}], "total_pages": pages});
+            let list: Transactions = serde_json::from_value(body).expect("a list");
+            list.read()
+        };
+        for (word, status) in [
+            ("COMPLETED", TransactionStatus::Completed),
+            ("PARTIALLY_REFUNDED", TransactionStatus::Completed),
+            ("PENDING", TransactionStatus::Pending),
+            ("DECLINED", TransactionStatus::Declined),
+            ("REFUNDED", TransactionStatus::Refunded),
+        ] {
+            let charges = list(word, 1).expect("a list");
+            assert_eq!(charges[0].status, status, "{word}");
+            assert_eq!(charges[0].amount, Some(Usd::from_cents(19_900)));
+        }
+        assert!(list("NEW_WORD", 1).is_err());
+        assert!(list("COMPLETED", 2).is_err());
+        let empty: Transactions = serde_json::from_str("{}").expect("a list");
+        assert_eq!(empty.read(), Ok(Vec::new()));
+    }
+}

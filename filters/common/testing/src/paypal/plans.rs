@@ -1,0 +1,176 @@
+//! Catalog products and billing plans, as `openapi/catalogs_products_v1.json` and `openapi/billing_subscriptions_v1.json` have them.
+
+use serde_json::{Value, json};
+
+use super::fault::Operation;
+use super::http::{Answer, Arrived, afterwards, answer, failure};
+use super::orders::{begin, cents, key, money, refused};
+use super::state::{Kept, Shared};
+
+/// A plan.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// PayPal's id.
+    pub id: String,
+    /// The product it is of.
+    pub product_id: String,
+    /// `ACTIVE` and the like.
+    pub status: &'static str,
+    /// What it charges in cents.
+    pub cents: i64,
+    /// What it was made with.
+    body: Value,
+}
+
+impl Plan {
+    /// A plan that charges so much each month without end.
+    pub(super) fn monthly(id: &str, product_id: &str, cents: i64) -> Plan {
+        let cycle = json!({"frequency": {"interval_unit": "MONTH", "interval_count": 1}, "tenure_type": "REGULAR", "sequence": 1,
+            "total_cycles": 0, "pricing_scheme": {"fixed_price": money(cents)}});
+        let preferences = json!({"auto_bill_outstanding": true, "setup_fee_failure_action": "CANCEL", "payment_failure_threshold": 1});
+        Plan {
+            id: id.to_owned(),
+            product_id: product_id.to_owned(),
+            status: "ACTIVE",
+            cents,
+            body: json!({"name": "Pro monthly", "billing_cycles": [cycle], "payment_preferences": preferences}),
+        }
+    }
+}
+
+pub(super) fn create_product(shared: &Shared, request: &Arrived) -> Answer {
+    let effect = match begin(shared, request, Operation::Plan) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    let (Some(name), Some(kind)) = (body["name"].as_str(), body["type"].as_str()) else {
+        return failure(400, "INVALID_REQUEST", Some("MISSING_REQUIRED_PARAMETER"));
+    };
+    let kept = shared.with(|state| {
+        let number = state.number();
+        let id = body["id"]
+            .as_str()
+            .map_or_else(|| format!("PROD-{number:017}"), str::to_owned);
+        if state.products.contains_key(&id) {
+            return refused("RESOURCE_CONFLICT", 409, "DUPLICATE_RESOURCE_IDENTIFIER");
+        }
+        let made = json!({"id": id, "name": name, "type": kind, "create_time": "2026-11-01T12:00:00Z",
+            "update_time": "2026-11-01T12:00:00Z", "links": [{"href": format!("{}/v1/catalogs/products/{id}", shared.url()),
+            "rel": "self", "method": "GET"}]});
+        state.products.insert(id, made.clone());
+        Kept {
+            status: 201,
+            body: made,
+        }
+    });
+    afterwards(effect, answer(kept.status, &kept.body))
+}
+
+pub(super) fn read_product(shared: &Shared, request: &Arrived, id: &str) -> Answer {
+    if let Err(answer) = begin(shared, request, Operation::Plan) {
+        return *answer;
+    }
+    match shared.with(|state| state.products.get(id).cloned()) {
+        Some(product) => answer(200, &product),
+        None => failure(404, "RESOURCE_NOT_FOUND", Some("INVALID_RESOURCE_ID")),
+    }
+}
+
+pub(super) fn create(shared: &Shared, request: &Arrived) -> Answer {
+    let effect = match begin(shared, request, Operation::Plan) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    let price = &body["billing_cycles"][0]["pricing_scheme"]["fixed_price"];
+    let (Some(product_id), Some(cents), true, true) = (
+        body["product_id"].as_str(),
+        cents(price),
+        body["name"].is_string(),
+        body["payment_preferences"].is_object(),
+    ) else {
+        return failure(400, "INVALID_REQUEST", Some("MISSING_REQUIRED_PARAMETER"));
+    };
+    let kept = shared.with(|state| {
+        let place = key(request).map(|key| (Operation::Plan, key.to_owned()));
+        if let Some(kept) = place.as_ref().and_then(|place| state.answers.get(place)) {
+            return Kept {
+                status: 200,
+                ..kept.clone()
+            };
+        }
+        if !state.products.contains_key(product_id) {
+            return refused("RESOURCE_NOT_FOUND", 404, "INVALID_RESOURCE_ID");
+        }
+        let plan = Plan {
+            id: format!("P-{:024}", state.number()),
+            product_id: product_id.to_owned(),
+            status: "ACTIVE",
+            cents,
+            body: body.clone(),
+        };
+        let kept = Kept {
+            status: 201,
+            body: shared.told_plan(&plan),
+        };
+        if let Some(place) = place {
+            state.answers.insert(place, kept.clone());
+        }
+        state.plans.insert(plan.id.clone(), plan);
+        kept
+    });
+    afterwards(effect, answer(kept.status, &kept.body))
+}
+
+pub(super) fn read(shared: &Shared, request: &Arrived, id: &str) -> Answer {
+    let effect = match begin(shared, request, Operation::Plan) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    match shared.with(|state| state.plans.get(id).map(|plan| shared.told_plan(plan))) {
+        Some(plan) => afterwards(effect, answer(200, &plan)),
+        None => failure(404, "RESOURCE_NOT_FOUND", Some("INVALID_RESOURCE_ID")),
+    }
+}
+
+pub(super) fn list(shared: &Shared, request: &Arrived) -> Answer {
+    let effect = match begin(shared, request, Operation::Plan) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let mut pairs = request.query.split('&');
+    let product = pairs.find_map(|pair| pair.strip_prefix("product_id="));
+    let plans: Vec<Value> = shared.with(|state| {
+        let of_product = state
+            .plans
+            .values()
+            .filter(|plan| product.is_none_or(|product| plan.product_id == product));
+        // The list says less than each of its plans.
+        of_product
+            .map(|plan| {
+                json!({"id": plan.id, "status": plan.status, "name": plan.body["name"],
+                "create_time": "2026-11-01T12:00:00Z", "links": []})
+            })
+            .collect()
+    });
+    afterwards(effect, answer(200, &json!({"plans": plans, "links": []})))
+}
+
+impl Shared {
+    /// A plan as PayPal tells it.
+    fn told_plan(&self, plan: &Plan) -> Value {
+        let mut told = plan.body.clone();
+        told["id"] = json!(plan.id);
+        told["product_id"] = json!(plan.product_id);
+        told["status"] = json!(plan.status);
+        told["quantity_supported"] = json!(false);
+        told["billing_cycles"][0]["pricing_scheme"]["fixed_price"] = money(plan.cents);
+        told["billing_cycles"][0]["pricing_scheme"]["version"] = json!(1);
+        told["create_time"] = json!("2026-11-01T12:00:00Z");
+        told["update_time"] = json!("2026-11-01T12:00:00Z");
+        let own = format!("{}/v1/billing/plans/{}", self.url(), plan.id);
+        told["links"] = json!([{"href": own, "rel": "self", "method": "GET"}]);
+        told
+    }
+}

@@ -1,0 +1,597 @@
+//! Subscriptions and their charges, as `openapi/billing_subscriptions_v1.json` has them, and refunds of Payments v2.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::fault::{Effect, Operation};
+use super::http::{Answer, Arrived, afterwards, answer, failure, nothing};
+use super::notices::{self, Delivery, Event};
+use super::orders::{begin, key, money, refused, unprocessable};
+use super::state::{Kept, Shared, State};
+
+const DAY: i64 = 86_400;
+
+/// Days until a charge that failed is tried again (guide "Payment failures and recovering balances").
+const AGAIN: i64 = 5 * DAY;
+
+/// A subscription.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    /// PayPal's id.
+    pub id: String,
+    /// The name of its page where the buyer agrees.
+    pub token: String,
+    /// PayPal's plan.
+    pub plan_id: String,
+    /// What the merchant calls it.
+    pub custom_id: String,
+    /// `APPROVAL_PENDING` and the like.
+    pub status: &'static str,
+    /// What it charges in cents.
+    pub cents: i64,
+    /// Where the buyer goes back to.
+    pub return_url: String,
+    /// Where the buyer goes back to without having agreed.
+    pub cancel_url: String,
+    /// Charges, the oldest first.
+    pub charges: Vec<Charge>,
+    /// When the next is due, seconds since 1970.
+    pub next_charge: Option<i64>,
+    /// How charges go.
+    pub purse: Purse,
+    /// Reads that still say that the buyer has not agreed.
+    pub lag: u32,
+    /// Reads of the list that do not have the newest charge yet.
+    pub unlisted: u32,
+    made_at: i64,
+    failed_at: Option<i64>,
+    tries: u32,
+}
+
+/// A charge of a subscription.
+#[derive(Clone, Debug)]
+pub struct Charge {
+    /// PayPal's id of the payment.
+    pub id: String,
+    /// `COMPLETED` and the like.
+    pub status: &'static str,
+    /// How much.
+    pub cents: i64,
+    /// Seconds since 1970.
+    pub at: i64,
+}
+
+/// How charges go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purse {
+    /// At once.
+    #[default]
+    Full,
+    /// The money is on its way, as with an e-check, until somebody says otherwise.
+    Slow,
+    /// There is none: it is tried again after five days, twice, and then the subscription is suspended.
+    Empty,
+    /// Nothing is charged until somebody says so: running is not paid.
+    Late,
+}
+
+impl Purse {
+    /// The purse of this name.
+    pub(super) fn named(name: &str) -> Option<Purse> {
+        match name {
+            "full" => Some(Purse::Full),
+            "slow" => Some(Purse::Slow),
+            "empty" => Some(Purse::Empty),
+            "late" => Some(Purse::Late),
+            _ => None,
+        }
+    }
+}
+
+impl Subscription {
+    /// Cents that were taken and not given back. What is on its way is not taken.
+    pub fn kept_cents(&self) -> i64 {
+        let here = self.charges.iter().filter(|one| one.status == "COMPLETED");
+        here.map(|one| one.cents).sum()
+    }
+
+    /// Charges once; the notices that this brings.
+    fn charge(&mut self, at: i64, number: u64) -> Vec<&'static str> {
+        let (status, event) = match self.purse {
+            Purse::Late => return Vec::new(),
+            Purse::Full => ("COMPLETED", "PAYMENT.SALE.COMPLETED"),
+            Purse::Slow => ("PENDING", "PAYMENT.SALE.PENDING"),
+            Purse::Empty => ("DECLINED", "BILLING.SUBSCRIPTION.PAYMENT.FAILED"),
+        };
+        self.charges.push(Charge {
+            id: format!("9S{number:015}"),
+            status,
+            cents: self.cents,
+            at,
+        });
+        if status != "DECLINED" {
+            let due = self.next_charge.unwrap_or(at) - i64::from(self.tries) * AGAIN;
+            self.next_charge = Some(month_after(due));
+            self.failed_at = None;
+            self.tries = 0;
+            return vec![event];
+        }
+        self.failed_at = Some(at);
+        self.tries += 1;
+        if self.tries > 2 {
+            self.status = "SUSPENDED";
+            self.next_charge = None;
+            return vec![event, "BILLING.SUBSCRIPTION.SUSPENDED"];
+        }
+        self.next_charge = Some(at + AGAIN);
+        vec![event]
+    }
+
+    fn runs(&self) -> bool {
+        matches!(self.status, "ACTIVE")
+    }
+}
+
+/// The same day of the next month, or the last of a shorter one.
+fn month_after(secs: i64) -> i64 {
+    use jiff::ToSpan;
+    let time = jiff::Timestamp::from_second(secs).expect("a time of this age");
+    let then = time
+        .to_zoned(jiff::tz::TimeZone::UTC)
+        .checked_add(1.month());
+    then.expect("there is a next month").timestamp().as_second()
+}
+
+fn rfc3339(secs: i64) -> String {
+    let time = jiff::Timestamp::from_second(secs);
+    time.expect("a time of this age").to_string()
+}
+
+pub(super) fn create(shared: &Arc<Shared>, request: &Arrived) -> Answer {
+    let effect = match begin(shared, request, Operation::Subscribe) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let Ok(body) = serde_json::from_slice::<Value>(&request.body) else {
+        return failure(400, "INVALID_REQUEST", Some("MALFORMED_REQUEST_JSON"));
+    };
+    let Some(key) = key(request) else {
+        return failure(400, "INVALID_REQUEST", Some("MISSING_REQUIRED_PARAMETER"));
+    };
+    let context = &body["application_context"];
+    let text = |value: &Value, most: usize| {
+        let text = value
+            .as_str()
+            .filter(|text| (1..=most).contains(&text.len()));
+        text.map(str::to_owned)
+    };
+    let (Some(plan_id), Some(custom_id), Some(return_url), Some(cancel_url)) = (
+        text(&body["plan_id"], 50),
+        text(&body["custom_id"], 127),
+        text(&context["return_url"], 4000),
+        text(&context["cancel_url"], 4000),
+    ) else {
+        return failure(400, "INVALID_REQUEST", Some("INVALID_PARAMETER_VALUE"));
+    };
+    if body.get("quantity").is_some() {
+        let issue = "SUBSCRIPTION_CANNOT_HAVE_QUANTITY";
+        return failure(422, "UNPROCESSABLE_ENTITY", Some(issue));
+    }
+    let now = shared.now_secs();
+    let (kept, made) = shared.with(|state| {
+        let place = (Operation::Subscribe, key.to_owned());
+        if let Some(kept) = state.answers.get(&place) {
+            let known = Kept {
+                status: 200,
+                ..kept.clone()
+            };
+            return (known, None);
+        }
+        let cents = match state.plans.get(&plan_id) {
+            None => {
+                let gone = refused("RESOURCE_NOT_FOUND", 404, "INVALID_RESOURCE_ID");
+                return (gone, None);
+            }
+            Some(plan) if plan.status != "ACTIVE" => {
+                return (unprocessable("PLAN_STATUS_INVALID"), None);
+            }
+            Some(plan) => plan.cents,
+        };
+        let number = state.number();
+        let made = Subscription {
+            id: format!("I-STANDIN{number:05}"),
+            token: format!("BA-{number:017}"),
+            plan_id,
+            custom_id,
+            status: "APPROVAL_PENDING",
+            cents,
+            return_url,
+            cancel_url,
+            charges: Vec::new(),
+            next_charge: None,
+            purse: state.purse,
+            lag: 0,
+            unlisted: 0,
+            made_at: now,
+            failed_at: None,
+            tries: 0,
+        };
+        let mut body = shared.told_subscription(&made);
+        if effect == Some(Effect::StrangeLink) {
+            body["links"][0]["href"] = json!("https://paypal.example.net/webapps/billing");
+        }
+        let kept = Kept { status: 201, body };
+        state.answers.insert(place, kept.clone());
+        let id = made.id.clone();
+        state.subscriptions.insert(id.clone(), made);
+        (kept, Some(id))
+    });
+    if let Some(id) = made {
+        notices::send(shared, Event::new("BILLING.SUBSCRIPTION.CREATED", &id));
+    }
+    afterwards(effect, answer(kept.status, &kept.body))
+}
+
+pub(super) fn read(shared: &Shared, request: &Arrived, id: &str) -> Answer {
+    let effect = match begin(shared, request, Operation::Subscription) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let told = shared.with(|state| {
+        let subscription = state.subscriptions.get_mut(id)?;
+        if subscription.status != "APPROVAL_PENDING" && subscription.lag > 0 {
+            subscription.lag -= 1;
+            let behind = Subscription {
+                status: "APPROVAL_PENDING",
+                charges: Vec::new(),
+                ..subscription.clone()
+            };
+            return Some(shared.told_subscription(&behind));
+        }
+        Some(shared.told_subscription(subscription))
+    });
+    match told {
+        Some(told) => afterwards(effect, answer(200, &told)),
+        None => failure(404, "RESOURCE_NOT_FOUND", Some("INVALID_RESOURCE_ID")),
+    }
+}
+
+pub(super) fn transactions(shared: &Shared, request: &Arrived, id: &str) -> Answer {
+    let effect = match begin(shared, request, Operation::Transactions) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let bound = |name: &str| {
+        let mut pairs = request
+            .query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='));
+        let (_, text) = pairs.find(|(known, _)| *known == name)?;
+        let time: jiff::Timestamp = text.parse().ok()?;
+        Some(time.as_second())
+    };
+    // Both are required.
+    let (Some(from), Some(to)) = (bound("start_time"), bound("end_time")) else {
+        return failure(400, "INVALID_REQUEST", Some("MISSING_REQUIRED_PARAMETER"));
+    };
+    let told = shared.with(|state| {
+        let subscription = state.subscriptions.get_mut(id)?;
+        let mut charges = subscription.charges.clone();
+        if subscription.unlisted > 0 {
+            subscription.unlisted -= 1;
+            charges.pop();
+        }
+        let mut listed: Vec<Value> = charges
+            .iter()
+            .filter(|charge| (from..=to).contains(&charge.at))
+            .map(told_charge)
+            .collect();
+        // The newest first, as PayPal has it.
+        listed.reverse();
+        let total = listed.len();
+        let href = format!(
+            "{}/v1/billing/subscriptions/{id}/transactions",
+            shared.url()
+        );
+        Some(
+            json!({"transactions": listed, "total_items": total, "total_pages": total.min(1),
+            "links": [{"href": href, "rel": "self", "method": "GET"}]}),
+        )
+    });
+    match told {
+        Some(told) => afterwards(effect, answer(200, &told)),
+        None => failure(404, "RESOURCE_NOT_FOUND", Some("INVALID_RESOURCE_ID")),
+    }
+}
+
+/// `cancel`, `suspend` and `activate`.
+pub(super) fn change(shared: &Arc<Shared>, request: &Arrived, id: &str, verb: &str) -> Answer {
+    let effect = match begin(shared, request, Operation::End) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    let has_reason = body["reason"]
+        .as_str()
+        .is_some_and(|reason| (1..=128).contains(&reason.len()));
+    if !has_reason {
+        return failure(400, "INVALID_REQUEST", Some("MISSING_REQUIRED_PARAMETER"));
+    }
+    let changed = shared.with(|state| {
+        let subscription = state.subscriptions.get_mut(id).ok_or(404u16)?;
+        let event = match (verb, subscription.status) {
+            ("cancel", "ACTIVE" | "SUSPENDED") => {
+                subscription.status = "CANCELLED";
+                subscription.next_charge = None;
+                "BILLING.SUBSCRIPTION.CANCELLED"
+            }
+            ("suspend", "ACTIVE") => {
+                subscription.status = "SUSPENDED";
+                "BILLING.SUBSCRIPTION.SUSPENDED"
+            }
+            ("activate", "SUSPENDED" | "APPROVED") => {
+                subscription.status = "ACTIVE";
+                "BILLING.SUBSCRIPTION.ACTIVATED"
+            }
+            _ => return Err(422),
+        };
+        Ok(event)
+    });
+    match changed {
+        Ok(event) => {
+            notices::send(shared, Event::new(event, id));
+            afterwards(effect, nothing())
+        }
+        Err(404) => failure(404, "RESOURCE_NOT_FOUND", Some("INVALID_RESOURCE_ID")),
+        Err(status) => {
+            let issue = Some("SUBSCRIPTION_STATUS_INVALID");
+            failure(status, "UNPROCESSABLE_ENTITY", issue)
+        }
+    }
+}
+
+/// Gives a charge back, whole. One that is not a charge of any subscription is not found.
+pub(super) fn refund(shared: &Arc<Shared>, request: &Arrived, charge: &str) -> Answer {
+    let effect = match begin(shared, request, Operation::Refund) {
+        Ok(effect) => effect,
+        Err(answer) => return *answer,
+    };
+    let (kept, event) = shared.with(|state| {
+        let place = key(request).map(|key| (Operation::Refund, key.to_owned()));
+        if let Some(kept) = place.as_ref().and_then(|place| state.answers.get(place)) {
+            return (kept.clone(), None);
+        }
+        let number = state.number();
+        let found = state.subscriptions.values_mut().find_map(|subscription| {
+            let mut charges = subscription.charges.iter_mut();
+            let charge = charges.find(|one| one.id == charge)?;
+            Some((subscription.id.clone(), charge))
+        });
+        let (kept, event) = match found {
+            None => (refused("RESOURCE_NOT_FOUND", 404, "INVALID_RESOURCE_ID"), None),
+            Some((_, charge)) if charge.status == "REFUNDED" => {
+                (unprocessable("CAPTURE_FULLY_REFUNDED"), None)
+            }
+            Some((_, charge)) if charge.status != "COMPLETED" => {
+                (unprocessable("CAPTURE_STATUS_NOT_VALID"), None)
+            }
+            Some((id, charge)) => {
+                charge.status = "REFUNDED";
+                let body = json!({"id": format!("1R{number:015}"), "status": "COMPLETED", "amount": money(charge.cents),
+                    "links": [{"href": format!("{}/v2/payments/captures/{}", shared.url(), charge.id), "rel": "up", "method": "GET"}]});
+                (Kept { status: 201, body }, Some(Event::new("PAYMENT.SALE.REFUNDED", &id)))
+            }
+        };
+        if let Some(place) = place {
+            state.answers.insert(place, kept.clone());
+        }
+        (kept, event)
+    });
+    if let Some(event) = event {
+        notices::send(shared, event);
+    }
+    afterwards(effect, answer(kept.status, &kept.body))
+}
+
+/// The buyer agrees; false when there is no such subscription, or it is too late.
+pub(super) async fn approve(shared: &Arc<Shared>, id: &str) -> bool {
+    let now = shared.now_secs();
+    let events = shared.with(|state| {
+        let (lag, number) = (state.lag, state.number());
+        let subscription = state.subscriptions.get_mut(id)?;
+        if subscription.status != "APPROVAL_PENDING" {
+            return None;
+        }
+        subscription.status = "ACTIVE";
+        subscription.lag = lag;
+        subscription.next_charge = Some(now);
+        let mut events = vec!["BILLING.SUBSCRIPTION.ACTIVATED"];
+        events.extend(subscription.charge(now, number));
+        Some(events)
+    });
+    tell(shared, id, events).await
+}
+
+/// Charges a subscription that waits for it.
+pub(super) async fn charge(shared: &Arc<Shared>, id: &str) -> bool {
+    let now = shared.now_secs();
+    let events = shared.with(|state| {
+        let number = state.number();
+        let subscription = state.subscriptions.get_mut(id)?;
+        if !subscription.runs() {
+            return None;
+        }
+        if subscription.purse == Purse::Late {
+            subscription.purse = Purse::Full;
+        }
+        Some(subscription.charge(now, number))
+    });
+    tell(shared, id, events).await
+}
+
+/// Money that was on its way arrives, or does not.
+pub(super) async fn resolve(shared: &Arc<Shared>, id: &str, arrives: bool) -> bool {
+    let events = shared.with(|state| {
+        let subscription = state.subscriptions.get_mut(id)?;
+        let mut charges = subscription.charges.iter_mut().rev();
+        let charge = charges.find(|charge| charge.status == "PENDING")?;
+        let (status, event) = match arrives {
+            true => ("COMPLETED", "PAYMENT.SALE.COMPLETED"),
+            false => ("DECLINED", "PAYMENT.SALE.DENIED"),
+        };
+        charge.status = status;
+        Some(vec![event])
+    });
+    tell(shared, id, events).await
+}
+
+/// The newest charge that was paid goes back, as a refund or because the buyer has objected.
+pub(super) async fn give_back(shared: &Arc<Shared>, id: &str, event: &'static str) -> bool {
+    let events = shared.with(|state| {
+        let subscription = state.subscriptions.get_mut(id)?;
+        let mut charges = subscription.charges.iter_mut().rev();
+        let charge = charges.find(|charge| charge.status == "COMPLETED")?;
+        charge.status = "REFUNDED";
+        Some(vec![event])
+    });
+    tell(shared, id, events).await
+}
+
+/// Somebody ends, stops or starts a subscription at PayPal's own pages.
+pub(super) async fn set(shared: &Arc<Shared>, id: &str, status: &'static str) -> bool {
+    let events = shared.with(|state| {
+        let subscription = state.subscriptions.get_mut(id)?;
+        subscription.status = status;
+        let event = match status {
+            "CANCELLED" => "BILLING.SUBSCRIPTION.CANCELLED",
+            "SUSPENDED" => "BILLING.SUBSCRIPTION.SUSPENDED",
+            "EXPIRED" => "BILLING.SUBSCRIPTION.EXPIRED",
+            _ => "BILLING.SUBSCRIPTION.ACTIVATED",
+        };
+        Some(vec![event])
+    });
+    tell(shared, id, events).await
+}
+
+/// Time passes at PayPal's, and whatever is due is charged.
+pub(super) async fn pass(shared: &Arc<Shared>, secs: i64) {
+    let end = shared.now_secs() + secs;
+    loop {
+        let told = shared.with(|state| {
+            let due = |one: &&mut Subscription| one.runs() && one.next_charge.is_some();
+            let State {
+                subscriptions,
+                count,
+                ..
+            } = state;
+            let next = subscriptions
+                .values_mut()
+                .filter(due)
+                .min_by_key(|one| one.next_charge)?;
+            let at = next.next_charge.filter(|at| *at <= end)?;
+            *count += 1;
+            let events = next.charge(at, *count);
+            if events.is_empty() {
+                // One that waits to be charged by hand.
+                next.next_charge = None;
+            }
+            Some((next.id.clone(), events))
+        });
+        let Some((id, events)) = told else { break };
+        tell(shared, &id, Some(events)).await;
+    }
+    shared.with(|state| state.ahead += secs);
+}
+
+async fn tell(shared: &Arc<Shared>, id: &str, events: Option<Vec<&'static str>>) -> bool {
+    let Some(events) = events else {
+        return false;
+    };
+    for event in events {
+        notices::deliver(shared, &Event::new(event, id), Delivery::Good).await;
+    }
+    true
+}
+
+fn told_charge(charge: &Charge) -> Value {
+    json!({"id": charge.id, "status": charge.status, "time": rfc3339(charge.at), "payer_email": "buyer@example.com",
+        "payer_name": {"given_name": "Mara", "surname": "Example"},
+        "amount_with_breakdown": {"gross_amount": money(charge.cents), "fee_amount": money(725), "net_amount": money(charge.cents - 725)}})
+}
+
+impl Shared {
+    /// A subscription as PayPal tells it.
+    pub(super) fn told_subscription(&self, subscription: &Subscription) -> Value {
+        let url = self.url();
+        let own = format!("{url}/v1/billing/subscriptions/{}", subscription.id);
+        let mut links = vec![
+            json!({"href": own, "rel": "edit", "method": "PATCH"}),
+            json!({"href": own, "rel": "self", "method": "GET"}),
+        ];
+        let is_pending = subscription.status == "APPROVAL_PENDING";
+        if is_pending {
+            let page = format!(
+                "{url}/webapps/billing/subscriptions?ba_token={}",
+                subscription.token
+            );
+            links.insert(0, json!({"href": page, "rel": "approve", "method": "GET"}));
+        }
+        let made_at = rfc3339(subscription.made_at);
+        let mut told = json!({"id": subscription.id, "plan_id": subscription.plan_id, "status": subscription.status,
+            "status_update_time": made_at, "start_time": made_at, "create_time": made_at, "update_time": made_at, "quantity": "1",
+            "plan_overridden": false, "custom_id": subscription.custom_id, "links": links});
+        if is_pending {
+            return told;
+        }
+        told["subscriber"] = json!({"email_address": "buyer@example.com", "payer_id": "STANDINPAYER2",
+            "name": {"given_name": "Mara", "surname": "Example"}});
+        let paid = || {
+            subscription
+                .charges
+                .iter()
+                .filter(|one| one.status != "DECLINED" && one.status != "PENDING")
+        };
+        let mut info = json!({"outstanding_balance": money(0), "failed_payments_count": u8::from(subscription.status == "SUSPENDED"),
+            "cycle_executions": [{"tenure_type": "REGULAR", "sequence": 1, "cycles_completed": paid().count(), "cycles_remaining": 0,
+                "current_pricing_scheme_version": 1, "total_cycles": 0}]});
+        if let Some(last) = paid().next_back() {
+            info["last_payment"] = json!({"amount": money(last.cents), "time": rfc3339(last.at)});
+        }
+        if let Some(next) = subscription.next_charge.filter(|_| subscription.runs()) {
+            info["next_billing_time"] = json!(rfc3339(next));
+        }
+        if let Some(failed) = subscription.failed_at {
+            info["last_failed_payment"] = json!({"amount": money(subscription.cents), "time": rfc3339(failed),
+                "reason_code": "PAYER_CANNOT_PAY"});
+        }
+        told["billing_info"] = info;
+        told
+    }
+
+    /// The newest charge of a subscription as a notice tells it (v1 `sale`), or what was given back of it.
+    pub(super) fn told_sale(&self, subscription: &Subscription, kind: &str) -> Value {
+        let charge = match kind {
+            "PAYMENT.SALE.REFUNDED" | "PAYMENT.SALE.REVERSED" => {
+                let mut all = subscription.charges.iter().rev();
+                all.find(|one| one.status == "REFUNDED")
+            }
+            _ => subscription.charges.last(),
+        };
+        let Some(charge) = charge else {
+            return json!({"billing_agreement_id": subscription.id});
+        };
+        let amount = money(charge.cents);
+        let amount = json!({"total": amount["value"], "currency": "USD"});
+        match kind {
+            // A refund names the charge and nothing else.
+            "PAYMENT.SALE.REFUNDED" => {
+                json!({"id": format!("R{}", charge.id), "sale_id": charge.id, "state": "completed", "amount": amount})
+            }
+            _ => {
+                json!({"id": charge.id, "state": charge.status.to_lowercase(), "amount": amount, "custom": subscription.custom_id,
+                "billing_agreement_id": subscription.id})
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! PayPal's subscriptions as mandates see them.
+
+use async_trait::async_trait;
+use tollgate_paypal as paypal;
+use tollgate_purchase::mandates::{
+    Charge, ChargeStatus, Made, NewSubscription, PlanSeen, Recurring, RecurringError, Seen, Status,
+};
+
+use crate::paypal::trouble;
+
+/// PayPal's subscriptions to one plan, in the words of a mandate.
+pub(crate) struct PayPalRecurring {
+    client: paypal::Client,
+    plan_id: String,
+}
+
+impl PayPalRecurring {
+    pub(crate) fn new(client: paypal::Client, plan_id: &str) -> PayPalRecurring {
+        PayPalRecurring {
+            client,
+            plan_id: plan_id.to_owned(),
+        }
+    }
+}
+
+#[async_trait]
+impl Recurring for PayPalRecurring {
+    async fn plan(&self) -> Result<PlanSeen, RecurringError> {
+        let plan = self.client.plan(&self.plan_id).await.map_err(error)?;
+        Ok(PlanSeen {
+            id: plan.id,
+            is_active: plan.is_active,
+            monthly: plan.monthly,
+        })
+    }
+
+    async fn create(&self, new: &NewSubscription<'_>) -> Result<Made, RecurringError> {
+        let custom_id = new.mandate.to_string();
+        let subscription = paypal::NewSubscription {
+            key: new.key,
+            custom_id: &custom_id,
+            plan_id: new.plan_id,
+            return_url: new.return_url,
+            cancel_url: new.cancel_url,
+        };
+        let made = self.client.subscribe(&subscription).await.map_err(error)?;
+        Ok(Made {
+            subscription: made.id,
+            approve_url: made.approve_url,
+        })
+    }
+
+    async fn read(&self, subscription: &str) -> Result<Seen, RecurringError> {
+        let seen = self
+            .client
+            .subscription(subscription)
+            .await
+            .map_err(error)?;
+        let (failed_at, failed_why) = seen
+            .last_failed
+            .map_or((None, None), |(at, why)| (Some(at), why));
+        Ok(Seen {
+            status: match seen.status {
+                paypal::SubscriptionStatus::ApprovalPending => Status::Waiting,
+                paypal::SubscriptionStatus::Approved => Status::Approved,
+                paypal::SubscriptionStatus::Active => Status::Active,
+                paypal::SubscriptionStatus::Suspended => Status::Suspended,
+                paypal::SubscriptionStatus::Cancelled => Status::Cancelled,
+                paypal::SubscriptionStatus::Expired => Status::Expired,
+            },
+            plan_id: seen.plan_id,
+            mandate: seen.custom_id,
+            is_changed: seen.is_changed,
+            next_charge: seen.next_billing,
+            last_payment: seen.last_payment,
+            outstanding: seen.outstanding,
+            failed_at,
+            failed_why,
+        })
+    }
+
+    async fn charges(
+        &self,
+        subscription: &str,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<Charge>, RecurringError> {
+        let charges = self.client.transactions(subscription, from, to);
+        let charges = charges.await.map_err(error)?.into_iter();
+        let charges = charges.map(|one| Charge {
+            id: one.id,
+            status: match one.status {
+                paypal::TransactionStatus::Completed => ChargeStatus::Completed,
+                paypal::TransactionStatus::Pending => ChargeStatus::Pending,
+                paypal::TransactionStatus::Declined => ChargeStatus::Declined,
+                paypal::TransactionStatus::Refunded => ChargeStatus::Returned,
+            },
+            amount: one.amount,
+            at: one.time,
+        });
+        Ok(charges.collect())
+    }
+
+    async fn activate(&self, subscription: &str, reason: &str) -> Result<(), RecurringError> {
+        let done = self.client.activate_subscription(subscription, reason);
+        done.await.map_err(error)
+    }
+
+    async fn cancel(&self, subscription: &str, reason: &str) -> Result<(), RecurringError> {
+        let done = self.client.cancel_subscription(subscription, reason);
+        done.await.map_err(error)
+    }
+
+    async fn refund(&self, charge: &str, key: &str, reason: &str) -> Result<(), RecurringError> {
+        let done = self.client.refund(charge, key, reason);
+        done.await.map_err(error)
+    }
+}
+
+fn error(error: paypal::Error) -> RecurringError {
+    RecurringError {
+        trouble: trouble(error.kind),
+        message: error.to_string(),
+    }
+}
