@@ -37,7 +37,7 @@ class Schemathesis(unittest.TestCase):
                 str(Path(__file__).with_name("schemathesis.toml")),
                 *["run", DEMO["base_url"] + "/openapi.json", "--include-tag", tag],
                 *["--header", f"Authorization: Bearer {new_key(credits='1000')}"],
-                *["--seed", str(SEED), "--max-examples", "25", "--continue-on-failure"],
+                *["--seed", str(SEED), "--max-examples", "15", "--continue-on-failure"],
                 *["--phases", phases, "--no-color"],
                 *["--report", "ndjson", "--report-ndjson-path", str(record)],
             ]
@@ -62,6 +62,9 @@ class Schemathesis(unittest.TestCase):
 
     def test_of_commerce(self):
         self.check("commerce", "examples,coverage,fuzzing,stateful")
+
+    def test_of_access(self):
+        self.check("access")
 
     def test_of_onboarding(self):
         self.check("onboarding")

@@ -3,6 +3,7 @@
 //! It is made from what the service itself works with: the table of request members, the table of error codes, the scopes, and the type
 //! that `DeveloperOnboarding`, the plan and what an account has of it are written from.
 
+mod access;
 mod answers;
 mod operations;
 mod purchase;
@@ -43,6 +44,7 @@ pub fn document(settings: &OnboardingSettings, installation: &Installation<'_>) 
             {"name": "completions", "description": "Text generation."},
             {"name": "commerce", "description": "The monthly plan, and three ways for a program to buy it."},
             {"name": "onboarding", "description": "How to get in."},
+            {"name": "access", "description": "The authorization server, and the documents by which programs find it."},
         ],
         "paths": operations::paths(installation),
         "components": {

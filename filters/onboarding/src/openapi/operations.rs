@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tollgate_filter::{ErrorCode, Scope};
 
-use super::{answers, purchase, schemas};
+use super::{access, answers, purchase, schemas};
 use crate::documents::{Deprecated, Installation};
 
 /// What an operation with a credential may answer before it does anything.
@@ -58,6 +58,7 @@ pub(super) fn paths(installation: &Installation<'_>) -> Value {
     });
     if let Some(paths) = paths.as_object_mut() {
         paths.extend(purchase::paths(installation));
+        paths.extend(access::paths(installation));
     }
     for Deprecated { method, path } in &installation.deprecated {
         let method = method.as_str().to_ascii_lowercase();

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use tollgate_openai::Endpoint;
 use tollgate_openai::contract::{MESSAGE, MemberRule, Shape, members};
 
-use super::purchase;
+use super::{access, purchase};
 use crate::documents::Installation;
 use crate::entry::Entry;
 
@@ -118,6 +118,7 @@ pub(super) fn all(installation: &Installation<'_>) -> Value {
     );
     add("DeveloperOnboarding", of::<Entry<'static>>());
     schemas.extend(purchase::schemas(installation));
+    schemas.extend(access::schemas());
     Value::Object(schemas)
 }
 

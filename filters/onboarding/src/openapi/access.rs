@@ -1,0 +1,227 @@
+//! The authorization server, and the documents by which programs find it.
+
+use serde_json::{Map, Value, json};
+
+use super::answers;
+use super::operations::object;
+use super::schemas::{open, reference};
+use crate::documents::Installation;
+
+/// The paths of access.
+pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
+    let resource = format!("{}/v1", installation.service.base_url);
+    let text = |means: &str| json!({"type": "string", "description": means});
+    let pkce = json!({"type": "string", "minLength": 43, "maxLength": 128, "pattern": "^[A-Za-z0-9._~-]+$"});
+    object([
+        (
+            "/oauth/register",
+            json!({"post": answered(
+                json!({
+                    "operationId": "registerClient",
+                    "summary": "Registers an OAuth client (RFC 7591). There is no secret",
+                    "requestBody": {"required": true, "content": {"application/json": {
+                        "schema": reference("ClientMetadata"),
+                        "example": {"client_name": "Example", "redirect_uris": ["http://127.0.0.1/callback"]},
+                    }}},
+                }),
+                201,
+                json!({"application/json": {"schema": reference("RegisteredClient")}}),
+            )}),
+        ),
+        (
+            "/oauth/authorize",
+            json!({"get": {
+                "operationId": "authorize",
+                "tags": ["access"],
+                "summary": "Where an app sends a browser, so that a person decides",
+                "security": [],
+                "parameters": [
+                    query("client_id", true, text("As registered.")),
+                    query("redirect_uri", true, text("Exactly as registered.")),
+                    query("response_type", true, json!({"const": "code"})),
+                    query("code_challenge", true, pkce),
+                    query("code_challenge_method", true, json!({"const": "S256"})),
+                    query("scope", false, text("Scopes of the resource, with spaces between them.")),
+                    query("resource", false, json!({"type": "string", "description": "What the token is for (RFC 8707).", "examples": [resource]})),
+                    query("state", false, text("Given back as it is.")),
+                ],
+                "responses": {
+                    "303": {"description": "To the page where the person decides, or back to the app with a refusal", "headers": sent_on()},
+                    "default": {
+                        "description": "What cannot be believed is told on a page, and never redirected",
+                        "headers": answers::fields(&[], false),
+                        "content": {"text/html": {"schema": {"type": "string"}}, "application/json": {"schema": reference("OAuthError")}},
+                    },
+                },
+            }}),
+        ),
+        (
+            "/oauth/token",
+            json!({"post": answered(
+                json!({
+                    "operationId": "requestToken",
+                    "summary": "Exchanges a code for an access token (RFC 6749 section 4.1.3)",
+                    "requestBody": form(
+                        &["grant_type"],
+                        json!({
+                            "grant_type": {"enum": ["authorization_code", "refresh_token"]},
+                            "client_id": text("As registered."),
+                            "code": text("As it came back from authorization; it works once."),
+                            "redirect_uri": text("The one of the authorization request."),
+                            "code_verifier": {"type": "string", "description": "What the code challenge was made from (RFC 7636).", "minLength": 43, "maxLength": 128},
+                            "resource": text("The one of the authorization request."),
+                            "refresh_token": text("Where refresh tokens are given out."),
+                        }),
+                    ),
+                }),
+                200,
+                json!({"application/json": {"schema": reference("AccessToken")}}),
+            )}),
+        ),
+        (
+            "/oauth/revoke",
+            json!({"post": answered(
+                json!({
+                    "operationId": "revokeToken",
+                    "summary": "Takes a token back (RFC 7009). 200 whatever the token is",
+                    "requestBody": form(
+                        &["token"],
+                        json!({"token": text("An access token or a refresh token."), "token_type_hint": {"type": "string", "examples": ["access_token"]}}),
+                    ),
+                }),
+                200,
+                Value::Null,
+            )}),
+        ),
+        (
+            "/.well-known/oauth-authorization-server",
+            metadata(
+                "getAuthorizationServer",
+                "Where authorization is asked for (RFC 8414)",
+                &[
+                    "issuer",
+                    "authorization_endpoint",
+                    "token_endpoint",
+                    "registration_endpoint",
+                    "revocation_endpoint",
+                    "jwks_uri",
+                ],
+            ),
+        ),
+        (
+            "/.well-known/oauth-protected-resource/v1",
+            metadata(
+                "getProtectedResource",
+                "What the API is called in tokens, and who gives them out (RFC 9728)",
+                &["resource", "authorization_servers", "scopes_supported"],
+            ),
+        ),
+        (
+            "/.well-known/jwks.json",
+            metadata("getKeySet", "An empty set: tokens are opaque", &["keys"]),
+        ),
+        (
+            "/.well-known/ucp",
+            metadata(
+                "getUcpProfile",
+                "What platforms that speak UCP are told of checkouts here",
+                &["ucp"],
+            ),
+        ),
+    ])
+}
+
+/// The fields of an answer that leads elsewhere.
+fn sent_on() -> Value {
+    let mut fields = answers::fields(&[], true);
+    fields["Location"] = json!({
+        "description": "Where the browser goes.",
+        "schema": {"type": "string", "format": "uri-reference"},
+    });
+    fields
+}
+
+fn query(name: &str, required: bool, schema: Value) -> Value {
+    json!({"name": name, "in": "query", "required": required, "schema": schema})
+}
+
+fn form(required: &[&str], properties: Value) -> Value {
+    json!({
+        "required": true,
+        "content": {"application/x-www-form-urlencoded": {"schema": open(required, properties)}},
+    })
+}
+
+/// An operation that anybody may ask for, with its good answer; all others have the shape of OAuth.
+fn answered(mut operation: Value, status: u16, content: Value) -> Value {
+    let mut good =
+        json!({"description": operation["summary"], "headers": answers::fields(&[], true)});
+    if !content.is_null() {
+        good["content"] = content;
+    }
+    operation["tags"] = json!(["access"]);
+    operation["security"] = json!([]);
+    operation["responses"] = json!({
+        status.to_string(): good,
+        "default": {
+            "description": "Refused, or not possible at the moment",
+            "headers": answers::fields(&[], false),
+            "content": {"application/json": {"schema": reference("OAuthError")}},
+        },
+    });
+    operation
+}
+
+/// A document of discovery with at least these members.
+fn metadata(id: &str, summary: &str, required: &[&str]) -> Value {
+    let schema = json!({"type": "object", "required": required});
+    let operation = json!({"operationId": id, "summary": summary});
+    json!({"get": answered(operation, 200, json!({"application/json": {"schema": schema}}))})
+}
+
+/// The schemas of access, by their names.
+pub(super) fn schemas() -> Map<String, Value> {
+    let text = json!({"type": "string"});
+    let texts = json!({"type": "array", "items": text});
+    let client = json!({
+        "client_name": {"type": "string", "description": "What people are shown."},
+        "redirect_uris": {"type": "array", "minItems": 1, "items": {"type": "string", "description": "https, or http on the own computer."}},
+        "grant_types": {"type": "array", "items": {"enum": ["authorization_code", "refresh_token"]}},
+        "response_types": {"type": "array", "items": {"const": "code"}},
+        "token_endpoint_auth_method": {"const": "none"},
+    });
+    let mut registered = client.clone();
+    registered["client_id"] = text.clone();
+    registered["client_id_issued_at"] = json!({"type": "integer"});
+    registered["grant_types"] = texts;
+    object([
+        ("ClientMetadata", open(&["redirect_uris"], client)),
+        (
+            "RegisteredClient",
+            open(
+                &["client_id", "redirect_uris", "token_endpoint_auth_method"],
+                registered,
+            ),
+        ),
+        (
+            "AccessToken",
+            open(
+                &["access_token", "token_type", "expires_in", "scope"],
+                json!({
+                    "access_token": text,
+                    "token_type": {"const": "Bearer"},
+                    "expires_in": {"type": "integer", "minimum": 1},
+                    "scope": text,
+                    "refresh_token": text,
+                }),
+            ),
+        ),
+        (
+            "OAuthError",
+            open(
+                &["error"],
+                json!({"error": text, "error_description": text}),
+            ),
+        ),
+    ])
+}
