@@ -168,7 +168,8 @@ async fn open_account(gateway: &Gateway, service: &str) -> anyhow::Result<(Accou
     let now = clock.unix_micros();
     let account = NewAccount {
         logins: vec![Login::email(ADDRESS)?],
-        class: Arc::from("pro"),
+        // What the plan adds is to be seen when it is bought.
+        class: Arc::from("free"),
         credit_limit: Micros::ZERO,
         cache_scope: tollgate_store::CacheScope::Shared,
         created_at: now,

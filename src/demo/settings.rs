@@ -115,6 +115,10 @@ impl Own<'_> {
             quota = 6000
             window_secs = 60
 
+            [limits.classes.free]
+            quota = 300
+            window_secs = 60
+
             [payments.paypal]
             base_url = "{paypal_url}"
             client_id_file = {paypal_id}
