@@ -10,6 +10,7 @@
 //! [`topups`] sells credits, [`plan`] is what an account has of the plan and what was paid for it, [`mandates`] are charged for it
 //! each month. No HTTP and no clock: payment providers stand behind traits, time and randomness are handed in.
 
+pub mod checkouts;
 mod keys;
 pub mod mandates;
 pub mod once;

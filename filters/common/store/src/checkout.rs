@@ -27,6 +27,8 @@ pub struct CheckoutRow {
     pub buyer: Option<Arc<str>>,
     /// The mandate that its owner was led to.
     pub mandate: Option<MandateId>,
+    /// The digest of the name of the request that asked for its completion, so that the same request is known after a crash.
+    pub asked: Option<[u8; 32]>,
     /// What the account has since, once it is completed.
     pub subscription: Option<SubscriptionId>,
     /// Unix microseconds.

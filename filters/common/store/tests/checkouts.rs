@@ -60,6 +60,7 @@ fn row(number: u8, account: AccountId, state: CheckoutState) -> CheckoutRow {
         platform: Some(Arc::from("platform.example")),
         buyer: Some(Arc::from("{\"email\":\"a@example.com\"}")),
         mandate: None,
+        asked: Some([8; 32]),
         subscription: None,
         created_at: 100 + i64::from(number),
         updated_at: 100 + i64::from(number),

@@ -14,6 +14,7 @@ use super::counters::{Counters, Counts};
 use super::extend::{Paid, Renewal, Told, advance, extend, renewal, shorten};
 use super::standing::Standing;
 use super::{Plan, PlanError};
+use crate::checkouts;
 use crate::mandates::foremost;
 use crate::topups::Draw;
 
@@ -160,6 +161,7 @@ impl Plans {
                 };
                 parts.push(credit.part(EntryKind::Grant).map_err(PlanError::Credit)?);
             }
+            parts.push(checkouts::completed(&row, now));
             parts.extend(beside(&row));
             // Money has moved: this ends something.
             match commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Ends)).await {

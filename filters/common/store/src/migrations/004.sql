@@ -31,11 +31,12 @@ ALTER TABLE accounts ADD COLUMN plan_until $INT;
 DROP TABLE checkouts;
 
 -- `credential_id`: the credential that it was made with. `platform`: the host that the platform's profile lies at. `buyer`: JSON.
--- `mandate_id`: the mandate that its owner was led to. `version` counts the changes: whoever changes the row names the one that it has
+-- `mandate_id`: the mandate that its owner was led to. `asked`: the digest of the name of the request to complete it. `version` counts the changes: whoever changes the row names the one that it has
 -- seen.
 CREATE TABLE checkouts (
   id $BIN PRIMARY KEY, account_id $BIN NOT NULL, state $INT NOT NULL, version $INT NOT NULL, credential_id $BIN, platform TEXT,
-  buyer TEXT, mandate_id $BIN, subscription_id $BIN, created_at $INT NOT NULL, updated_at $INT NOT NULL, expires_at $INT NOT NULL) $KEYED;
+  buyer TEXT, mandate_id $BIN, asked $BIN, subscription_id $BIN, created_at $INT NOT NULL, updated_at $INT NOT NULL,
+  expires_at $INT NOT NULL) $KEYED;
 CREATE INDEX checkouts_account ON checkouts (account_id, created_at);
 CREATE INDEX checkouts_updated ON checkouts (updated_at);
 

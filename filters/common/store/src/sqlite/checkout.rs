@@ -15,7 +15,7 @@ use crate::error::{ReadError, Refusal};
 use crate::rows::CredentialId;
 
 const COLUMNS: &str = "id, account_id, state, version, credential_id, platform, buyer, mandate_id, subscription_id, created_at, updated_at,
-    expires_at";
+    expires_at, asked";
 
 pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), Trouble> {
     match part {
@@ -24,7 +24,7 @@ pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), 
                 return Err(Trouble::Refused(Refusal::NoAccount(row.account)));
             }
             let sql = format!(
-                "INSERT INTO checkouts ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+                "INSERT INTO checkouts ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
             );
             with_values(row, |values| {
                 connection.prepare_cached(&sql)?.execute(values)
@@ -50,7 +50,7 @@ pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), 
                 connection
                     .prepare_cached(
                         "UPDATE checkouts SET state = ?3, version = ?4, credential_id = ?5, platform = ?6, buyer = ?7, mandate_id = ?8,
-                            subscription_id = ?9, created_at = ?10, updated_at = ?11, expires_at = ?12
+                            subscription_id = ?9, created_at = ?10, updated_at = ?11, expires_at = ?12, asked = ?13
                          WHERE id = ?1 AND account_id = ?2 AND version = ?4 - 1",
                     )?
                     .execute(values)
@@ -105,6 +105,7 @@ fn with_values<T>(row: &CheckoutRow, write: impl FnOnce(&[&dyn ToSql]) -> T) -> 
         row.created_at,
         row.updated_at,
         row.expires_at,
+        row.asked,
     ])
 }
 
@@ -125,6 +126,7 @@ fn checkout(row: &Row<'_>) -> Result<CheckoutRow, RowError> {
         created_at: row.get(9)?,
         updated_at: row.get(10)?,
         expires_at: row.get(11)?,
+        asked: row.get(12)?,
     })
 }
 

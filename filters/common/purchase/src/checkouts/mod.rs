@@ -1,0 +1,16 @@
+//! Checkouts: sessions in which a platform helps an account's owner to buy the plan, by the Universal Commerce Protocol.
+//!
+//! What holds beside the rules of the crate:
+//!
+//! 1. A checkout moves no money. Its owner is led to the account's one mandate, which other checkouts and other ways of buying share.
+//! 2. The unit of work that gives the plan completes every checkout that waits for it. No other thing completes one.
+//! 3. An end is an end: a checkout that is completed or cancelled never changes.
+
+mod desk;
+mod error;
+mod session;
+
+pub(crate) use desk::completed;
+pub use desk::{Checkouts, Parts, View};
+pub use error::CheckoutError;
+pub use session::{New, NotModifiable, Status, Wish};

@@ -1,0 +1,366 @@
+//! What becomes of a checkout. Pure: rows in, rows out.
+
+use std::sync::Arc;
+
+use tollgate_money::{AccountId, CheckoutId, MandateId, SubscriptionId};
+use tollgate_store::{CheckoutRow, CheckoutState, CredentialId};
+
+/// How a checkout stands, in the words of the protocol (UCP 2026-04-08, Checkout, "Checkout Status Lifecycle").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// The platform can still supply something.
+    Incomplete,
+    /// The owner has to agree, at a page of ours.
+    RequiresEscalation,
+    /// The owner came back from the payment provider, and what they decided there is not known yet.
+    ReadyForComplete,
+    /// The owner has agreed, and the first payment has yet to come.
+    CompleteInProgress,
+    /// The owner has the plan.
+    Completed,
+    /// Ended before that.
+    Canceled,
+}
+
+impl Status {
+    /// How a checkout stands at `now` (Unix microseconds).
+    pub fn of(row: &CheckoutRow, now: i64) -> Status {
+        let has_ended = now >= row.expires_at;
+        match row.state {
+            CheckoutState::Incomplete | CheckoutState::Waiting if has_ended => Status::Canceled,
+            CheckoutState::Incomplete => Status::Incomplete,
+            CheckoutState::Waiting => Status::RequiresEscalation,
+            // Money may be moving: it ends when that is known.
+            CheckoutState::Ready => Status::ReadyForComplete,
+            CheckoutState::Placing => Status::CompleteInProgress,
+            CheckoutState::Completed => Status::Completed,
+            // So does one of which a later version knows more.
+            _ => Status::Canceled,
+        }
+    }
+
+    /// The word on the wire.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Status::Incomplete => "incomplete",
+            Status::RequiresEscalation => "requires_escalation",
+            Status::ReadyForComplete => "ready_for_complete",
+            Status::CompleteInProgress => "complete_in_progress",
+            Status::Completed => "completed",
+            Status::Canceled => "canceled",
+        }
+    }
+
+    /// Whether nothing comes after it.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Status::Completed | Status::Canceled)
+    }
+}
+
+/// A checkout to be begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct New {
+    /// Whose: the owner of the credential, never somebody whom the request names.
+    pub account: AccountId,
+    /// The credential that asks.
+    pub credential: Option<CredentialId>,
+    /// The host of the platform's profile.
+    pub platform: Option<Arc<str>>,
+    /// What the platform says.
+    pub wish: Wish,
+}
+
+/// What a platform says of a checkout: all of it, each time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Whether the plan stands among what is to be bought.
+    pub has_plan: bool,
+    /// What it says of the buyer, as JSON.
+    pub buyer: Option<Arc<str>>,
+}
+
+/// What was seen of the owner's decision at the payment provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The owner has the plan.
+    Active(SubscriptionId),
+    /// The owner has agreed, and nothing is paid yet.
+    Agreed,
+    /// The owner has not agreed, or to nothing that is still offered.
+    Open,
+    /// The owner came back, and the provider could not be asked.
+    Returned,
+}
+
+/// A change that comes too late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotModifiable(pub Status);
+
+/// A checkout as it begins at `now`, of an account that has `active`.
+pub fn begin(
+    id: CheckoutId,
+    new: New,
+    active: Option<SubscriptionId>,
+    (now, lasts): (i64, i64),
+) -> CheckoutRow {
+    let state = match (active, new.wish.has_plan) {
+        (Some(_), true) => CheckoutState::Completed,
+        (None, true) => CheckoutState::Waiting,
+        (_, false) => CheckoutState::Incomplete,
+    };
+    CheckoutRow {
+        id,
+        account: new.account,
+        state,
+        version: 0,
+        credential: new.credential,
+        platform: new.platform,
+        buyer: new.wish.buyer,
+        mandate: None,
+        asked: None,
+        subscription: active.filter(|_| state == CheckoutState::Completed),
+        created_at: now,
+        updated_at: now,
+        expires_at: now.saturating_add(lasts),
+    }
+}
+
+/// The checkout with everything that the platform may say said anew.
+pub fn update(row: &CheckoutRow, wish: Wish, now: i64) -> Result<CheckoutRow, NotModifiable> {
+    let status = Status::of(row, now);
+    // What the owner has agreed to is not changed behind their back.
+    if status.is_final() || status == Status::CompleteInProgress {
+        return Err(NotModifiable(status));
+    }
+    let mut next = touched(row, now);
+    next.buyer = wish.buyer;
+    next.state = match (wish.has_plan, row.state) {
+        (false, _) => CheckoutState::Incomplete,
+        (true, CheckoutState::Incomplete) => CheckoutState::Waiting,
+        (true, state) => state,
+    };
+    Ok(next)
+}
+
+/// The checkout ended. The mandate that its owner may have been led to stays: other checkouts and other ways of buying share it.
+pub fn cancel(row: &CheckoutRow, now: i64) -> Result<CheckoutRow, NotModifiable> {
+    let status = Status::of(row, now);
+    // The owner has agreed: the payment comes, and to say that it does not would be untrue.
+    if status.is_final() || status == Status::CompleteInProgress {
+        return Err(NotModifiable(status));
+    }
+    let mut next = touched(row, now);
+    next.state = CheckoutState::Canceled;
+    Ok(next)
+}
+
+/// The checkout with what was seen; `None` when that changes nothing.
+pub fn see(row: &CheckoutRow, seen: Seen, now: i64) -> Option<CheckoutRow> {
+    use CheckoutState::{Completed, Placing, Ready, Waiting};
+    let status = Status::of(row, now);
+    let state = match (status, seen) {
+        (Status::Completed | Status::Canceled | Status::Incomplete, _) => return None,
+        (_, Seen::Active(_)) => Completed,
+        (_, Seen::Agreed) => Placing,
+        (_, Seen::Open) => Waiting,
+        (Status::RequiresEscalation, Seen::Returned) => Ready,
+        (_, Seen::Returned) => row.state,
+    };
+    if state == row.state {
+        return None;
+    }
+    let mut next = touched(row, now);
+    next.state = state;
+    if let Seen::Active(subscription) = seen {
+        next.subscription = Some(subscription);
+    }
+    Some(next)
+}
+
+/// The checkout whose owner is led to a mandate; `None` when that is known.
+pub fn lead(row: &CheckoutRow, mandate: MandateId, now: i64) -> Option<CheckoutRow> {
+    if row.mandate == Some(mandate) {
+        return None;
+    }
+    let mut next = touched(row, now);
+    next.mandate = Some(mandate);
+    Some(next)
+}
+
+/// The checkout whose completion a request of this name asks for; `None` when that is known.
+pub fn ask(row: &CheckoutRow, name: [u8; 32], now: i64) -> Option<CheckoutRow> {
+    if row.asked == Some(name) || Status::of(row, now).is_final() {
+        return None;
+    }
+    let mut next = touched(row, now);
+    next.asked = Some(name);
+    Some(next)
+}
+
+fn touched(row: &CheckoutRow, now: i64) -> CheckoutRow {
+    let mut next = row.clone();
+    next.version += 1;
+    next.updated_at = now;
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SUBSCRIPTION: SubscriptionId = SubscriptionId::from_bytes([5; 16]);
+    const LASTS: i64 = 100;
+
+    fn row(state: CheckoutState) -> CheckoutRow {
+        let new = New {
+            account: AccountId::from_bytes([1; 16]),
+            credential: None,
+            platform: None,
+            wish: Wish {
+                has_plan: true,
+                buyer: None,
+            },
+        };
+        let begun = begin(CheckoutId::from_bytes([2; 16]), new, None, (0, LASTS));
+        CheckoutRow { state, ..begun }
+    }
+
+    #[test]
+    fn a_checkout_waits_for_its_owner_for_a_while_and_longer_once_they_agreed() {
+        use CheckoutState as S;
+        for (state, before, after) in [
+            (S::Incomplete, Status::Incomplete, Status::Canceled),
+            (S::Waiting, Status::RequiresEscalation, Status::Canceled),
+            (S::Ready, Status::ReadyForComplete, Status::ReadyForComplete),
+            (
+                S::Placing,
+                Status::CompleteInProgress,
+                Status::CompleteInProgress,
+            ),
+            (S::Completed, Status::Completed, Status::Completed),
+            (S::Canceled, Status::Canceled, Status::Canceled),
+        ] {
+            assert_eq!(Status::of(&row(state), LASTS - 1), before, "{state:?}");
+            assert_eq!(Status::of(&row(state), LASTS), after, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn every_state_meets_everything_that_is_seen() {
+        use CheckoutState as S;
+        //  state, seen, what becomes of it; nothing where nothing changes
+        for (state, seen, expected) in [
+            (S::Waiting, Seen::Open, None),
+            (S::Waiting, Seen::Returned, Some(S::Ready)),
+            (S::Waiting, Seen::Agreed, Some(S::Placing)),
+            (S::Waiting, Seen::Active(SUBSCRIPTION), Some(S::Completed)),
+            (S::Ready, Seen::Open, Some(S::Waiting)),
+            (S::Ready, Seen::Returned, None),
+            (S::Ready, Seen::Agreed, Some(S::Placing)),
+            (S::Ready, Seen::Active(SUBSCRIPTION), Some(S::Completed)),
+            (S::Placing, Seen::Open, Some(S::Waiting)),
+            (S::Placing, Seen::Returned, None),
+            (S::Placing, Seen::Agreed, None),
+            (S::Placing, Seen::Active(SUBSCRIPTION), Some(S::Completed)),
+            (S::Incomplete, Seen::Active(SUBSCRIPTION), None),
+            (S::Completed, Seen::Open, None),
+            (S::Canceled, Seen::Active(SUBSCRIPTION), None),
+        ] {
+            let before = row(state);
+            let after = see(&before, seen, 1);
+            assert_eq!(
+                after.as_ref().map(|row| row.state),
+                expected,
+                "{state:?} meets {seen:?}"
+            );
+            if let Some(after) = after {
+                assert_eq!(after.version, before.version + 1);
+                let has = after.subscription.is_some();
+                assert_eq!(has, after.state == S::Completed, "{state:?} meets {seen:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_owner_has_agreed_to_is_neither_changed_nor_ended() {
+        use CheckoutState as S;
+        for (state, may) in [
+            (S::Incomplete, true),
+            (S::Waiting, true),
+            (S::Ready, true),
+            (S::Placing, false),
+            (S::Completed, false),
+            (S::Canceled, false),
+        ] {
+            assert_eq!(cancel(&row(state), 1).is_ok(), may, "{state:?}");
+            assert_eq!(
+                update(&row(state), Wish::default(), 1).is_ok(),
+                may,
+                "{state:?}"
+            );
+        }
+        let over = cancel(&row(S::Waiting), LASTS);
+        assert_eq!(over, Err(NotModifiable(Status::Canceled)));
+    }
+
+    #[test]
+    fn an_account_that_has_the_plan_begins_with_the_end() {
+        let wish = |has_plan| Wish {
+            has_plan,
+            buyer: None,
+        };
+        for (has_plan, active, expected) in [
+            (true, Some(SUBSCRIPTION), Status::Completed),
+            (true, None, Status::RequiresEscalation),
+            (false, Some(SUBSCRIPTION), Status::Incomplete),
+            (false, None, Status::Incomplete),
+        ] {
+            let new = New {
+                account: AccountId::from_bytes([1; 16]),
+                credential: None,
+                platform: None,
+                wish: wish(has_plan),
+            };
+            let begun = begin(CheckoutId::from_bytes([2; 16]), new, active, (0, LASTS));
+            assert_eq!(Status::of(&begun, 0), expected);
+            assert_eq!(begun.subscription.is_some(), expected == Status::Completed);
+        }
+        let filled = update(&row(CheckoutState::Incomplete), wish(true), 1);
+        assert_eq!(filled.map(|row| row.state), Ok(CheckoutState::Waiting));
+        let emptied = update(&row(CheckoutState::Waiting), wish(false), 1);
+        assert_eq!(emptied.map(|row| row.state), Ok(CheckoutState::Incomplete));
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order: an end is an end, and only a plan completes.
+        #[test]
+        fn an_end_is_an_end(acts in prop::collection::vec((0u8..7, 0i64..8), 0..40)) {
+            let mut row = row(CheckoutState::Waiting);
+            let mut now = 0;
+            for (act, later) in acts {
+                now += later;
+                let before = Status::of(&row, now);
+                let wish = |has_plan| Wish { has_plan, buyer: None };
+                let next = match act {
+                    0 => see(&row, Seen::Active(SUBSCRIPTION), now),
+                    1 => see(&row, Seen::Agreed, now),
+                    2 => see(&row, Seen::Open, now),
+                    3 => see(&row, Seen::Returned, now),
+                    4 => cancel(&row, now).ok(),
+                    5 => update(&row, wish(false), now).ok(),
+                    _ => update(&row, wish(true), now).ok(),
+                };
+                if let Some(next) = next {
+                    prop_assert!(!before.is_final(), "{before:?} was changed by {act}");
+                    prop_assert_eq!(next.version, row.version + 1);
+                    row = next;
+                }
+                let after = Status::of(&row, now);
+                prop_assert_eq!(after == Status::Completed, row.subscription.is_some());
+                prop_assert!(after != Status::Completed || before == Status::Completed || act == 0);
+            }
+        }
+    }
+}
