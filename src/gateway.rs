@@ -163,6 +163,12 @@ impl GatewayBuilder {
         .map_err(StartError::X402)?;
         let top_ups = paypal.as_ref().and_then(|paypal| paypal.top_ups.clone());
         let mandates = paypal.as_ref().and_then(|paypal| paypal.mandates.clone());
+        let checkouts = crate::plan::checkouts(
+            &settings,
+            (&store, &plans),
+            mandates.clone(),
+            (&clock, &entropy),
+        );
         let signin = Signin::new(store.clone(), crate::post::rules(&settings));
         let outbox = crate::post::outbox(&settings, &signin, &*store, &clock, &entropy)?;
         let counters = Arc::new(Counters::default());
@@ -230,6 +236,11 @@ impl GatewayBuilder {
                 base_url: settings.service.base_url.as_str(),
                 root_url: settings.service.root_url.as_str(),
                 plan: plans.plan(),
+                ucp: settings.ucp.clone(),
+                checkouts: checkouts.clone(),
+                once: once.clone(),
+                terms_url: settings.brand.terms_url.clone(),
+                privacy_url: settings.brand.privacy_url.clone(),
                 paypal: paypal.as_ref().map(|paypal| tollgate_commerce::PayPal {
                     client: paypal.client.clone(),
                     top_ups: paypal.top_ups.clone(),

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tollgate_filter::{Clock, Entropy};
 use tollgate_ledger::Ledger;
+use tollgate_purchase::checkouts::{self, Checkouts};
+use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::once::Once;
 use tollgate_purchase::plan::{Parts, Plans};
 use tollgate_store::Store;
@@ -21,6 +23,24 @@ pub(crate) fn plans(
         store: store.clone(),
         ledger: ledger.clone(),
         plan: settings.plan.clone(),
+        now: Box::new(move || clock.unix_micros()),
+        draw: Box::new(move |out| entropy.fill(out)),
+    })
+}
+
+/// Where checkouts are kept; without mandates none is begun.
+pub(crate) fn checkouts(
+    settings: &Settings,
+    (store, plans): (&Arc<dyn Store>, &Plans),
+    mandates: Option<Mandates>,
+    (clock, entropy): (&Clock, &Entropy),
+) -> Checkouts {
+    let (clock, entropy) = (clock.clone(), entropy.clone());
+    Checkouts::new(checkouts::Parts {
+        store: store.clone(),
+        plans: plans.clone(),
+        mandates,
+        lasts: i64::try_from(settings.ucp.session.as_micros()).unwrap_or(i64::MAX),
         now: Box::new(move || clock.unix_micros()),
         draw: Box::new(move |out| entropy.fill(out)),
     })

@@ -20,6 +20,7 @@ use tollgate_rate_limit::RawLimits;
 use super::mcp::RawMcp;
 use super::payments::{RawCredits, RawPayments};
 use super::plan::RawPlan;
+use tollgate_commerce::RawUcp;
 
 /// The settings of a tollgate gateway.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -57,6 +58,8 @@ pub(crate) struct RawSettings {
     pub(crate) plan: RawPlan,
     /// Through whom can be paid.
     pub(crate) payments: RawPayments,
+    /// Checkouts of the Universal Commerce Protocol.
+    pub(crate) ucp: RawUcp,
     /// How people sign in.
     pub(crate) signin: RawSignin,
     /// Whose pages these are.

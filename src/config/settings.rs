@@ -13,6 +13,7 @@ use http::Method;
 use rustls::pki_types::CertificateDer;
 use tollgate_auth::RequiredAccess;
 use tollgate_cache::CacheSettings;
+use tollgate_commerce::UcpSettings;
 use tollgate_filter::{Catalog, ErrorShape};
 use tollgate_idempotency::IdempotencySettings;
 use tollgate_identity::signin::CodeLength;
@@ -68,6 +69,8 @@ pub struct Settings {
     pub plan: Plan,
     /// Through whom can be paid.
     pub payments: Payments,
+    /// Checkouts of the Universal Commerce Protocol.
+    pub ucp: UcpSettings,
     /// How people sign in.
     pub signin: Signin,
     /// Whose pages these are.

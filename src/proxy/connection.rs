@@ -32,7 +32,11 @@ const DRAIN: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Serves a connection without TLS.
 pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, client: IpAddr, http2: bool) {
-    let origin = Origin { client, tls: false };
+    let origin = Origin {
+        client,
+        tls: false,
+        old_tls: false,
+    };
     if http2 {
         let limits = worker.limits();
         let mut draining = worker.draining();
@@ -58,7 +62,12 @@ pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, client: IpAddr, htt
 
 /// Serves a connection whose TLS handshake is done.
 pub(super) async fn tls<S: IO + 'static>(worker: Arc<Worker>, stream: S, client: IpAddr) {
-    let origin = Origin { client, tls: true };
+    let version = stream.get_ssl_digest().map(|digest| digest.version.clone());
+    let origin = Origin {
+        client,
+        tls: true,
+        old_tls: version.is_none_or(|version| version != "TLSv1_3"),
+    };
     if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
         Box::pin(serve_h2(worker, Box::new(stream), origin)).await;
     } else {

@@ -19,6 +19,8 @@ const TARGET_BYTES_MAX: usize = 8 * 1024;
 pub(super) struct Origin {
     pub(super) client: IpAddr,
     pub(super) tls: bool,
+    /// It came over a version of TLS before 1.3.
+    pub(super) old_tls: bool,
 }
 
 /// A request without its body.

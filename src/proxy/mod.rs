@@ -29,8 +29,8 @@ use tokio::sync::{Notify, watch};
 use tollgate_chain::run::Run;
 use tollgate_chain::{Chain, Limits, Observer, Route, drive, refuse};
 use tollgate_filter::{
-    ApiError, Clock, Ending, Entropy, ErrorCode, ErrorPage, ErrorShape, Exchange, Outcome, Reply,
-    Request,
+    ApiError, Clock, Ending, Entropy, ErrorCode, ErrorPage, ErrorShape, Exchange, OldTls, Outcome,
+    Reply, Request,
 };
 
 use self::head::Origin;
@@ -351,6 +351,9 @@ impl Worker {
         };
         let mut client = Client::new(session, cork, proxy.limits);
         let mut exchange = begin(proxy, request);
+        if origin.old_tls {
+            exchange.put(OldTls);
+        }
         match answer {
             Direct::Drive(gate) => {
                 cors::mark(&mut exchange, gate.cors);

@@ -1,11 +1,9 @@
 //! `/.well-known/ucp`: what the service offers to platforms (UCP 2026-04-08, Overview, "Profile Structure").
 
 use serde_json::{Value, json};
+use tollgate_filter::Scope;
 
 use crate::ucp::{CHECKOUT, IDENTITY, SHOPPING, VERSION};
-
-/// The scope of the standard that opens checkouts, in the words of identity linking: capability and permission.
-const SCOPE: &str = "dev.ucp.shopping.checkout:manage";
 
 /// The profile of a service at this address.
 ///
@@ -33,7 +31,7 @@ pub(crate) fn profile(base_url: &str) -> Value {
                     "version": VERSION,
                     "spec": format!("{site}/specification/identity-linking"),
                     "schema": format!("{site}/schemas/common/identity_linking.json"),
-                    "config": {"scopes": {SCOPE: {}}},
+                    "config": {"scopes": {Scope::CheckoutManage.name(): {}}},
                 }],
             },
             "payment_handlers": {},

@@ -6,12 +6,17 @@ use tollgate_filter::{
     ApiError, Body, Contract, Document, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase,
     Step,
 };
+use tollgate_purchase::checkouts::Checkouts;
+use tollgate_purchase::once::Once;
 use tollgate_purchase::plan::Plan;
 
+use crate::config::UcpSettings;
 use crate::counters::Counters;
 use crate::discovery;
 use crate::notices::{Notices, PayPal};
 use crate::product;
+use crate::ucp::sessions::{self, At, Form, Sessions};
+use crate::ucp::wire::Shown;
 
 /// The most bytes of a body: a notice has a few thousand, a checkout a few hundred.
 const BODY_BYTES: usize = 64 * 1024;
@@ -21,11 +26,10 @@ pub struct Shop {
     notices: Notices,
     profile: Document,
     product: Document,
-    plan: Plan,
+    sessions: Sessions,
 }
 
 /// What a shop is built from.
-#[derive(Debug)]
 pub struct Parts<'a> {
     /// The service's address, without a slash at its end.
     pub base_url: &'a str,
@@ -35,6 +39,16 @@ pub struct Parts<'a> {
     pub plan: &'a Plan,
     /// Whoever tells of payments; without it there is nothing at the address of notices.
     pub paypal: Option<PayPal>,
+    /// How checkouts are served.
+    pub ucp: UcpSettings,
+    /// Where checkouts are kept.
+    pub checkouts: Checkouts,
+    /// Tells answers again.
+    pub once: Once,
+    /// Documents that a buyer agrees to, where there are any.
+    pub terms_url: Option<String>,
+    /// What becomes of what is known of people.
+    pub privacy_url: Option<String>,
 }
 
 impl Shop {
@@ -48,7 +62,21 @@ impl Shop {
                 parts.base_url,
                 parts.root_url,
             )),
-            plan: parts.plan.clone(),
+            sessions: Sessions {
+                shown: Shown {
+                    base_url: parts.base_url.to_owned(),
+                    root_url: parts.root_url.to_owned(),
+                    plan: parts.plan.clone(),
+                    links: links([
+                        ("terms_of_service", parts.terms_url),
+                        ("privacy_policy", parts.privacy_url),
+                        ("refund_policy", parts.ucp.refund_url.clone()),
+                    ]),
+                },
+                settings: parts.ucp,
+                checkouts: parts.checkouts,
+                once: parts.once,
+            },
         })
     }
 
@@ -59,15 +87,19 @@ impl Shop {
 
     fn product(&self, exchange: &Exchange) -> Outcome {
         let request = &exchange.request;
-        if request.path.rsplit('/').next() == Some(&*self.plan.slug) {
+        let slug = &self.sessions.shown.plan.slug;
+        if request.path.rsplit('/').next() == Some(&**slug) {
             return Outcome::reply(self.product.reply(request));
         }
-        let message = format!(
-            "There is no such plan. The one plan on sale is `{}`.",
-            self.plan.slug
-        );
+        let message = format!("There is no such plan. The one plan on sale is `{slug}`.");
         Outcome::refuse(ApiError::new(ErrorCode::NotFound, message))
     }
+}
+
+/// The documents that there are.
+fn links(all: [(&'static str, Option<String>); 3]) -> Vec<(&'static str, String)> {
+    let known = |(kind, url): (&'static str, Option<String>)| Some((kind, url?));
+    all.into_iter().filter_map(known).collect()
 }
 
 /// Answers one route of the shop.
@@ -85,13 +117,41 @@ enum Place {
     Profile,
     /// What is sold.
     Product,
+    /// Checkouts.
+    Sessions(sessions::Place),
+}
+
+/// Where checkouts of a form stand.
+const fn at(form: Form, at: At) -> Place {
+    Place::Sessions(sessions::Place { form, at })
 }
 
 /// How the paths of each place end.
-const PLACES: [(&str, Place); 3] = [
+const PLACES: [(&str, Place); 9] = [
     ("/webhooks/paypal", Place::Notices),
     ("/.well-known/ucp", Place::Profile),
     ("/commerce/products/{plan}", Place::Product),
+    ("/ucp/v1/checkout-sessions", at(Form::Service, At::All)),
+    (
+        "/ucp/v1/checkout-sessions/{session}",
+        at(Form::Service, At::One),
+    ),
+    (
+        "/ucp/2026-04-08/checkout-sessions",
+        at(Form::Protocol, At::All),
+    ),
+    (
+        "/ucp/2026-04-08/checkout-sessions/{session}",
+        at(Form::Protocol, At::One),
+    ),
+    (
+        "/ucp/2026-04-08/checkout-sessions/{session}/complete",
+        at(Form::Protocol, At::Complete),
+    ),
+    (
+        "/ucp/2026-04-08/checkout-sessions/{session}/cancel",
+        at(Form::Protocol, At::Cancel),
+    ),
 ];
 
 /// A route that leads to nothing in the shop.
@@ -128,6 +188,9 @@ impl Filter for Commerce {
                 Place::Notices => Body::Bytes {
                     bytes_max: BODY_BYTES,
                 },
+                Place::Sessions(_) => Body::Json {
+                    bytes_max: BODY_BYTES,
+                },
             },
             on_failure: FailureMode::Deny,
         }
@@ -138,6 +201,10 @@ impl Filter for Commerce {
             Place::Notices => self.shop.notices.answer(exchange),
             Place::Profile => Step::now(Outcome::reply(self.shop.profile.reply(&exchange.request))),
             Place::Product => Step::now(self.shop.product(exchange)),
+            Place::Sessions(place) => {
+                let answer = self.shop.sessions.answer(place, exchange);
+                Step::later(answer)
+            }
         }
     }
 }

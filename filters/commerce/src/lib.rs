@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod config;
 mod counters;
 mod discovery;
 mod filter;
@@ -7,6 +8,7 @@ mod notices;
 mod product;
 mod ucp;
 
+pub use config::{ProfileFetch, RawUcp, UcpSettings};
 pub use counters::{Counters, Counts};
 pub use filter::{Commerce, Parts, Shop, UnknownPlace};
 pub use notices::PayPal;

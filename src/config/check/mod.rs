@@ -129,6 +129,7 @@ pub(super) fn settings(
         credits: payments::credits(&raw.credits, &service, problems),
         plan: raw.plan.check(&service.name, problems),
         payments: payments::payments(&raw.payments, &raw.credits, shop, problems),
+        ucp: raw.ucp.check("ucp", problems).unwrap_or_default(),
         signin: signin::signin(&raw.signin, shop, problems),
         brand: brand::brand(&raw.brand, &service.name, shop, problems),
         onboarding: raw.onboarding.check(

@@ -25,6 +25,7 @@ const SHAPES: &[(&str, ErrorShape)] = &[
     ("envelope", ErrorShape::Envelope),
     ("oauth", ErrorShape::OAuth),
     ("page", ErrorShape::Page),
+    ("ucp", ErrorShape::Ucp),
 ];
 const CORS: &[(&str, Cors)] = &[
     ("none", Cors::None),
@@ -34,6 +35,23 @@ const CORS: &[(&str, Cors)] = &[
 
 const SHOWN: &[Method] = &[Method::GET];
 const SENT: &[Method] = &[Method::GET, Method::POST];
+
+/// Checkouts as the Universal Commerce Protocol has them, version 2026-04-08.
+const UCP: &[(&str, &[Method])] = &[
+    ("/ucp/2026-04-08/checkout-sessions", &[Method::POST]),
+    (
+        "/ucp/2026-04-08/checkout-sessions/{session}",
+        &[Method::GET, Method::PUT],
+    ),
+    (
+        "/ucp/2026-04-08/checkout-sessions/{session}/complete",
+        &[Method::POST],
+    ),
+    (
+        "/ucp/2026-04-08/checkout-sessions/{session}/cancel",
+        &[Method::POST],
+    ),
+];
 
 /// Pages for people.
 const PAGES: &[(&str, &[Method])] = &[
@@ -170,6 +188,29 @@ fn built_in(service: &Service) -> Vec<Route> {
         routes.push(Route {
             chain: ["rate-limit", "commerce"].map(Arc::from).to_vec(),
             ..document(path)
+        });
+    }
+    let checkout = |path, methods: &[Method]| Route {
+        methods: methods.to_vec(),
+        ..route(
+            path,
+            Method::POST,
+            BODY_BYTES as usize,
+            Scope::CommerceSubscribe,
+            &["address-limit", "auth", "rate-limit", "commerce"],
+        )
+    };
+    for (path, methods) in [
+        ("/ucp/v1/checkout-sessions", &[Method::POST] as &[Method]),
+        ("/ucp/v1/checkout-sessions/{session}", SHOWN),
+    ] {
+        routes.push(checkout(path, methods));
+    }
+    for (path, methods) in UCP {
+        routes.push(Route {
+            errors: ErrorShape::Ucp,
+            access: RequiredAccess::any_of(Scopes::BUYING).ok(),
+            ..checkout(path, methods)
         });
     }
     let notices = page(

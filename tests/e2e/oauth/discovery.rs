@@ -32,7 +32,7 @@ async fn rfc8414_2_the_metadata_of_the_server_is_exactly_this() {
         "revocation_endpoint": format!("{BASE}/oauth/revoke"),
         "jwks_uri": format!("{BASE}/.well-known/jwks.json"),
         "scopes_supported": ["api:models", "api:chat", "api:completions", "commerce:subscribe",
-                             "mcp:android", "mcp:chat", "mcp:projects", "mcp:devices"],
+                             "mcp:android", "mcp:chat", "mcp:projects", "mcp:devices", "dev.ucp.shopping.checkout:manage"],
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
         "grant_types_supported": ["authorization_code"],

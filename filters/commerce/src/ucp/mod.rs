@@ -1,5 +1,11 @@
 //! The Universal Commerce Protocol, version 2026-04-08, as far as it is spoken here.
 
+pub(crate) mod agent;
+pub(crate) mod name;
+pub(crate) mod request;
+pub(crate) mod sessions;
+pub(crate) mod wire;
+
 /// The version of the protocol.
 pub(crate) const VERSION: &str = "2026-04-08";
 

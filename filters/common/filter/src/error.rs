@@ -74,6 +74,12 @@ codes! {
     MethodUnsupported = "method-unsupported", 400, InvalidRequest;
     /// The model provider refused the request's content.
     UpstreamRejected = "upstream_rejected", 400, InvalidRequest;
+    /// `UCP-Agent` is missing, or names no profile of a platform.
+    InvalidProfileUrl = "invalid_profile_url", 400, InvalidRequest;
+    /// `Content-Digest` is not that of the body.
+    DigestMismatch = "digest_mismatch", 400, InvalidRequest;
+    /// The request is signed in a way that is not understood.
+    AlgorithmUnsupported = "algorithm_unsupported", 400, InvalidRequest;
     /// An authorization code or refresh token that does not work (RFC 6749 section 5.2).
     InvalidGrant = "invalid_grant", 400, InvalidRequest;
     /// A resource that is none of ours, or not the one that was granted (RFC 8707 section 2).
@@ -88,6 +94,12 @@ codes! {
     InvalidClientMetadata = "invalid_client_metadata", 400, InvalidRequest;
     /// An OAuth client that is not registered, or that authenticates as none does here (RFC 6749 section 5.2).
     InvalidClient = "invalid_client", 401, Authentication;
+    /// The request should be signed and is not.
+    SignatureMissing = "signature_missing", 401, Authentication;
+    /// The request's signature does not fit it.
+    SignatureInvalid = "signature_invalid", 401, Authentication;
+    /// The key that the request is signed with is not known.
+    KeyNotFound = "key_not_found", 401, Authentication;
     /// No credential was sent.
     MissingCredential = "missing_credential", 401, Authentication;
     /// The credential is malformed, unknown, expired or revoked.
@@ -116,10 +128,16 @@ codes! {
     KeyNotPermitted = "key_not_permitted", 403, Permission;
     /// The key may spend no more, whatever its account has.
     KeySpendingCap = "key_spending_cap", 403, Permission;
+    /// The platform is none of those that are trusted here.
+    ProfileNotTrusted = "profile_not_trusted", 403, Permission;
+    /// The connection is not guarded well enough for this address.
+    InsecureConnection = "insecure_connection", 403, Permission;
     /// A page of another origin, which may not call this address.
     OriginNotAllowed = "origin_not_allowed", 403, Permission;
     /// The account is suspended.
     AccountSuspended = "account_suspended", 403, Permission;
+    /// The checkout session has ended.
+    SessionGone = "session_gone", 404, InvalidRequest;
     /// There is nothing at this address.
     NotFound = "not_found", 404, InvalidRequest;
     /// The address does not answer this method.
@@ -128,6 +146,8 @@ codes! {
     RequestTimeout = "request_timeout", 408, InvalidRequest;
     /// The key of an earlier request came back with another body.
     IdempotencyConflict = "idempotency_conflict", 409, InvalidRequest;
+    /// What has come to its end is not changed any more.
+    NotModifiable = "not_modifiable", 409, InvalidRequest;
     /// The same request is still being worked on.
     InProgress = "in_progress", 409, InvalidRequest;
     /// Somebody else has used this payment.
@@ -140,6 +160,12 @@ codes! {
     UnsupportedMediaType = "unsupported_media_type", 415, InvalidRequest;
     /// An `Expect` other than `100-continue`.
     ExpectationFailed = "expectation_failed", 417, InvalidRequest;
+    /// The platform's profile is not what a profile is.
+    ProfileMalformed = "profile_malformed", 422, InvalidRequest;
+    /// A version of the protocol that is not spoken here.
+    VersionUnsupported = "version_unsupported", 422, InvalidRequest;
+    /// The platform's profile could not be fetched.
+    ProfileUnreachable = "profile_unreachable", 424, InvalidRequest;
     /// The head has too many fields or bytes.
     HeadTooLarge = "head_too_large", 431, InvalidRequest;
     /// A quota is used up.
@@ -218,6 +244,9 @@ pub enum ErrorShape {
     Envelope,
     /// `{"error","error_description"}` (RFC 6749 section 5.2)
     OAuth,
+    /// The envelope, and beside it `code`, `content` and, where a credential is wanted, `messages`, which platforms of the Universal
+    /// Commerce Protocol read (version 2026-04-08, Overview, "Error Handling").
+    Ucp,
     /// A page, drawn by the [`crate::ErrorPage`] on the exchange; the envelope where there is none.
     Page,
 }
@@ -343,6 +372,22 @@ impl ApiError {
                 };
                 Bytes::from(serde_json::to_vec(&envelope).expect("strings and numbers serialise"))
             }
+            ErrorShape::Ucp => {
+                let body = UcpError {
+                    error: self.members(),
+                    code: self.code.word(),
+                    content: &self.message,
+                    messages: self.ucp_word().map(|code| {
+                        [UcpMessage {
+                            kind: "error",
+                            code,
+                            content: &self.message,
+                            severity: "recoverable",
+                        }]
+                    }),
+                };
+                Bytes::from(serde_json::to_vec(&body).expect("strings and numbers serialise"))
+            }
             ErrorShape::OAuth => {
                 let error = OAuthError {
                     error: self.oauth_word(),
@@ -372,6 +417,17 @@ impl ApiError {
         }
     }
 
+    /// The word for platforms where a credential is wanted (UCP 2026-04-08, Identity Linking).
+    fn ucp_word(&self) -> Option<&'static str> {
+        match self.code {
+            ErrorCode::InsufficientScope | ErrorCode::KeyNotPermitted => Some("insufficient_scope"),
+            ErrorCode::MissingCredential
+            | ErrorCode::InvalidCredential
+            | ErrorCode::WrongResource => Some("identity_required"),
+            _ => None,
+        }
+    }
+
     fn members(&self) -> Members<'_> {
         let credits = self.credits.as_deref();
         Members {
@@ -389,6 +445,24 @@ impl ApiError {
 #[derive(Serialize)]
 struct Envelope<'a> {
     error: Members<'a>,
+}
+
+#[derive(Serialize)]
+struct UcpError<'a> {
+    error: Members<'a>,
+    code: &'static str,
+    content: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages: Option<[UcpMessage<'a>; 1]>,
+}
+
+#[derive(Serialize)]
+struct UcpMessage<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    code: &'static str,
+    content: &'a str,
+    severity: &'static str,
 }
 
 #[derive(Serialize)]
@@ -484,6 +558,28 @@ mod tests {
             let body = ApiError::new(code, "a \"b\" `c` \\ \u{e9}\n").body(ErrorShape::OAuth);
             let expected = format!(r#"{{"error":"{word}","error_description":"a 'b' 'c' / ??"}}"#);
             assert_eq!(String::from_utf8_lossy(&body), expected);
+        }
+    }
+
+    #[test]
+    fn platforms_read_code_and_content_beside_the_envelope() {
+        let text = |error: ApiError| {
+            String::from_utf8(error.body(ErrorShape::Ucp).to_vec()).expect("JSON")
+        };
+        assert_eq!(
+            text(ApiError::new(ErrorCode::NotModifiable, "over")),
+            r#"{"error":{"message":"over","type":"invalid_request_error","param":null,"code":"not_modifiable"},"code":"not_modifiable","content":"over"}"#
+        );
+        for (code, word) in [
+            (ErrorCode::MissingCredential, "identity_required"),
+            (ErrorCode::InvalidCredential, "identity_required"),
+            (ErrorCode::InsufficientScope, "insufficient_scope"),
+        ] {
+            let body = text(ApiError::new(code, "who"));
+            let message = format!(
+                r#""messages":[{{"type":"error","code":"{word}","content":"who","severity":"recoverable"}}]"#
+            );
+            assert!(body.contains(&message), "{body}");
         }
     }
 

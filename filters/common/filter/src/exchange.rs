@@ -86,6 +86,10 @@ impl Request {
     }
 }
 
+/// Left on an exchange whose connection negotiated a version of TLS before 1.3, for addresses that ask for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldTls;
+
 /// The version of HTTP a request came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {

@@ -27,6 +27,7 @@ mod relay;
 mod reply;
 pub mod settings;
 mod slots;
+mod unambiguous;
 
 pub use address::AddressPrefix;
 pub use before_charge::{BeforeCharge, Estimated};
@@ -41,7 +42,7 @@ pub use entropy::Entropy;
 pub use error::{ApiError, CODES, Credits, ErrorCode, ErrorShape, ErrorType};
 pub use error_page::ErrorPage;
 pub use event::{Event, EventKind, Fate, HeldEvent, Tail};
-pub use exchange::{Exchange, Protocol, Request};
+pub use exchange::{Exchange, OldTls, Protocol, Request};
 pub use filter::{Body, Contract, FailureMode, Filter, FilterError, Outcome, Phase, Phases, Step};
 pub use forward::{CapMember, Clamped, Forward, ForwardBody, OutputCap};
 pub use payment::{PaymentCredential, PaymentField};
@@ -53,3 +54,4 @@ pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens}
 pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
 pub use relay::{Relay, end_to_end};
 pub use reply::{Reply, ReplyBody};
+pub use unambiguous::Unambiguous;

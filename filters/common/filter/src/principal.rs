@@ -123,11 +123,13 @@ pub enum Scope {
     McpProjects = 6,
     /// `mcp:devices`
     McpDevices = 7,
+    /// `dev.ucp.shopping.checkout:manage`: what the Universal Commerce Protocol calls buying by checkout.
+    CheckoutManage = 8,
 }
 
 impl Scope {
     /// Every scope, in the order of its number.
-    pub const ALL: [Scope; 8] = [
+    pub const ALL: [Scope; 9] = [
         Scope::ApiModels,
         Scope::ApiChat,
         Scope::ApiCompletions,
@@ -136,6 +138,7 @@ impl Scope {
         Scope::McpChat,
         Scope::McpProjects,
         Scope::McpDevices,
+        Scope::CheckoutManage,
     ];
 
     /// The text form.
@@ -149,6 +152,7 @@ impl Scope {
             Scope::McpChat => "mcp:chat",
             Scope::McpProjects => "mcp:projects",
             Scope::McpDevices => "mcp:devices",
+            Scope::CheckoutManage => "dev.ucp.shopping.checkout:manage",
         }
     }
 
@@ -158,7 +162,8 @@ impl Scope {
             Scope::ApiModels
             | Scope::ApiChat
             | Scope::ApiCompletions
-            | Scope::CommerceSubscribe => Resource::Api,
+            | Scope::CommerceSubscribe
+            | Scope::CheckoutManage => Resource::Api,
             Scope::McpChat | Scope::McpProjects | Scope::McpDevices => Resource::Mcp,
             Scope::McpAndroid => Resource::McpAndroid,
         }
@@ -179,6 +184,11 @@ impl Scopes {
     pub const NONE: Scopes = Scopes(0);
     /// The scopes of the API itself: models, chat, completions and buying the plan. What an API key has unless its maker says less.
     pub const API: Scopes = Scopes(0b1111);
+
+    /// The scopes that let an app buy: nobody is given them without asking, and a person is always told.
+    pub const BUYING: Scopes = Scopes::NONE
+        .with(Scope::CommerceSubscribe)
+        .with(Scope::CheckoutManage);
 
     /// A set from its stored bits. Bits without a scope are kept, so an older program writes back what a newer one granted.
     pub const fn from_bits(bits: u32) -> Scopes {
@@ -220,6 +230,12 @@ impl Scopes {
     #[must_use]
     pub const fn without(self, scope: Scope) -> Scopes {
         Scopes(self.0 & !(1 << scope as u8))
+    }
+
+    /// The set without the scopes of the other.
+    #[must_use]
+    pub const fn less(self, others: Scopes) -> Scopes {
+        Scopes(self.0 & !others.0)
     }
 
     /// The scopes in the set.
@@ -276,7 +292,7 @@ impl Resource {
 
     /// The scopes of a client that asks for none: all but buying, which nobody is given without asking.
     pub fn default_scopes(self) -> Scopes {
-        self.scopes().without(Scope::CommerceSubscribe)
+        self.scopes().less(Scopes::BUYING)
     }
 }
 

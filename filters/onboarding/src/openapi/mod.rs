@@ -89,6 +89,9 @@ fn meaning(scope: Scope) -> &'static str {
         Scope::ApiChat => "Send chat requests",
         Scope::ApiCompletions => "Send text requests (older form)",
         Scope::CommerceSubscribe => "Buy or renew the plan",
+        Scope::CheckoutManage => {
+            "Buy the plan by a checkout, as the Universal Commerce Protocol calls it"
+        }
         Scope::McpAndroid => "Set up and command Android devices",
         Scope::McpChat => "Use chats",
         Scope::McpProjects => "Use projects",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use maud::html;
-use tollgate_filter::{Reply, Scope, Scopes};
+use tollgate_filter::{Reply, Scopes};
 use tollgate_identity::oauth::{App, Destination};
 use tollgate_pages::{Page, Place, format, parts};
 use tollgate_store::GrantId;
@@ -47,7 +47,7 @@ fn row(app: &App, now: i64) -> Vec<parts::Cell> {
     let name = name(app);
     let scopes = Scopes::from_bits(app.scopes);
     let may: Vec<&str> = scopes
-        .without(Scope::CommerceSubscribe)
+        .less(Scopes::BUYING)
         .iter()
         .map(|scope| words::of(scope).0)
         .collect();
@@ -56,7 +56,7 @@ fn row(app: &App, now: i64) -> Vec<parts::Cell> {
         parts::Cell::labelled(html! { (place(app)) }),
         parts::Cell::labelled(html! {
             (may.join(", "))
-            @if scopes.has(Scope::CommerceSubscribe) { " " (parts::pill(parts::Tone::Warn, "Can buy")) }
+            @if scopes.has_any(Scopes::BUYING) { " " (parts::pill(parts::Tone::Warn, "Can buy")) }
         }),
         parts::Cell::labelled(format::moment(app.first_allowed_at, now)),
         parts::Cell::labelled(format::moment(app.used_at, now)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use maud::{Markup, html};
-use tollgate_filter::{Reply, Resource, Resources, Scope, Scopes};
+use tollgate_filter::{Reply, Resource, Resources, Scopes};
 use tollgate_identity::oauth::{AuthorizationError, DecideError, Destination, Pending, PendingId};
 use tollgate_money::Micros;
 use tollgate_pages::{Failure, Page, failure, format, parts};
@@ -46,7 +46,7 @@ pub(crate) async fn decide(house: &House, visit: &mut Visit) -> Result<Reply, Tr
         "allow" => {
             let mut scopes = Scopes::from_bits(pending.scopes());
             if has_box(house, scopes) && visit.form.text(BUY).is_empty() {
-                scopes = scopes.without(Scope::CommerceSubscribe);
+                scopes = scopes.less(Scopes::BUYING);
             }
             server.allow(id, &signed_in.into(), scopes.bits()).await
         }
@@ -75,9 +75,7 @@ fn id(visit: &Visit) -> Result<PendingId, Trouble> {
 
 /// Whether buying is a box of its own: where the operator wants that, and there is something else to allow.
 fn has_box(house: &House, scopes: Scopes) -> bool {
-    house.tick_to_buy
-        && scopes.has(Scope::CommerceSubscribe)
-        && !scopes.without(Scope::CommerceSubscribe).is_empty()
+    house.tick_to_buy && scopes.has_any(Scopes::BUYING) && !scopes.less(Scopes::BUYING).is_empty()
 }
 
 /// There is nothing to decide on any more.
@@ -116,8 +114,8 @@ fn undecided(house: &House, visit: &Visit, error: DecideError) -> Result<Reply, 
 fn inside(house: &House, visit: &Visit, pending: &Pending) -> Result<Markup, Trouble> {
     let signed_in = visit.signed_in()?;
     let scopes = Scopes::from_bits(pending.scopes());
-    let buys = scopes.has(Scope::CommerceSubscribe);
-    let rest = scopes.without(Scope::CommerceSubscribe);
+    let buys = scopes.has_any(Scopes::BUYING);
+    let rest = scopes.less(Scopes::BUYING);
     let ticked = has_box(house, scopes);
     let resource = Resources::from_bits(pending.resource()).iter().next();
     let heading = match rest.is_empty() {

@@ -21,6 +21,10 @@ pub(crate) fn of(scope: Scope) -> (&'static str, &'static str) {
             "Buy or renew the Pro plan, 199 USD a month",
             "You approve a PayPal payment yourself",
         ),
+        Scope::CheckoutManage => (
+            "Buy the Pro plan by a checkout, 199 USD a month",
+            "You approve a PayPal payment yourself",
+        ),
         Scope::McpAndroid => (
             "Set up and command your Android devices",
             "One device is free for each account",

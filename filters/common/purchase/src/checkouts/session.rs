@@ -81,7 +81,7 @@ pub struct Wish {
 
 /// What was seen of the owner's decision at the payment provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub(super) enum Seen {
     /// The owner has the plan.
     Active(SubscriptionId),
     /// The owner has agreed, and nothing is paid yet.
@@ -97,7 +97,7 @@ pub enum Seen {
 pub struct NotModifiable(pub Status);
 
 /// A checkout as it begins at `now`, of an account that has `active`.
-pub fn begin(
+pub(super) fn begin(
     id: CheckoutId,
     new: New,
     active: Option<SubscriptionId>,
@@ -126,7 +126,11 @@ pub fn begin(
 }
 
 /// The checkout with everything that the platform may say said anew.
-pub fn update(row: &CheckoutRow, wish: Wish, now: i64) -> Result<CheckoutRow, NotModifiable> {
+pub(super) fn update(
+    row: &CheckoutRow,
+    wish: Wish,
+    now: i64,
+) -> Result<CheckoutRow, NotModifiable> {
     let status = Status::of(row, now);
     // What the owner has agreed to is not changed behind their back.
     if status.is_final() || status == Status::CompleteInProgress {
@@ -143,7 +147,7 @@ pub fn update(row: &CheckoutRow, wish: Wish, now: i64) -> Result<CheckoutRow, No
 }
 
 /// The checkout ended. The mandate that its owner may have been led to stays: other checkouts and other ways of buying share it.
-pub fn cancel(row: &CheckoutRow, now: i64) -> Result<CheckoutRow, NotModifiable> {
+pub(super) fn cancel(row: &CheckoutRow, now: i64) -> Result<CheckoutRow, NotModifiable> {
     let status = Status::of(row, now);
     // The owner has agreed: the payment comes, and to say that it does not would be untrue.
     if status.is_final() || status == Status::CompleteInProgress {
@@ -155,7 +159,7 @@ pub fn cancel(row: &CheckoutRow, now: i64) -> Result<CheckoutRow, NotModifiable>
 }
 
 /// The checkout with what was seen; `None` when that changes nothing.
-pub fn see(row: &CheckoutRow, seen: Seen, now: i64) -> Option<CheckoutRow> {
+pub(super) fn see(row: &CheckoutRow, seen: Seen, now: i64) -> Option<CheckoutRow> {
     use CheckoutState::{Completed, Placing, Ready, Waiting};
     let status = Status::of(row, now);
     let state = match (status, seen) {
@@ -178,7 +182,7 @@ pub fn see(row: &CheckoutRow, seen: Seen, now: i64) -> Option<CheckoutRow> {
 }
 
 /// The checkout whose owner is led to a mandate; `None` when that is known.
-pub fn lead(row: &CheckoutRow, mandate: MandateId, now: i64) -> Option<CheckoutRow> {
+pub(super) fn lead(row: &CheckoutRow, mandate: MandateId, now: i64) -> Option<CheckoutRow> {
     if row.mandate == Some(mandate) {
         return None;
     }
@@ -188,7 +192,7 @@ pub fn lead(row: &CheckoutRow, mandate: MandateId, now: i64) -> Option<CheckoutR
 }
 
 /// The checkout whose completion a request of this name asks for; `None` when that is known.
-pub fn ask(row: &CheckoutRow, name: [u8; 32], now: i64) -> Option<CheckoutRow> {
+pub(super) fn ask(row: &CheckoutRow, name: [u8; 32], now: i64) -> Option<CheckoutRow> {
     if row.asked == Some(name) || Status::of(row, now).is_final() {
         return None;
     }

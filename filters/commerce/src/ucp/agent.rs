@@ -1,0 +1,194 @@
+//! `UCP-Agent`: which platform a request comes from (UCP 2026-04-08, Overview, "Platform Advertisement on Request"; RFC 8941 section 3.2).
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use sfv::{BareItem, Dictionary, ListEntry, Parser};
+use url::{Host, Url};
+
+use super::VERSION;
+
+/// The longest address of a profile.
+const BYTES_MAX: usize = 2048;
+
+/// A platform, as it says itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Agent {
+    /// Where its profile lies.
+    pub(crate) profile: Url,
+    /// At which host.
+    pub(crate) host: Arc<str>,
+}
+
+/// What is wrong with the field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AgentFault {
+    /// It is no dictionary, or has no member `profile` that is a text.
+    Malformed,
+    /// What it names is no `https` address of a host.
+    Address,
+    /// It asks for a version that is not spoken here.
+    Version,
+}
+
+impl AgentFault {
+    /// In words for whoever sends it.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            AgentFault::Malformed => {
+                "UCP-Agent is a dictionary with the platform's profile: `profile=\"https://platform.example/.well-known/ucp\"`."
+            }
+            AgentFault::Address => "The profile in UCP-Agent is an https address with a host name.",
+            AgentFault::Version => {
+                "The version in UCP-Agent is not spoken here; this service speaks 2026-04-08."
+            }
+        }
+    }
+}
+
+/// The platform that a request names; `None` when it names none. `loopback`: a profile may lie on this machine.
+pub(crate) fn read(headers: &HeaderMap, loopback: bool) -> Result<Option<Agent>, AgentFault> {
+    let fields = headers.get_all("ucp-agent").iter();
+    let texts: Option<Vec<&str>> = fields.map(|value| value.to_str().ok()).collect();
+    let texts = texts.ok_or(AgentFault::Malformed)?;
+    if texts.is_empty() {
+        return Ok(None);
+    }
+    // Several fields of one name are one dictionary (RFC 8941 section 4.2).
+    let text = texts.join(", ");
+    let members = Parser::new(&text)
+        .parse::<Dictionary>()
+        .map_err(|_| AgentFault::Malformed)?;
+    let Some(ListEntry::Item(item)) = members.get("profile") else {
+        return Err(AgentFault::Malformed);
+    };
+    let BareItem::String(profile) = &item.bare_item else {
+        return Err(AgentFault::Malformed);
+    };
+    let version = item.params.get("version");
+    let is_ours = match version {
+        None => true,
+        Some(BareItem::String(version)) => version.as_str() == VERSION,
+        Some(_) => false,
+    };
+    if !is_ours {
+        return Err(AgentFault::Version);
+    }
+    address(profile.as_str(), loopback).map(Some)
+}
+
+fn address(text: &str, loopback: bool) -> Result<Agent, AgentFault> {
+    if text.len() > BYTES_MAX {
+        return Err(AgentFault::Address);
+    }
+    let profile = Url::parse(text).map_err(|_| AgentFault::Address)?;
+    let here = match profile.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => return Err(AgentFault::Address),
+    };
+    let sound = match profile.scheme() {
+        "https" => !here || loopback,
+        "http" => here && loopback,
+        _ => false,
+    };
+    let plain = profile.username().is_empty() && profile.password().is_none();
+    if !sound || !plain {
+        return Err(AgentFault::Address);
+    }
+    let host = Arc::from(profile.host_str().unwrap_or_default());
+    Ok(Agent { profile, host })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn rfc8941_3_2_a_platform_is_named_by_the_profile_in_a_dictionary() {
+        use AgentFault::{Address, Malformed, Version};
+        let host = |host: &str| Ok(Some(host.to_owned()));
+        //  fields, loopback, what is read
+        check(&[], false, Ok(None));
+        let plain = "profile=\"https://platform.example/.well-known/ucp\"";
+        check(&[plain], false, host("platform.example"));
+        check(&["a=1", plain], false, host("platform.example"));
+        check(
+            &[&format!("name=x, {plain};v=2, other")],
+            false,
+            host("platform.example"),
+        );
+        check(
+            &[&format!("{plain};version=\"2026-04-08\"")],
+            false,
+            host("platform.example"),
+        );
+        check(
+            &[&format!("{plain};version=\"2099-01-01\"")],
+            false,
+            Err(Version),
+        );
+        check(&[&format!("{plain};version=1")], false, Err(Version));
+        // A member is no parameter of another.
+        check(
+            &[&format!("{plain}, version=\"2099-01-01\"")],
+            false,
+            host("platform.example"),
+        );
+        for broken in [
+            "",
+            "platform.example",
+            "https://platform.example/p",
+            "profile=\"...",
+            "profile=https",
+            "profile=1",
+            "profile=(\"https://a.example\")",
+            "profile",
+            "other=\"https://a.example\"",
+            "profile=\"https://a.example\",",
+        ] {
+            check(&[broken], true, Err(Malformed));
+        }
+        for elsewhere in [
+            "...",
+            "",
+            "http://platform.example/p",
+            "ftp://platform.example/p",
+            "https://",
+            "https://user@platform.example/p",
+            "javascript:alert(1)",
+            "/.well-known/ucp",
+        ] {
+            check(&[&format!("profile=\"{elsewhere}\"")], true, Err(Address));
+        }
+        for here in [
+            "http://localhost:8285/p",
+            "http://127.0.0.1/p",
+            "http://[::1]/p",
+            "https://localhost/p",
+        ] {
+            let field = format!("profile=\"{here}\"");
+            check(&[&field], false, Err(Address));
+            assert!(read(&fields(&[&field]), true).is_ok(), "{here}");
+        }
+        let long = format!("profile=\"https://a.example/{}\"", "a".repeat(BYTES_MAX));
+        check(&[&long], false, Err(Address));
+    }
+
+    fn fields(values: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append("ucp-agent", HeaderValue::from_str(value).expect("a value"));
+        }
+        headers
+    }
+
+    fn check(values: &[&str], loopback: bool, expected: Result<Option<String>, AgentFault>) {
+        let read = read(&fields(values), loopback);
+        let read = read.map(|agent| agent.map(|agent| agent.host.to_string()));
+        assert_eq!(read, expected, "{values:?}");
+    }
+}

@@ -1,0 +1,75 @@
+//! `Idempotency-Key`: what a platform calls a request, so that it can ask for the same answer again.
+
+use http::HeaderMap;
+use sfv::{BareItem, Item, Parser};
+
+/// The most characters of a name.
+const CHARS_MAX: usize = 255;
+
+/// A name that cannot be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadName;
+
+/// The name of a request, if it has one: bare, or as a string of structured fields; both spellings are one name.
+pub(crate) fn read(headers: &HeaderMap) -> Result<Option<String>, BadName> {
+    let mut values = headers.get_all("idempotency-key").iter();
+    let text = match (values.next(), values.next()) {
+        (None, _) => return Ok(None),
+        (Some(value), None) => value.to_str().map_err(|_| BadName)?,
+        (Some(_), Some(_)) => return Err(BadName),
+    };
+    let name = match Parser::new(text).parse::<Item>() {
+        Ok(Item {
+            bare_item: BareItem::String(inside),
+            params,
+        }) if params.is_empty() => inside.as_str().to_owned(),
+        _ => text.to_owned(),
+    };
+    let plain = |byte: u8| (b' '..=b'~').contains(&byte);
+    let sound = (1..=CHARS_MAX).contains(&name.len()) && name.bytes().all(plain);
+    sound.then_some(Some(name)).ok_or(BadName)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_name_has_1_to_255_visible_characters_with_or_without_quotes() {
+        let long = "k".repeat(255);
+        let name = |name: &str| Ok(Some(name.to_owned()));
+        check(&[], Ok(None));
+        check(
+            &["8e03978e-40d5-43dd-bc93-6894a57f9324"],
+            name("8e03978e-40d5-43dd-bc93-6894a57f9324"),
+        );
+        check(&["\"8e03978e\""], name("8e03978e"));
+        check(&["two words"], name("two words"));
+        check(&["a;b=1"], name("a;b=1"));
+        check(&[&long], name(&long));
+        check(&[&format!("\"{long}\"")], name(&long));
+        for bad in [vec![""], vec!["\"\""], vec!["a", "b"], vec!["a", "a"]] {
+            check(&bad, Err(BadName));
+        }
+        check(&[&format!("{long}k")], Err(BadName));
+        let mut binary = HeaderMap::new();
+        binary.insert(
+            "idempotency-key",
+            HeaderValue::from_bytes(b"k\xe9").expect("a value"),
+        );
+        assert_eq!(read(&binary), Err(BadName));
+    }
+
+    fn check(values: &[&str], expected: Result<Option<String>, BadName>) {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(
+                "idempotency-key",
+                HeaderValue::from_str(value).expect("a value"),
+            );
+        }
+        assert_eq!(read(&headers), expected, "{values:?}");
+    }
+}

@@ -1,0 +1,359 @@
+//! What a request to begin or change a checkout says.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tollgate_filter::{ApiError, ErrorCode, Unambiguous};
+use tollgate_purchase::checkouts::Wish;
+
+/// The most bytes that are kept of what is said of the buyer.
+const BUYER_BYTES_MAX: usize = 8 * 1024;
+
+/// The most things that one request may want to buy: there is one.
+const LINES_MAX: usize = 100;
+
+/// What is said, checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) wish: Wish,
+    /// More than one was wanted, and one is all that there is.
+    pub(crate) adjusted: bool,
+}
+
+/// Why it is not done.
+#[derive(Debug)]
+pub(crate) enum Unfit {
+    /// It cannot be understood.
+    Error(ApiError),
+    /// It wants what is not sold; where that stands.
+    Unknown {
+        /// As JSONPath (RFC 9535).
+        path: String,
+    },
+}
+
+impl From<ApiError> for Unfit {
+    fn from(error: ApiError) -> Unfit {
+        Unfit::Error(error)
+    }
+}
+
+/// `UcpCheckoutRequest`: a body that may be missing, and whose members may all be. What is not said is the one plan on sale.
+pub(crate) fn service(body: &[u8], product: &str) -> Result<Said, Unfit> {
+    let mut members = match body.trim_ascii() {
+        b"" => Map::new(),
+        body => object(body)?,
+    };
+    match members.get("product_id") {
+        None => {}
+        Some(Value::String(id)) if id == product => {}
+        Some(Value::String(_)) => {
+            return Err(Unfit::Unknown {
+                path: String::from("$.product_id"),
+            });
+        }
+        Some(_) => return Err(of_type("product_id", "a string").into()),
+    }
+    let lines = match members.remove("line_items") {
+        None => Lines::default(),
+        Some(lines) => read_lines(lines, product, false)?,
+    };
+    Ok(Said {
+        wish: Wish {
+            has_plan: true,
+            buyer: buyer(&mut members)?,
+        },
+        adjusted: lines.wanted > 1,
+    })
+}
+
+/// The request of the protocol to create or update (UCP 2026-04-08, Checkout, `ucp_request` of the schema): `line_items` is there, and all
+/// that is ours is passed over.
+pub(crate) fn protocol(body: &[u8], product: &str) -> Result<Said, Unfit> {
+    let mut members = object(body)?;
+    let lines = match members.remove("line_items") {
+        Some(lines) => read_lines(lines, product, true)?,
+        None => return Err(missing("line_items").into()),
+    };
+    objects(&members, &["context", "signals", "attribution", "payment"])?;
+    Ok(Said {
+        wish: Wish {
+            has_plan: lines.wanted > 0,
+            buyer: buyer(&mut members)?,
+        },
+        adjusted: lines.wanted > 1,
+    })
+}
+
+/// The request of the protocol to complete: `payment` is there. No way of paying is offered that it could name, so what it says is passed
+/// over.
+pub(crate) fn complete(body: &[u8]) -> Result<(), ApiError> {
+    let members = object(body)?;
+    if !members.contains_key("payment") {
+        return Err(missing("payment"));
+    }
+    objects(&members, &["payment", "signals", "attribution"])
+}
+
+/// A body that may be missing and says nothing that matters.
+pub(crate) fn cancel(body: &[u8]) -> Result<(), ApiError> {
+    match body.trim_ascii() {
+        b"" => Ok(()),
+        body => object(body).map(|_| ()),
+    }
+}
+
+#[derive(Default)]
+struct Lines {
+    /// How often the plan is wanted.
+    wanted: u64,
+}
+
+fn read_lines(lines: Value, product: &str, strict: bool) -> Result<Lines, Unfit> {
+    let Value::Array(lines) = lines else {
+        return Err(of_type("line_items", "an array of objects").into());
+    };
+    if lines.len() > LINES_MAX {
+        let message =
+            format!("`line_items` has more than {LINES_MAX} elements; the plan is bought once.");
+        return Err(ApiError::new(ErrorCode::OutOfRange, message)
+            .param("line_items")
+            .into());
+    }
+    let mut wanted: u64 = 0;
+    for (number, line) in lines.iter().enumerate() {
+        let at = format!("line_items[{number}]");
+        let Value::Object(line) = line else {
+            return Err(of_type(&at, "an object").into());
+        };
+        let id = match line.get("item") {
+            Some(Value::Object(item)) => item.get("id"),
+            Some(_) => return Err(of_type(&format!("{at}.item"), "an object").into()),
+            None => None,
+        };
+        match id {
+            Some(Value::String(id)) if id == product => {}
+            Some(Value::String(_)) => {
+                return Err(Unfit::Unknown {
+                    path: format!("$.{at}"),
+                });
+            }
+            Some(_) => return Err(of_type(&format!("{at}.item.id"), "a string").into()),
+            None if strict => return Err(missing(&format!("{at}.item.id")).into()),
+            // The service's own form leaves open what stands in a line: one that names nothing wants what there is.
+            None => {}
+        }
+        let quantity = match line.get("quantity") {
+            None => 1,
+            Some(quantity) => match quantity.as_u64() {
+                Some(quantity @ 1..) => quantity,
+                _ if quantity.is_number() => {
+                    let param = format!("{at}.quantity");
+                    let message = format!("`{param}` is a whole number from 1.");
+                    return Err(ApiError::new(ErrorCode::OutOfRange, message)
+                        .param(param)
+                        .into());
+                }
+                _ => return Err(of_type(&format!("{at}.quantity"), "a whole number").into()),
+            },
+        };
+        wanted = wanted.saturating_add(quantity);
+    }
+    Ok(Lines { wanted })
+}
+
+/// What is said of the buyer, to be told again.
+fn buyer(members: &mut Map<String, Value>) -> Result<Option<Arc<str>>, ApiError> {
+    let Some(buyer) = members.remove("buyer") else {
+        return Ok(None);
+    };
+    let Value::Object(told) = &buyer else {
+        return Err(of_type("buyer", "an object"));
+    };
+    for name in ["first_name", "last_name", "email", "phone_number"] {
+        if told.get(name).is_some_and(|value| !value.is_string()) {
+            return Err(of_type(&format!("buyer.{name}"), "a string"));
+        }
+    }
+    let text = buyer.to_string();
+    if text.len() > BUYER_BYTES_MAX {
+        let message = format!("`buyer` has more than {BUYER_BYTES_MAX} bytes.");
+        return Err(ApiError::new(ErrorCode::OutOfRange, message).param("buyer"));
+    }
+    Ok(Some(Arc::from(text)))
+}
+
+fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+    match serde_json::from_slice(body) {
+        Ok(Unambiguous(Value::Object(members))) => Ok(members),
+        Ok(_) => Err(ApiError::new(
+            ErrorCode::InvalidType,
+            "The body is a JSON object.",
+        )),
+        Err(_) => Err(ApiError::new(
+            ErrorCode::InvalidJson,
+            "The body is not JSON in which every member stands once.",
+        )),
+    }
+}
+
+fn objects(members: &Map<String, Value>, names: &[&str]) -> Result<(), ApiError> {
+    let wrong = names
+        .iter()
+        .find(|name| members.get(**name).is_some_and(|value| !value.is_object()));
+    match wrong {
+        Some(name) => Err(of_type(name, "an object")),
+        None => Ok(()),
+    }
+}
+
+fn missing(param: &str) -> ApiError {
+    ApiError::new(ErrorCode::MissingField, format!("`{param}` is missing.")).param(param)
+}
+
+fn of_type(param: &str, what: &str) -> ApiError {
+    ApiError::new(ErrorCode::InvalidType, format!("`{param}` is {what}.")).param(param)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRODUCT: &str = "svc-pro-monthly";
+
+    /// What comes of a body: wanted and adjusted, or the code of the error, or where the unknown stands.
+    type Came = Result<(bool, bool), String>;
+
+    fn came(said: Result<Said, Unfit>) -> Came {
+        match said {
+            Ok(said) => Ok((said.wish.has_plan, said.adjusted)),
+            Err(Unfit::Unknown { path }) => Err(path),
+            Err(Unfit::Error(error)) => Err(error.code.word().to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_body_of_the_service_may_say_nothing() {
+        let one: Came = Ok((true, false));
+        let error = |code: &str| -> Came { Err(code.to_owned()) };
+        for (body, expected) in [
+            ("", one.clone()),
+            ("  \n", one.clone()),
+            ("{}", one.clone()),
+            (
+                r#"{"product_id":"svc-pro-monthly","more":[1]}"#,
+                one.clone(),
+            ),
+            (r#"{"line_items":[]}"#, one.clone()),
+            (r#"{"line_items":[{}]}"#, one.clone()),
+            (
+                r#"{"line_items":[{"item":{"id":"svc-pro-monthly"},"quantity":1}]}"#,
+                one,
+            ),
+            (r#"{"line_items":[{"quantity":3}]}"#, Ok((true, true))),
+            (r#"{"product_id":"other"}"#, error("$.product_id")),
+            (
+                r#"{"line_items":[{"item":{"id":"other"}}]}"#,
+                error("$.line_items[0]"),
+            ),
+            (r#"{"product_id":1}"#, error("invalid_type")),
+            (r#"{"product_id":null}"#, error("invalid_type")),
+            (r#"{"line_items":{}}"#, error("invalid_type")),
+            (r#"{"line_items":[1]}"#, error("invalid_type")),
+            (r#"{"line_items":[{"quantity":0}]}"#, error("out_of_range")),
+            (
+                r#"{"line_items":[{"quantity":1.5}]}"#,
+                error("out_of_range"),
+            ),
+            (
+                r#"{"line_items":[{"quantity":"1"}]}"#,
+                error("invalid_type"),
+            ),
+            ("[]", error("invalid_type")),
+            ("null", error("invalid_type")),
+            ("{", error("invalid_json")),
+            (r#"{"a":1,"a":1}"#, error("invalid_json")),
+        ] {
+            assert_eq!(came(service(body.as_bytes(), PRODUCT)), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_body_of_the_protocol_says_what_is_to_be_bought() {
+        let error = |code: &str| -> Came { Err(code.to_owned()) };
+        let line = r#"{"item":{"id":"svc-pro-monthly"},"quantity":1}"#;
+        for (body, expected) in [
+            (format!(r#"{{"line_items":[{line}]}}"#), Ok((true, false))),
+            (
+                format!(r#"{{"line_items":[{line},{line}]}}"#),
+                Ok((true, true)),
+            ),
+            (
+                format!(r#"{{"line_items":[{line}],"status":"completed","id":7,"totals":1}}"#),
+                Ok((true, false)),
+            ),
+            (String::from(r#"{"line_items":[]}"#), Ok((false, false))),
+            (
+                String::from(r#"{"line_items":[{"item":{"id":"other"},"quantity":1}]}"#),
+                error("$.line_items[0]"),
+            ),
+            (
+                format!(r#"{{"line_items":[{line},{{"item":{{"id":"x"}}}}]}}"#),
+                error("$.line_items[1]"),
+            ),
+            (
+                String::from(r#"{"line_items":[{"quantity":1}]}"#),
+                error("missing_field"),
+            ),
+            (String::from("{}"), error("missing_field")),
+            (String::new(), error("invalid_json")),
+            (
+                format!(r#"{{"line_items":[{line}],"payment":[]}}"#),
+                error("invalid_type"),
+            ),
+            (
+                format!(r#"{{"line_items":[{line}],"buyer":"me"}}"#),
+                error("invalid_type"),
+            ),
+            (
+                format!(r#"{{"line_items":[{line}],"buyer":{{"email":1}}}}"#),
+                error("invalid_type"),
+            ),
+        ] {
+            assert_eq!(came(protocol(body.as_bytes(), PRODUCT)), expected, "{body}");
+        }
+        let long = format!(
+            r#"{{"line_items":[],"buyer":{{"x":"{}"}}}}"#,
+            "a".repeat(BUYER_BYTES_MAX)
+        );
+        assert_eq!(
+            came(protocol(long.as_bytes(), PRODUCT)),
+            error("out_of_range")
+        );
+        let many = format!(
+            r#"{{"line_items":[{}]}}"#,
+            vec![line; LINES_MAX + 1].join(",")
+        );
+        assert_eq!(
+            came(protocol(many.as_bytes(), PRODUCT)),
+            error("out_of_range")
+        );
+    }
+
+    #[test]
+    fn completing_needs_a_payment_and_cancelling_nothing() {
+        let code = |done: Result<(), ApiError>| done.map_err(|error| error.code.word());
+        for (body, expected) in [
+            (r#"{"payment":{}}"#, Ok(())),
+            (r#"{"payment":{"instruments":[]},"signals":{}}"#, Ok(())),
+            ("{}", Err("missing_field")),
+            (r#"{"payment":1}"#, Err("invalid_type")),
+            ("", Err("invalid_json")),
+        ] {
+            assert_eq!(code(complete(body.as_bytes())), expected, "{body}");
+        }
+        for (body, expected) in [("", Ok(())), ("{}", Ok(())), ("[]", Err("invalid_type"))] {
+            assert_eq!(code(cancel(body.as_bytes())), expected, "{body}");
+        }
+    }
+}

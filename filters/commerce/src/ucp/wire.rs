@@ -1,0 +1,200 @@
+//! A checkout as platforms read it: in the form of the protocol, and in that of the service.
+//!
+//! The two cannot be one: the protocol's `capabilities` is an object, the service's a list. Everything else is the same.
+
+use serde_json::{Map, Value, json};
+use tollgate_purchase::checkouts::{Status, View};
+use tollgate_purchase::plan::{PRICE, PaymentState, Plan, RetryAction};
+use tollgate_purchase::wire::rfc3339;
+
+use super::{CHECKOUT, VERSION};
+
+/// The one line of a checkout.
+const LINE: &str = "1";
+
+/// What checkouts say of the service.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    /// The service's address, without a slash at its end.
+    pub(crate) base_url: String,
+    /// Where its pages are, without a slash at its end.
+    pub(crate) root_url: String,
+    pub(crate) plan: Plan,
+    /// Documents that a buyer agrees to: `terms_of_service` and the like, with their addresses.
+    pub(crate) links: Vec<(&'static str, String)>,
+}
+
+/// Something that happened to a request and that its sender must be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remark {
+    /// More than one was wanted.
+    QuantityAdjusted,
+}
+
+/// What a platform and this service have in common: capabilities with their version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Negotiated(Map<String, Value>);
+
+impl Negotiated {
+    /// What is taken for granted of a platform that was not asked.
+    pub(crate) fn granted() -> Negotiated {
+        Negotiated::of([CHECKOUT])
+    }
+
+    /// These capabilities, in the one version that is spoken.
+    pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Negotiated {
+        let entry = |name: &str| (name.to_owned(), json!([{"version": VERSION}]));
+        Negotiated(names.into_iter().map(entry).collect())
+    }
+}
+
+/// A checkout in the form of the protocol (UCP 2026-04-08, Checkout; `schemas/shopping/checkout.json`).
+pub(crate) fn protocol(
+    view: &View,
+    shown: &Shown,
+    negotiated: &Negotiated,
+    remarks: &[Remark],
+) -> Value {
+    let status = view.status();
+    let has_plan = view.row.state != tollgate_store::CheckoutState::Incomplete;
+    let cents = if has_plan { PRICE.cents() } else { 0 };
+    let totals = json!([
+        {"type": "subtotal", "amount": cents},
+        {"type": "total", "amount": cents},
+    ]);
+    let (payment_state, retry_action) = next_step(status);
+    let mut session = json!({
+        "ucp": {
+            "version": VERSION,
+            "status": "success",
+            "capabilities": negotiated.0,
+            "payment_handlers": {},
+        },
+        "id": view.row.id.to_string(),
+        "status": status.word(),
+        "currency": "USD",
+        "line_items": lines(shown, has_plan, &totals),
+        "totals": totals,
+        "links": shown.links.iter().map(|(kind, url)| json!({"type": kind, "url": url})).collect::<Vec<_>>(),
+        "messages": messages(status, has_plan, remarks),
+        "expires_at": rfc3339(view.row.expires_at),
+        "payment_state": payment_state.word(),
+        "retry_action": retry_action.word(),
+    });
+    let members = session.as_object_mut().expect("it was made as one");
+    if !status.is_final() && has_plan {
+        let url = format!("{}/commerce/continue/{}", shown.base_url, view.row.id);
+        members.insert("continue_url".into(), url.into());
+    }
+    if let Some(buyer) = &view.row.buyer {
+        // It was JSON when it was stored.
+        let buyer = serde_json::from_str(buyer).unwrap_or_else(|_| json!({}));
+        members.insert("buyer".into(), buyer);
+    }
+    if let Some(subscription) = &view.row.subscription {
+        let order = json!({
+            "id": subscription.to_string(),
+            "label": format!("{}, each month", shown.plan.name),
+            "permalink_url": format!("{}/plan", shown.root_url),
+        });
+        members.insert("order".into(), order);
+    }
+    session
+}
+
+/// The same in the form of the service (`UcpCheckoutSession`): capabilities as a list of names, and two statuses.
+pub(crate) fn service(mut session: Value) -> Value {
+    if let Value::Object(map) = &session["ucp"]["capabilities"] {
+        let mut names: Vec<String> = map.keys().cloned().collect();
+        names.sort();
+        session["ucp"]["capabilities"] = names.into();
+    }
+    if session["status"] != Status::Completed.word() {
+        session["status"] = Status::Incomplete.word().into();
+    }
+    session
+}
+
+/// The answer where there is no checkout to tell of (`schemas/shopping/types/error_response.json`).
+pub(crate) fn error(code: &str, content: &str, path: Option<&str>) -> Value {
+    let mut message = json!({
+        "type": "error",
+        "code": code,
+        "content": content,
+        "severity": "unrecoverable",
+    });
+    if let Some(path) = path {
+        message["path"] = path.into();
+    }
+    json!({"ucp": {"version": VERSION, "status": "error"}, "messages": [message]})
+}
+
+fn lines(shown: &Shown, has_plan: bool, totals: &Value) -> Value {
+    if !has_plan {
+        return json!([]);
+    }
+    json!([{
+        "id": LINE,
+        "item": {
+            "id": &*shown.plan.product,
+            // The protocol has no place for what is charged again, so no platform can show it as a price that is paid once.
+            "title": format!("{}: {PRICE} USD each month until canceled", shown.plan.name),
+            "price": PRICE.cents(),
+        },
+        "quantity": 1,
+        "totals": totals,
+    }])
+}
+
+fn messages(status: Status, has_plan: bool, remarks: &[Remark]) -> Vec<Value> {
+    let mut messages: Vec<Value> = remarks
+        .iter()
+        .map(|remark| match remark {
+            Remark::QuantityAdjusted => json!({
+                "type": "warning", "code": "quantity_adjusted", "path": "$.line_items[0].quantity",
+                "content": "An account has the plan once; the quantity is 1.",
+            }),
+        })
+        .collect();
+    match status {
+        Status::Incomplete => messages.push(json!({
+            "type": "error", "code": "missing_line_item", "severity": "recoverable", "path": "$.line_items",
+            "content": "Nothing is to be bought yet. Update the checkout with the plan as its line item.",
+        })),
+        Status::RequiresEscalation => messages.push(json!({
+            "type": "error", "code": "recurring_authorization_required", "severity": "requires_buyer_review",
+            "content": "The account owner must approve a monthly payment of 199 USD.",
+        })),
+        Status::ReadyForComplete => messages.push(json!({
+            "type": "info", "code": "approval_returned",
+            "content": "The account owner came back from PayPal. Complete the checkout to have it verified.",
+        })),
+        Status::CompleteInProgress => messages.push(json!({
+            "type": "info", "code": "payment_processing",
+            "content": "The account owner has agreed. The checkout is completed as soon as the first payment is confirmed; do not pay again.",
+        })),
+        Status::Completed | Status::Canceled => {}
+    }
+    if has_plan && !status.is_final() {
+        messages.push(json!({
+            "type": "warning", "code": "recurring_charge", "path": "$.line_items[0]", "presentation": "disclosure",
+            "content": "199 USD are charged by PayPal each month until the account owner cancels the plan.",
+        }));
+    }
+    messages
+}
+
+/// How far the payment has come, and what to do next.
+fn next_step(status: Status) -> (PaymentState, RetryAction) {
+    match status {
+        Status::Incomplete => (PaymentState::Required, RetryAction::Pay),
+        Status::RequiresEscalation => {
+            (PaymentState::ApprovalPending, RetryAction::ApproveThenRetry)
+        }
+        Status::ReadyForComplete | Status::CompleteInProgress => {
+            (PaymentState::Processing, RetryAction::RetrySame)
+        }
+        Status::Completed => (PaymentState::Paid, RetryAction::None),
+        Status::Canceled => (PaymentState::Required, RetryAction::PayAgain),
+    }
+}
