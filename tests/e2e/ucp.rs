@@ -1,5 +1,8 @@
 //! Selling to commerce platforms: what they are told, and checkouts.
 
 mod discovery;
+mod lifecycle;
+mod platform;
 mod product;
+mod refusals;
 mod schemas;

@@ -353,7 +353,7 @@ impl Sessions {
 
     async fn get(&self, asked: &Asked) -> Result<Answer, Fault> {
         let view = self.find(asked).await?;
-        let view = match self.checkouts.ask(view.clone(), true).await {
+        let view = match self.checkouts.glance(view.clone()).await {
             Ok(view) => view,
             // What is known is told; whoever wants to know more asks for completion.
             Err(CheckoutError::Provider(_)) => view,
@@ -392,13 +392,10 @@ impl Sessions {
         if status.is_final() && !(again && status == Status::Completed) {
             return Err(CheckoutError::NotModifiable(status).into());
         }
-        let view = self.checkouts.ask(view, false).await?;
-        let answer = self.told(asked, &view, &[], StatusCode::OK);
-        if let Some(claim) = claim {
-            let kept = claim.keep(&answer).await;
-            kept.map_err(|error| Fault::Failed(store_failed(error)))?;
-        }
-        Ok(answer)
+        let answer = |view: &View| self.told(asked, view, &[], StatusCode::OK);
+        let beside = |view: &View| keep(claim.as_ref(), &answer(view));
+        let view = self.checkouts.ask(view, &beside).await?;
+        Ok(answer(&view))
     }
 
     async fn cancel(&self, asked: &Asked, claim: Option<Claim>) -> Result<Answer, Fault> {

@@ -75,7 +75,7 @@ impl View {
 }
 
 /// What is written together with a change, made from the checkout as it will be.
-type Beside<'a> = &'a (dyn Fn(&View) -> Vec<Part> + Send + Sync);
+pub type Beside<'a> = &'a (dyn Fn(&View) -> Vec<Part> + Send + Sync);
 
 impl Checkouts {
     /// A desk.
@@ -134,6 +134,9 @@ impl Checkouts {
                 "the settings name no payment provider",
             )));
         };
+        if standing.authorization.is_some() {
+            return Err(CheckoutError::Processing);
+        }
         if standing.awaits_first_charge() {
             return Ok(standing.mandate.clone());
         }
@@ -173,29 +176,41 @@ impl Checkouts {
         Err(CheckoutError::Busy)
     }
 
-    /// Asks the payment provider what the owner of a checkout has decided, and does what is to be done; writes `beside` with what comes
-    /// of it. `only_reads`: somebody looks who has done nothing, so an answer that is a moment old will do.
-    pub async fn ask(&self, view: View, only_reads: bool) -> Result<View, CheckoutError> {
+    /// Asks the payment provider what the owner of a checkout has decided, does what is to be done, and writes `beside` with what comes of
+    /// it.
+    pub async fn ask(&self, view: View, beside: Beside<'_>) -> Result<View, CheckoutError> {
+        let seen = self.seen(&view).await?;
+        let change =
+            |view: &View| Ok(seen.and_then(|seen| session::see(&view.row, seen, view.now)));
+        self.turn(view, change, beside).await
+    }
+
+    /// The same for somebody who only reads: an answer that is a moment old will do, and a mandate that this checkout has not led to is
+    /// none of its business.
+    pub async fn glance(&self, view: View) -> Result<View, CheckoutError> {
+        if view.row.mandate.is_none() || !self.may_ask(&view) {
+            return Ok(view);
+        }
+        self.ask(view, &none).await
+    }
+
+    /// What the owner of a checkout has decided, as the payment provider tells it now; `None` where there is nothing to ask.
+    async fn seen(&self, view: &View) -> Result<Option<Seen>, CheckoutError> {
         let waits = matches!(
             view.status(),
             Status::RequiresEscalation | Status::ReadyForComplete | Status::CompleteInProgress
         );
         let Some(mandates) = self.parts().mandates.as_ref().filter(|_| waits) else {
-            return Ok(view);
+            return Ok(None);
         };
-        // A reader is told of a mandate that this checkout has led to; whoever wants it completed, of any that there is.
-        if only_reads && (view.row.mandate.is_none() || !self.may_ask(&view)) {
-            return Ok(view);
-        }
         let Some(mandate) = mandates.of(view.row.account).await? else {
-            return Ok(view);
+            return Ok(None);
         };
-        let seen = match mandates.verify(mandate.id).await? {
+        Ok(Some(match mandates.verify(mandate.id).await? {
             Verified::Paid(subscription, _) => Seen::Active(subscription.id),
             Verified::Unpaid(_) => Seen::Agreed,
             Verified::Waiting(_) | Verified::Over(_) => Seen::Open,
-        };
-        self.see(view, seen).await
+        }))
     }
 
     /// Notes that the owner came back from the payment provider, which could not be asked.
@@ -277,6 +292,10 @@ impl Checkouts {
                 "the settings name no payment provider",
             )));
         };
+        let standing = self.parts().plans.standing(view.row.account).await?;
+        if standing.authorization.is_some() {
+            return Err(CheckoutError::Processing);
+        }
         match mandates.open(view.row.account, urls).await {
             Ok(mandate) => {
                 let lead = |view: &View| Ok(session::lead(&view.row, mandate.id, view.now));
@@ -365,7 +384,7 @@ impl Checkouts {
 }
 
 /// Nothing beside.
-fn none(_: &View) -> Vec<Part> {
+pub fn none(_: &View) -> Vec<Part> {
     Vec::new()
 }
 

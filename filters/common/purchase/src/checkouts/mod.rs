@@ -11,6 +11,6 @@ mod error;
 mod session;
 
 pub(crate) use desk::completed;
-pub use desk::{Checkouts, Parts, View};
+pub use desk::{Beside, Checkouts, Parts, View, none};
 pub use error::CheckoutError;
 pub use session::{New, NotModifiable, Status, Wish};

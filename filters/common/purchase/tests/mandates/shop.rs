@@ -9,6 +9,7 @@ use tokio::runtime::Runtime;
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, MandateId, Micros};
+use tollgate_purchase::checkouts::{self, Checkouts};
 use tollgate_purchase::mandates::{
     MandateCounts, MandateParts, Mandates, OpenError, Urls, Verified, VerifyError,
 };
@@ -28,6 +29,9 @@ pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
 /// Credits that each payment gives.
 const CREDITS: i64 = 5_000_000;
 
+/// How long a checkout waits for its owner.
+pub(crate) const CHECKOUT_LASTS: i64 = DAY / 4;
+
 /// One run of the process.
 struct Running {
     runtime: Runtime,
@@ -35,6 +39,7 @@ struct Running {
     ledger: Ledger,
     plans: Plans,
     desk: Mandates,
+    checkouts: Checkouts,
 }
 
 /// The desks and what they stand on.
@@ -124,7 +129,16 @@ impl Shop {
             draw: Box::new(draw()),
             runtime: runtime.handle().clone(),
         });
+        let checkouts = Checkouts::new(checkouts::Parts {
+            store: store.clone(),
+            plans: plans.clone(),
+            mandates: Some(desk.clone()),
+            lasts: CHECKOUT_LASTS,
+            now: Box::new(clock()),
+            draw: Box::new(draw()),
+        });
         self.running = Some(Running {
+            checkouts,
             runtime,
             store,
             ledger,
@@ -138,11 +152,24 @@ impl Shop {
         &mut self,
         act: impl FnOnce(Mandates) -> F,
     ) -> Option<T> {
+        let desk = self.running().desk.clone();
+        self.alive(act(desk))
+    }
+
+    /// The same at the desk of checkouts.
+    pub(crate) fn at_checkouts<T, F: Future<Output = T>>(
+        &mut self,
+        act: impl FnOnce(Checkouts) -> F,
+    ) -> Option<T> {
+        let desk = self.running().checkouts.clone();
+        self.alive(act(desk))
+    }
+
+    fn alive<T>(&mut self, act: impl Future<Output = T>) -> Option<T> {
         let died = self.world.died.clone();
-        let running = self.running();
-        let done = running.runtime.block_on(async {
+        let done = self.running().runtime.block_on(async {
             tokio::select! {
-                done = act(running.desk.clone()) => Some(done),
+                done = act => Some(done),
                 () = died.notified() => None,
             }
         });
