@@ -4,11 +4,17 @@ mod checkouts;
 mod shop;
 mod world;
 
+use std::sync::Arc;
+
 use shop::Shop;
 use tollgate_money::Usd;
-use tollgate_purchase::mandates::{CancelError, ChargeStatus, OpenError, Status, Verified};
+use tollgate_purchase::mandates::{
+    Beside, CancelError, ChargeStatus, OpenError, Status, Verified, VerifyError,
+};
 use tollgate_purchase::plan::{PRICE, PayOutcome};
-use tollgate_store::{MandateState, SubscriptionStatus};
+use tollgate_store::{
+    Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, MandateState, Part, SubscriptionStatus,
+};
 use world::{DAY, Fault, MONTH, Purse};
 
 const FAULTS: [Fault; 5] = [
@@ -56,6 +62,43 @@ fn a_mandate_that_goes_well_is_paid_each_month_and_every_charge_counts_once() {
         Some(agreed_at),
         "the first time stays"
     );
+    shop.check_books();
+}
+
+#[test]
+fn what_stands_beside_a_payment_is_written_with_it_or_neither_is() {
+    let mut shop = Shop::new();
+    let id = shop.opened();
+    shop.world.approve(id);
+    // An answer for a name that nobody has claimed is refused.
+    let refused: Beside = Arc::new(|subscription, mandate| {
+        assert_eq!(Some(&subscription.reference), mandate.provider_ref.as_ref());
+        assert!(mandate.activated_at.is_some());
+        vec![Part::Idempotency(Box::new(IdempotencyPart::Keep {
+            key: IdempotencyKey {
+                account: subscription.account,
+                endpoint: Endpoint::Mpp,
+                key: Arc::from("k"),
+            },
+            locked_until: 1,
+            answer: KeptAnswer {
+                status: 200,
+                headers: Arc::from(""),
+                body: None,
+            },
+        }))]
+    });
+    let verified = shop.at_desk(|desk| async move { desk.verify_with(id, Some(refused)).await });
+    let verified = verified.expect("alive");
+    assert!(
+        matches!(verified, Err(VerifyError::Plan(_))),
+        "{verified:?}"
+    );
+    assert!(shop.payments().is_empty());
+    assert!(!shop.standing().is_active());
+    let verified = shop.verify(id).expect("alive").expect("answered");
+    assert!(matches!(verified, Verified::Paid(..)), "{verified:?}");
+    assert_eq!(shop.payments().len(), 1);
     shop.check_books();
 }
 

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Buys the plan with MPP, the `Payment` scheme of HTTP authentication, and shows each step. Needs nothing but Python.
+
+    tests/clients/pay-mpp.py BASE_URL API_KEY [PAYPAL_URL]
+
+BASE_URL and API_KEY are those that `tollgate demo` prints. With PAYPAL_URL, the demo's stand-in for PayPal, the script agrees to the
+payment itself; without it, it shows where the owner of the account agrees, and waits until they have.
+"""
+
+import base64
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+
+# Looks before the script gives up on an owner who does not agree.
+LOOKS = 120
+
+
+def send(url, headers, body=b""):
+    """The answer to a POST, whatever its status: status, fields, JSON."""
+    request = urllib.request.Request(url, data=body, headers=headers, method="POST")
+    try:
+        answer = urllib.request.urlopen(request, timeout=60)
+    except urllib.error.HTTPError as error:
+        answer = error
+    text = answer.read()
+    return answer.status, answer.headers, json.loads(text) if text else None
+
+
+def parameters(challenge):
+    """The parameters of `Payment a="b", c="d"`: a backslash stands before a quote or a backslash that is meant (RFC 9110 section 5.6.4)."""
+    scheme, _, rest = challenge.partition(" ")
+    if scheme.lower() != "payment":
+        raise SystemExit(f"not a payment challenge: {scheme}")
+    found, name, value, quoted, escaped = {}, "", "", False, False
+    for letter in rest + ",":
+        if escaped:
+            value, escaped = value + letter, False
+        elif quoted and letter == "\\":
+            escaped = True
+        elif letter == '"':
+            quoted = not quoted
+        elif quoted:
+            value += letter
+        elif letter == "=":
+            name, value = value.strip(), ""
+        elif letter == ",":
+            if name:
+                found[name] = value
+            name, value = "", ""
+        else:
+            value += letter
+    return found
+
+
+def decode(text):
+    return json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+
+
+def encode(value):
+    text = json.dumps(value, separators=(",", ":"), sort_keys=True)
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def main():
+    if not 3 <= len(sys.argv) <= 4:
+        raise SystemExit(__doc__)
+    base, key = sys.argv[1].rstrip("/"), sys.argv[2]
+    paypal = sys.argv[3].rstrip("/") if len(sys.argv) == 4 else None
+    # The service's own word is in its keys, in the name of its plan, and in the name of a field.
+    word = key.split("-")[1]
+    url = f"{base}/commerce/subscriptions/{word}-pro/mpp"
+    bearer = f"Bearer {key}"
+
+    status, fields, said = send(url, {"Authorization": bearer})
+    if status == 200:
+        return print("The account has the plan already, until", said["subscription"]["current_period_end"])
+    if status != 402:
+        raise SystemExit(f"{status}: {json.dumps(said)}")
+    challenge = parameters(fields["WWW-Authenticate"])
+    request = decode(challenge["request"])
+    subscription = request["methodDetails"]["subscriptionId"]
+    print(f"402: {int(request['amount']) / 100:.2f} {request['currency']} each month, {said['detail']}")
+    print("The owner of the account agrees at", said["approval_url"])
+    if paypal:
+        status, _, _ = send(f"{paypal}/_control/approve/{subscription}", {})
+        print("Agreed to at the stand-in for PayPal:", status)
+
+    credential = encode({"challenge": challenge, "payload": {"type": "subscription", "subscriptionId": subscription}})
+    headers = {"Authorization": f"Payment {credential}", f"X-{word.capitalize()}-Authorization": bearer}
+    for _ in range(LOOKS):
+        status, fields, said = send(url, headers)
+        if status not in (402, 503):
+            break
+        print(f"{status}: {said['payment_state']}, {said['detail']}")
+        time.sleep(float(fields.get("Retry-After", "5")))
+    if status != 200:
+        raise SystemExit(f"{status}: {json.dumps(said)}")
+    receipt = fields.get("Payment-Receipt")
+    print("200: the plan is", said["subscription"]["status"], "until", said["subscription"]["current_period_end"])
+    if receipt:
+        print("Receipt:", json.dumps(decode(receipt)))
+
+
+if __name__ == "__main__":
+    main()
