@@ -82,11 +82,13 @@ pub fn run(
     };
     settings::write(&config_file, &own, options.config.as_deref())?;
     // A file and not a variable: commands that are given these settings have to find it too.
-    std::fs::write(
-        folder.path().join(settings::SMS_SECRET_FILE),
-        settings::SMS_SECRET,
-    )
-    .context("cannot write into the temporary folder")?;
+    for (name, secret) in [
+        (settings::SMS_SECRET_FILE, settings::SMS_SECRET),
+        (settings::MPP_SECRET_FILE, settings::MPP_SECRET),
+    ] {
+        std::fs::write(folder.path().join(name), secret)
+            .context("cannot write into the temporary folder")?;
+    }
     let settings = config::load(&config_file, environment, &builder.filter_names())?;
     crate::telemetry::diagnostics(&settings.telemetry)?;
     let service = settings.service.name.clone();

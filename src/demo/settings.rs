@@ -15,6 +15,10 @@ use crate::config::Settings;
 pub(super) const SMS_SECRET_FILE: &str = "sms-secret";
 pub(super) const SMS_SECRET: &str = "text-messages-of-the-demo";
 
+/// The same for challenges of the `Payment` scheme: what they are bound with.
+pub(super) const MPP_SECRET_FILE: &str = "mpp-secret";
+pub(super) const MPP_SECRET: &str = "payment-challenges-of-the-demo-and-of-no-other";
+
 /// What the demo puts into its settings.
 pub(super) struct Own<'a> {
     /// Of HTTP and of HTTPS.
@@ -131,6 +135,9 @@ impl Own<'_> {
             facilitator_url = "{facilitator_url}"
             rpc_url = "{facilitator_url}/rpc"
             pay_to = "{MERCHANT}"
+
+            [payments.mpp]
+            secret_file = "{MPP_SECRET_FILE}"
 
             [mcp.general]
             upstream = "{mcp_url}"

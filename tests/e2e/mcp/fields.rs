@@ -66,6 +66,7 @@ async fn no_field_of_a_client_is_taken_for_one_of_the_gateways() {
         "X.Svc.Owner: acct_forged\r\n",
         "X-Svc-Scopes: mcp:devices acct_forged\r\nX-Svc-Admin: acct_forged\r\n",
         "X-Svc-Authorization: Bearer acct_forged\r\n",
+        "Payment-Authorization: Payment acct_forged\r\nPayment-Signature: acct_forged\r\n",
         "X-Request-Id: acct_forged\r\nx_request_id: acct_forged\r\n",
         "Connection: X-Svc-Owner, X-Svc-Scopes, X-Request-Id\r\n",
         "Connection: keep-alive, acct-forged\r\nAcct-Forged: acct_forged\r\n",
@@ -146,7 +147,7 @@ async fn fields_statuses_and_bodies_of_the_protocol_pass_as_they_are() {
         let answer = format!(
             "HTTP/1.1 {status}\r\n{fields}{length}Connection: x-private\r\nX-Private: 1\r\nSet-Cookie: a=b\r\n\
              Access-Control-Allow-Origin: https://evil.example\r\nX-Request-Id: theirs\r\nRateLimit: theirs\r\n\
-             Alt-Svc: theirs\r\n\r\n{body}"
+             Alt-Svc: theirs\r\nPayment-Receipt: theirs\r\nWWW-Authenticate: Payment id=\"theirs\"\r\n\r\n{body}"
         );
         rig.server.play([Act::ReadBody, Act::send(&answer)]);
         let body_of_request = if method == "POST" {
@@ -169,9 +170,16 @@ async fn fields_statuses_and_bodies_of_the_protocol_pass_as_they_are() {
             "set-cookie",
             "access-control-allow-origin",
             "alt-svc",
+            "payment-receipt",
         ] {
             assert_eq!(head.header(name), None, "{status}: {name}");
         }
+        let challenges = head.headers.get_all("www-authenticate").iter();
+        let challenges: Vec<_> = challenges.map(|value| value.as_bytes()).collect();
+        assert!(
+            !challenges.iter().any(|value| value.starts_with(b"Payment")),
+            "{status}"
+        );
         assert_eq!(head.header("via"), Some("1.1 svc"), "{status}");
         assert!(
             head.header("x-request-id")

@@ -315,8 +315,8 @@ async fn from_client<D: Downstream>(downstream: &mut D, upload: Upload) -> FromC
 }
 
 /// What an upstream must not say for the gateway: who may read the answer, what is left of quotas, who may store what in a browser that
-/// shows this origin's own pages, where this origin is to be found; and what belongs to one connection.
-const OURS: [HeaderName; 11] = [
+/// shows this origin's own pages, where this origin is to be found, what was paid; and what belongs to one connection.
+const OURS: [HeaderName; 12] = [
     header::ALT_SVC,
     header::CONTENT_SECURITY_POLICY,
     header::DATE,
@@ -325,6 +325,7 @@ const OURS: [HeaderName; 11] = [
     header::STRICT_TRANSPORT_SECURITY,
     header::X_FRAME_OPTIONS,
     HeaderName::from_static("clear-site-data"),
+    HeaderName::from_static("payment-receipt"),
     HeaderName::from_static("public-key-pins"),
     HeaderName::from_static("set-cookie2"),
     HeaderName::from_static("x-request-id"),
@@ -345,6 +346,17 @@ fn own_fields(exchange: &Exchange, headers: HeaderMap) -> HeaderMap {
     for name in taken {
         own.remove(name);
     }
+    let asked: Vec<HeaderValue> = own
+        .get_all(header::WWW_AUTHENTICATE)
+        .iter()
+        .cloned()
+        .collect();
+    if asked.iter().any(asks_for_payment) {
+        own.remove(header::WWW_AUTHENTICATE);
+        for value in asked.into_iter().filter(|value| !asks_for_payment(value)) {
+            own.append(header::WWW_AUTHENTICATE, value);
+        }
+    }
     if let Some(relay) = exchange.get::<Relay>()
         && let Ok(via) = HeaderValue::try_from(format!("1.1 {}", relay.pseudonym))
     {
@@ -360,6 +372,26 @@ fn own_fields(exchange: &Exchange, headers: HeaderMap) -> HeaderMap {
         );
     }
     own
+}
+
+/// Whether challenges have one of the `Payment` scheme among them: a client that answered it would pay somebody the gateway knows nothing
+/// of, and show the gateway the proof. Several stand in one value behind commas, and a comma may stand within quotes.
+fn asks_for_payment(value: &HeaderValue) -> bool {
+    let (mut quoted, mut escaped) = (false, false);
+    let pieces = value.as_bytes().split(|&byte| {
+        match (quoted, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => quoted = !quoted,
+            _ => {}
+        }
+        !quoted && byte == b','
+    });
+    pieces.into_iter().any(|piece| {
+        let mut words = piece.trim_ascii().split(|&byte| byte == b' ');
+        let scheme = words.next().unwrap_or_default();
+        scheme.eq_ignore_ascii_case(b"Payment")
+    })
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
@@ -456,6 +488,30 @@ impl UpstreamError {
             fault,
             answer: Box::new(ApiError::new(code, message)),
             detail: detail.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payment_challenge_is_found_wherever_it_stands() {
+        for (value, found) in [
+            ("Payment id=\"a\"", true),
+            ("payment", true),
+            ("Bearer error=\"a, b\", PAYMENT id=\"c\"", true),
+            ("Bearer, Payment", true),
+            ("Bearer error=\"invalid_token\"", false),
+            ("Bearer error_description=\"x, Payment y\"", false),
+            ("Bearer a=\"\\\", Payment \"", false),
+            ("Payments id=\"a\"", false),
+            ("Bearer payment=\"a\"", false),
+            ("", false),
+        ] {
+            let field = HeaderValue::from_static(value);
+            assert_eq!(asks_for_payment(&field), found, "{value}");
         }
     }
 }
