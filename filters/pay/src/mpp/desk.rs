@@ -256,9 +256,12 @@ impl Desk {
         Credential::read(&payment.text, &expected)
     }
 
-    /// A 402, with the challenge of what is offered to the account.
+    /// A 402, with the challenge of what is offered to the account; none while a transfer of it may be moving.
     async fn challenge(&self, ask: &Ask, why: Why) -> Result<Sold, Problem> {
         let parts = &self.inner.parts;
+        if self.standing(ask.account).await?.authorization.is_some() {
+            return Err(told::elsewhere());
+        }
         let opened = parts
             .mandates
             .open(ask.account, parts.settings.urls.clone());

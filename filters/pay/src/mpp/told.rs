@@ -126,6 +126,17 @@ pub(super) fn unclear() -> Problem {
     .retry_after(LATER)
 }
 
+/// Money may be moving by another way.
+pub(super) fn elsewhere() -> Problem {
+    Problem::new(
+        ErrorCode::PaymentRouteUnavailable,
+        "A payment by another way is under way for this account. Send the request again when it is clear; paying now could pay twice.",
+        PaymentState::Processing,
+        RetryAction::RetrySame,
+    )
+    .retry_after(SOON)
+}
+
 /// Another request of the account takes long.
 pub(super) fn under_way() -> Problem {
     Problem::new(
