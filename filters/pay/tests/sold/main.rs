@@ -466,6 +466,56 @@ fn a_monthly_charge_is_offered_to_those_who_name_it() {
     );
 }
 
+#[test]
+fn while_a_transfer_may_be_moving_nobody_is_shown_how_to_pay() {
+    let shop = Shop::new();
+    let offer = first(&shop);
+    shop.transfer_may_move(true);
+    for asks in [
+        Buy::default(),
+        with(offer.credential()),
+        with("x".to_owned()),
+    ] {
+        check_unavailable(&shop.buy(asks), "processing");
+    }
+    // What the owner has agreed to meanwhile is found all the same.
+    shop.world.pay(&offer.subscription());
+    check_bought(&shop.buy(with(offer.credential())), false);
+
+    let shop = Shop::new();
+    shop.transfer_may_move(true);
+    check_unavailable(&shop.buy(Buy::default()), "processing");
+    assert_eq!(shop.world.made(), 0, "the provider was not asked");
+    shop.transfer_may_move(false);
+    assert_eq!(first(&shop).status, 402);
+}
+
+#[test]
+fn a_plan_that_a_transfer_has_paid_for_is_told_and_a_mandate_beside_it_is_given_back() {
+    let shop = Shop::new();
+    let offer = first(&shop);
+    shop.transfer();
+    // The owner agrees to the old offer all the same.
+    shop.world.pay(&offer.subscription());
+    for asks in [Buy::default(), with(offer.credential())] {
+        let told = shop.buy(asks);
+        assert_eq!(told.status, 200, "{:?}", told.body);
+        assert_eq!(told.body["already_active"], true);
+        assert_eq!(told.word("/subscription/route"), "x402");
+        assert_eq!(
+            told.header("payment-receipt"),
+            None,
+            "it was not bought here"
+        );
+    }
+    shop.advance(600 * SECOND);
+    shop.sweep();
+    assert_eq!(shop.world.takings(), 0, "the money went back");
+    assert_eq!(shop.world.running(), 0, "and nothing more is charged");
+    assert_eq!(shop.payments(), 1);
+    shop.check_books();
+}
+
 /// The process is killed at every call of a purchase in turn, before and after it is done. The buyer does what the answers say, and has
 /// the plan once, for one payment of one subscription.
 #[test]

@@ -23,11 +23,12 @@ use tollgate_pay::mpp::{Desk, Parts, Secrets, Settings};
 use tollgate_pay::{Desks, Pay};
 use tollgate_purchase::mandates::{MandateParts, Mandates, Urls};
 use tollgate_purchase::once::Once;
-use tollgate_purchase::plan::{self, Plan, Plans};
+use tollgate_purchase::plan::{self, PRICE, Paid, Period, Plan, Plans};
 use tollgate_purchase::wire::Product;
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
-    Admission, CacheScope, NewAccount, Part, RootSecret, Store, UnitOfWork, commit,
+    Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState,
+    CacheScope, NewAccount, Part, RootSecret, Route, Store, UnitOfWork, commit,
 };
 
 use crate::world::{PLAN, World};
@@ -45,6 +46,7 @@ struct Running {
     runtime: Runtime,
     store: Arc<dyn Store>,
     ledger: Ledger,
+    plans: Plans,
     mandates: Mandates,
     pay: Arc<Pay>,
     hand: ManualClock,
@@ -167,7 +169,7 @@ impl Shop {
         let base = "https://api.svc.example";
         let desk = Desk::new(Parts {
             product: Product::new(plans.plan(), base, "https://svc.example"),
-            plans,
+            plans: plans.clone(),
             mandates: mandates.clone(),
             once: Once::new(store.clone(), Box::new(clock())),
             settings: Settings {
@@ -189,6 +191,7 @@ impl Shop {
             runtime,
             store,
             ledger,
+            plans,
             mandates,
             pay: Arc::new(pay),
             hand,
@@ -200,7 +203,13 @@ impl Shop {
         let running = self.running.take().expect("it runs");
         running.runtime.shutdown_background();
         running.store.close();
-        drop((running.pay, running.mandates, running.ledger, running.store));
+        drop((
+            running.plans,
+            running.pay,
+            running.mandates,
+            running.ledger,
+            running.store,
+        ));
         self.start();
     }
 
@@ -268,6 +277,63 @@ impl Shop {
     pub(crate) fn payments(&self) -> usize {
         let payments = self.running().store.payments_of(ME, 100);
         payments.expect("a read").len()
+    }
+
+    fn write(&self, part: Part) {
+        let running = self.running();
+        let unit = UnitOfWork::of(part, Admission::Begins);
+        let written = running.runtime.block_on(commit(&*running.store, unit));
+        written.expect("it is taken");
+    }
+
+    /// A signed transfer of the account is sent to the chain, and nobody knows yet what became of it; or it is known that it is dead.
+    pub(crate) fn transfer_may_move(&self, may: bool) {
+        let row = |state, version| AuthorizationRow {
+            key: AuthorizationKey {
+                network: Arc::from("eip155:84532"),
+                asset: [1; 20],
+                payer: [2; 20],
+                nonce: [3; 32],
+            },
+            account: ME,
+            state,
+            version,
+            digest: [4; 32],
+            sealed: None,
+            valid_before: i64::MAX,
+            transaction: None,
+            receipt: None,
+            note: None,
+            looks: 0,
+            look_at: None,
+            created_at: 1,
+            updated_at: 1,
+        };
+        let part = match may {
+            true => AuthorizationPart::Begin(row(AuthorizationState::Unknown, 0)),
+            false => AuthorizationPart::Change(row(AuthorizationState::Dead, 1)),
+        };
+        self.write(Part::Authorization(Box::new(part)));
+    }
+
+    /// The plan is paid for by a transfer.
+    pub(crate) fn transfer(&self) {
+        let running = self.running();
+        let paid = Paid {
+            account: ME,
+            route: Route::X402,
+            payment: Arc::from("eip155:84532/a/b/c"),
+            reference: Arc::from("0xabc"),
+            amount: PRICE,
+            period: Period::Days(30),
+            renews: false,
+            receipt: None,
+            at: self.world.now(),
+        };
+        let paid = running
+            .runtime
+            .block_on(running.plans.pay(paid, |_| Vec::new()));
+        paid.expect("it is noted");
     }
 
     pub(crate) fn check_books(&self) {
