@@ -4,18 +4,17 @@
     tests/clients/pay-mpp.py BASE_URL API_KEY [PAYPAL_URL]
 
 BASE_URL and API_KEY are those that `tollgate demo` prints. With PAYPAL_URL, the demo's stand-in for PayPal, the script agrees to the
-payment itself; without it, it shows where the owner of the account agrees, and waits until they have.
+payment itself; without it, it shows where the owner of the account agrees, and waits for somebody to say that they have.
 """
 
 import base64
 import json
 import sys
-import time
 import urllib.error
 import urllib.request
 
-# Looks before the script gives up on an owner who does not agree.
-LOOKS = 120
+# Looks before the script gives up.
+LOOKS = 20
 
 
 def send(url, headers, body=b""):
@@ -87,6 +86,8 @@ def main():
     if paypal:
         status, _, _ = send(f"{paypal}/_control/approve/{subscription}", {})
         print("Agreed to at the stand-in for PayPal:", status)
+    else:
+        input("Press Enter once they have. ")
 
     credential = encode({"challenge": challenge, "payload": {"type": "subscription", "subscriptionId": subscription}})
     headers = {"Authorization": f"Payment {credential}", f"X-{word.capitalize()}-Authorization": bearer}
@@ -95,7 +96,8 @@ def main():
         if status not in (402, 503):
             break
         print(f"{status}: {said['payment_state']}, {said['detail']}")
-        time.sleep(float(fields.get("Retry-After", "5")))
+        if not paypal:
+            input(f"Press Enter to ask again; the service would have us wait {fields.get('Retry-After', '5')} seconds. ")
     if status != 200:
         raise SystemExit(f"{status}: {json.dumps(said)}")
     receipt = fields.get("Payment-Receipt")
