@@ -1,4 +1,5 @@
 //! The plan bought by programs that answer a 402.
 
+pub(crate) mod mpp;
 mod route;
 mod x402;

@@ -1,0 +1,490 @@
+//! The plan bought with MPP: over real sockets, with a stand-in for PayPal that charges each month.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, header};
+use serde_json::{Value, json};
+use tollgate::config::Environment;
+use tollgate_filter::{Scope, Scopes};
+use tollgate_money::AccountId;
+use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal, Purse};
+use tollgate_testing::{Answer, Client, within};
+
+use crate::credits::{settings, variables};
+use crate::rig::{PROVIDER_KEY, Rig, SECRETS, Setup, poll};
+
+pub(crate) const MPP: &str = "/commerce/subscriptions/svc-pro/mpp";
+
+/// What challenges are bound with.
+const SECRET: &str = "a-secret-of-the-tests-for-challenges-1";
+
+/// The quota of the class `free`, and that of the class that the plan gives.
+const FREE: u64 = 60;
+const PRO: u64 = 1_000_000;
+
+const BESIDE: HeaderName = HeaderName::from_static("x-svc-authorization");
+
+/// A gateway that sells the plan, a PayPal beside it, and an account that wants it.
+pub(crate) struct Shop {
+    pub(crate) rig: Rig,
+    pub(crate) paypal: PayPal,
+    pub(crate) account: AccountId,
+    pub(crate) key: String,
+}
+
+/// Settings for a gateway that sells the plan by this PayPal; `ca` is where its authority was written.
+pub(crate) fn selling(paypal: &PayPal, ca: &std::path::Path) -> String {
+    let paypal = settings(paypal, ca);
+    format!("{paypal}\n[payments.mpp]\nsecret_env = 'MPP_SECRET'\n")
+}
+
+/// The variables that they name.
+pub(crate) fn secrets() -> [(&'static str, &'static str); 3] {
+    SECRETS.used("what challenges are bound with", SECRET);
+    let [id, secret] = variables();
+    [id, secret, ("MPP_SECRET", SECRET)]
+}
+
+impl Shop {
+    pub(crate) async fn open() -> Shop {
+        Shop::with("").await
+    }
+
+    async fn with(more: &str) -> Shop {
+        let paypal = PayPal::start().await;
+        let folder = tollgate_testing::tempdir().expect("a folder");
+        let ca = folder.path().join("paypal-ca.pem");
+        std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
+        let [id, secret, mpp] = secrets();
+        let rig = Setup {
+            environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY), id, secret, mpp]),
+            ..Setup::with(&format!("{}{more}", selling(&paypal, &ca)))
+        }
+        .start()
+        .await;
+        paypal.send_notices_to(&format!("{}/webhooks/paypal", rig.url()));
+        let account = rig.new_account("free", 0).await;
+        let (_, key) = rig.new_key(account, |_| {}).await;
+        Shop {
+            rig,
+            paypal,
+            account,
+            key,
+        }
+    }
+
+    fn bearer(&self) -> String {
+        format!("Bearer {}", self.key)
+    }
+
+    /// Asks without showing a payment.
+    pub(crate) async fn ask(&self) -> Answer {
+        ask(&Client::new(&self.rig.url()), &self.key).await
+    }
+
+    /// Asks with a proof of payment.
+    pub(crate) async fn show(&self, credential: &str) -> Answer {
+        self.show_with(credential, "").await
+    }
+
+    async fn show_with(&self, credential: &str, body: &str) -> Answer {
+        show(&Client::new(&self.rig.url()), &self.key, credential, body).await
+    }
+
+    async fn send(&self, fields: &[(HeaderName, &str)], body: &str) -> Answer {
+        send(&Client::new(&self.rig.url()), fields, body).await
+    }
+
+    /// The quota that counts requests of the account.
+    async fn quota(&self) -> u64 {
+        let client = Client::new(&self.rig.url()).with_key(&self.key);
+        let answer = client.get("/v1/models").await;
+        let quota = answer.header("ratelimit-limit").expect("a quota");
+        quota.parse().expect("a number")
+    }
+
+    /// The first answer: a challenge.
+    async fn offer(&self) -> Offer {
+        let answer = self.ask().await;
+        assert_eq!(answer.status, 402, "{}", answer.text());
+        Offer::of(&answer)
+    }
+}
+
+/// Asks without showing a payment.
+pub(crate) async fn ask(client: &Client, key: &str) -> Answer {
+    let bearer = format!("Bearer {key}");
+    send(client, &[(header::AUTHORIZATION, &bearer)], "").await
+}
+
+/// Asks with a proof of payment.
+pub(crate) async fn show(client: &Client, key: &str, credential: &str, body: &str) -> Answer {
+    let (payment, bearer) = (format!("Payment {credential}"), format!("Bearer {key}"));
+    let fields = [(header::AUTHORIZATION, &*payment), (BESIDE, &*bearer)];
+    send(client, &fields, body).await
+}
+
+async fn send(client: &Client, fields: &[(HeaderName, &str)], body: &str) -> Answer {
+    let mut request = client.request("POST", MPP, Bytes::copy_from_slice(body.as_bytes()));
+    for (name, value) in fields {
+        let value = HeaderValue::from_str(value).expect("a value");
+        request.headers_mut().append(name.clone(), value);
+    }
+    client.send(request).await
+}
+
+/// What a 402 offers.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    challenge: Value,
+    pub(crate) subscription: String,
+}
+
+impl Offer {
+    pub(crate) fn of(answer: &Answer) -> Offer {
+        let challenge = answer.header("www-authenticate").expect("a challenge");
+        let rest = challenge.strip_prefix("Payment ").expect("the scheme");
+        let pairs = rest.split("\", ").map(|pair| {
+            let (name, value) = pair.split_once("=\"").expect("a pair");
+            (name.to_owned(), json!(value.trim_end_matches('"')))
+        });
+        let challenge = Value::Object(pairs.collect());
+        let request = challenge["request"].as_str().expect("a text");
+        let request = URL_SAFE_NO_PAD.decode(request).expect("base64url");
+        let request: Value = serde_json::from_slice(&request).expect("JSON");
+        let subscription = &request["methodDetails"]["subscriptionId"];
+        Offer {
+            subscription: subscription.as_str().expect("an id").to_owned(),
+            challenge,
+        }
+    }
+
+    /// The credential that answers it.
+    pub(crate) fn credential(&self) -> String {
+        let payload = json!({"type": "subscription", "subscriptionId": self.subscription});
+        let whole = json!({"challenge": self.challenge, "payload": payload});
+        let text = URL_SAFE_NO_PAD.encode(whole.to_string());
+        SECRETS.used("a proof of payment", &text).to_owned()
+    }
+}
+
+fn check_bought(answer: &Answer, already: bool) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let body = answer.json();
+    assert_eq!(body["success"], true);
+    assert_eq!(body["already_active"], already);
+    assert_eq!(body["subscription"]["status"], "active");
+    let cache = answer.header("cache-control").expect("a rule for caches");
+    assert!(cache.contains("private"), "{cache}");
+    let receipt = answer.header("payment-receipt").expect("a receipt");
+    let receipt = URL_SAFE_NO_PAD.decode(receipt).expect("base64url");
+    serde_json::from_slice(&receipt).expect("JSON")
+}
+
+fn check_waits(answer: &Answer, slug: &str, state: &str) {
+    assert_eq!(answer.status, 402, "{}", answer.text());
+    let body = answer.json();
+    assert_eq!(body["error"]["code"], slug, "{body}");
+    assert_eq!(body["payment_state"], state, "{body}");
+    assert_eq!(
+        answer.header("content-type"),
+        Some("application/problem+json")
+    );
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    assert_eq!(answer.header("payment-receipt"), None);
+    assert!(answer.header("www-authenticate").is_some());
+    let url = body["approval_url"].as_str().expect("an address");
+    assert_eq!(
+        answer.header("link"),
+        Some(&*format!("<{url}>; rel=\"payment\""))
+    );
+}
+
+#[tokio::test]
+async fn a_program_buys_the_plan_and_its_next_request_is_counted_as_the_plan_has_it() {
+    let shop = Shop::open().await;
+    for client in [
+        Client::new(&shop.rig.url()),
+        Client::new(&shop.rig.url()).with_http2(),
+    ] {
+        let bearer = shop.bearer();
+        let answer = send(&client, &[(header::AUTHORIZATION, &bearer)], "").await;
+        check_waits(&answer, "payment-required", "required");
+    }
+    assert_eq!(shop.quota().await, FREE);
+    let offer = shop.offer().await;
+    assert!(shop.paypal.agree(&offer.subscription).await);
+    let bought = shop.show(&offer.credential()).await;
+    // It may have been heard of already: PayPal tells of it as well.
+    let already = bought.json()["already_active"] == true;
+    let receipt = check_bought(&bought, already);
+    assert_eq!(receipt["reference"], json!(offer.subscription));
+    assert_eq!(receipt["status"], "success");
+    let again = shop.ask().await;
+    assert_eq!(check_bought(&again, true), receipt);
+    assert_eq!(shop.quota().await, PRO, "of the very next request");
+    assert_eq!(shop.paypal.charged_cents(), 19_900);
+    assert_eq!(shop.paypal.subscriptions().len(), 1);
+    shop.rig.finish().await;
+}
+
+#[tokio::test]
+async fn the_two_credentials_are_told_apart_before_anything_is_said_of_payment() {
+    let shop = Shop::open().await;
+    let offer = shop.offer().await;
+    shop.paypal.agree(&offer.subscription).await;
+    let payment = format!("Payment {}", offer.credential());
+    let bearer = shop.bearer();
+    let (_, other) = shop.rig.new_key(shop.account, |_| {}).await;
+    let other = format!("Bearer {other}");
+    let (_, narrow) = shop
+        .rig
+        .new_key(shop.account, |key| {
+            key.scopes = Scopes::NONE.with(Scope::ApiChat).bits();
+        })
+        .await;
+    let narrow = format!("Bearer {narrow}");
+    const HERE: HeaderName = header::AUTHORIZATION;
+    const OWN: HeaderName = HeaderName::from_static("payment-authorization");
+    for (fields, status) in [
+        (&[][..], 401),
+        (&[(HERE, &*payment)], 401),
+        (&[(BESIDE, &*bearer)], 401),
+        (&[(HERE, &payment), (BESIDE, "Basic x")], 401),
+        (&[(HERE, &payment), (BESIDE, "Bearer x")], 401),
+        (&[(HERE, &payment), (BESIDE, &narrow)], 403),
+        (&[(HERE, &narrow)], 403),
+        (&[(HERE, &bearer), (BESIDE, &other)], 400),
+        (
+            &[(HERE, &payment), (HERE, &payment), (BESIDE, &bearer)],
+            400,
+        ),
+        (&[(HERE, &payment), (OWN, &payment), (BESIDE, &bearer)], 400),
+        (&[(HERE, &bearer), (HERE, &payment)], 400),
+        // The challenge says that its credential belongs elsewhere.
+        (&[(HERE, &bearer), (OWN, &payment)], 402),
+        (&[(HERE, &bearer), (BESIDE, &bearer)], 402),
+        (&[(HERE, "Payment"), (BESIDE, &bearer)], 402),
+    ] {
+        // The notice of the payment is not to be faster than these.
+        let answer = shop.send(fields, "").await;
+        let named: Vec<_> = fields.iter().map(|(name, _)| name).collect();
+        if status == 402 && answer.status == 200 {
+            assert_eq!(answer.json()["already_active"], true, "{named:?}");
+            continue;
+        }
+        assert_eq!(answer.status, status, "{named:?}: {}", answer.text());
+        let challenge = answer.header("www-authenticate").unwrap_or_default();
+        assert_eq!(
+            challenge.starts_with("Payment"),
+            status == 402,
+            "{named:?}: {challenge}"
+        );
+        assert!(answer.json()["error"]["code"].is_string(), "{named:?}");
+    }
+    check_bought_by_now(&shop, &offer).await;
+    shop.rig.finish().await;
+}
+
+/// The plan is bought, by this request or by what PayPal told before it.
+async fn check_bought_by_now(shop: &Shop, offer: &Offer) {
+    let answer = shop.show(&offer.credential()).await;
+    let already = answer.json()["already_active"] == true;
+    check_bought(&answer, already);
+    assert_eq!(shop.paypal.charged_cents(), 19_900);
+}
+
+#[tokio::test]
+async fn an_owner_who_has_not_agreed_is_waited_for_and_paypals_lag_is_borne() {
+    let shop = Shop::open().await;
+    let offer = shop.offer().await;
+    let waits = shop.show(&offer.credential()).await;
+    check_waits(&waits, "payment-action-required", "approval_pending");
+    assert_eq!(waits.header("retry-after"), Some("5"));
+    let again = Offer::of(&waits);
+    assert_eq!(again.subscription, offer.subscription);
+    // The e-check of a first payment takes its days.
+    let slow = |one: &mut tollgate_testing::paypal::Subscription| one.purse = Purse::Slow;
+    assert!(shop.paypal.change(&offer.subscription, slow));
+    shop.paypal.agree(&offer.subscription).await;
+    let unpaid = shop.show(&offer.credential()).await;
+    check_waits(&unpaid, "payment-action-required", "processing");
+    assert_eq!(unpaid.json()["retry_action"], "retry_same");
+    assert!(shop.paypal.resolve_charge(&offer.subscription, true).await);
+    check_bought_by_now(&shop, &again).await;
+    assert_eq!(shop.paypal.subscriptions().len(), 1);
+    shop.rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_subscription_ended_at_paypal_is_followed_by_another() {
+    let shop = Shop::open().await;
+    let offer = shop.offer().await;
+    assert!(
+        shop.paypal
+            .set_status(&offer.subscription, "CANCELLED")
+            .await
+    );
+    let over = shop.show(&offer.credential()).await;
+    check_waits(&over, "verification-failed", "failed");
+    let next = Offer::of(&over);
+    assert_ne!(next.subscription, offer.subscription);
+    let used = shop.show(&offer.credential()).await;
+    check_waits(&used, "invalid-challenge", "refused");
+    shop.paypal.agree(&next.subscription).await;
+    check_bought_by_now(&shop, &next).await;
+    shop.rig.finish().await;
+}
+
+#[tokio::test]
+async fn while_paypal_cannot_be_asked_there_is_neither_a_402_nor_a_guess() {
+    let shop = Shop::open().await;
+    let down = |operation| Fault::once(operation, Effect::Unavailable).times(1_000);
+    shop.paypal.fault(down(Operation::Subscribe));
+    let nothing = shop.ask().await;
+    check_unavailable(&nothing, "unavailable");
+    shop.paypal.no_faults();
+    let offer = shop.offer().await;
+    shop.paypal.fault(down(Operation::Subscription));
+    shop.paypal.agree(&offer.subscription).await;
+    for _ in 0..3 {
+        check_unavailable(&shop.show(&offer.credential()).await, "processing");
+    }
+    shop.paypal.no_faults();
+    check_bought_by_now(&shop, &offer).await;
+    assert_eq!(shop.paypal.subscriptions().len(), 1);
+    shop.rig.finish().await;
+}
+
+fn check_unavailable(answer: &Answer, state: &str) {
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    let body = answer.json();
+    assert_eq!(body["error"]["type"], "unavailable_error");
+    assert_eq!(body["payment_state"], state, "{body}");
+    assert_eq!(body["retry_action"], "retry_same");
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(answer.header("www-authenticate"), None);
+}
+
+#[tokio::test]
+async fn what_paypal_tells_first_is_the_plan_and_the_buyer_hears_of_it_with_a_receipt() {
+    let shop = Shop::open().await;
+    let offer = shop.offer().await;
+    shop.paypal.agree(&offer.subscription).await;
+    let active = || shop.rig.books.store.subscription(shop.account);
+    let is_there = || active().expect("readable").is_some();
+    within("the notice to be heard", poll(is_there)).await;
+    let receipt = check_bought(&shop.show(&offer.credential()).await, true);
+    assert_eq!(receipt["reference"], json!(offer.subscription));
+    shop.rig.finish().await;
+}
+
+#[tokio::test]
+async fn twenty_equal_requests_at_once_are_one_activation() {
+    const BODY: &str = r#"{"idempotency_key":"once"}"#;
+    for body in ["", BODY] {
+        let shop = Shop::open().await;
+        // Nobody but the buyer tells.
+        shop.paypal.send_notices_to("http://127.0.0.1:9/nobody");
+        let offer = shop.offer().await;
+        shop.paypal.agree(&offer.subscription).await;
+        let credential = offer.credential();
+        let all = (0..20).map(|_| shop.show_with(&credential, body));
+        let all = futures_util::future::join_all(all).await;
+        for answer in &all {
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            assert_eq!(
+                answer.header("payment-receipt"),
+                all[0].header("payment-receipt")
+            );
+        }
+        let first = |answer: &&Answer| answer.json()["already_active"] == false;
+        let firsts = all.iter().filter(first).count();
+        match body {
+            "" => assert_eq!(firsts, 1),
+            // The others are told the same, word for word.
+            _ => assert_eq!(firsts, 20),
+        }
+        assert_eq!(shop.paypal.charged_cents(), 19_900);
+        let payments = shop.rig.books.store.payments_of(shop.account, 10);
+        assert_eq!(payments.expect("readable").len(), 1);
+        shop.rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn a_credential_that_is_none_and_a_body_that_is_not_ours_never_fail_us() {
+    let shop = Shop::open().await;
+    let offer = shop.offer().await;
+    let changed = |pointer: &str, value: Value| {
+        let whole = json!({"challenge": offer.challenge.clone(), "payload": {"type": "subscription", "subscriptionId": offer.subscription}});
+        let mut whole = whole;
+        *whole.pointer_mut(pointer).expect("it is there") = value;
+        URL_SAFE_NO_PAD.encode(whole.to_string())
+    };
+    let large = "A".repeat(20_000);
+    let deep = URL_SAFE_NO_PAD.encode("[".repeat(5_000));
+    for (credential, slug) in [
+        ("", "malformed-credential"),
+        ("x", "malformed-credential"),
+        ("\"quoted\"", "malformed-credential"),
+        ("a b c", "malformed-credential"),
+        (&*large, "malformed-credential"),
+        (&*deep, "malformed-credential"),
+        (&URL_SAFE_NO_PAD.encode("null"), "malformed-credential"),
+        (
+            &URL_SAFE_NO_PAD.encode([0xff, 0xfe]),
+            "malformed-credential",
+        ),
+        (&changed("/challenge", json!([])), "malformed-credential"),
+        (&changed("/challenge/id", json!(7)), "malformed-credential"),
+        (&changed("/challenge/id", json!("")), "invalid-challenge"),
+        (
+            &changed("/challenge/realm", json!("a|b")),
+            "invalid-challenge",
+        ),
+        (
+            &changed("/payload/subscriptionId", json!("I-1")),
+            "invalid-payload",
+        ),
+        (&changed("/payload/type", Value::Null), "invalid-payload"),
+    ] {
+        let answer = shop.show(credential).await;
+        check_waits(&answer, slug, "refused");
+    }
+    let other = shop
+        .show(&changed("/challenge/method", json!("tempo")))
+        .await;
+    assert_eq!(other.status, 400);
+    assert_eq!(other.json()["error"]["code"], "method-unsupported");
+    for body in [
+        "[]",
+        "{",
+        "nul",
+        r#"{"amount":1}"#,
+        r#"{"product_id":[]}"#,
+        "\u{0}",
+    ] {
+        let answer = shop.show_with(&offer.credential(), body).await;
+        assert_eq!(answer.status, 400, "{body}");
+        assert_eq!(answer.json()["error"]["type"], "invalid_request_error");
+    }
+    shop.rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_credential_in_a_field_of_its_own_leaves_the_other_to_the_account() {
+    let shop = Shop::with("credential_header = 'payment-authorization'\n").await;
+    let offer = shop.offer().await;
+    assert_eq!(offer.challenge["header"], "Payment-Authorization");
+    shop.paypal.agree(&offer.subscription).await;
+    let payment = format!("Payment {}", offer.credential());
+    let own = HeaderName::from_static("payment-authorization");
+    let bearer = shop.bearer();
+    let fields = [(header::AUTHORIZATION, &*bearer), (own, &*payment)];
+    let bought = shop.send(&fields, "").await;
+    let already = bought.json()["already_active"] == true;
+    check_bought(&bought, already);
+    shop.rig.finish().await;
+}

@@ -1,0 +1,104 @@
+//! The program killed on the way to a plan that is bought with MPP.
+
+use tollgate_money::AccountId;
+use tollgate_store::sqlite;
+use tollgate_testing::Client;
+use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
+
+use super::house::{House, Serving, ended};
+use crate::pay::mpp::{Offer, ask, secrets, selling, show};
+use crate::rig::{Setup, audited};
+
+const BODY: &str = r#"{"idempotency_key":"one purchase"}"#;
+
+async fn serve(house: &House) -> Serving {
+    let mut command = house.command(&["serve"]);
+    command.envs(secrets());
+    house.serve_as(command).await
+}
+
+async fn kill(mut serving: Serving) {
+    serving.process.signal("KILL");
+    ended(&mut serving.process).await;
+}
+
+/// The process is killed after the challenge, after the owner has agreed, while the payment is looked at, with the answer of PayPal's
+/// lost, and after the answer. The buyer repeats what it has sent, and has the plan, for one payment of one subscription.
+#[tokio::test]
+async fn a_buyer_whose_gateway_is_killed_at_each_step_has_the_plan_once() {
+    let paypal = PayPal::start().await;
+    let folder = tollgate_testing::tempdir().expect("a folder");
+    let ca = folder.path().join("paypal-ca.pem");
+    std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
+    // The commands that make the account know nothing of PayPal, so the settings come after them.
+    let house = House::of(Setup::with("")).await;
+    let text = std::fs::read_to_string(&house.config).expect("settings");
+    let sells = format!("{text}\n{}", selling(&paypal, &ca));
+    std::fs::write(&house.config, sells).expect("the folder takes files");
+    let account: AccountId = house.account.parse().expect("an id");
+
+    // Killed while the subscription is being made, and its making is not heard of.
+    paypal.fault(Fault::once(Operation::Subscribe, Effect::LoseAnswer));
+    let serving = serve(&house).await;
+    let lost = ask(&Client::new(&serving.url), &house.key).await;
+    assert_eq!(lost.status, 503, "{}", lost.text());
+    kill(serving).await;
+
+    let serving = serve(&house).await;
+    let offered = ask(&Client::new(&serving.url), &house.key).await;
+    assert_eq!(offered.status, 402, "{}", offered.text());
+    let offer = Offer::of(&offered);
+    kill(serving).await;
+
+    let serving = serve(&house).await;
+    let client = Client::new(&serving.url);
+    let waits = show(&client, &house.key, &offer.credential(), BODY).await;
+    assert_eq!(waits.status, 402, "{}", waits.text());
+    assert_eq!(waits.json()["payment_state"], "approval_pending");
+    assert!(paypal.agree(&offer.subscription).await);
+    kill(serving).await;
+
+    // Killed with the request on its way: before it is read, while it is answered, or after.
+    for _ in 0..3 {
+        let serving = serve(&house).await;
+        let client = Client::new(&serving.url);
+        let bearer = format!("Bearer {}", house.key);
+        let mut request = client.request("POST", crate::pay::mpp::MPP, BODY.into());
+        let payment = format!("Payment {}", offer.credential());
+        for (name, value) in [("authorization", payment), ("x-svc-authorization", bearer)] {
+            let value = value.parse().expect("a value");
+            request.headers_mut().insert(name, value);
+        }
+        let asked = tokio::spawn(async move { client.try_send(request).await });
+        kill(serving).await;
+        // Answered or cut off: the buyer cannot tell what has happened.
+        let _ = asked.await;
+    }
+
+    let serving = serve(&house).await;
+    let client = Client::new(&serving.url);
+    let bought = show(&client, &house.key, &offer.credential(), BODY).await;
+    assert_eq!(bought.status, 200, "{}", bought.text());
+    assert_eq!(bought.json()["subscription"]["status"], "active");
+    let receipt = bought
+        .header("payment-receipt")
+        .expect("a receipt")
+        .to_owned();
+    kill(serving).await;
+
+    let mut serving = serve(&house).await;
+    let client = Client::new(&serving.url);
+    let again = show(&client, &house.key, &offer.credential(), BODY).await;
+    assert_eq!(again.status, 200, "{}", again.text());
+    assert_eq!(again.header("payment-receipt"), Some(&*receipt));
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
+
+    assert_eq!(paypal.subscriptions().len(), 1, "made once");
+    assert_eq!(paypal.charged_cents(), 19_900, "charged once");
+    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    let payments = store.payments_of(account, 10).expect("readable");
+    assert_eq!(payments.len(), 1, "and noted once");
+    drop(store);
+    audited(&house.database());
+}
