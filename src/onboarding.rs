@@ -4,7 +4,7 @@ use tollgate_onboarding::{Deprecated, Installation, Service};
 
 use crate::config::Settings;
 
-/// The contract of USDC on Base.
+/// The contract of USDC on Base, for a service that is not set up to be paid in it.
 const USDC: &str = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
 
 /// What is described.
@@ -16,7 +16,11 @@ pub(crate) fn installation(settings: &Settings) -> Installation<'_> {
         },
         root_url: settings.service.root_url.as_str(),
         plan: &settings.plan,
-        usdc: USDC,
+        usdc: settings
+            .payments
+            .x402
+            .as_ref()
+            .map_or_else(|| USDC.to_owned(), |x402| x402.terms.asset.to_string()),
         deprecated: deprecated(settings),
     }
 }

@@ -57,7 +57,7 @@ pub struct Installation<'a> {
     /// What is sold.
     pub plan: &'a Plan,
     /// The contract of the token that x402 asks for.
-    pub usdc: &'a str,
+    pub usdc: String,
     /// The routes on which nothing new should be built.
     pub deprecated: Vec<Deprecated<'a>>,
 }
@@ -272,7 +272,7 @@ mod tests {
             service,
             root_url: service.base_url,
             plan: &plan,
-            usdc: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+            usdc: String::from("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"),
             deprecated: Vec::new(),
         };
         Documents::new(&settings, &installation, now).expect("the contact lasts")

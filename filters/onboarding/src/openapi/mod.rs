@@ -138,7 +138,7 @@ mod tests {
             service,
             root_url: "https://example.com",
             plan: &plan,
-            usdc: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+            usdc: String::from("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"),
             deprecated: vec![Deprecated {
                 method: &http::Method::POST,
                 path: "/v1/completions",

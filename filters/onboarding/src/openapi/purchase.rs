@@ -224,7 +224,7 @@ fn x402(installation: &Installation<'_>) -> Value {
             "description": "The payment, as x402 version 2 writes it: JSON in base64 with padding.",
             "schema": {
                 "type": "string",
-                "pattern": "^[A-Za-z0-9+/]{4,64}$",
+                "pattern": "^[A-Za-z0-9+/]+={0,2}$",
                 "maxLength": 16384,
                 "contentEncoding": "base64",
                 "contentMediaType": "application/json",
