@@ -4,8 +4,11 @@
 mod bodies;
 mod fields;
 
+use std::time::Duration;
+
 use serde_json::Value;
-use tollgate_testing::Head;
+use tollgate_testing::facilitator::MERCHANT;
+use tollgate_testing::{Facilitator, Head, within};
 
 use crate::rig::{Rig, micros};
 
@@ -48,6 +51,24 @@ const NO_LIMITS: &str = r#"
     quota = 1000000
     window_secs = 60
 "#;
+
+/// A gateway that sells, with the facilitator that it sells through.
+async fn selling() -> (Rig, Facilitator) {
+    let facilitator = Facilitator::start().await;
+    let url = facilitator.url();
+    let x402 = format!(
+        "[payments.x402]\nfacilitator_url = \"{url}\"\nrpc_url = \"{url}/rpc\"\npay_to = \"{MERCHANT}\"\n"
+    );
+    let rig = Rig::with(&format!("{NO_LIMITS}\n{x402}")).await;
+    let mut often = tokio::time::interval(Duration::from_millis(5));
+    let open = async {
+        while rig.metric("tollgate_x402_up").await != 1 {
+            often.tick().await;
+        }
+    };
+    within("the facilitator's first word", open).await;
+    (rig, facilitator)
+}
 
 /// One address and one method of it.
 struct Operation {
@@ -221,7 +242,7 @@ fn head(rig: &Rig, operation: &Operation, length: usize, fields: &[(&str, &[u8])
 
 #[tokio::test]
 async fn no_body_makes_a_failure_of_ours() {
-    let rig = Rig::with(NO_LIMITS).await;
+    let (rig, facilitator) = selling().await;
     let mut problems = Vec::new();
     let mut sent = 0;
     for operation in &operations(&rig).await {
@@ -236,12 +257,13 @@ async fn no_body_makes_a_failure_of_ours() {
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(sent > 500, "{sent} bodies are no corpus");
+    assert!(facilitator.transfers().is_empty(), "nothing was paid");
     rig.finish().await;
 }
 
 #[tokio::test]
 async fn no_field_makes_a_failure_of_ours() {
-    let rig = Rig::with(NO_LIMITS).await;
+    let (rig, facilitator) = selling().await;
     let mut problems = Vec::new();
     let mut sent = 0;
     for operation in &operations(&rig).await {
@@ -262,5 +284,6 @@ async fn no_field_makes_a_failure_of_ours() {
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(sent > 1000, "{sent} fields are no corpus");
+    assert!(facilitator.transfers().is_empty(), "nothing was paid");
     rig.finish().await;
 }
