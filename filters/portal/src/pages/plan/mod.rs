@@ -61,7 +61,7 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
             section.panel {
                 h2 { "For programs" }
                 p { "Programs can pay for " (plan.name) " themselves: each month by PayPal, or " (DAYS) " days at a time in USDC." }
-                p { a href="/docs" { "Read how" } }
+                p { a href="/docs/paying" { "Read how" } }
             }
         }
     };
