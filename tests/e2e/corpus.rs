@@ -12,16 +12,25 @@ use tollgate_testing::{Facilitator, Head, within};
 
 use crate::rig::{Rig, micros};
 
-/// Addresses that programs post to and that the OpenAPI document does not describe, with the media type of their bodies.
-const BESIDES: [(&str, &str); 8] = [
-    ("/oauth/register", JSON),
-    ("/oauth/token", FORM),
-    ("/oauth/revoke", FORM),
-    ("/webhooks/paypal", JSON),
-    ("/mcp", JSON),
-    ("/mcp/android", JSON),
-    ("/oauth/authorize", FORM),
-    ("/sign-in", FORM),
+/// Operations that the OpenAPI document does not describe, with the media type of their bodies.
+const BESIDES: [(&str, &str, &str); 9] = [
+    ("POST", "/webhooks/paypal", JSON),
+    ("POST", "/mcp", JSON),
+    ("POST", "/mcp/android", JSON),
+    ("POST", "/sign-in", FORM),
+    ("POST", "/ucp/2026-04-08/checkout-sessions", JSON),
+    ("GET", "/ucp/2026-04-08/checkout-sessions/nobody", JSON),
+    ("PUT", "/ucp/2026-04-08/checkout-sessions/nobody", JSON),
+    (
+        "POST",
+        "/ucp/2026-04-08/checkout-sessions/nobody/complete",
+        JSON,
+    ),
+    (
+        "POST",
+        "/ucp/2026-04-08/checkout-sessions/nobody/cancel",
+        JSON,
+    ),
 ];
 
 const JSON: &str = "application/json";
@@ -102,18 +111,28 @@ async fn operations(rig: &Rig) -> Vec<Operation> {
                 path: path
                     .replace("{id}", "nobody")
                     .replace("{session}", "nobody"),
-                media_type: JSON,
+                media_type: match &described["requestBody"]["content"][FORM] {
+                    Value::Null => JSON,
+                    _ => FORM,
+                },
                 example: media.get("example").cloned(),
                 members: members.map_or_else(Vec::new, |members| members.keys().cloned().collect()),
             });
         }
     }
-    operations.extend(BESIDES.map(|(path, media_type)| Operation {
-        method: String::from("POST"),
+    operations.extend(BESIDES.map(|(method, path, media_type)| Operation {
+        method: method.to_owned(),
         path: path.to_owned(),
         media_type,
-        example: None,
-        members: Vec::new(),
+        example: path.starts_with("/ucp/").then(
+            || serde_json::json!({"line_items": [{"item": {"id": "svc-pro-monthly"}, "quantity": 1}]}),
+        ),
+        members: match path.starts_with("/ucp/") {
+            true => ["line_items", "buyer", "context", "payment", "ucp"]
+                .map(str::to_owned)
+                .to_vec(),
+            false => Vec::new(),
+        },
     }));
     operations
 }

@@ -1,5 +1,6 @@
 """The OpenAPI document of `tollgate demo`: it is one by the published schema, and what is served is what it says."""
 
+import base64
 import json
 import unittest
 import urllib.error
@@ -123,6 +124,18 @@ class OpenApi(unittest.TestCase):
         self.check("getDeveloperOnboarding", 200, fetch("/developer/onboarding", key=None))
         _, product = self.check("getSuperProProduct", 200, fetch("/commerce/products/svc-pro", key=None))
         self.assertEqual(set(product["purchase"]), {"ucp", "mpp", "x402", "paypal"})
+
+    def test_what_a_program_is_asked_for_is_what_it_says(self):
+        key = new_key(rate_class="free")
+        headers, problem = self.check("purchaseSuperProWithX402", 402, fetch("/commerce/subscriptions/svc-pro/x402", {}, key=key))
+        self.assertEqual(json.loads(base64.b64decode(headers["PAYMENT-REQUIRED"]))["accepts"][0]["amount"], "199000000")
+        self.assertEqual((problem["payment_state"], problem["retry_action"]), ("required", "pay"))
+        headers, session = self.check("createUcpCheckoutSession", 201, fetch("/ucp/v1/checkout-sessions", {}, key=key))
+        self.assertEqual(headers["Location"], f"{DEMO['base_url']}/ucp/v1/checkout-sessions/{session['id']}")
+        path = headers["Location"].removeprefix(DEMO["base_url"])
+        _, again = self.check("getUcpCheckoutSession", 200, fetch(path, key=key))
+        self.assertEqual(again["id"], session["id"])
+        self.check("getUcpCheckoutSession", 404, fetch(path, key=new_key()))
 
     def test_refusals_are_what_it_says(self):
         chat = "/v1/chat/completions"
