@@ -227,6 +227,7 @@ impl GatewayBuilder {
                 door: &door,
                 top_ups: top_ups.as_ref(),
                 mandates: mandates.as_ref(),
+                checkouts: &checkouts,
                 plans: &plans,
                 clock: &clock,
                 entropy: &entropy,

@@ -10,6 +10,7 @@ use tollgate_ledger::Ledger;
 use tollgate_pages::Look;
 use tollgate_portal::{Channels, ClassFacts, EndingFacts, Facts, Portal};
 use tollgate_purchase::TopUps;
+use tollgate_purchase::checkouts::Checkouts;
 use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::Plans;
 use tollgate_store::Store;
@@ -29,6 +30,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) door: &'a Arc<Door>,
     pub(crate) top_ups: Option<&'a TopUps>,
     pub(crate) mandates: Option<&'a Mandates>,
+    pub(crate) checkouts: &'a Checkouts,
     pub(crate) plans: &'a Plans,
     pub(crate) clock: &'a Clock,
     pub(crate) entropy: &'a Entropy,
@@ -60,6 +62,8 @@ pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
         inside: Some(parts.door.clone()),
         top_ups: parts.top_ups.cloned(),
         mandates: parts.mandates.cloned(),
+        checkouts: parts.checkouts.clone(),
+        refund_url: settings.ucp.refund_url.clone(),
         plans: parts.plans.clone(),
         clock: parts.clock.clone(),
         entropy: parts.entropy.clone(),

@@ -1,5 +1,6 @@
 //! Selling to commerce platforms: what they are told, and checkouts.
 
+mod buying;
 mod discovery;
 mod lifecycle;
 mod platform;

@@ -8,6 +8,7 @@ use tollgate_identity::{Credentials, Form, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_pages::Look;
 use tollgate_purchase::TopUps;
+use tollgate_purchase::checkouts::Checkouts;
 use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::Plans;
 use tollgate_store::Store;
@@ -47,6 +48,10 @@ pub struct Parts {
     pub top_ups: Option<TopUps>,
     /// Where a person agrees to pay for the plan each month; without it nobody can here.
     pub mandates: Option<Mandates>,
+    /// Checkouts that programs began.
+    pub checkouts: Checkouts,
+    /// Where the refund policy is told, if it is.
+    pub refund_url: Option<String>,
     /// What accounts have of the plan.
     pub plans: Plans,
     /// Time.

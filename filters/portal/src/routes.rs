@@ -7,7 +7,7 @@ use tollgate_filter::Reply;
 
 use crate::house::House;
 use crate::pages::{
-    apps, consent, credits, docs, keys, overview, plan, sandbox, sign_in, sign_out, usage,
+    apps, checkout, consent, credits, docs, keys, overview, plan, sandbox, sign_in, sign_out, usage,
 };
 use crate::trouble::Trouble;
 use crate::visit::Visit;
@@ -98,6 +98,8 @@ rows! {
     GET  "/docs/{chapter}"     Anybody   docs::chapter;
     GET  "/consent/{id}"       SignedIn  consent::show;
     POST "/consent/{id}"       SignedIn  consent::decide;
+    GET  "/commerce/continue/{id}" SignedIn checkout::show;
+    POST "/commerce/continue/{id}" SignedInRecently checkout::agree;
     GET  "/apps"               SignedIn  apps::show;
     GET  "/apps/{id}/remove"   SignedIn  apps::ask;
     POST "/apps/{id}/remove"   SignedIn  apps::remove;

@@ -77,6 +77,7 @@ const PAGES: &[(&str, &[Method])] = &[
     ("/docs", SHOWN),
     ("/docs/{*page}", SHOWN),
     ("/consent/{*request}", SENT),
+    ("/commerce/continue/{session}", SENT),
 ];
 
 /// The table that is used where the settings have no route; the shipped file writes the same one out.

@@ -1,6 +1,7 @@
 //! The pages: one file each.
 
 pub(crate) mod apps;
+pub(crate) mod checkout;
 pub(crate) mod consent;
 pub(crate) mod credits;
 pub(crate) mod docs;

@@ -63,6 +63,8 @@ pub struct View {
     pub row: CheckoutRow,
     /// What its owner has of the plan, while that gives access.
     pub active: Option<SubscriptionRow>,
+    /// Whether no payment of its owner is under way on another route: as long as one is, nobody is shown how to pay.
+    pub is_clear: bool,
     /// The moment, Unix microseconds.
     pub now: i64,
 }
@@ -116,7 +118,12 @@ impl Checkouts {
             row = session::see(&row, Seen::Agreed, now).unwrap_or(row);
             row.mandate = Some(mandate.id);
         }
-        let view = View { row, active, now };
+        let view = View {
+            row,
+            active,
+            is_clear: standing.authorization.is_none(),
+            now,
+        };
         let begin = CheckoutPart::Begin {
             row: view.row.clone(),
             waiting_max: WAITING_MAX,
@@ -160,6 +167,7 @@ impl Checkouts {
             let standing = self.parts().plans.standing(account).await?;
             let view = View {
                 active: standing.active().cloned(),
+                is_clear: standing.authorization.is_none(),
                 now: standing.now,
                 row,
             };
