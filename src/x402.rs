@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tokio::runtime::Handle;
 use tollgate_filter::Clock;
-use tollgate_pay::x402::{CallerError, Desk, HttpFacilitator, HttpNode, Node, Parts};
+use tollgate_pay::x402::{CallerError, Desk, HttpFacilitator, HttpNode, Node, Parts, WAIT};
 use tollgate_purchase::once::Once;
 use tollgate_purchase::plan::Plans;
 use tollgate_purchase::wire::Product;
@@ -50,6 +50,7 @@ pub(crate) fn desk(
         terms: known.terms.clone(),
         product: Product::new(&settings.plan, base_url, base_url),
         clock: clock.clone(),
+        wait: WAIT,
         runtime,
     })))
 }

@@ -34,8 +34,8 @@ use super::payment::Payment;
 use super::rows;
 use super::sealing::Sealer;
 
-/// How long whoever brings a payment waits for its end. It goes on without them.
-const WAIT: Duration = Duration::from_secs(25);
+/// How long whoever brings a payment waits for its end, usually. It goes on without them.
+pub const WAIT: Duration = Duration::from_secs(25);
 
 /// How often the facilitator is asked what it settles: twice within the time that a good answer counts.
 const HEALTH: Duration = Duration::from_secs(12);
@@ -67,6 +67,8 @@ pub struct Parts {
     pub product: Product,
     /// Time.
     pub clock: Clock,
+    /// How long whoever brings a payment waits for its end ([`WAIT`]).
+    pub wait: Duration,
     /// Where the work runs, so that a buyer who leaves does not cut it off.
     pub runtime: Handle,
 }
@@ -201,7 +203,7 @@ impl Desk {
                 }
             }
         };
-        let told = tokio::time::timeout(WAIT, attempt).await;
+        let told = tokio::time::timeout(self.inner.parts.wait, attempt).await;
         let told = told.unwrap_or(Told::Processing);
         if told == Told::UsedByAnother {
             Counters::one(&self.inner.counters.taken);

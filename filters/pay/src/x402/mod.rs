@@ -32,7 +32,7 @@ pub use caller::{Bearer, CallerError, HttpFacilitator, HttpNode};
 pub use check::{Doubt, check};
 pub use counters::{Counters, Counts};
 pub use decide::{Act, Asker, Known, State, decide};
-pub use desk::{Desk, Parts, Told, Wish};
+pub use desk::{Desk, Parts, Told, WAIT, Wish};
 pub use facilitator::{Facilitator, Node, Operation, Said, Silence, question, supports};
 pub use hex::{Address, HexError, Nonce, Signature, WrittenAddress};
 pub use look::{Sight, Wanted, look};

@@ -40,6 +40,12 @@ const CHAIN: u64 = 8453;
 /// Who is paid where the demo is the merchant. Nobody has its key.
 pub const MERCHANT: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
 
+/// The bytes of [`MERCHANT`].
+pub fn merchant() -> [u8; 20] {
+    let bytes = crate::wallet::unhex(MERCHANT).expect("hex");
+    bytes.try_into().expect("20 bytes")
+}
+
 /// The token.
 struct Token {
     asset: [u8; 20],

@@ -1,0 +1,369 @@
+//! Signed transfers through crashes, lost messages, jumping clocks and chains that change their minds.
+
+mod shop;
+mod storm;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tollgate_pay::x402::{Operation, Payment, Told};
+use tollgate_store::AuthorizationState;
+use tollgate_testing::Wallet;
+use tollgate_testing::facilitator::{Effect, Fault, Operation as Call};
+
+use shop::{ANOTHER, Death, ME, Shop};
+
+/// The body of an answer that gives the plan.
+fn given(told: Option<Told>) -> Value {
+    match told {
+        Some(Told::Done(answer)) => {
+            assert_eq!(answer.status, 200);
+            serde_json::from_slice(&answer.body).expect("JSON")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_processing(told: Option<Told>) {
+    assert_eq!(told, Some(Told::Processing));
+}
+
+/// Whatever happens, the books hold, the merchant was paid once and the buyer has the plan for it.
+fn paid_once(shop: &Shop) {
+    assert_eq!(shop.transfers(), 1, "one transfer");
+    assert_eq!(shop.payments(ME), 1, "one paid period");
+    assert_eq!(shop.days_left(ME), Some(30));
+    assert!(!shop.has_open());
+    shop.check_books();
+}
+
+#[test]
+fn a_process_killed_at_any_point_sells_once_to_the_buyer_who_asks_again() {
+    for death in [
+        Death::Before(Operation::Verify),
+        Death::After(Operation::Verify),
+        Death::Before(Operation::Settle),
+        Death::After(Operation::Settle),
+    ] {
+        for recovers in [true, false] {
+            let mut shop = Shop::new();
+            let payment = shop.payment(&Wallet::new(1), 1);
+            shop.die(death);
+            assert_eq!(shop.bring(ME, &payment), None, "{death:?}: it dies");
+            let sent = matches!(death, Death::Before(call) | Death::After(call) if call == Operation::Settle);
+            let state = match sent {
+                true => AuthorizationState::Settling,
+                false => AuthorizationState::Seen,
+            };
+            assert_eq!(shop.state(&payment), Some(state), "{death:?}");
+            if sent {
+                is_processing(shop.ask(ME));
+            }
+            if recovers {
+                shop.recover();
+            }
+            let answer = given(shop.bring(ME, &payment));
+            assert_eq!(answer["success"], true, "{death:?}");
+            assert_eq!(answer["already_active"], recovers && sent, "{death:?}");
+            paid_once(&shop);
+        }
+    }
+}
+
+#[test]
+fn a_process_killed_after_the_transfer_gives_the_plan_to_a_buyer_who_never_asks_again() {
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.die(Death::After(Operation::Settle));
+    assert_eq!(shop.bring(ME, &payment), None);
+    shop.recover();
+    paid_once(&shop);
+    // Or later, when it is due.
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.die(Death::After(Operation::Settle));
+    assert_eq!(shop.bring(ME, &payment), None);
+    shop.advance(180);
+    assert_eq!(shop.turn(), Some(1));
+    paid_once(&shop);
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_any_more_is_given_again() {
+    let mut shop = Shop::impatient(Duration::from_millis(50));
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.facilitator
+        .fault(Fault::once(Call::Settle, Effect::Hold));
+    // The buyer is told to come again, and the transfer goes on.
+    is_processing(shop.bring(ME, &payment));
+    is_processing(shop.ask(ME));
+    shop.facilitator.gate().open();
+    let told = loop {
+        match shop.bring(ME, &payment) {
+            Some(Told::Processing) => {}
+            told => break told,
+        }
+    };
+    given(told);
+    assert_eq!(shop.facilitator.calls(Call::Settle), 1);
+    paid_once(&shop);
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.bring_and_leave(ME, &payment);
+    given(shop.bring(ME, &payment));
+    assert_eq!(shop.facilitator.calls(Call::Settle), 1);
+    paid_once(&shop);
+}
+
+#[test]
+fn a_payment_that_was_never_sent_is_over_when_the_chain_has_passed_its_end() {
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseCall).times(1_000));
+    is_processing(shop.bring(ME, &payment));
+    for _ in 0..4 {
+        shop.advance(60);
+        shop.turn();
+        is_processing(shop.ask(ME));
+    }
+    // Past its end, and within the two minutes after it.
+    shop.advance(120);
+    shop.turn();
+    is_processing(shop.bring(ME, &payment));
+    shop.advance(120);
+    let over = shop.bring(ME, &payment);
+    assert!(
+        matches!(
+            over,
+            Some(Told::Refused {
+                failure: Some(_),
+                ..
+            })
+        ),
+        "{over:?}"
+    );
+    assert_eq!(shop.state(&payment), Some(AuthorizationState::Dead));
+    assert_eq!(shop.ask(ME), Some(Told::Offer), "and another may be made");
+    shop.facilitator.no_faults();
+    let next = shop.payment(&Wallet::new(1), 2);
+    given(shop.bring(ME, &next));
+    paid_once(&shop);
+}
+
+#[test]
+fn our_clock_alone_never_ends_a_payment() {
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.facilitator
+        .fault(Fault::once(Call::Settle, Effect::Pending(200)));
+    is_processing(shop.bring(ME, &payment));
+    // An hour ahead: for us it is over, for the chain it is not.
+    shop.jump(3_600);
+    shop.turn();
+    is_processing(shop.bring(ME, &payment));
+    is_processing(shop.ask(ME));
+    assert_eq!(shop.facilitator.mine(true), 1);
+    shop.jump(3_700);
+    given(shop.bring(ME, &payment));
+    assert_eq!((shop.transfers(), shop.payments(ME)), (1, 1));
+}
+
+#[test]
+fn a_payment_that_was_made_void_is_over_at_once() {
+    let mut shop = Shop::new();
+    let wallet = Wallet::new(1);
+    let payment = shop.payment(&wallet, 1);
+    shop.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseCall));
+    shop.facilitator
+        .fault(Fault::once(Call::Rpc, Effect::LoseCall));
+    shop.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseCall));
+    is_processing(shop.bring(ME, &payment));
+    shop.facilitator.cancel(wallet.address(), [1; 32]);
+    shop.advance(30);
+    assert_eq!(shop.turn(), Some(1));
+    assert_eq!(shop.state(&payment), Some(AuthorizationState::Dead));
+    assert_eq!(shop.ask(ME), Some(Told::Offer));
+    assert_eq!((shop.transfers(), shop.payments(ME)), (0, 0));
+}
+
+#[test]
+fn without_proof_a_payment_stays_unclear_for_as_long_as_it_takes() {
+    let mut shop = Shop::without_node();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseAnswer));
+    is_processing(shop.bring(ME, &payment));
+    for _ in 0..50 {
+        shop.advance(3_600);
+        shop.turn();
+        is_processing(shop.ask(ME));
+    }
+    assert_eq!(shop.state(&payment), Some(AuthorizationState::Unknown));
+    assert_eq!((shop.transfers(), shop.payments(ME)), (1, 0));
+    // The facilitator remembers at last.
+    shop.facilitator.remember();
+    shop.advance(5);
+    given(shop.bring(ME, &payment));
+    paid_once(&shop);
+}
+
+#[test]
+fn a_node_of_another_chain_proves_nothing() {
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseCall).times(1_000));
+    is_processing(shop.bring(ME, &payment));
+    shop.facilitator
+        .fault(Fault::once(Call::Rpc, Effect::Nonsense).times(1_000));
+    shop.advance(900);
+    shop.turn();
+    assert_eq!(shop.state(&payment), Some(AuthorizationState::Unknown));
+    is_processing(shop.ask(ME));
+}
+
+#[test]
+fn a_plan_near_its_end_is_renewed_behind_what_is_paid_and_not_before() {
+    let mut shop = Shop::new();
+    let wallet = Wallet::new(1);
+    let first = shop.payment(&wallet, 1);
+    given(shop.bring(ME, &first));
+    shop.advance(22 * 86_400);
+    let early = shop.payment(&wallet, 2);
+    assert_eq!(given(shop.bring(ME, &early))["already_active"], true);
+    assert_eq!(shop.transfers(), 1, "it stays unspent");
+    shop.advance(2 * 86_400);
+    assert_eq!(shop.ask(ME), Some(Told::Offer), "its end is near");
+    let next = shop.payment(&wallet, 3);
+    assert_eq!(given(shop.bring(ME, &next))["already_active"], false);
+    assert_eq!(shop.days_left(ME), Some(36), "behind what was paid");
+    assert_eq!((shop.transfers(), shop.payments(ME)), (2, 2));
+    assert_eq!(given(shop.ask(ME))["already_active"], true);
+    shop.check_books();
+}
+
+#[test]
+fn a_plan_that_paypal_renews_is_not_sold_beside() {
+    let mut shop = Shop::new();
+    shop.charged_by_paypal(ME, 3);
+    let payment = shop.payment(&Wallet::new(1), 1);
+    assert_eq!(given(shop.ask(ME))["already_active"], true);
+    assert_eq!(given(shop.bring(ME, &payment))["already_active"], true);
+    assert_eq!(shop.transfers(), 0, "it stays unspent");
+}
+
+#[test]
+fn money_that_has_moved_adds_its_days_to_what_came_meanwhile() {
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.facilitator
+        .fault(Fault::once(Call::Settle, Effect::Pending(200)));
+    is_processing(shop.bring(ME, &payment));
+    // A charge of PayPal's comes in while the transfer is on its way.
+    shop.charged_by_paypal(ME, 31);
+    is_processing(shop.ask(ME));
+    assert_eq!(shop.facilitator.mine(true), 1);
+    shop.advance(5);
+    given(shop.bring(ME, &payment));
+    assert_eq!(shop.days_left(ME), Some(61));
+    assert_eq!((shop.transfers(), shop.payments(ME)), (1, 1));
+    shop.check_books();
+}
+
+#[test]
+fn a_payment_is_one_accounts_whatever_another_brings() {
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.die(Death::After(Operation::Settle));
+    assert_eq!(shop.bring(ME, &payment), None);
+    assert_eq!(shop.bring(ANOTHER, &payment), Some(Told::UsedByAnother));
+    assert_eq!(shop.ask(ANOTHER), Some(Told::Offer));
+    given(shop.bring(ME, &payment));
+    assert_eq!(shop.bring(ANOTHER, &payment), Some(Told::UsedByAnother));
+    assert_eq!(shop.payments(ANOTHER), 0);
+    paid_once(&shop);
+}
+
+#[test]
+fn a_settled_payment_is_looked_at_once_more_when_its_block_is_old() {
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    given(shop.bring(ME, &payment));
+    assert_eq!(shop.turn(), Some(0), "not yet");
+    shop.advance(301);
+    assert_eq!(shop.turn(), Some(1));
+    shop.advance(3_600);
+    assert_eq!(shop.turn(), Some(0), "once");
+    paid_once(&shop);
+}
+
+#[test]
+fn a_transfer_whose_block_did_not_stay_is_sent_again_while_it_can_be() {
+    let mut shop = Shop::new();
+    // Signed for long enough to be sent again.
+    let offer = shop::offer();
+    let mut signed = Wallet::new(1).payment(&offer, [1; 32], shop.now());
+    let longer = tollgate_testing::wallet::Transfer {
+        from: Wallet::new(1).address(),
+        to: tollgate_testing::facilitator::merchant(),
+        value: 199_000_000,
+        valid_after: 0,
+        valid_before: shop.now() + 890,
+        nonce: [1; 32],
+    };
+    signed["payload"] = Wallet::new(1).signed(&offer, &longer)["payload"].clone();
+    let text = tollgate_testing::wallet::encoded(&signed);
+    let payment = Payment::read(text.as_bytes()).expect("a payment");
+    given(shop.bring(ME, &payment));
+    assert!(shop.facilitator.undo());
+    shop.advance(301);
+    assert_eq!(shop.turn(), Some(1));
+    shop.advance(61);
+    assert_eq!(shop.turn(), Some(1));
+    paid_once(&shop);
+}
+
+#[test]
+fn what_a_transfer_gave_is_taken_back_when_it_can_never_be_in_a_block_again() {
+    for phantom in [true, false] {
+        let mut shop = Shop::new();
+        let payment = shop.payment(&Wallet::new(1), 1);
+        if phantom {
+            // A facilitator that says it has settled, and has not.
+            shop.facilitator
+                .fault(Fault::once(Call::Settle, Effect::Phantom));
+        }
+        given(shop.bring(ME, &payment));
+        if !phantom {
+            assert!(shop.facilitator.undo());
+        }
+        shop.facilitator
+            .fault(Fault::once(Call::Settle, Effect::LoseCall).times(1_000));
+        shop.advance(500);
+        assert_eq!(shop.turn(), Some(1));
+        assert_eq!(shop.state(&payment), Some(AuthorizationState::Dead));
+        assert_eq!(shop.days_left(ME), None, "phantom: {phantom}");
+        assert_eq!((shop.transfers(), shop.payments(ME)), (0, 0));
+        assert_eq!(shop.ask(ME), Some(Told::Offer));
+        shop.check_books();
+    }
+}
+
+#[test]
+fn what_moves_money_is_not_readable_in_the_store() {
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    let signature = payment.whole()["payload"]["signature"]
+        .as_str()
+        .expect("a signature")
+        .to_owned();
+    shop.die(Death::Before(Operation::Settle));
+    assert_eq!(shop.bring(ME, &payment), None);
+    let disk = shop.on_disk();
+    let digits = signature.trim_start_matches("0x").as_bytes();
+    assert!(!disk.windows(digits.len()).any(|part| part == digits));
+    given(shop.bring(ME, &payment));
+}

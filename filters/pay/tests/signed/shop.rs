@@ -1,0 +1,457 @@
+//! A desk whose process can die at any call and be started again, before a facilitator and a chain with clocks of their own.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use tollgate_filter::{Clock, ManualClock};
+use tollgate_ledger::Ledger;
+use tollgate_ledger::audit::audit;
+use tollgate_money::{AccountId, Micros, Usd};
+use tollgate_pay::x402::{
+    Desk, Facilitator, Node, Operation, Parts, Payment, Said, Silence, Terms, Told, Wish,
+};
+use tollgate_purchase::once::Once;
+use tollgate_purchase::plan::{self, Paid, Period, Plan, Plans};
+use tollgate_purchase::wire::Product;
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{
+    Admission, AuthorizationState, CacheScope, NewAccount, Part, PaymentStatus, RootSecret, Route,
+    Store, UnitOfWork, commit,
+};
+use tollgate_testing::facilitator::{MERCHANT, NETWORK};
+use tollgate_testing::wallet::encoded;
+use tollgate_testing::{Facilitator as StandIn, TempDir, Wallet};
+
+pub(crate) const ME: AccountId = AccountId::from_bytes([1; 16]);
+pub(crate) const ANOTHER: AccountId = AccountId::from_bytes([2; 16]);
+
+/// The second at which everything begins.
+const START: u64 = 1_800_000_000;
+
+/// When the process dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// Just before a call.
+    Before(Operation),
+    /// Just after a call was carried out, before its answer came.
+    After(Operation),
+}
+
+/// The way to the facilitator and to the node.
+struct Wire {
+    stand_in: Arc<StandIn>,
+    death: Arc<Mutex<Option<Death>>>,
+    died: Arc<Notify>,
+}
+
+impl Wire {
+    async fn dies(&self, now: Death) {
+        let due = {
+            let mut death = self.death.lock().expect("nobody panics while holding it");
+            death.take_if(|death| *death == now).is_some()
+        };
+        if due {
+            self.died.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[async_trait]
+impl Facilitator for Wire {
+    async fn ask(&self, operation: Operation, body: Bytes) -> Result<Said, Silence> {
+        self.dies(Death::Before(operation)).await;
+        let path = format!("/{}", operation.word());
+        let said = self.stand_in.call(&path, &body).await;
+        self.dies(Death::After(operation)).await;
+        let said = said.ok_or_else(|| Silence("cut".to_owned()))?;
+        Ok(Said {
+            status: said.status,
+            body: said.body,
+        })
+    }
+}
+
+#[async_trait]
+impl Node for Wire {
+    async fn call(&self, request: &Value) -> Result<Value, Silence> {
+        let said = self
+            .stand_in
+            .call("/rpc", request.to_string().as_bytes())
+            .await;
+        let said = said.ok_or_else(|| Silence("cut".to_owned()))?;
+        serde_json::from_slice(&said.body).map_err(|_| Silence("no JSON".to_owned()))
+    }
+}
+
+/// One run of the process.
+struct Running {
+    runtime: Runtime,
+    store: Arc<dyn Store>,
+    plans: Plans,
+    desk: Desk,
+}
+
+pub(crate) struct Shop {
+    pub(crate) facilitator: Arc<StandIn>,
+    /// The world's time, which the chain goes by; and ours, which may be wrong.
+    world: ManualClock,
+    world_clock: Clock,
+    hand: ManualClock,
+    clock: Clock,
+    node: bool,
+    wait: Duration,
+    folder: TempDir,
+    death: Arc<Mutex<Option<Death>>>,
+    died: Arc<Notify>,
+    random: Arc<AtomicU64>,
+    running: Option<Running>,
+    /// What listens for nobody: calls go past its socket.
+    _outside: Runtime,
+}
+
+impl Shop {
+    pub(crate) fn new() -> Shop {
+        Shop::with(true, Duration::from_secs(25))
+    }
+
+    /// One that has the facilitator's word alone.
+    pub(crate) fn without_node() -> Shop {
+        Shop::with(false, Duration::from_secs(25))
+    }
+
+    /// One whose buyers are told to come again after so long.
+    pub(crate) fn impatient(wait: Duration) -> Shop {
+        Shop::with(true, wait)
+    }
+
+    fn with(node: bool, wait: Duration) -> Shop {
+        let (world_clock, world) = Clock::manual(START * 1_000_000);
+        let (clock, hand) = Clock::manual(START * 1_000_000);
+        let outside = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let facilitator = outside.block_on(StandIn::start_at(world_clock.clone()));
+        let mut shop = Shop {
+            facilitator: Arc::new(facilitator),
+            world,
+            world_clock,
+            hand,
+            clock,
+            node,
+            wait,
+            folder: tollgate_testing::tempdir().expect("a folder"),
+            death: Arc::default(),
+            died: Arc::default(),
+            random: Arc::default(),
+            running: None,
+            _outside: outside,
+        };
+        shop.start();
+        for id in [ME, ANOTHER] {
+            let account = Part::CreateAccount(Box::new(NewAccount {
+                id,
+                class: Arc::from("free"),
+                cache_scope: CacheScope::Shared,
+                credit_limit: Micros::ZERO,
+                created_at: 1,
+            }));
+            let running = shop.running();
+            let made = commit(&*running.store, UnitOfWork::of(account, Admission::Begins));
+            running.runtime.block_on(made).expect("an account");
+        }
+        shop
+    }
+
+    fn running(&self) -> &Running {
+        self.running.as_ref().expect("it runs")
+    }
+
+    fn start(&mut self) {
+        let now = self.clock.unix_micros();
+        let options = Options {
+            durability: Durability::Process,
+            ..Options::new(now, RootSecret([7; 32]))
+        };
+        let path = self.folder.path().join("t.db");
+        let store = sqlite::open(&path, options).expect("the store opens");
+        let (ledger, _) = Ledger::start(store.clone(), now).expect("the books open");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let now = || {
+            let clock = self.clock.clone();
+            move || clock.unix_micros()
+        };
+        let random = self.random.clone();
+        let plans = Plans::new(plan::Parts {
+            store: store.clone(),
+            ledger,
+            plan: Plan {
+                product: Arc::from("svc-pro-monthly"),
+                slug: Arc::from("svc-pro"),
+                name: Arc::from("Pro"),
+                class: Arc::from("pro"),
+                monthly_credits: Micros::new(5_000_000),
+                renewal_days: 7,
+                device_slots: None,
+                computer_use_tasks: None,
+                features: Arc::default(),
+            },
+            now: Box::new(now()),
+            draw: Box::new(move |out| {
+                let number = random.fetch_add(1, Relaxed).to_be_bytes();
+                let at = out.len() - number.len();
+                out[at..].copy_from_slice(&number);
+            }),
+        });
+        let wire = || Wire {
+            stand_in: self.facilitator.clone(),
+            death: self.death.clone(),
+            died: self.died.clone(),
+        };
+        let desk = Desk::new(Parts {
+            store: store.clone(),
+            plans: plans.clone(),
+            once: Once::new(store.clone(), Box::new(now())),
+            facilitator: Arc::new(wire()),
+            node: self.node.then(|| Arc::new(wire()) as Arc<dyn Node>),
+            terms: terms(),
+            product: Product::new(plans.plan(), "https://api.example", "https://example"),
+            clock: self.clock.clone(),
+            wait: self.wait,
+            runtime: runtime.handle().clone(),
+        });
+        self.running = Some(Running {
+            runtime,
+            store,
+            plans,
+            desk,
+        });
+    }
+
+    /// The process ends as a kill ends it, and another one begins.
+    pub(crate) fn restart(&mut self) {
+        *self.death.lock().expect("nobody panics while holding it") = None;
+        let running = self.running.take().expect("it runs");
+        running.runtime.shutdown_background();
+        running.store.close();
+        drop((running.desk, running.plans, running.store));
+        self.start();
+    }
+
+    /// The next one begins as a program does: it looks at what was left first.
+    pub(crate) fn recover(&self) {
+        let running = self.running();
+        running.runtime.block_on(running.desk.recover());
+    }
+
+    /// The process dies the next time that this happens.
+    pub(crate) fn die(&self, death: Death) {
+        *self.death.lock().expect("nobody panics while holding it") = Some(death);
+    }
+
+    /// Time goes on, for everybody.
+    pub(crate) fn advance(&self, secs: u64) {
+        self.world.advance(Duration::from_secs(secs));
+        self.hand.advance(Duration::from_secs(secs));
+    }
+
+    /// Our clock is set, so many seconds off the world's.
+    pub(crate) fn jump(&self, off: i64) {
+        let right = self.world_clock.unix_micros();
+        self.hand.jump_to((right + off * 1_000_000).unsigned_abs());
+    }
+
+    /// The second it is.
+    pub(crate) fn now(&self) -> u64 {
+        (self.world_clock.unix_micros() / 1_000_000).unsigned_abs()
+    }
+
+    /// A payment for the offer, signed now.
+    pub(crate) fn payment(&self, wallet: &Wallet, nonce: u8) -> Payment {
+        let payment = wallet.payment(&offer(), [nonce; 32], self.now());
+        Payment::read(encoded(&payment).as_bytes()).expect("a payment")
+    }
+
+    pub(crate) fn ask(&mut self, account: AccountId) -> Option<Told> {
+        self.wish(account, None)
+    }
+
+    pub(crate) fn bring(&mut self, account: AccountId, payment: &Payment) -> Option<Told> {
+        self.wish(account, Some(payment.clone()))
+    }
+
+    /// What somebody is told; nothing when the process dies of it, which is started again then.
+    pub(crate) fn wish(&mut self, account: AccountId, payment: Option<Payment>) -> Option<Told> {
+        let running = self.running();
+        let (desk, died) = (running.desk.clone(), self.died.clone());
+        let wish = Wish {
+            account,
+            payment,
+            names: Vec::new(),
+        };
+        let told = running.runtime.block_on(async {
+            tokio::select! {
+                told = desk.ask(wish) => Some(told),
+                () = died.notified() => None,
+            }
+        });
+        if told.is_none() {
+            self.restart();
+        }
+        told
+    }
+
+    /// The same, and whoever asks leaves before the answer.
+    pub(crate) fn bring_and_leave(&self, account: AccountId, payment: &Payment) {
+        let running = self.running();
+        let wish = Wish {
+            account,
+            payment: Some(payment.clone()),
+            names: Vec::new(),
+        };
+        let desk = running.desk.clone();
+        let _guard = running.runtime.enter();
+        // Polled once, which is when what is begun goes its own way.
+        let mut asking = Box::pin(async move { desk.ask(wish).await });
+        let waker = std::task::Waker::noop();
+        let _ = asking
+            .as_mut()
+            .poll(&mut std::task::Context::from_waker(waker));
+    }
+
+    /// The desk looks at what is due, as it does by itself.
+    pub(crate) fn turn(&mut self) -> Option<usize> {
+        let running = self.running();
+        let (desk, died) = (running.desk.clone(), self.died.clone());
+        let looked = running.runtime.block_on(async {
+            tokio::select! {
+                looked = desk.turn() => Some(looked),
+                () = died.notified() => None,
+            }
+        });
+        if looked.is_none() {
+            self.restart();
+        }
+        looked
+    }
+
+    /// PayPal has charged an account.
+    pub(crate) fn charged_by_paypal(&self, account: AccountId, days: i64) {
+        let now = self.clock.unix_micros();
+        let paid = Paid {
+            account,
+            route: Route::PayPal,
+            payment: Arc::from("SALE-1"),
+            reference: Arc::from("I-1"),
+            amount: Usd::from_cents(19_900),
+            period: Period::Until(now + days * 86_400_000_000),
+            renews: true,
+            receipt: None,
+            at: now,
+        };
+        let running = self.running();
+        let outcome = running
+            .runtime
+            .block_on(running.plans.pay(paid, |_| Vec::new()));
+        outcome.expect("it is noted");
+    }
+
+    /// How many payments of an account stand in the books and were not taken back.
+    pub(crate) fn payments(&self, account: AccountId) -> usize {
+        let rows = self.running().store.payments_of(account, 100);
+        let rows = rows.expect("a read");
+        let ours = rows.iter().filter(|row| row.route == Route::X402);
+        ours.filter(|row| row.status == PaymentStatus::Paid).count()
+    }
+
+    pub(crate) fn transfers(&self) -> usize {
+        self.facilitator.transfers().len()
+    }
+
+    /// The end of the paid time, days from now; none for an account without the plan.
+    pub(crate) fn days_left(&self, account: AccountId) -> Option<i64> {
+        let row = self
+            .running()
+            .store
+            .subscription(account)
+            .expect("a read")?;
+        let now = self.clock.unix_micros();
+        row.is_active(now)
+            .then(|| (row.period_end - now + 43_200_000_000) / 86_400_000_000)
+    }
+
+    /// What is stored of a payment.
+    pub(crate) fn state(&self, payment: &Payment) -> Option<AuthorizationState> {
+        let key = tollgate_store::AuthorizationKey {
+            network: Arc::from(NETWORK),
+            asset: *terms().asset.address().as_bytes(),
+            payer: *payment.authorization.from.as_bytes(),
+            nonce: *payment.authorization.nonce.as_bytes(),
+        };
+        let row = self.running().store.authorization(&key).expect("a read");
+        row.map(|row| row.state)
+    }
+
+    pub(crate) fn has_open(&self) -> bool {
+        let open = self.running().store.authorizations_open();
+        !open.expect("a read").is_empty()
+    }
+
+    pub(crate) fn check_books(&self) {
+        let report = audit(&*self.running().store).expect("it can be read");
+        assert!(report.violations.is_empty(), "{:?}", report.violations);
+    }
+
+    /// All bytes of the store's files.
+    pub(crate) fn on_disk(&self) -> Vec<u8> {
+        let entries = std::fs::read_dir(self.folder.path()).expect("the folder");
+        let files = entries.map(|entry| entry.expect("an entry").path());
+        files
+            .flat_map(|file| std::fs::read(file).expect("a file"))
+            .collect()
+    }
+}
+
+impl Drop for Shop {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.runtime.shutdown_background();
+            running.store.close();
+        }
+    }
+}
+
+fn terms() -> Terms {
+    Terms {
+        network: NETWORK.to_owned(),
+        asset: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+            .parse()
+            .expect("an address"),
+        asset_name: "USD Coin".to_owned(),
+        asset_version: "2".to_owned(),
+        amount: 199_000_000.into(),
+        pay_to: MERCHANT.parse().expect("an address"),
+        max_timeout_secs: 300,
+    }
+}
+
+pub(crate) fn offer() -> Value {
+    json!({
+        "x402Version": 2, "resource": {"url": "https://api.example/commerce/subscriptions/svc-pro/x402"},
+        "accepts": [{
+            "scheme": "exact", "network": NETWORK, "amount": "199000000", "asset": terms().asset.to_string(), "payTo": MERCHANT,
+            "maxTimeoutSeconds": 300, "extra": {"name": "USD Coin", "version": "2"},
+        }],
+    })
+}
