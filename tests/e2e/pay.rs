@@ -2,4 +2,4 @@
 
 pub(crate) mod mpp;
 mod route;
-mod x402;
+pub(crate) mod x402;

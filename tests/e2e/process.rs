@@ -9,5 +9,6 @@ mod house;
 mod kills;
 mod mpp;
 mod prices;
+mod signed;
 mod starts;
 mod stops;

@@ -17,7 +17,7 @@ use tollgate_testing::{Answer, Client, Facilitator, Wallet, within};
 use crate::rig::{Rig, poll};
 
 /// The address of the purchase.
-pub(super) const BUY: &str = "/commerce/subscriptions/svc-pro/x402";
+pub(crate) const BUY: &str = "/commerce/subscriptions/svc-pro/x402";
 
 /// What 199 USDC are in units of the token.
 pub(super) const PRICE: u64 = 199_000_000;
@@ -141,7 +141,7 @@ impl Shop {
 }
 
 /// The settings that sell through a facilitator.
-pub(super) fn settings(facilitator: &Facilitator, node: bool) -> String {
+pub(crate) fn settings(facilitator: &Facilitator, node: bool) -> String {
     let url = facilitator.url();
     let node = match node {
         true => format!("rpc_url = \"{url}/rpc\""),
@@ -151,7 +151,7 @@ pub(super) fn settings(facilitator: &Facilitator, node: bool) -> String {
 }
 
 /// What a gateway of these settings offers, for those who are shown nothing.
-pub(super) fn offer(facilitator: &Facilitator) -> String {
+pub(crate) fn offer(facilitator: &Facilitator) -> String {
     let asked = facilitator.asked(Operation::Verify);
     let terms = asked.first().map_or(
         json!({
@@ -164,14 +164,14 @@ pub(super) fn offer(facilitator: &Facilitator) -> String {
     encoded(&json!({"x402Version": 2, "resource": {"url": "x"}, "accepts": [terms]}))
 }
 
-pub(super) async fn bring(client: &Client, payment: &str, body: &Value) -> Answer {
+pub(crate) async fn bring(client: &Client, payment: &str, body: &Value) -> Answer {
     let mut request = client.request("POST", BUY, body.to_string().into());
     let value = HeaderValue::from_str(payment).expect("a value");
     request.headers_mut().insert("payment-signature", value);
     client.send(request).await
 }
 
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     u64::try_from(Clock::system().unix_micros() / 1_000_000).expect("after 1970")
 }
 

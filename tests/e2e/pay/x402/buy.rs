@@ -188,8 +188,9 @@ async fn a_payment_that_has_a_name_of_its_own_is_told_from_another_of_that_name(
     let offer = decoded(asked.header("payment-required").expect("an offer"));
     let identifier = &offer["extensions"]["payment-identifier"];
     assert_eq!(identifier["info"], json!({"required": false}));
+    let signed_at = super::now();
     let named = |nonce: u8, id: &str| {
-        let mut payment = shop.wallet.payment(&offer, [nonce; 32], super::now());
+        let mut payment = shop.wallet.payment(&offer, [nonce; 32], signed_at);
         payment["extensions"] = offer["extensions"].clone();
         payment["extensions"]["payment-identifier"]["info"]["id"] = json!(id);
         encoded(&payment)

@@ -1,0 +1,104 @@
+//! The program killed at each point of a purchase with a signed transfer.
+
+use serde_json::json;
+use tollgate_money::AccountId;
+use tollgate_store::{AuthorizationState, sqlite};
+use tollgate_testing::facilitator::{Effect, Facilitator, Fault, Operation};
+use tollgate_testing::{Client, Wallet, within};
+
+use super::house::{House, ended};
+use crate::pay::x402::{bring, now, offer, settings};
+use crate::rig::{Setup, audited};
+
+/// Where it is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Point {
+    /// Before the facilitator has looked at the payment.
+    BeforeVerify,
+    /// When it has, before anybody here knows.
+    AfterVerify,
+    /// When it is written down that the payment is sent, before it is.
+    BeforeSettle,
+    /// When the money has moved, before anybody here knows.
+    AfterSettle,
+    /// When the buyer has the answer.
+    AfterAnswer,
+}
+
+/// The program dies without a word, starts again, and the buyer sends the same request once more: the plan is there, and the money moved
+/// once. Before the repeat the next start has looked by itself at what was sent.
+#[tokio::test]
+async fn a_purchase_whose_program_was_killed_ends_in_one_transfer_and_one_plan() {
+    for point in [
+        Point::BeforeVerify,
+        Point::AfterVerify,
+        Point::BeforeSettle,
+        Point::AfterSettle,
+        Point::AfterAnswer,
+    ] {
+        let facilitator = Facilitator::start().await;
+        let house = House::of(Setup::with(&settings(&facilitator, true))).await;
+        let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());
+        let fault = match point {
+            Point::BeforeVerify => Some((Operation::Verify, Effect::Hold)),
+            Point::AfterVerify => Some((Operation::Verify, Effect::HoldAfter)),
+            Point::BeforeSettle => Some((Operation::Settle, Effect::Hold)),
+            Point::AfterSettle => Some((Operation::Settle, Effect::HoldAfter)),
+            Point::AfterAnswer => None,
+        };
+        let held = fault.is_some();
+        if let Some((operation, effect)) = fault {
+            facilitator.fault(Fault::once(operation, effect));
+        }
+        let mut serving = house.serve().await;
+        let client = Client::new(&serving.url).with_key(&house.key);
+        let (gate, brought) = (facilitator.gate(), payment.clone());
+        let buyer = tokio::spawn(async move {
+            // The connection breaks where the program dies first.
+            let mut request = client.request("POST", crate::pay::x402::BUY, "{}".into());
+            let value = http::HeaderValue::from_str(&brought).expect("a value");
+            request.headers_mut().insert("payment-signature", value);
+            client.try_send(request).await
+        });
+        if held {
+            gate.reached_by(1).await;
+        } else {
+            let answer = buyer.await.expect("no panic").expect("an answer");
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+        serving.process.signal("KILL");
+        ended(&mut serving.process).await;
+        // What was held at the facilitator goes on there, whoever asked for it.
+        gate.open();
+        let mut serving = house.serve().await;
+        let client = Client::new(&serving.url).with_key(&house.key);
+        let mut often = tokio::time::interval(std::time::Duration::from_millis(50));
+        let answer = within("the plan", async {
+            loop {
+                let answer = bring(&client, &payment, &json!({})).await;
+                if answer.status != 503 {
+                    return answer;
+                }
+                often.tick().await;
+            }
+        })
+        .await;
+        assert_eq!(answer.status, 200, "{point:?}: {}", answer.text());
+        assert!(answer.header("payment-response").is_some(), "{point:?}");
+        assert_eq!(facilitator.transfers().len(), 1, "{point:?}");
+        serving.process.signal("TERM");
+        ended(&mut serving.process).await;
+        audited(&house.database());
+        let account: AccountId = house.account.parse().expect("an id");
+        let store = sqlite::open_read(&house.database()).expect("the store opens");
+        let payments = store.payments_of(account, 10).expect("readable");
+        assert_eq!(payments.len(), 1, "{point:?}: one paid period");
+        assert!(store.authorizations_open().expect("readable").is_empty());
+        let due = store.authorizations_due(i64::MAX, 10).expect("readable");
+        assert!(
+            due.iter()
+                .all(|row| row.state == AuthorizationState::Settled),
+            "{point:?}: {due:?}"
+        );
+    }
+}
