@@ -253,7 +253,7 @@ impl GatewayBuilder {
                 crate::mpp::desk(
                     &settings,
                     (&plans, mandates.as_ref(), &once),
-                    &clock,
+                    (&clock, &entropy),
                     runtime.handle().clone(),
                 ),
                 x402.clone(),

@@ -1,7 +1,7 @@
 //! The plan for an answered challenge, as the settings have it.
 
 use tokio::runtime::Handle;
-use tollgate_filter::Clock;
+use tollgate_filter::{Clock, Entropy};
 use tollgate_pay::mpp::{Desk, Parts, Secrets, Settings as Challenges};
 use tollgate_purchase::mandates::{Mandates, Urls};
 use tollgate_purchase::once::Once;
@@ -14,7 +14,7 @@ use crate::config::{BaseUrl, Settings};
 pub(crate) fn desk(
     settings: &Settings,
     (plans, mandates, once): (&Plans, Option<&Mandates>, &Once),
-    clock: &Clock,
+    (clock, entropy): (&Clock, &Entropy),
     runtime: Handle,
 ) -> Option<Desk> {
     let mpp = settings.payments.mpp.as_ref()?;
@@ -45,6 +45,7 @@ pub(crate) fn desk(
             },
         },
         clock: clock.clone(),
+        entropy: entropy.clone(),
         runtime,
     }))
 }

@@ -151,6 +151,7 @@ fn a_challenge_says_in_one_line_what_its_id_is_bound_to() {
         description: "Pro \"plan\", monthly",
         owner: "acct_42",
         purchase: "pp_01J9ZK3V5Q",
+        nonce: "",
         digest: None,
         own_field: false,
     };
@@ -292,6 +293,7 @@ fn what_a_challenge_asks_for_besides_is_bound_to_it() {
         description: "Pro",
         owner: "acct_42",
         purchase: "pp_1",
+        nonce: "",
         digest: None,
         own_field: false,
     };

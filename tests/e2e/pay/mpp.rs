@@ -295,6 +295,28 @@ async fn check_bought_by_now(shop: &Shop, offer: &Offer) {
     assert_eq!(shop.paypal.charged_cents(), 19_900);
 }
 
+/// A POST without a body is what many tools call a form.
+#[tokio::test]
+async fn a_body_that_is_not_there_has_no_media_type() {
+    let shop = Shop::open().await;
+    let bearer = shop.bearer();
+    for client in [
+        Client::new(&shop.rig.url()),
+        Client::new(&shop.rig.url()).with_http2(),
+    ] {
+        for (body, status) in [("", 402), ("a=b", 415)] {
+            let mut request = client.request("POST", MPP, body.into());
+            let headers = request.headers_mut();
+            headers.insert(header::AUTHORIZATION, bearer.parse().expect("a value"));
+            let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+            headers.insert(header::CONTENT_TYPE, form);
+            let answer = client.send(request).await;
+            assert_eq!(answer.status, status, "{}", answer.text());
+        }
+    }
+    shop.rig.finish().await;
+}
+
 #[tokio::test]
 async fn an_owner_who_has_not_agreed_is_waited_for_and_paypals_lag_is_borne() {
     let shop = Shop::open().await;

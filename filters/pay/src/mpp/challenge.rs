@@ -65,6 +65,8 @@ pub struct Challenge<'a> {
     pub owner: &'a str,
     /// The public id of the purchase.
     pub purchase: &'a str,
+    /// What makes it unlike every other one of the same second; may be empty.
+    pub nonce: &'a str,
     /// The digest of the request's body, where that is bound.
     pub digest: Option<&'a str>,
     /// Whether the credential is to come in `Payment-Authorization`.
@@ -75,7 +77,11 @@ impl Challenge<'_> {
     /// The value of `WWW-Authenticate`.
     pub fn header(&self, secrets: &Secrets) -> String {
         let request = self.request();
-        let opaque = canonical(&json!({"owner": self.owner, "purchase": self.purchase}));
+        let mut opaque = json!({"owner": self.owner, "purchase": self.purchase});
+        if !self.nonce.is_empty() {
+            opaque["nonce"] = Value::from(self.nonce);
+        }
+        let opaque = canonical(&opaque);
         let binding = Binding {
             realm: self.realm,
             method: METHOD,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderValue, header};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
-use tollgate_filter::{Clock, ErrorCode, PaymentCredential};
+use tollgate_filter::{Clock, Entropy, ErrorCode, PaymentCredential};
 use tollgate_money::AccountId;
 use tollgate_purchase::mandates::{Beside, Mandates, OpenError, Urls, Verified, VerifyError};
 use tollgate_purchase::once::{Answer, Begun, Claim, Once};
@@ -62,6 +62,8 @@ pub struct Parts {
     pub settings: Settings,
     /// Time.
     pub clock: Clock,
+    /// Randomness.
+    pub entropy: Entropy,
     /// Where the work runs, so that a client who leaves does not cut it off.
     pub runtime: Handle,
 }
@@ -301,6 +303,7 @@ impl Desk {
             plan: row.plan_id.to_string(),
             approval_url: url.to_string(),
         };
+        let nonce = URL_SAFE_NO_PAD.encode(parts.entropy.bytes::<12>());
         let body = parts.settings.digest.then(|| digest(&ask.body));
         let mut problem = Problem::new(why.code, why.detail, why.state, why.action)
             .approval_url(&subscription.approval_url);
@@ -315,6 +318,7 @@ impl Desk {
                 description: &format!("{}, monthly", parts.product.name),
                 owner: &row.account.to_string(),
                 purchase: &row.id.to_string(),
+                nonce: &nonce,
                 digest: body.as_deref(),
                 own_field: parts.settings.own_field,
             };

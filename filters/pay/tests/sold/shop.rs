@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tollgate_filter::{
-    CacheSharing, Clock, CredentialId, CredentialKind, Exchange, Filter, ManualClock, ModelAccess,
-    Outcome, PaymentCredential, PaymentField, Principal, Protocol, ReplyBody, Request, Scope,
-    Scopes,
+    CacheSharing, Clock, CredentialId, CredentialKind, Entropy, Exchange, Filter, ManualClock,
+    ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol, ReplyBody, Request,
+    Scope, Scopes,
 };
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
@@ -183,6 +183,7 @@ impl Shop {
                 },
             },
             clock: manual,
+            entropy: Entropy::system(),
             runtime: runtime.handle().clone(),
         });
         let desks = Desks::new(Arc::from("svc-pro"), Some(desk), None);
