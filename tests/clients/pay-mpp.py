@@ -4,11 +4,13 @@
     tests/clients/pay-mpp.py BASE_URL API_KEY [PAYPAL_URL]
 
 BASE_URL and API_KEY are those that `tollgate demo` prints. With PAYPAL_URL, the demo's stand-in for PayPal, the script agrees to the
-payment itself; without it, it shows where the owner of the account agrees, and waits for somebody to say that they have.
+payment itself; without it, it shows where the owner of the account agrees, and waits for somebody to say that they have. Where the
+variable TOLLGATE_DEMO holds what `tollgate demo --json` has printed, nothing has to be named.
 """
 
 import base64
 import json
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -64,10 +66,12 @@ def encode(value):
 
 
 def main():
-    if not 3 <= len(sys.argv) <= 4:
+    demo = json.loads(os.environ.get("TOLLGATE_DEMO", "{}"))
+    arguments = sys.argv[1:] or [demo[name] for name in ("base_url", "api_key", "paypal_url") if name in demo]
+    if not 2 <= len(arguments) <= 3:
         raise SystemExit(__doc__)
-    base, key = sys.argv[1].rstrip("/"), sys.argv[2]
-    paypal = sys.argv[3].rstrip("/") if len(sys.argv) == 4 else None
+    base, key = arguments[0].rstrip("/"), arguments[1]
+    paypal = arguments[2].rstrip("/") if len(arguments) == 3 else None
     # The service's own word is in its keys, in the name of its plan, and in the name of a field.
     word = key.split("-")[1]
     url = f"{base}/commerce/subscriptions/{word}-pro/mpp"
