@@ -118,3 +118,14 @@ test('a challenge is what mppx takes for one, and its credential is not believed
   assert.equal(stolen.status, 402);
   assert.equal((await stolen.json()).type, 'https://paymentauth.org/problems/invalid-challenge');
 });
+
+test('mppx finds nothing wrong with the route and its documents', () => {
+  const program = new URL(import.meta.resolve('mppx')).pathname.replace(/[^/]+$/, 'bin.js');
+  const key = buyer('mppx-validate');
+  const args = [program, 'validate', demo.base_url, '-e', `POST:${new URL(url).pathname}`, '-H', `Authorization: Bearer ${key}`];
+  // Ends with another status than 0 when it finds something.
+  const said = execFileSync(process.execPath, args, { timeout: 60_000, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+  assert.match(said, /✓ Challenge parseable \(paypal\/charge\)/);
+  assert.match(said, /✓ Realm matches server hostname/);
+  assert.doesNotMatch(said, /✗/, said);
+});
