@@ -15,6 +15,7 @@ mod heads;
 mod idempotency;
 mod leaving;
 mod limits;
+mod mandates;
 mod mcp;
 mod money;
 mod oauth;

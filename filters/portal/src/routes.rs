@@ -91,6 +91,11 @@ rows! {
     POST "/credits/add"        SignedInRecently credits::add::order;
     GET  "/credits/add/{id}"   SignedIn  credits::order::show;
     GET  "/plan"               SignedIn  plan::show;
+    GET  "/plan/begin"         SignedIn  plan::begin::show;
+    POST "/plan/begin"         SignedInRecently plan::begin::begin;
+    GET  "/plan/back/{id}"     SignedIn  plan::back::show;
+    GET  "/plan/cancel"        SignedIn  plan::cancel::ask;
+    POST "/plan/cancel"        SignedIn  plan::cancel::cancel;
     GET  "/sandbox"            SignedIn  sandbox::show;
     POST "/sandbox"            SignedIn  sandbox::ask;
     POST "/sandbox/token"      SignedIn  sandbox::token;

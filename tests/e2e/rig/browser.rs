@@ -48,6 +48,16 @@ impl Browser {
         Browser::signed_in_before(rig, rig.account, Browser::ADDRESS, past).await
     }
 
+    /// The same before a gateway whose clock is so many microseconds ahead of this machine's.
+    pub(crate) async fn signed_in_ahead(
+        rig: &Rig,
+        account: AccountId,
+        address: &str,
+        ahead: i64,
+    ) -> Browser {
+        Browser::signed_in_before(rig, account, address, -ahead).await
+    }
+
     async fn signed_in_before(rig: &Rig, account: AccountId, address: &str, past: i64) -> Browser {
         let login = add_login(rig, account, address).await;
         let (clock, entropy) = (Clock::system(), Entropy::system());

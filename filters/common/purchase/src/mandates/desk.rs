@@ -96,7 +96,8 @@ pub(super) struct Inner {
     pub(super) environment: String,
     pub(super) counters: MandateCounters,
     pub(super) now: Box<dyn Fn() -> i64 + Send + Sync>,
-    pub(super) offered: AsyncMutex<Offered>,
+    pub(super) offered: Mutex<Offered>,
+    pub(super) reads_plan: AsyncMutex<()>,
     draw: Draw,
     runtime: Handle,
     /// Whoever works on mandates of an account holds its lock: what one of them is worth depends on the others.
@@ -116,7 +117,8 @@ impl Mandates {
                 environment: parts.environment,
                 counters: MandateCounters::default(),
                 now: parts.now,
-                offered: AsyncMutex::default(),
+                offered: Mutex::default(),
+                reads_plan: AsyncMutex::default(),
                 draw: parts.draw,
                 runtime: parts.runtime,
                 locks: Mutex::default(),
@@ -135,6 +137,11 @@ impl Mandates {
         let this = self.clone();
         let closed = self.apart(async move { this.inner.closed().await }).await;
         closed.unwrap_or_else(|| Some(String::from("the process is ending")))
+    }
+
+    /// Whether mandates could be opened when the provider's plan was last read. Does not wait for anybody.
+    pub fn is_sold(&self) -> bool {
+        self.inner.is_sold()
     }
 
     /// The mandate that is offered to an account: the one that is waiting for its owner, or a new one. Where the owner agrees to it is

@@ -1,5 +1,6 @@
 //! Whether the provider's plan is the one that is sold here. A plan that was changed at the provider's must not change the price.
 
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::desk::Inner;
@@ -48,52 +49,68 @@ fn misfit(plan: &PlanSeen, wanted: &str) -> Option<String> {
 impl Inner {
     /// Why mandates cannot be opened now; reads the plan first when that is due.
     pub(super) async fn closed(&self) -> Option<String> {
-        let mut offered = self.offered.lock().await;
+        // One reads, and the others wait for what it finds.
+        let _reading = self.reads_plan.lock().await;
         let now = (self.now)();
-        let wait = match offered.closed {
+        let (before, looked_at) = {
+            let known = self.known();
+            (known.closed.clone(), known.looked_at)
+        };
+        let wait = match before {
             None => EVERY,
             Some(_) => AGAIN,
         };
-        let is_due = offered
-            .looked_at
-            .is_none_or(|at| !(at..at + wait).contains(&now));
-        if is_due {
-            let is_first = offered.looked_at.is_none();
-            let before = offered.closed.take();
-            offered.closed = match self.recurring.plan().await {
-                Ok(plan) => misfit(&plan, &self.plan_id),
-                // Once it has fitted, an answer that is missing says nothing about it.
-                Err(error) if !is_first && before.is_none() => {
-                    tracing::warn!(plan = %self.plan_id, cause = %error, "could not read the plan at the payment provider again");
-                    None
-                }
-                Err(error) => Some(format!(
-                    "plan `{}` could not be read: {error}",
-                    self.plan_id
-                )),
-            };
-            offered.looked_at = Some(now);
-            match &offered.closed {
-                Some(why) if before.as_ref() != Some(why) => {
-                    tracing::error!(
-                        why,
-                        "the plan is not sold by recurring payment; it is looked at again"
-                    );
-                }
-                None if is_first || before.is_some() => {
-                    tracing::info!(plan = %self.plan_id, price = %PRICE, "the plan is sold by recurring payment");
-                }
-                _ => {}
-            }
+        if looked_at.is_some_and(|at| (at..at + wait).contains(&now)) {
+            return before;
         }
-        offered.closed.clone()
+        let is_first = looked_at.is_none();
+        let closed = match self.recurring.plan().await {
+            Ok(plan) => misfit(&plan, &self.plan_id),
+            // Once it has fitted, an answer that is missing says nothing about it.
+            Err(error) if !is_first && before.is_none() => {
+                tracing::warn!(plan = %self.plan_id, cause = %error, "could not read the plan at the payment provider again");
+                None
+            }
+            Err(error) => Some(format!(
+                "plan `{}` could not be read: {error}",
+                self.plan_id
+            )),
+        };
+        match &closed {
+            Some(why) if is_first || before.as_ref() != Some(why) => {
+                tracing::error!(
+                    why,
+                    "the plan is not sold by recurring payment; it is looked at again"
+                );
+            }
+            None if is_first || before.is_some() => {
+                tracing::info!(plan = %self.plan_id, price = %PRICE, "the plan is sold by recurring payment");
+            }
+            _ => {}
+        }
+        *self.known() = Offered {
+            closed: closed.clone(),
+            looked_at: Some(now),
+        };
+        closed
+    }
+
+    /// Whether the plan was last seen to fit.
+    pub(super) fn is_sold(&self) -> bool {
+        let known = self.known();
+        known.looked_at.is_some() && known.closed.is_none()
     }
 
     /// Has the plan read again before the next mandate is opened.
-    pub(super) async fn doubt_plan(&self) {
-        let mut offered = self.offered.lock().await;
-        offered.closed = Some(String::from("the payment provider refused the plan"));
-        offered.looked_at = None;
+    pub(super) fn doubt_plan(&self) {
+        *self.known() = Offered {
+            closed: Some(String::from("the payment provider refused the plan")),
+            looked_at: None,
+        };
+    }
+
+    fn known(&self) -> MutexGuard<'_, Offered> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -167,7 +167,7 @@ impl Inner {
                 tracing::warn!(mandate = %row.id, trouble = ?error.trouble, cause = %error, "no subscription was made for a mandate");
                 match error.trouble {
                     Trouble::Unclear => MandateCounters::one(&self.counters.unclear),
-                    Trouble::Ours => self.doubt_plan().await,
+                    Trouble::Ours => self.doubt_plan(),
                     // It says that it will not be done: nobody has a link to it, and another buyer's choice may do.
                     Trouble::Refused | Trouble::Declined => {
                         row.state = MandateState::Over;

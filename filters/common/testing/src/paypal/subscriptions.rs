@@ -477,12 +477,14 @@ pub(super) async fn set(shared: &Arc<Shared>, id: &str, status: &'static str) ->
 /// Time passes at PayPal's, and whatever is due is charged.
 pub(super) async fn pass(shared: &Arc<Shared>, secs: i64) {
     let end = shared.now_secs() + secs;
+    let mut left = secs;
     loop {
         let told = shared.with(|state| {
             let due = |one: &&mut Subscription| one.runs() && one.next_charge.is_some();
             let State {
                 subscriptions,
                 count,
+                ahead,
                 ..
             } = state;
             let next = subscriptions
@@ -490,6 +492,9 @@ pub(super) async fn pass(shared: &Arc<Shared>, secs: i64) {
                 .filter(due)
                 .min_by_key(|one| one.next_charge)?;
             let at = next.next_charge.filter(|at| *at <= end)?;
+            // Never back: what was due and not charged is charged late.
+            *ahead += (at - (end - left)).max(0);
+            left = left.min(end - at);
             *count += 1;
             let events = next.charge(at, *count);
             if events.is_empty() {
@@ -501,7 +506,7 @@ pub(super) async fn pass(shared: &Arc<Shared>, secs: i64) {
         let Some((id, events)) = told else { break };
         tell(shared, &id, Some(events)).await;
     }
-    shared.with(|state| state.ahead += secs);
+    shared.with(|state| state.ahead += left);
 }
 
 async fn tell(shared: &Arc<Shared>, id: &str, events: Option<Vec<&'static str>>) -> bool {

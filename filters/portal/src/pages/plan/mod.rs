@@ -1,13 +1,17 @@
 //! `/plan`: what the account has, until when, and what the plan adds.
 
+pub(crate) mod back;
+pub(crate) mod begin;
+pub(crate) mod cancel;
 pub(crate) mod held;
 
 use maud::{Markup, html};
 use tollgate_filter::Reply;
 use tollgate_pages::parts::{self, Cell, Column, table};
 use tollgate_pages::{Page, Place};
-use tollgate_purchase::plan::{DAYS, PRICE};
-use tollgate_store::{Read, ReadError, SubscriptionRow, reading};
+use tollgate_purchase::mandates::Mandates;
+use tollgate_purchase::plan::{DAYS, PRICE, Standing};
+use tollgate_store::{MandateState, Read, ReadError, reading};
 
 use super::credits::{amount, usd};
 use crate::facts::ClassFacts;
@@ -32,6 +36,9 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
         ))
     };
     let (class, subscription, payments) = reading(&house.store, read).await?;
+    let standing = house.plans.standing(account).await;
+    let standing = standing.map_err(|error| Trouble::Store(Box::new(error)))?;
+    let is_sold = house.mandates.as_ref().is_some_and(Mandates::is_sold);
     let plan = house.plans.plan();
     let find = |name: &str| {
         let mut classes = house.facts.classes.iter();
@@ -54,7 +61,7 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
             @if !plan.features.is_empty() {
                 ul { @for feature in plan.features.iter() { li { (feature) } } }
             }
-            (buying(house, subscription.as_ref(), now))
+            (buying(house, &standing, is_sold))
         }
         (held::payments(&payments, now))
         @if !house.facts.payment_paths.is_empty() {
@@ -80,14 +87,24 @@ pub(crate) fn class_name(house: &House, class: &str) -> String {
 }
 
 /// What can be done about it here.
-fn buying(house: &House, subscription: Option<&SubscriptionRow>, now: i64) -> Markup {
+fn buying(house: &House, standing: &Standing, is_sold: bool) -> Markup {
     let plan = house.plans.plan();
-    let is_active = subscription.is_some_and(|row| row.is_active(now));
+    let mandate = standing.mandate.as_ref();
+    let is_leaving = mandate.is_some_and(|row| row.state == MandateState::Leaving);
     html! {
-        @if is_active {
+        @if standing.is_active() {
             p { "You have what " (plan.name) " adds." }
+            @if is_leaving { p { "PayPal has not confirmed yet that it charges nothing more. It is asked again by itself." } }
+        } @else if let Some(row) = mandate.filter(|row| row.state == MandateState::Agreed) {
+            p { "You have agreed at PayPal, and the first payment is not confirmed yet." }
+            p { a href={ "/plan/back/" (row.id) "?back=1" } { "See how far it has come" } }
+        } @else if is_sold {
+            p { (parts::link_button("/plan/begin", &format!("Buy {} for {} a month", plan.name, usd(PRICE)), true)) }
         } @else {
             p { (plan.name) " cannot be bought here at the moment." }
+        }
+        @if cancel::can_be_ended(standing) {
+            p { (parts::link_button("/plan/cancel", "Cancel plan", false)) }
         }
     }
 }

@@ -1,0 +1,507 @@
+//! Paying for the plan each month: what PayPal took and did not give back is what stands in the books, whatever happens on the way.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use tollgate::GatewayBuilder;
+use tollgate::config::Environment;
+use tollgate_filter::{Clock, ManualClock};
+use tollgate_money::AccountId;
+use tollgate_store::{
+    MandateRow, MandateState, PaymentStatus, SubscriptionRow, SubscriptionStatus,
+};
+use tollgate_testing::paypal::{Delivery, Effect, Event, Fault, Operation, PLAN_ID, PayPal, Purse};
+use tollgate_testing::{Answer, within};
+
+use crate::credits::{settings, variables};
+use crate::rig::{Browser, PROVIDER_KEY, Rig, Setup, poll};
+
+const PRICE: i64 = 19_900;
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A gateway with a PayPal beside it whose times move together, and somebody signed in who has nothing yet.
+struct Shop {
+    rig: Rig,
+    paypal: PayPal,
+    browser: Browser,
+    account: AccountId,
+    time: ManualClock,
+    /// Microseconds that have passed.
+    passed: Cell<i64>,
+}
+
+impl Shop {
+    async fn open() -> Shop {
+        Shop::with("").await
+    }
+
+    async fn with(more: &str) -> Shop {
+        let paypal = PayPal::start().await;
+        Shop::beside(paypal, more).await
+    }
+
+    async fn beside(paypal: PayPal, more: &str) -> Shop {
+        let folder = tollgate_testing::tempdir().expect("a folder");
+        let ca = folder.path().join("paypal-ca.pem");
+        std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
+        let [id, secret] = variables();
+        let now = Clock::system().unix_micros().unsigned_abs();
+        let (clock, time) = Clock::manual(now);
+        let rig = Setup {
+            environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY), id, secret]),
+            customise: Box::new(move |builder: GatewayBuilder| builder.clock(clock)),
+            ..Setup::with(&format!("{}{more}", settings(&paypal, &ca)))
+        }
+        .start()
+        .await;
+        paypal.send_notices_to(&format!("{}/webhooks/paypal", rig.url()));
+        let account = rig.new_account("free", 0).await;
+        let browser = Browser::signed_in_as(&rig, account, "mara@example.com").await;
+        Shop {
+            rig,
+            paypal,
+            browser,
+            account,
+            time,
+            passed: Cell::new(0),
+        }
+    }
+
+    /// Presses a button of the plan's page.
+    async fn press(&mut self, path: &str) -> Answer {
+        self.browser.get("/plan").await;
+        self.browser.submit(path, &[]).await
+    }
+
+    /// Begins to buy as a person does; gives the page that leads to PayPal, its path, and PayPal's subscription.
+    async fn begin(&mut self) -> (Answer, String, String) {
+        let sent = self.press("/plan/begin").await;
+        assert_eq!(sent.status, 303);
+        let path = sent.header("location").expect("a way on").to_owned();
+        let page = self.browser.get(&path).await;
+        has(&page, &["You pay 199.00 USD now, and again every month."]);
+        let newest = self.paypal.subscriptions().pop().expect("it was made");
+        (page, path, newest.id)
+    }
+
+    /// A subscription that was agreed to and is known to be paid.
+    async fn bought(&mut self) -> String {
+        let (_, _, id) = self.begin().await;
+        assert!(self.paypal.agree(&id).await);
+        self.becomes(MandateState::Active).await;
+        id
+    }
+
+    fn mandates(&self) -> Vec<MandateRow> {
+        let rows = self.rig.books.store.mandates_of(self.account, 10);
+        rows.expect("readable")
+    }
+
+    fn mandate(&self) -> MandateRow {
+        self.mandates().remove(0)
+    }
+
+    fn subscription(&self) -> Option<SubscriptionRow> {
+        let row = self.rig.books.store.subscription(self.account);
+        row.expect("readable")
+    }
+
+    async fn becomes(&self, state: MandateState) {
+        let what = format!("the newest mandate to be {state:?}");
+        within(&what, poll(|| self.mandate().state == state)).await;
+    }
+
+    /// Cents that the books have as paid.
+    fn paid_cents(&self) -> i64 {
+        let rows = self.rig.books.store.payments_of(self.account, 100);
+        let rows = rows.expect("readable");
+        let paid = rows.iter().filter(|row| row.status == PaymentStatus::Paid);
+        paid.map(|row| row.amount.cents()).sum()
+    }
+
+    /// Waits until the books have what PayPal took and did not give back.
+    async fn agrees(&self, cents: i64) {
+        let agree = || self.paid_cents() == cents && self.paypal.charged_cents() == cents;
+        within("the books and PayPal to agree", poll(agree)).await;
+    }
+
+    /// Seconds pass for the gateway: what could not be read is due again.
+    fn wait(&self, secs: u64) {
+        let time = Duration::from_secs(secs);
+        self.time.advance(time);
+        self.passed.set(self.passed.get() + time.as_micros() as i64);
+    }
+
+    /// Time passes for everybody; the buyer signs in again.
+    async fn pass(&mut self, time: Duration) {
+        self.wait(time.as_secs());
+        self.arrive().await;
+        self.paypal.pass(time).await;
+    }
+
+    /// The buyer signs in again.
+    async fn arrive(&mut self) {
+        let passed = self.passed.get();
+        let address = format!("mara{passed}@example.com");
+        self.browser = Browser::signed_in_ahead(&self.rig, self.account, &address, passed).await;
+    }
+
+    async fn close(self) {
+        assert_eq!(self.paid_cents(), self.paypal.charged_cents());
+        self.rig.finish().await;
+    }
+}
+
+fn has(page: &Answer, pieces: &[&str]) {
+    for piece in pieces {
+        assert!(page.text().contains(piece), "{piece} in {}", page.text());
+    }
+}
+
+/// Where PayPal sends a buyer back to.
+fn back(path: &str, subscription: &str) -> String {
+    format!("{path}?subscription_id={subscription}&ba_token=BA-1&token=EC-1")
+}
+
+#[tokio::test]
+async fn a_person_buys_the_plan_at_paypal_and_it_renews_each_month() {
+    let mut shop = Shop::open().await;
+    let page = shop.browser.get("/plan").await;
+    has(&page, &["Buy Pro for 199.00 USD a month"]);
+    let review = shop.browser.get("/plan/begin").await;
+    has(&review, &["Pay with PayPal", "You can cancel at any time"]);
+    let (page, path, id) = shop.begin().await;
+    has(
+        &page,
+        &[
+            "Continue to PayPal",
+            "/webapps/billing/subscriptions?ba_token=",
+        ],
+    );
+    // Asked again, it is the same one.
+    let again = shop.press("/plan/begin").await;
+    assert_eq!(again.header("location"), Some(&*path));
+    assert_eq!(shop.paypal.calls(Operation::Subscribe), 1);
+
+    assert!(shop.paypal.agree(&id).await);
+    let returned = shop.browser.get(&back(&path, &id)).await;
+    assert_eq!(returned.status, 303);
+    let page = shop.browser.get(&path).await;
+    has(&page, &["You have Pro", &id]);
+    shop.agrees(PRICE).await;
+    let page = shop.browser.get("/plan").await;
+    has(
+        &page,
+        &["Active", "PayPal charges every month.", "Cancel plan"],
+    );
+
+    for month in 2..=3 {
+        shop.pass(31 * DAY).await;
+        shop.agrees(month * PRICE).await;
+        let row = shop.subscription().expect("paid");
+        assert!(row.is_active(shop.rig_now()), "month {month}");
+    }
+    shop.close().await;
+}
+
+impl Shop {
+    fn rig_now(&self) -> i64 {
+        self.mandate().updated_at
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_whose_notice_is_lost_is_found() {
+    let mut shop = Shop::open().await;
+    shop.bought().await;
+    shop.paypal.send_no_notices();
+    // Past the time of the next look, which would have been the day after the charge at the latest.
+    shop.pass(33 * DAY).await;
+    shop.agrees(2 * PRICE).await;
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_first_payment_is_found_by_the_buyers_return_alone() {
+    let mut shop = Shop::open().await;
+    let (_, path, id) = shop.begin().await;
+    shop.paypal.send_no_notices();
+    assert!(shop.paypal.agree(&id).await);
+    shop.browser.get(&back(&path, &id)).await;
+    assert_eq!(shop.mandate().state, MandateState::Active);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn whatever_is_lost_between_agreement_and_plan_the_payment_counts_once() {
+    for operation in [Operation::Subscription, Operation::Transactions] {
+        for effect in [
+            Effect::LoseAnswer,
+            Effect::LoseCall,
+            Effect::FailAfter,
+            Effect::Unavailable,
+            Effect::TooMany,
+        ] {
+            let mut shop = Shop::open().await;
+            let (_, path, id) = shop.begin().await;
+            shop.paypal.fault(Fault::once(operation, effect));
+            assert!(shop.paypal.agree(&id).await);
+            shop.browser.get(&back(&path, &id)).await;
+            let agree = || {
+                shop.wait(5);
+                shop.paid_cents() == PRICE
+            };
+            let what = format!("the payment after {operation:?} {effect:?}");
+            within(&what, poll(agree)).await;
+            shop.close().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_whose_making_was_lost_is_made_once() {
+    for effect in [Effect::LoseAnswer, Effect::LoseCall, Effect::FailAfter] {
+        let mut shop = Shop::open().await;
+        shop.paypal.fault(Fault::once(Operation::Subscribe, effect));
+        let lost = shop.press("/plan/begin").await;
+        assert_eq!(lost.status, 503, "{effect:?}");
+        has(
+            &lost,
+            &["PayPal is not answering at the moment. Nothing was charged."],
+        );
+        let (_, _, id) = shop.begin().await;
+        assert_eq!(shop.paypal.subscriptions().len(), 1, "{effect:?}");
+        assert!(shop.paypal.agree(&id).await);
+        shop.agrees(PRICE).await;
+        shop.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_was_refused_costs_nothing() {
+    let mut shop = Shop::open().await;
+    shop.paypal.expire_tokens();
+    shop.bought().await;
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn running_without_a_payment_is_waited_for_and_gives_nothing() {
+    let mut shop = Shop::open().await;
+    shop.paypal.purse(Purse::Slow);
+    let (_, path, id) = shop.begin().await;
+    assert!(shop.paypal.agree(&id).await);
+    shop.becomes(MandateState::Agreed).await;
+    assert!(shop.subscription().is_none());
+    let page = shop.browser.get(&format!("{path}?back=1")).await;
+    has(
+        &page,
+        &[
+            "Waiting for PayPal",
+            "has not confirmed the first payment yet",
+        ],
+    );
+    // Nobody is led to another payment meanwhile.
+    let again = shop.press("/plan/begin").await;
+    assert_eq!(again.header("location"), Some(&*format!("{path}?back=1")));
+    assert!(shop.paypal.resolve_charge(&id, true).await);
+    shop.becomes(MandateState::Active).await;
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_status_that_lags_is_waited_for() {
+    let mut shop = Shop::open().await;
+    let (_, path, id) = shop.begin().await;
+    shop.paypal.lag(2);
+    assert!(shop.paypal.agree(&id).await);
+    shop.browser.get(&back(&path, &id)).await;
+    let found = || {
+        shop.wait(30);
+        shop.mandate().state == MandateState::Active
+    };
+    within("PayPal to catch up with itself", poll(found)).await;
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn whoever_cancels_keeps_what_is_paid_even_when_paypal_loses_the_answer() {
+    for effect in [None, Some(Effect::LoseAnswer), Some(Effect::Unavailable)] {
+        let mut shop = Shop::open().await;
+        let id = shop.bought().await;
+        if let Some(effect) = effect {
+            shop.paypal.fault(Fault::once(Operation::End, effect));
+        }
+        let question = shop.browser.get("/plan/cancel").await;
+        has(
+            &question,
+            &[
+                "Cancel Pro?",
+                "You keep Pro until",
+                "No more payments.",
+                "Keep Pro",
+            ],
+        );
+        let done = shop.press("/plan/cancel").await;
+        assert_eq!(done.header("location"), Some("/plan"));
+        let ended = || {
+            shop.wait(5);
+            shop.mandate().state == MandateState::Ended
+        };
+        within("PayPal to confirm", poll(ended)).await;
+        assert_eq!(shop.paypal.subscription(&id).status, "CANCELLED");
+        shop.arrive().await;
+        let page = shop.browser.get("/plan").await;
+        has(&page, &["does not renew."]);
+        shop.pass(40 * DAY).await;
+        let row = shop.subscription().expect("it was paid");
+        assert_eq!(shop.paypal.charged_cents(), PRICE, "{effect:?}");
+        assert!(!row.renews);
+        shop.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_buyer_may_end_it_at_paypal_as_well() {
+    let mut shop = Shop::open().await;
+    let id = shop.bought().await;
+    assert!(shop.paypal.set_status(&id, "CANCELLED").await);
+    shop.becomes(MandateState::Ended).await;
+    let row = shop.subscription().expect("paid");
+    assert!(!row.renews && row.status == SubscriptionStatus::Active);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_failed_charge_is_told_on_the_page_and_one_that_succeeds_puts_it_right() {
+    let mut shop = Shop::open().await;
+    let id = shop.bought().await;
+    shop.paypal.change(&id, |one| one.purse = Purse::Empty);
+    // To an hour after the charge is due, while the day of grace still runs.
+    let due = shop.paypal.subscription(&id).next_charge.expect("it runs");
+    let now = Clock::system().unix_micros() / 1_000_000;
+    let until = Duration::from_secs((due - now).unsigned_abs() + 3_600);
+    shop.pass(until).await;
+    let past_due = || {
+        shop.subscription()
+            .is_some_and(|row| row.status == SubscriptionStatus::PastDue)
+    };
+    within("the failure to be known", poll(past_due)).await;
+    let page = shop.browser.get("/plan").await;
+    has(&page, &["PayPal could not collect the payment."]);
+    shop.paypal.change(&id, |one| one.purse = Purse::Full);
+    shop.pass(5 * DAY).await;
+    shop.agrees(2 * PRICE).await;
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn money_that_goes_back_ends_what_it_bought() {
+    for refunded in [true, false] {
+        let mut shop = Shop::open().await;
+        let id = shop.bought().await;
+        let done = match refunded {
+            true => shop.paypal.refund_charge(&id).await,
+            false => shop.paypal.reverse(&id).await,
+        };
+        assert!(done);
+        shop.becomes(MandateState::Ended).await;
+        shop.agrees(0).await;
+        assert_eq!(shop.paypal.subscription(&id).status, "CANCELLED");
+        let row = shop.subscription().expect("it was paid");
+        assert!(!row.is_active(row.updated_at));
+        shop.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_second_agreement_is_ended_and_its_money_goes_back() {
+    let mut shop = Shop::open().await;
+    let (_, _, old) = shop.begin().await;
+    shop.pass(4 * Duration::from_secs(3600)).await;
+    let (_, _, new) = shop.begin().await;
+    assert_ne!(old, new);
+    assert!(shop.paypal.agree(&new).await);
+    shop.agrees(PRICE).await;
+    // Hours later the buyer finds the first page still open.
+    shop.paypal
+        .fault(Fault::once(Operation::Refund, Effect::LoseAnswer));
+    shop.paypal
+        .fault(Fault::once(Operation::End, Effect::FailAfter));
+    assert!(shop.paypal.agree(&old).await);
+    let over = || {
+        shop.wait(5);
+        shop.mandates()[1].state == MandateState::Over
+    };
+    within("the second one to be undone", poll(over)).await;
+    assert_eq!(shop.paypal.subscription(&old).status, "CANCELLED");
+    assert_eq!(shop.paypal.subscription(&old).kept_cents(), 0);
+    assert_eq!(shop.mandate().state, MandateState::Active);
+    shop.agrees(PRICE).await;
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn notices_come_twice_in_any_order_and_respaced_ones_are_refused() {
+    let mut shop = Shop::open().await;
+    let (_, _, id) = shop.begin().await;
+    shop.paypal.send_no_notices();
+    assert!(shop.paypal.agree(&id).await);
+    let url = format!("{}/webhooks/paypal", shop.rig.url());
+    shop.paypal.send_notices_to(&url);
+    let sale = Event {
+        id: Some(String::from("WH-SALE")),
+        ..Event::new("PAYMENT.SALE.COMPLETED", &id)
+    };
+    assert_eq!(shop.paypal.notify(&sale, Delivery::Respaced).await, 400);
+    assert_eq!(shop.mandate().state, MandateState::Open);
+    // The payment before what led to it, and each of them twice.
+    let begun = Event {
+        id: Some(String::from("WH-BEGUN")),
+        ..Event::new("BILLING.SUBSCRIPTION.ACTIVATED", &id)
+    };
+    for event in [&sale, &begun, &sale, &begun] {
+        assert_eq!(shop.paypal.notify(event, Delivery::Good).await, 200);
+    }
+    shop.agrees(PRICE).await;
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_plan_that_was_changed_at_paypal_is_not_sold_until_it_fits_again() {
+    let paypal = PayPal::start().await;
+    paypal.change_plan(PLAN_ID, |plan| plan.cents = 24_900);
+    let mut shop = Shop::beside(paypal, "").await;
+    let sent = shop.press("/plan/begin").await;
+    assert_eq!(sent.status, 503);
+    has(
+        &shop.browser.get("/plan").await,
+        &["cannot be bought here at the moment"],
+    );
+    shop.paypal.change_plan(PLAN_ID, |plan| plan.cents = PRICE);
+    shop.wait(60);
+    shop.bought().await;
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_link_to_another_host_is_given_to_nobody() {
+    let mut shop = Shop::open().await;
+    shop.paypal
+        .fault(Fault::once(Operation::Subscribe, Effect::StrangeLink));
+    let sent = shop.press("/plan/begin").await;
+    assert_eq!(sent.status, 503);
+    assert!(!sent.text().contains("example.net"));
+    assert_eq!(shop.mandate().approve_url, None);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn anothers_agreement_is_not_shown() {
+    let mut shop = Shop::open().await;
+    let (_, path, _) = shop.begin().await;
+    let other = shop.rig.new_account("free", 0).await;
+    let mut other = Browser::signed_in_as(&shop.rig, other, "other@example.com").await;
+    assert_eq!(other.get(&path).await.status, 404);
+    shop.close().await;
+}
