@@ -51,6 +51,9 @@ pub enum Command {
     /// Give and show credits.
     #[command(subcommand)]
     Credits(CreditsCommand),
+    /// Set up what is needed at PayPal.
+    #[command(subcommand, name = "paypal")]
+    PayPal(PayPalCommand),
     /// Show how the model providers of the gateway that runs are.
     Providers {
         /// Print JSON.
@@ -93,6 +96,17 @@ pub enum Command {
     Completions {
         /// The shell.
         shell: Shell,
+    },
+}
+
+/// Commands about PayPal.
+#[derive(Clone, Debug, Subcommand)]
+pub enum PayPalCommand {
+    /// Make the product and the plan that buyers subscribe to, or find them, and print what belongs into the settings.
+    Setup {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 

@@ -433,3 +433,59 @@ fn commands_that_need_no_settings_ask_for_none() {
     let error = run(args, &Environment::default(), &mut Vec::new()).expect_err("no settings");
     assert!(error.to_string().contains("--config"), "{error}");
 }
+
+#[test]
+fn paypal_is_set_up_once_however_often_it_is_asked_for() {
+    use tollgate_testing::paypal::{CLIENT_ID, CLIENT_SECRET, Effect, Fault, Operation, PayPal};
+
+    let house = House::new();
+    let refused = house
+        .run("paypal setup")
+        .expect_err("nobody is known there");
+    assert!(refused.contains("[payments.paypal]"), "{refused}");
+
+    let paypal = PayPal::start_own_thread().expect("a stand-in");
+    for (name, text) in [("id", CLIENT_ID), ("secret", CLIENT_SECRET)] {
+        std::fs::write(house.folder.path().join(name), text).expect("a file");
+    }
+    let settings = format!(
+        "{SETTINGS}\n[credits]\nusd_per_credit = '0.01'\n[payments.paypal]\nbase_url = '{}'\nclient_id_file = 'id'\n\
+         client_secret_file = 'secret'\n",
+        paypal.url()
+    );
+    std::fs::write(house.file(), &settings).expect("settings");
+    let lost = Fault::once(Operation::Plan, Effect::Unavailable);
+    paypal.fault(lost);
+    let refused = house.run("paypal setup").expect_err("out of service");
+    assert!(
+        refused.contains("PayPal did not take the product"),
+        "{refused}"
+    );
+
+    let first = house.json("paypal setup");
+    assert_eq!(first["product_id"], "svc-pro-monthly");
+    assert_eq!(first["made"], true);
+    let plan = first["plan_id"].as_str().expect("an id").to_owned();
+    let again = house.json("paypal setup");
+    assert_eq!(
+        (&again["plan_id"], &again["made"]),
+        (&first["plan_id"], &Value::Bool(false))
+    );
+    let words = house.good("paypal setup");
+    assert!(words.contains(&format!("plan_id = \"{plan}\"")), "{words}");
+    assert!(words.contains("199.00 USD each month"), "{words}");
+
+    // One that was changed there is left alone, and another made.
+    paypal.change_plan(&plan, |plan| plan.cents = 100);
+    paypal.forget_keys();
+    let other = house.json("paypal setup");
+    assert_ne!(other["plan_id"], first["plan_id"]);
+
+    let named = format!("{settings}plan_id = {}\n", other["plan_id"]);
+    std::fs::write(house.file(), named).expect("settings");
+    assert!(
+        house
+            .good("paypal setup")
+            .contains("The settings name it already.")
+    );
+}

@@ -21,6 +21,7 @@ mod money;
 mod oauth;
 mod pages;
 mod pay;
+mod paypal;
 mod process;
 mod providers;
 mod rig;

@@ -20,9 +20,9 @@ const PRICE: i64 = 19_900;
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A gateway with a PayPal beside it whose times move together, and somebody signed in who has nothing yet.
-struct Shop {
+pub(crate) struct Shop {
     rig: Rig,
-    paypal: PayPal,
+    pub(crate) paypal: PayPal,
     browser: Browser,
     account: AccountId,
     time: ManualClock,
@@ -31,7 +31,7 @@ struct Shop {
 }
 
 impl Shop {
-    async fn open() -> Shop {
+    pub(crate) async fn open() -> Shop {
         Shop::with("").await
     }
 
@@ -68,7 +68,7 @@ impl Shop {
     }
 
     /// Presses a button of the plan's page.
-    async fn press(&mut self, path: &str) -> Answer {
+    pub(crate) async fn press(&mut self, path: &str) -> Answer {
         self.browser.get("/plan").await;
         self.browser.submit(path, &[]).await
     }
@@ -85,7 +85,7 @@ impl Shop {
     }
 
     /// A subscription that was agreed to and is known to be paid.
-    async fn bought(&mut self) -> String {
+    pub(crate) async fn bought(&mut self) -> String {
         let (_, _, id) = self.begin().await;
         assert!(self.paypal.agree(&id).await);
         self.becomes(MandateState::Active).await;
@@ -146,7 +146,7 @@ impl Shop {
         self.browser = Browser::signed_in_ahead(&self.rig, self.account, &address, passed).await;
     }
 
-    async fn close(self) {
+    pub(crate) async fn close(self) {
         assert_eq!(self.paid_cents(), self.paypal.charged_cents());
         self.rig.finish().await;
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use sha2::{Digest, Sha256};
 
 /// 64 hex digits that are the same for the same parts, and for no others.
-pub(crate) fn key_of(parts: &[&str]) -> String {
+pub fn key_of(parts: &[&str]) -> String {
     let mut digest = Sha256::new();
     for part in parts {
         // With the length before it, so that no two lists of parts read the same.

@@ -18,6 +18,7 @@ pub mod plan;
 pub mod topups;
 pub mod wire;
 
+pub use keys::key_of;
 pub use topups::{
     BeginError, Capture, CaptureStatus, Counters, Counts, Draw, LookError, NewOrder, Notice,
     OFFERED, Offer, Order, OrderError, OrderStatus, Orders, Parts, Placed, PriceError, TopUps,

@@ -85,6 +85,9 @@ pub(super) const PAST_DUE: &str = "past due";
 /// What it says of one that the provider has stopped and may start again.
 pub(super) const SUSPENDED: &str = "suspended";
 
+/// Looks that are waited for a payment that is told to be listed, before what is unwanted is taken to be over.
+const LISTED_LATE: u32 = 20;
+
 /// Compares a mandate with its subscription and its charges. Money that has moved comes before everything else.
 pub(super) fn decide(known: &Known<'_>) -> Finding {
     let Known { row, seen, .. } = *known;
@@ -165,7 +168,8 @@ fn surplus(known: &Known<'_>) -> Finding {
     if let Some(charge) = known.new_charges(ChargeStatus::Completed).next() {
         return Finding::Refund(charge.clone());
     }
-    if runs || known.is_on_its_way() {
+    let is_told = unlisted(known).is_some() && known.row.looks < LISTED_LATE;
+    if runs || known.is_on_its_way() || is_told {
         return Finding::Wait;
     }
     match known.seen.status {
@@ -193,7 +197,7 @@ fn active(known: &Known<'_>) -> Finding {
         Leaving if known.has_cancelled => Finding::Wait,
         Leaving => Finding::Cancel,
         _ if known.runs == Runs::Other => Finding::Unwanted("the plan runs by another way"),
-        _ => match advance(known) {
+        _ => match unlisted(known) {
             Some(time) => Finding::Advance(time),
             None => match row.state {
                 Created | Open | Dropped | Over => Finding::Agreed,
@@ -208,7 +212,7 @@ fn active(known: &Known<'_>) -> Finding {
 }
 
 /// The time of a payment that the provider tells of, which no charge in its list is, and for which nothing has been given yet.
-fn advance(known: &Known<'_>) -> Option<i64> {
+fn unlisted(known: &Known<'_>) -> Option<i64> {
     let (row, seen) = (known.row, known.seen);
     let (amount, at) = seen.last_payment?;
     let is_paid = amount == Some(row.price) && seen.outstanding == Some(Usd::ZERO);

@@ -23,6 +23,9 @@ const STEPS_MAX: usize = 64;
 /// Charges older than this are not asked for: nothing comes of them any more.
 const CHARGES_BACK: i64 = 400 * DAY;
 
+/// How far back a list begins before the mandate.
+const BEFORE: i64 = 31 * DAY;
+
 /// How far the provider's clock may be from ours.
 const CLOCKS: i64 = DAY;
 
@@ -141,7 +144,8 @@ impl Inner {
         // The subscription first: what is charged after it was read is in the list, and never the other way.
         let seen = self.recurring.read(subscription).await?;
         let now = (self.now)();
-        let from = (row.created_at - CLOCKS).max(now - CHARGES_BACK);
+        // From well before it was made: nothing of another's is in the list, and a clock that was wrong must not hide a charge.
+        let from = (row.created_at.min(now) - BEFORE).max(now - CHARGES_BACK);
         let mut charges = match seen.status {
             // Nothing is charged before the buyer has agreed. A list that says otherwise is believed when the status has caught up.
             Status::Waiting if row.agreed_at.is_none() => Vec::new(),
@@ -261,7 +265,8 @@ impl Inner {
             period: Period::Until(until),
             renews: after.state == MandateState::Active,
             receipt: None,
-            at: charge.at,
+            // The provider's clock may be ahead of ours; what is paid for does not begin later for it.
+            at: charge.at.min(now),
         };
         let parts = |subscription: &SubscriptionRow| {
             let with = with.map(|with| with(subscription, &after));
@@ -487,6 +492,7 @@ impl Inner {
                 }
                 // It is not kept for ever, and has done what it was for.
                 Ended | Over => {
+                    row.looks += 1;
                     row.look_at = schedule::next(&row, (self.now)());
                     return self.put(row).await;
                 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tollgate_store::{MandateRow, MandateState};
 
+use super::decide::SUSPENDED;
+
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
@@ -25,6 +27,12 @@ const NEAR_END: i64 = 2 * DAY;
 
 /// Times after the last payment at which a mandate that has ended is looked at for money that went back. A buyer can object for 180 days.
 const AFTER_PAYMENT: [i64; 5] = [7 * DAY, 32 * DAY, 60 * DAY, 100 * DAY, 181 * DAY];
+
+/// Looks at a mandate that is over, each twice as long after the one before: ten days in all.
+const AFTERWARDS: u32 = 8;
+
+/// How long after its last payment a mandate that the provider has stopped is looked at each day.
+const WATCHED: i64 = 181 * DAY;
 
 /// The next look at a mandate that was looked at just now; `None` when nothing is expected any more.
 pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
@@ -48,10 +56,20 @@ pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
         MandateState::Dropped => DAY,
         MandateState::Ended => {
             let paid_at = row.paid_at?;
+            // What it has paid for still runs, or it may be started again at the provider's.
+            let runs = row.paid_until.is_some_and(|until| now < until);
+            let is_stopped = row.note.as_deref() == Some(SUSPENDED) && now < paid_at + WATCHED;
+            if runs || is_stopped {
+                return Some(now + DAY);
+            }
             return AFTER_PAYMENT
                 .iter()
                 .map(|after| paid_at + after)
                 .find(|at| *at > now);
+        }
+        // A charge may be listed late.
+        MandateState::Over if row.provider_ref.is_some() && row.looks < AFTERWARDS => {
+            doubled(HOUR, row.looks, 8 * DAY)
         }
         _ => return None,
     };

@@ -91,8 +91,8 @@ impl Shop {
             .build()
             .expect("a runtime");
         let clock = || {
-            let now = self.world.now.clone();
-            move || now.load(Relaxed)
+            let world = self.world.clone();
+            move || world.told()
         };
         let draw = || {
             let random = self.random.clone();

@@ -51,6 +51,7 @@ pub(crate) enum Purse {
 #[derive(Clone, Debug)]
 pub(crate) struct Charged {
     pub(crate) mandate: String,
+    made_at: i64,
     pub(crate) plan_id: String,
     pub(crate) status: Status,
     pub(crate) price: Usd,
@@ -79,7 +80,9 @@ struct State {
 pub(crate) struct World {
     state: Arc<Mutex<State>>,
     pub(crate) died: Arc<Notify>,
-    pub(crate) now: Arc<AtomicI64>,
+    now: Arc<AtomicI64>,
+    /// How wrong the gateway's clock is.
+    skew: Arc<AtomicI64>,
 }
 
 impl World {
@@ -92,6 +95,16 @@ impl World {
 
     pub(crate) fn now(&self) -> i64 {
         self.now.load(Relaxed)
+    }
+
+    /// What the gateway's clock says.
+    pub(crate) fn told(&self) -> i64 {
+        self.now() + self.skew.load(Relaxed)
+    }
+
+    /// The gateway's clock goes wrong by so many microseconds.
+    pub(crate) fn skew(&self, micros: i64) {
+        self.skew.store(micros, Relaxed);
     }
 
     /// Time passes, and what is due is charged.
@@ -165,10 +178,25 @@ impl World {
             state.count
         });
         self.change(mandate, |made| {
-            if made.status == Status::Waiting {
+            // Nobody keeps a page open for ever.
+            if made.status == Status::Waiting && now - made.made_at < 30 * DAY {
                 made.status = Status::Active;
                 made.charge(now, number);
             }
+        });
+    }
+
+    /// The buyer or the merchant ends, stops or starts a subscription at the provider's.
+    pub(crate) fn set(&self, mandate: MandateId, status: Status) {
+        let now = self.now();
+        self.change(mandate, |made| match (made.status, status) {
+            (Status::Active | Status::Suspended, Status::Cancelled) => made.status = status,
+            (Status::Active, Status::Suspended) => made.status = status,
+            (Status::Suspended, Status::Active) => {
+                made.status = status;
+                made.next_charge = Some(made.next_charge.unwrap_or(now).max(now) + DAY);
+            }
+            _ => {}
         });
     }
 
@@ -279,12 +307,14 @@ impl Recurring for World {
     }
 
     async fn create(&self, new: &NewSubscription<'_>) -> Result<Made, RecurringError> {
+        let now = self.now();
         self.call(|state| {
             let known = state.created.get(new.key).cloned();
             let id = known.unwrap_or_else(|| {
                 let id = format!("I-{}", state.created.len() + 1);
                 let made = Charged {
                     mandate: new.mandate.to_string(),
+                    made_at: now,
                     plan_id: new.plan_id.to_owned(),
                     status: Status::Waiting,
                     price: PRICE,

@@ -271,6 +271,12 @@ impl PayPal {
             .with(|state| state.calls.get(&operation).copied().unwrap_or(0))
     }
 
+    /// The newest body that an operation was asked for with.
+    pub fn asked(&self, operation: Operation) -> Option<serde_json::Value> {
+        self.shared
+            .with(|state| state.asked.get(&operation).cloned())
+    }
+
     /// Sends one notice and gives the status it was answered with; 0 for no answer.
     pub async fn notify(&self, event: &Event, delivery: Delivery) -> u16 {
         notices::deliver(&self.shared, event, delivery).await

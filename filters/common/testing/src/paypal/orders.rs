@@ -272,6 +272,9 @@ pub(super) fn begin(
     if request.method == http::Method::POST && !json {
         return Err(Box::new(failure(415, "UNSUPPORTED_MEDIA_TYPE", None)));
     }
+    if let Ok(asked) = serde_json::from_slice(&request.body) {
+        shared.with(|state| state.asked.insert(operation, asked));
+    }
     Ok(effect)
 }
 

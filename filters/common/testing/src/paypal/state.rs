@@ -95,6 +95,8 @@ pub(super) struct State {
     pub(super) subscriptions: BTreeMap<String, Subscription>,
     /// How charges of subscriptions to come go.
     pub(super) purse: Purse,
+    /// The newest body of each kind of call.
+    pub(super) asked: HashMap<Operation, serde_json::Value>,
     /// Seconds by which its time is ahead of the machine's.
     pub(super) ahead: i64,
 }

@@ -1,0 +1,175 @@
+//! Everything that can happen to mandates, in any order: buyers, the provider, time, and a process that dies.
+
+use proptest::prelude::*;
+use tollgate_money::MandateId;
+use tollgate_purchase::mandates::{ChargeStatus, Status};
+
+use crate::shop::{ACCOUNT, Shop};
+use crate::world::{DAY, Fault, Purse};
+
+/// One thing that happens. Numbers choose among the mandates that there are.
+#[derive(Clone, Debug)]
+enum Event {
+    Open,
+    Verify(usize),
+    Approve(usize),
+    Cancel,
+    Transfer,
+    Purse(usize, Purse),
+    Resolve(usize, bool),
+    Unlist(usize, u32),
+    Lag(usize, u32),
+    /// Money of the newest charge goes back by somebody else's doing.
+    Return(usize),
+    /// The buyer or the merchant changes the subscription at the provider's.
+    Status(usize, Status),
+    Turn,
+    Pass(i64),
+    /// The gateway's clock is wrong by so many hours.
+    Skew(i64),
+    Faults(Vec<Fault>),
+    Die,
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        Just(Fault::None),
+        Just(Fault::AnswerLost),
+        Just(Fault::CallLost),
+        Just(Fault::Unavailable),
+        Just(Fault::DeathBefore),
+        Just(Fault::DeathAfter),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let which = 0usize..4;
+    prop_oneof![
+        6 => Just(Event::Open),
+        4 => which.clone().prop_map(Event::Verify),
+        6 => which.clone().prop_map(Event::Approve),
+        1 => Just(Event::Cancel),
+        1 => Just(Event::Transfer),
+        2 => (which.clone(), prop_oneof![Just(Purse::Full), Just(Purse::Slow), Just(Purse::Empty)])
+            .prop_map(|(at, purse)| Event::Purse(at, purse)),
+        2 => (which.clone(), any::<bool>()).prop_map(|(at, arrives)| Event::Resolve(at, arrives)),
+        1 => (which.clone(), 1u32..4).prop_map(|(at, reads)| Event::Unlist(at, reads)),
+        1 => (which.clone(), 1u32..4).prop_map(|(at, reads)| Event::Lag(at, reads)),
+        1 => which.clone().prop_map(Event::Return),
+        1 => (which, prop_oneof![Just(Status::Cancelled), Just(Status::Suspended), Just(Status::Active)])
+            .prop_map(|(at, status)| Event::Status(at, status)),
+        4 => Just(Event::Turn),
+        4 => (1i64..24 * 40).prop_map(Event::Pass),
+        1 => (-48i64..48).prop_map(Event::Skew),
+        4 => proptest::collection::vec(fault(), 1..6).prop_map(Event::Faults),
+        1 => Just(Event::Die),
+    ]
+}
+
+/// A mandate whose owner was given a link, the oldest first.
+fn known(shop: &Shop, at: usize) -> Option<MandateId> {
+    let rows = shop.rows();
+    let mut offered = rows.iter().rev().filter(|row| row.approve_url.is_some());
+    offered.nth(at).map(|row| row.id)
+}
+
+fn happen(shop: &mut Shop, event: Event, transfers: &mut u32) {
+    let at = |shop: &Shop, at| known(shop, at);
+    match event {
+        Event::Open => drop(shop.open()),
+        Event::Verify(one) => {
+            if let Some(id) = at(shop, one) {
+                shop.verify(id);
+            }
+        }
+        Event::Approve(one) => {
+            if let Some(id) = at(shop, one) {
+                shop.world.approve(id);
+            }
+        }
+        Event::Cancel => drop(shop.at_desk(|desk| async move { desk.cancel(ACCOUNT).await })),
+        Event::Transfer => {
+            *transfers += 1;
+            shop.transfer(&format!("0x{transfers}"));
+        }
+        Event::Purse(one, purse) => {
+            if let Some(id) = at(shop, one) {
+                shop.world.change(id, |made| made.purse = purse);
+            }
+        }
+        Event::Resolve(one, arrives) => {
+            if let Some(id) = at(shop, one) {
+                shop.world.resolve(id, arrives);
+            }
+        }
+        Event::Unlist(one, reads) => {
+            if let Some(id) = at(shop, one) {
+                shop.world.change(id, |made| made.unlisted = reads);
+            }
+        }
+        Event::Lag(one, reads) => {
+            if let Some(id) = at(shop, one) {
+                shop.world.change(id, |made| made.lag = reads);
+            }
+        }
+        Event::Return(one) => {
+            if let Some(id) = at(shop, one) {
+                shop.world.change(id, |made| {
+                    let mut charges = made.charges.iter_mut().rev();
+                    let paid = charges.find(|one| one.status == ChargeStatus::Completed);
+                    if let Some(charge) = paid {
+                        charge.status = ChargeStatus::Returned;
+                    }
+                });
+            }
+        }
+        Event::Status(one, status) => {
+            if let Some(id) = at(shop, one) {
+                shop.world.set(id, status);
+            }
+        }
+        Event::Turn => drop(shop.at_desk(|desk| async move { desk.turn().await })),
+        Event::Pass(hours) => shop.world.advance(hours * DAY / 24),
+        Event::Skew(hours) => shop.world.skew(hours * DAY / 24),
+        Event::Faults(faults) => shop.world.faults(faults),
+        Event::Die => shop.die(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Whatever happens: once nothing is under way, the money that stayed at the provider is the money of the periods that were given, no
+    /// two subscriptions charge, and who has paid for the time that is now has the plan.
+    #[test]
+    fn money_that_stayed_is_periods_that_were_given(events in proptest::collection::vec(event(), 1..30)) {
+        let mut shop = Shop::new();
+        let mut transfers = 0;
+        for event in events {
+            happen(&mut shop, event, &mut transfers);
+        }
+        shop.world.skew(0);
+        for made in 0..8 {
+            if let Some(id) = known(&shop, made) {
+                shop.world.resolve(id, true);
+                shop.world.change(id, |made| {
+                    made.lag = 0;
+                    made.unlisted = 0;
+                });
+            }
+        }
+        shop.pass(3);
+        // Of what is over somebody has to tell.
+        for row in shop.rows() {
+            shop.verify(row.id);
+        }
+        shop.pass(1);
+        shop.check_books();
+        let running = shop.world.all().into_iter().filter(|made| made.status == Status::Active);
+        prop_assert!(running.count() <= 1, "two subscriptions charge one buyer");
+        let now = shop.world.now();
+        if shop.world.kept().iter().any(|charge| charge.at + 26 * DAY > now) {
+            prop_assert!(shop.standing().is_active(), "who has paid has the plan");
+        }
+    }
+}

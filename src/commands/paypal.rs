@@ -1,0 +1,125 @@
+//! `tollgate paypal setup`: the product and the plan that buyers subscribe to, made once.
+
+use std::io::Write;
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+use tollgate_filter::Clock;
+use tollgate_paypal::{Client, NewPlan};
+use tollgate_purchase::key_of;
+use tollgate_purchase::plan::PRICE;
+
+use super::{GOOD, print};
+use crate::args::PayPalCommand;
+use crate::config::Settings;
+use crate::paypal::client;
+
+/// What there is at PayPal now.
+#[derive(Serialize)]
+struct Found {
+    product_id: String,
+    plan_id: String,
+    /// Whether it was made just now.
+    made: bool,
+}
+
+pub(super) fn run(
+    command: PayPalCommand,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let PayPalCommand::Setup { json } = command;
+    let Some(known) = &settings.payments.paypal else {
+        bail!(
+            "the settings do not say how the gateway is known to PayPal; write `client_id_env` and `client_secret_env` into \
+             `[payments.paypal]`"
+        );
+    };
+    let clock = Clock::system();
+    let client = client(settings, known, &clock)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start; is the limit of processes or files too low?")?;
+    let plan = &settings.plan;
+    let name = format!("{} {}", settings.brand.name, plan.name);
+    let found = runtime.block_on(set_up(&client, (&plan.product, &name), &clock))?;
+    if json {
+        print::json(out, &found)?;
+        return Ok(GOOD);
+    }
+    let done = match found.made {
+        true => "made",
+        false => "was there",
+    };
+    writeln!(out, "product  {}", found.product_id)?;
+    writeln!(
+        out,
+        "plan     {}  {PRICE} USD each month, {done}",
+        found.plan_id
+    )?;
+    if known.plan_id.as_deref() == Some(&*found.plan_id) {
+        writeln!(out, "\nThe settings name it already.")?;
+    } else {
+        writeln!(
+            out,
+            "\nWrite into the settings:\n\n[payments.paypal]\nplan_id = \"{}\"",
+            found.plan_id
+        )?;
+    }
+    Ok(GOOD)
+}
+
+/// Finds the plan or makes it. A plan that charges anything else is left alone.
+async fn set_up(
+    client: &Client,
+    (product, name): (&str, &str),
+    clock: &Clock,
+) -> anyhow::Result<Found> {
+    // The same for an hour: whoever tries again after an answer that was lost gets what was made.
+    let hour = clock.unix_micros() / 3_600_000_000;
+    let (environment, hour) = (client.environment().to_string(), hour.to_string());
+    let key = |what: &str| key_of(&["tollgate", &environment, product, what, &hour]);
+    client
+        .product(product, name, &key("product"))
+        .await
+        .context("PayPal did not take the product")?;
+    let known = client.active_plans(product);
+    for id in known.await.context("PayPal did not list its plans")? {
+        let plan = client
+            .plan(&id)
+            .await
+            .context("PayPal did not tell a plan")?;
+        if plan.is_active && plan.monthly == Some(PRICE) {
+            return Ok(Found {
+                product_id: product.to_owned(),
+                plan_id: plan.id,
+                made: false,
+            });
+        }
+    }
+    let new = NewPlan {
+        product,
+        name,
+        price: PRICE,
+        key: &key("plan"),
+    };
+    let id = client
+        .create_plan(&new)
+        .await
+        .context("PayPal did not make the plan")?;
+    let plan = client
+        .plan(&id)
+        .await
+        .context("PayPal did not tell the plan")?;
+    if !plan.is_active || plan.monthly != Some(PRICE) {
+        bail!(
+            "PayPal made plan `{id}`, and it is not active or does not charge {PRICE} USD each month; look at it there"
+        );
+    }
+    Ok(Found {
+        product_id: product.to_owned(),
+        plan_id: id,
+        made: true,
+    })
+}
