@@ -149,12 +149,18 @@ pub(super) fn list(shared: &Shared, request: &Arrived) -> Answer {
         // The list says less than each of its plans.
         of_product
             .map(|plan| {
+                let own = format!("{}/v1/billing/plans/{}", shared.url(), plan.id);
                 json!({"id": plan.id, "status": plan.status, "name": plan.body["name"],
-                "create_time": "2026-11-01T12:00:00Z", "links": []})
+                    "create_time": "2026-11-01T12:00:00Z", "links": [{"href": own, "rel": "self", "method": "GET"}]})
             })
             .collect()
     });
-    afterwards(effect, answer(200, &json!({"plans": plans, "links": []})))
+    let own = format!("{}/v1/billing/plans", shared.url());
+    let links = json!([{"href": own, "rel": "self", "method": "GET"}]);
+    afterwards(
+        effect,
+        answer(200, &json!({"plans": plans, "links": links})),
+    )
 }
 
 impl Shared {

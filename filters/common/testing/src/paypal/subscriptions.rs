@@ -549,7 +549,7 @@ impl Shared {
         if is_pending {
             return told;
         }
-        told["subscriber"] = json!({"email_address": "buyer@example.com", "payer_id": "STANDINPAYER2",
+        told["subscriber"] = json!({"email_address": "buyer@example.com", "payer_id": "STANDNPAYER22",
             "name": {"given_name": "Mara", "surname": "Example"}});
         let paid = || {
             subscription
