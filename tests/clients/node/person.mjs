@@ -55,9 +55,9 @@ export class Person {
     throw new Error(`no code came to ${this.#address}`);
   }
 
-  // Goes where an app sends the browser: signs in with a code, reads the page, and decides. Gives the address that the browser goes on to.
-  async decide(url, decision = 'allow') {
-    let page = await this.#open(url.href ?? url);
+  // Opens a page for those who are signed in; whoever is not types a code first.
+  async #enter(path) {
+    let page = await this.#open(path);
     if (page.path.startsWith('/sign-in')) {
       assert.equal(page.answer.status, 200, page.text);
       const sent = await this.#submit(page, '/sign-in', { address: this.#address });
@@ -67,12 +67,39 @@ export class Person {
       assert.equal(typed.status, 303, await typed.text());
       page = await this.#open(typed.headers.get('location'));
     }
+    return page;
+  }
+
+  // Goes where an app sends the browser: signs in with a code, reads the page, and decides. Gives the address that the browser goes on to.
+  async decide(url, decision = 'allow') {
+    const page = await this.#enter(url.href ?? url);
     assert.match(page.path, /^\/consent\//, page.text);
     assert.equal(page.answer.status, 200, page.text);
     assert.match(page.text, /Access goes to/);
     const decided = await this.#submit(page, page.path, { decision });
     assert.equal(decided.status, 303, await decided.text());
     return new URL(decided.headers.get('location'));
+  }
+
+  // Finishes a checkout that a program has begun: reads what it costs, goes to PayPal, agrees there, and comes back.
+  async finish(url) {
+    const { pathname } = new URL(url);
+    const page = await this.#enter(pathname);
+    assert.equal(page.path, pathname, page.text);
+    assert.match(page.text, /199\.00 USD each month/);
+    const sent = await this.#submit(page, pathname, {});
+    assert.equal(sent.status, 303, await sent.text());
+    const ready = await this.#open(sent.headers.get('location'));
+    const link = ready.text.match(/href="([^"]+)"[^>]*>Continue to PayPal/)[1].replaceAll('&amp;', '&');
+    const agreed = await fetch(link, { method: 'POST', body: new URLSearchParams({ agree: '1' }), redirect: 'manual' });
+    assert.equal(agreed.status, 303, await agreed.text());
+    const { pathname: back, search } = new URL(agreed.headers.get('location'));
+    return (await this.#open(back + search)).text;
+  }
+
+  // A page, as they see it who are signed in.
+  async read(path) {
+    return (await this.#enter(path)).text;
   }
 
   // Takes from the app that is listed first what it may do.
