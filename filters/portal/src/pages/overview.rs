@@ -135,6 +135,8 @@ fn first_run(house: &House, shown: &Shown, address: &str) -> Markup {
             }
         }
         section.panel { (parts::samples("first", "First request", &example.samples(&house.address))) }
+        // A program may buy the plan before it asks for anything else.
+        @if shown.subscription.is_some() { (plan(house, shown)) }
         div.empty {
             h2 { "No requests yet" }
             p {
