@@ -21,9 +21,19 @@ pub(super) struct Announcement<'a> {
     pub(super) provider_url: &'a str,
     pub(super) mailbox_url: &'a str,
     pub(super) address: &'a str,
+    /// For x402, MPP and UCP, in this order.
+    pub(super) buyers: &'a [Buyer],
     pub(super) paypal_url: &'a str,
     pub(super) facilitator_url: &'a str,
     pub(super) credits: i64,
+}
+
+/// An account that a program buys the plan for.
+pub(super) struct Buyer {
+    /// What it is signed in to with.
+    pub(super) address: &'static str,
+    /// The key of the program.
+    pub(super) key: String,
 }
 
 /// The line for scripts.
@@ -136,12 +146,12 @@ impl Announcement<'_> {
         )?;
         writeln!(
             out,
-            "  PayPal     {}   (a stand-in; add credits at {base}/credits/add)",
+            "  PayPal     {}   (a stand-in; add credits at {base}/credits/add, buy the plan at {base}/plan)",
             self.paypal_url
         )?;
         writeln!(
             out,
-            "  x402       {}   (a stand-in, with a chain of its own; buy the plan: tests/clients/pay-x402.mjs)",
+            "  x402       {}   (a stand-in for a facilitator, with a chain of its own)",
             self.facilitator_url
         )?;
         writeln!(out, "  key        {key}")?;
@@ -169,6 +179,7 @@ impl Announcement<'_> {
             out,
             "  curl {base}/v1/models -H 'Authorization: Bearer {key}'\n"
         )?;
+        self.plan(out)?;
         writeln!(
             out,
             "Next: ask \"demo-large\" for \"max_tokens\":100000 and see a 402; leave the key out and"
@@ -180,5 +191,33 @@ impl Announcement<'_> {
             self.account
         )?;
         writeln!(out, "Ctrl-C ends it and leaves nothing behind.")
+    }
+
+    /// How a program buys the plan, in each way.
+    fn plan(&self, out: &mut impl Write) -> io::Result<()> {
+        let base = self.base_url();
+        let [x402, mpp, ucp] = self.buyers else {
+            return Ok(());
+        };
+        writeln!(
+            out,
+            "The plan, 199 USD, bought by a program in three ways. An account has one plan, so each way has an account; sign in as its\n\
+             address to see the plan there. Without node and npm the first one cannot run.\n"
+        )?;
+        writeln!(
+            out,
+            "  tests/clients/pay-x402 {base} {}   # {}",
+            x402.key, x402.address
+        )?;
+        writeln!(
+            out,
+            "  tests/clients/pay-mpp.py {base} {} {}   # {}",
+            mpp.key, self.paypal_url, mpp.address
+        )?;
+        writeln!(
+            out,
+            "  tests/clients/pay-ucp.py {base} {}   # {}, who finishes it at the address that is printed\n",
+            ucp.key, ucp.address
+        )
     }
 }

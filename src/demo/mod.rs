@@ -22,13 +22,16 @@ use tollgate_testing::{
 
 use crate::Gateway;
 use crate::config::{self, Environment};
-use announcement::Announcement;
+use announcement::{Announcement, Buyer};
 
 /// What the account of the demo starts with.
 const CREDITS: i64 = 100;
 
 /// What the account of the demo is signed in to with.
 const ADDRESS: &str = "demo@example.net";
+
+/// What the accounts are signed in to with that buy the plan: by x402, MPP and UCP. An account has one plan, so each way has its own.
+const BUYERS: [&str; 3] = ["x402@example.net", "mpp@example.net", "ucp@example.net"];
 
 /// How the demo was asked for.
 #[derive(Clone, Debug, Default)]
@@ -94,7 +97,12 @@ pub fn run(
     let service = settings.service.name.clone();
     let model = settings::first_model(&settings).to_owned();
     let gateway = builder.start(settings)?;
-    let (account, key) = gateway.block_on(open_account(&gateway, &service))?;
+    let (account, key) = gateway.block_on(open_account(&gateway, &service, ADDRESS))?;
+    let mut buyers = Vec::new();
+    for address in BUYERS {
+        let (_, key) = gateway.block_on(open_account(&gateway, &service, address))?;
+        buyers.push(Buyer { address, key });
+    }
     let announcement = Announcement {
         addresses: gateway.addresses(),
         admin: gateway.admin_address(),
@@ -106,6 +114,7 @@ pub fn run(
         provider_url: &provider.url(),
         mailbox_url: mailbox.url(),
         address: ADDRESS,
+        buyers: &buyers,
         paypal_url: &paypal.url(),
         facilitator_url: &facilitator.url(),
         credits: CREDITS,
@@ -165,11 +174,15 @@ fn write_paypal(folder: &Path, paypal: &PayPal) -> anyhow::Result<PayPalFiles> {
 }
 
 /// Makes an account with credits and a key.
-async fn open_account(gateway: &Gateway, service: &str) -> anyhow::Result<(AccountId, String)> {
+async fn open_account(
+    gateway: &Gateway,
+    service: &str,
+    address: &str,
+) -> anyhow::Result<(AccountId, String)> {
     let (clock, entropy) = (Clock::system(), Entropy::system());
     let now = clock.unix_micros();
     let account = NewAccount {
-        logins: vec![Login::email(ADDRESS)?],
+        logins: vec![Login::email(address)?],
         // What the plan adds is to be seen when it is bought.
         class: Arc::from("free"),
         credit_limit: Micros::ZERO,
@@ -181,7 +194,7 @@ async fn open_account(gateway: &Gateway, service: &str) -> anyhow::Result<(Accou
         operation: entropy.operation_id(&clock),
         account,
         amount: Micros::from_credits(CREDITS).expect("a hundred credits fit"),
-        reference: Arc::from("demo"),
+        reference: Arc::from(address),
         at: now,
     };
     gateway.ledger().grant(credit).await?;
