@@ -22,13 +22,14 @@ function somebody() {
   return { address, key: secret };
 }
 
-/** Starts a script that buys. `line(pattern)` waits for what it says, `done` for its good end. */
+/** Starts a script that buys. `line(pattern)` waits for what it says, `enter()` presses Enter, `done` is its good end. */
 function buys(name, ...args) {
-  const script = spawn(join(process.env.TOLLGATE_CLIENTS, name), args, { stdio: ["ignore", "pipe", "inherit"] });
+  const script = spawn(join(process.env.TOLLGATE_CLIENTS, name), args, { stdio: ["pipe", "pipe", "inherit"] });
   const lines = createInterface({ input: script.stdout });
   const done = once(script, "close").then(([status]) => assert.equal(status, 0));
   return {
     done,
+    enter: () => script.stdin.write("\n"),
     async line(pattern) {
       for await (const line of lines) {
         const found = line.match(pattern);
@@ -65,6 +66,7 @@ test("a program begins a checkout, its owner agrees at PayPal, and both learn th
   await page.getByRole("button", { name: /agree/i }).first().click();
   await page.getByRole("heading", { name: "Pro is active" }).waitFor();
   await every(page, "checkout-done");
+  script.enter();
   await script.done;
   await shows(page, /PayPal charges every month/, "plan-monthly");
   await page.context().close();

@@ -23,14 +23,14 @@ function somebody(name) {
   return { person: new Person(demo, address), key };
 }
 
-// Runs a script; `hear` is told each line. Gives all that it said once it has ended well.
+// Runs a script; `hear` is told each line, and the script is told when it is done with it. Gives all that it said once it has ended well.
 async function runs(name, args, hear = () => {}) {
-  const script = spawn(join(scripts, name), args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const script = spawn(join(scripts, name), args, { stdio: ['pipe', 'pipe', 'pipe'] });
   const said = [];
   for (const stream of [script.stdout, script.stderr]) {
     createInterface({ input: stream }).on('line', (line) => {
       said.push(line);
-      hear(line);
+      hear(line)?.then(() => script.stdin.write('\n'));
     });
   }
   const [status] = await once(script, 'close');
@@ -70,7 +70,7 @@ test('a program buys the plan with UCP, and its owner finishes the checkout', as
   const buy = () =>
     runs('pay-ucp.py', [demo.base_url, buyer.key], (line) => {
       const url = line.match(/http\S+\/commerce\/continue\/\S+/)?.[0];
-      if (url) finished = buyer.person.finish(url);
+      if (url) return (finished = buyer.person.finish(url));
     });
   assert.match(await buy(), /the account has the plan/);
   assert.match(await finished, /is active/);
