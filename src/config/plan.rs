@@ -16,6 +16,9 @@ const NAME: &str = "Pro";
 /// Days before the end from which a plan that nobody renews may be bought again.
 const RENEWAL_DAYS: u32 = 7;
 
+/// The most of them: who has just paid must not be asked again because an answer was lost.
+const RENEWAL_DAYS_MAX: u32 = 14;
+
 const FEATURES_MAX: usize = 20;
 
 const FEATURE_CHARS_MAX: usize = 200;
@@ -58,7 +61,7 @@ impl RawPlan {
             let at = at.as_ref()?;
             problems.within(format!("plan.{key}"), at, range)
         };
-        let renewal_days = count("renewal_days", &self.renewal_days, 0..=30);
+        let renewal_days = count("renewal_days", &self.renewal_days, 0..=RENEWAL_DAYS_MAX);
         let device_slots = count(
             "included_device_slots",
             &self.included_device_slots,

@@ -261,9 +261,6 @@ impl Desk {
     /// A 402, with the challenge of what is offered to the account; none while a transfer of it may be moving.
     async fn challenge(&self, ask: &Ask, why: Why) -> Result<Sold, Problem> {
         let parts = &self.inner.parts;
-        if self.standing(ask.account).await?.authorization.is_some() {
-            return Err(told::elsewhere());
-        }
         let opened = parts
             .mandates
             .open(ask.account, parts.settings.urls.clone());
@@ -281,6 +278,7 @@ impl Desk {
                     },
                 )
             }
+            Err(OpenError::Transfer) => return Err(told::elsewhere()),
             Err(OpenError::AlreadyActive(active)) => {
                 return self.already_active(ask.account, &active).await;
             }

@@ -64,7 +64,12 @@ impl Payments {
                 self.paid.paypal_amount = sum(self.paid.paypal_amount, row.amount);
             }
         }
-        let span = i128::from(row.period_end) - i128::from(row.period_start);
+        // What went back bought nothing beyond that moment.
+        let end = match row.returned_at {
+            Some(at) => row.period_end.min(at),
+            None => row.period_end,
+        };
+        let span = i128::from(end) - i128::from(row.period_start);
         *self.spans.entry(row.account).or_default() += span.max(0);
         let booked = self.booked.remove(&(row.account, name.to_string()));
         let booked = booked.unwrap_or_default();

@@ -67,7 +67,9 @@ impl From<OpenError> for CheckoutError {
             OpenError::Read(error) => CheckoutError::Read(error),
             OpenError::Store(error) => CheckoutError::Store(error),
             // What is active or agreed to is looked at before this; whatever else there is may still move money.
-            OpenError::AlreadyActive(_) | OpenError::Processing(_) => CheckoutError::Processing,
+            OpenError::AlreadyActive(_) | OpenError::Processing(_) | OpenError::Transfer => {
+                CheckoutError::Processing
+            }
             _ => CheckoutError::Ending,
         }
     }

@@ -16,6 +16,9 @@ pub enum OpenError {
     /// The buyer has agreed to one, and its first payment has yet to come: money may be moving.
     #[error("the buyer has agreed, and the payment has not been confirmed yet")]
     Processing(Box<MandateRow>),
+    /// A transfer that the buyer has signed may still move money, and nothing else is to be agreed to before that is clear.
+    #[error("a signed transfer of the account may still move money")]
+    Transfer,
     /// The provider's plan is not what is sold here, or has not been seen yet.
     #[error("the plan cannot be sold by recurring payment: {0}")]
     Closed(String),

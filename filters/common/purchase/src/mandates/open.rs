@@ -40,6 +40,9 @@ impl Inner {
             if let Some(active) = standing.active() {
                 return Err(OpenError::AlreadyActive(Box::new(active.clone())));
             }
+            if standing.authorization.is_some() {
+                return Err(OpenError::Transfer);
+            }
             let rows = self.of(account).await?;
             let is_live = |row: &&MandateRow| {
                 use MandateState::{Active, Agreed, Created, Open};

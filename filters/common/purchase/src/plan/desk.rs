@@ -290,7 +290,8 @@ impl Plans {
                 return Ok(TakenBack::Nothing);
             };
             let now = (inner.now)();
-            let after = shorten(&before, (payment.period_start, payment.period_end), now);
+            let span = (payment.period_start, payment.period_end);
+            let after = shorten(&before, route, span, now);
             let returned = PlanPart::Return {
                 route,
                 provider_ref: name.clone(),

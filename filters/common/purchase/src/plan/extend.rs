@@ -164,6 +164,10 @@ pub(super) fn extend(
         Period::Until(_) if !own => return None,
         Period::Until(end) => {
             row.period_start = paid.at.min(end);
+            // Of the days that a transfer has added, those that a late charge let pass are used up.
+            row.extra = row
+                .extra
+                .min((running.period_end - row.period_start).max(0));
             row.period_end = row.period_end.max(end + row.extra).max(row.period_start);
             row.renews = paid.renews;
             (paid.at.min(end), end)
@@ -203,9 +207,10 @@ pub(super) fn renewal(
     Some(row)
 }
 
-/// Takes the time away that a payment had paid for from `start` to `end`, as far as it still lies ahead.
+/// Takes the time away that a payment by `route` had paid for from `start` to `end`, as far as it still lies ahead.
 pub(super) fn shorten(
     before: &SubscriptionRow,
+    route: Route,
     (start, end): (i64, i64),
     now: i64,
 ) -> SubscriptionRow {
@@ -217,6 +222,10 @@ pub(super) fn shorten(
     let floor = row.period_end.min(now);
     let cut = ahead.min(row.period_end - floor);
     row.period_end -= cut;
+    if route != row.route {
+        // These days stood behind what the other route pays for.
+        row.extra = (row.extra - cut).max(0);
+    }
     row.extra = row.extra.min((row.period_end - now).max(0));
     row.period_start = row.period_start.min(row.period_end);
     if row.period_end <= now {

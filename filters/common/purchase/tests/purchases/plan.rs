@@ -328,6 +328,35 @@ async fn money_that_goes_back_takes_its_time_and_credits_along() {
     assert_eq!(shop.row().period_end, START + 10 * DAY);
 }
 
+#[tokio::test]
+async fn days_of_a_transfer_behind_monthly_charges_count_once() {
+    let shop = Shop::new().await;
+    shop.pay(charge("I-1", "first", START)).await;
+    shop.pay(transfer("t")).await;
+    assert_eq!(shop.row().period_end, START + 61 * DAY);
+    // The next charge comes 20 days late: until then the transfer's days were used.
+    let late = START + 51 * DAY;
+    shop.at(late);
+    shop.pay(charge("I-1", "second", late)).await;
+    let left = START + 61 * DAY - late;
+    assert_eq!(shop.row().period_end, late + 31 * DAY + left);
+
+    // The transfer is found not to have stayed on the chain: its days go, those of the charge stay.
+    let shop = Shop::new().await;
+    shop.pay(charge("I-1", "first", START)).await;
+    shop.pay(transfer("t")).await;
+    shop.at(START + DAY);
+    let taken = shop.plans.take_back(Route::X402, "t", Vec::new()).await;
+    taken.expect("it is taken back");
+    assert_eq!(
+        (shop.row().period_end, shop.row().extra),
+        (START + 31 * DAY, 0)
+    );
+    shop.at(START + 30 * DAY);
+    shop.pay(charge("I-1", "second", START + 30 * DAY)).await;
+    assert_eq!(shop.row().period_end, START + 61 * DAY);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn payments_at_the_same_moment_all_count_and_the_same_one_counts_once() {
     let shop = Arc::new(Shop::new().await);
