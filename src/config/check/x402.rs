@@ -223,3 +223,110 @@ fn rpc(raw: &RawX402, shop: &Shop<'_>, problems: &mut Problems) -> Option<Secret
     }
     remote("rpc_url", at, problems).map(Secret::new)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Environment;
+
+    fn checked(text: &str) -> (Option<X402>, Vec<String>) {
+        let raw: RawX402 = toml::from_str(text).expect("the section's own keys");
+        let environment = Environment::of([("RPC", "https://base.example/v2/key"), ("WORD", "no")]);
+        let shop = Shop {
+            folder: Path::new("."),
+            environment: &environment,
+            filters: &[],
+        };
+        let mut problems = Problems::default();
+        let found = x402(&raw, &shop, &mut problems);
+        let told = problems.into_vec().into_iter();
+        (found, told.map(|problem| problem.to_string()).collect())
+    }
+
+    const SELLS: &str = "facilitator_url = 'https://x402.example/'\npay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b906'\n";
+
+    #[test]
+    fn a_facilitator_and_an_address_are_enough_and_usdc_is_pinned_for_each_chain() {
+        for (network, asset, name) in [
+            ("", "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "USD Coin"),
+            (
+                "network = 'eip155:84532'",
+                "0x036CbD53842c5426634e7929541eC2318f3dCF7e",
+                "USDC",
+            ),
+        ] {
+            let (found, problems) = checked(&format!("{SELLS}{network}"));
+            assert_eq!(problems, Vec::<String>::new());
+            let terms = found.expect("it sells").terms;
+            assert_eq!(terms.asset.to_string(), asset);
+            assert_eq!(
+                (&*terms.asset_name, &*terms.asset_version),
+                (name, "2"),
+                "{network}"
+            );
+            assert_eq!(terms.amount.to_string(), "199000000");
+            assert_eq!(terms.max_timeout_secs, 300);
+        }
+        let (found, problems) = checked("");
+        assert!(found.is_none() && problems.is_empty(), "{problems:?}");
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_told_with_what_to_do() {
+        for (text, wanted) in [
+            (
+                "facilitator_url = 'https://x402.example'",
+                "pay_to: is missing",
+            ),
+            (
+                "pay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b906'",
+                "facilitator_url: is missing",
+            ),
+            (
+                "pay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b907'",
+                "a digit is wrong",
+            ),
+            (
+                "pay_to = '90F79bf6EB2c4f870365E785982E1f101E93b906'",
+                "40 hex digits",
+            ),
+            (
+                "pay_to = '0x0000000000000000000000000000000000000000'",
+                "nobody's address",
+            ),
+            ("facilitator_url = 'http://x402.example'", "use `https`"),
+            ("rpc_url = 'http://base.example'", "use `https`"),
+            (
+                "rpc_url = 'https://base.example'\nrpc_url_env = 'RPC'",
+                "keep one of them",
+            ),
+            ("rpc_url_env = 'WORD'", "no address"),
+            ("network = 'base'", "eip155:8453"),
+            ("network = 'eip155:1'", "asset: is missing"),
+            (
+                "network = 'eip155:1'\nasset = '0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48'",
+                "asset_name: is missing",
+            ),
+            ("asset_name = 'USDC'", "leave it out"),
+            ("max_timeout_secs = 59", "60 to 900"),
+            ("facilitator_token_env = 'NONE'", "not set"),
+        ] {
+            let (found, problems) = checked(text);
+            assert!(found.is_none(), "{text}");
+            assert!(
+                problems.iter().any(|told| told.contains(wanted)),
+                "{text}: {problems:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_node_whose_address_is_a_secret_does_not_print() {
+        let (found, problems) = checked(&format!("{SELLS}rpc_url_env = 'RPC'"));
+        assert_eq!(problems, Vec::<String>::new());
+        let found = found.expect("it sells");
+        assert!(!format!("{found:?}").contains("key"), "{found:?}");
+    }
+}

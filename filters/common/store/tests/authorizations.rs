@@ -1,0 +1,234 @@
+//! Signed transfers: one of an account at a time, and none that two requests both think theirs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tollgate_money::{AccountId, Micros, SubscriptionId};
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{
+    Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState,
+    CacheScope, CommitError, NewAccount, Part, PlanPart, Receipt, Refusal, RootSecret, Route,
+    Store, SubscriptionRow, SubscriptionStatus, UnitOfWork, commit,
+};
+
+const ME: AccountId = AccountId::from_bytes([1; 16]);
+const ANOTHER: AccountId = AccountId::from_bytes([2; 16]);
+
+fn open(folder: &Path) -> Arc<dyn Store> {
+    let options = Options {
+        durability: Durability::Process,
+        ..Options::new(1, RootSecret([7; 32]))
+    };
+    let store = sqlite::open(&folder.join("t.db"), options).expect("the store opens");
+    for id in [ME, ANOTHER] {
+        let account = NewAccount {
+            id,
+            class: Arc::from("free"),
+            cache_scope: CacheScope::Shared,
+            credit_limit: Micros::ZERO,
+            created_at: 1,
+        };
+        write(&store, [Part::CreateAccount(Box::new(account))]).expect("an account");
+    }
+    store
+}
+
+fn write(
+    store: &Arc<dyn Store>,
+    parts: impl IntoIterator<Item = Part>,
+) -> Result<Receipt, Refusal> {
+    let unit = UnitOfWork::of_all(parts, Admission::Ends);
+    let done = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime")
+        .block_on(commit(&**store, unit));
+    match done {
+        Ok(receipt) => Ok(receipt),
+        Err(CommitError::Refused(refusal)) => Err(refusal),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn row(account: AccountId, nonce: u8) -> AuthorizationRow {
+    AuthorizationRow {
+        key: AuthorizationKey {
+            network: Arc::from("eip155:8453"),
+            asset: [3; 20],
+            payer: [4; 20],
+            nonce: [nonce; 32],
+        },
+        account,
+        state: AuthorizationState::Seen,
+        version: 0,
+        digest: [nonce; 32],
+        sealed: None,
+        valid_before: 1_000,
+        transaction: None,
+        receipt: None,
+        note: None,
+        looks: 0,
+        look_at: None,
+        created_at: 1,
+        updated_at: 1,
+    }
+}
+
+fn next(row: &AuthorizationRow, state: AuthorizationState) -> AuthorizationRow {
+    AuthorizationRow {
+        state,
+        version: row.version + 1,
+        sealed: Some(Arc::from(&b"sealed"[..])),
+        look_at: Some(50),
+        updated_at: 2,
+        ..row.clone()
+    }
+}
+
+fn part(part: AuthorizationPart) -> Part {
+    Part::Authorization(Box::new(part))
+}
+
+fn begin(row: &AuthorizationRow) -> [Part; 1] {
+    [part(AuthorizationPart::Begin(row.clone()))]
+}
+
+fn send(row: &AuthorizationRow, subscription: Option<i64>) -> [Part; 1] {
+    [part(AuthorizationPart::Send {
+        row: row.clone(),
+        subscription,
+    })]
+}
+
+fn change(row: &AuthorizationRow) -> [Part; 1] {
+    [part(AuthorizationPart::Change(row.clone()))]
+}
+
+#[test]
+fn a_transfer_is_stored_once_and_changed_by_whoever_saw_it_last() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let seen = row(ME, 1);
+    write(&store, begin(&seen)).expect("new");
+    let moved = Err(Refusal::AuthorizationMoved);
+    assert_eq!(write(&store, begin(&seen)), moved);
+    assert_eq!(
+        write(&store, begin(&row(ANOTHER, 1))),
+        moved,
+        "nor by another"
+    );
+    let sent = next(&seen, AuthorizationState::Settling);
+    write(&store, send(&sent, None)).expect("the first");
+    assert_eq!(write(&store, send(&sent, None)), moved, "it has changed");
+    let stolen = AuthorizationRow {
+        account: ANOTHER,
+        ..next(&sent, AuthorizationState::Settled)
+    };
+    assert_eq!(write(&store, change(&stolen)), moved, "it is not theirs");
+    let stored = store.authorization(&seen.key).expect("readable");
+    assert_eq!(stored, Some(sent));
+}
+
+#[test]
+fn an_account_has_one_transfer_under_way_and_another_account_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let (one, two, theirs) = (row(ME, 1), row(ME, 2), row(ANOTHER, 3));
+    for row in [&one, &two, &theirs] {
+        write(&store, begin(row)).expect("new");
+    }
+    let first = next(&one, AuthorizationState::Settling);
+    write(&store, send(&first, None)).expect("the first");
+    let open = Err(Refusal::AuthorizationOpen);
+    for state in [AuthorizationState::Settling, AuthorizationState::Unknown] {
+        assert_eq!(write(&store, send(&next(&two, state), None)), open);
+        assert_eq!(write(&store, change(&next(&two, state))), open);
+    }
+    write(
+        &store,
+        send(&next(&theirs, AuthorizationState::Settling), None),
+    )
+    .expect("theirs");
+    let unknown = next(&first, AuthorizationState::Unknown);
+    write(&store, change(&unknown)).expect("it is the same one");
+    let found = store.authorization_open(ME).expect("readable");
+    assert_eq!(found.map(|row| row.key), Some(one.key));
+    assert_eq!(store.authorizations_open().expect("readable").len(), 2);
+    let over = next(&unknown, AuthorizationState::Dead);
+    write(&store, change(&over)).expect("it is over");
+    write(
+        &store,
+        send(&next(&two, AuthorizationState::Settling), None),
+    )
+    .expect("nothing else is under way");
+}
+
+#[test]
+fn nothing_is_sent_for_an_account_that_has_something_else_by_now() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let seen = row(ME, 1);
+    write(&store, begin(&seen)).expect("new");
+    let subscription = |version| {
+        Part::Plan(Box::new(PlanPart::Put {
+            row: SubscriptionRow {
+                id: SubscriptionId::from_bytes([5; 16]),
+                account: ME,
+                route: Route::PayPal,
+                reference: Arc::from("I-1"),
+                status: SubscriptionStatus::Active,
+                period_start: 1,
+                period_end: 100,
+                extra: 0,
+                renews: true,
+                version,
+                created_at: 1,
+                updated_at: 1,
+            },
+            class: Arc::from("pro"),
+        }))
+    };
+    write(&store, [subscription(0)]).expect("a subscription");
+    let sent = next(&seen, AuthorizationState::Settling);
+    let open = Err(Refusal::AuthorizationOpen);
+    assert_eq!(write(&store, send(&sent, None)), open);
+    write(&store, [subscription(1)]).expect("it was renewed");
+    assert_eq!(write(&store, send(&sent, Some(0))), open);
+    write(&store, send(&sent, Some(1))).expect("that is what was seen");
+}
+
+#[test]
+fn what_was_never_sent_is_forgotten_and_the_rest_is_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let mut kept = Vec::new();
+    for (nonce, state, goes) in [
+        (1, AuthorizationState::Seen, true),
+        (2, AuthorizationState::Refused, true),
+        (3, AuthorizationState::Settled, false),
+        (4, AuthorizationState::Dead, false),
+        (5, AuthorizationState::Unknown, false),
+    ] {
+        let seen = row(ME, nonce);
+        write(&store, begin(&seen)).expect("new");
+        if state != AuthorizationState::Seen {
+            write(&store, change(&next(&seen, state))).expect("changed");
+        }
+        kept.push((seen.key, goes));
+    }
+    let forget = |before| part(AuthorizationPart::Forget { before, limit: 10 });
+    write(&store, [forget(1_000)]).expect("done");
+    let is_there = |key| store.authorization(key).expect("readable").is_some();
+    assert!(kept.iter().all(|(key, _)| is_there(key)), "not yet");
+    write(&store, [forget(1_001)]).expect("done");
+    for (key, goes) in &kept {
+        assert_eq!(is_there(key), !goes, "{key:?}");
+    }
+    let due = store.authorizations_due(50, 10).expect("readable");
+    assert_eq!(due.len(), 3, "of those whose look is due");
+    assert!(
+        store
+            .authorizations_due(49, 10)
+            .expect("readable")
+            .is_empty()
+    );
+}
