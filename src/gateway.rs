@@ -306,6 +306,7 @@ impl GatewayBuilder {
             }),
             Box::new(move || idempotency.forget()),
             Box::new(move || authorization.forget()),
+            Box::new(move || checkouts.forget()),
             Box::new(move || live.forget_expired(today.unix_micros())),
             sweep_signin(&signin, &clock),
         ];

@@ -12,3 +12,4 @@ mod prices;
 mod signed;
 mod starts;
 mod stops;
+mod ucp;

@@ -7,3 +7,5 @@ mod platform;
 mod product;
 mod refusals;
 mod schemas;
+
+pub(crate) use platform::{AGENT, PROTOCOL, Platform, payment, plan};

@@ -6,6 +6,8 @@ use serde_json::{Map, Value};
 use tollgate_filter::{ApiError, ErrorCode, Unambiguous};
 use tollgate_purchase::checkouts::Wish;
 
+use super::wire::Remark;
+
 /// The most bytes that are kept of what is said of the buyer.
 const BUYER_BYTES_MAX: usize = 8 * 1024;
 
@@ -16,8 +18,8 @@ const LINES_MAX: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) wish: Wish,
-    /// More than one was wanted, and one is all that there is.
-    pub(crate) adjusted: bool,
+    /// What happened to it that its sender must be told.
+    pub(crate) remarks: Vec<Remark>,
 }
 
 /// Why it is not done.
@@ -58,12 +60,13 @@ pub(crate) fn service(body: &[u8], product: &str) -> Result<Said, Unfit> {
         None => Lines::default(),
         Some(lines) => read_lines(lines, product, false)?,
     };
+    let remarks = lines.remarks()?;
     Ok(Said {
         wish: Wish {
             has_plan: true,
             buyer: buyer(&mut members)?,
         },
-        adjusted: lines.wanted > 1,
+        remarks,
     })
 }
 
@@ -76,12 +79,23 @@ pub(crate) fn protocol(body: &[u8], product: &str) -> Result<Said, Unfit> {
         None => return Err(missing("line_items").into()),
     };
     objects(&members, &["context", "signals", "attribution", "payment"])?;
+    let mut remarks = lines.remarks()?;
+    // Claims of what a buyer is entitled to: there is one price for everybody.
+    let claims = members
+        .get("context")
+        .and_then(|context| context.get("eligibility"));
+    if claims
+        .and_then(Value::as_array)
+        .is_some_and(|claims| !claims.is_empty())
+    {
+        remarks.push(Remark::EligibilityNotAccepted);
+    }
     Ok(Said {
         wish: Wish {
             has_plan: lines.wanted > 0,
             buyer: buyer(&mut members)?,
         },
-        adjusted: lines.wanted > 1,
+        remarks,
     })
 }
 
@@ -107,6 +121,24 @@ pub(crate) fn cancel(body: &[u8]) -> Result<(), ApiError> {
 struct Lines {
     /// How often the plan is wanted.
     wanted: u64,
+    /// Where the first thing stands that is not sold here.
+    unknown: Option<String>,
+}
+
+impl Lines {
+    /// What its sender must be told; an error when nothing is left to buy.
+    fn remarks(&self) -> Result<Vec<Remark>, Unfit> {
+        let mut remarks = Vec::new();
+        match &self.unknown {
+            Some(path) if self.wanted == 0 => return Err(Unfit::Unknown { path: path.clone() }),
+            Some(_) => remarks.push(Remark::ItemUnavailable),
+            None => {}
+        }
+        if self.wanted > 1 {
+            remarks.push(Remark::QuantityAdjusted);
+        }
+        Ok(remarks)
+    }
 }
 
 fn read_lines(lines: Value, product: &str, strict: bool) -> Result<Lines, Unfit> {
@@ -120,7 +152,7 @@ fn read_lines(lines: Value, product: &str, strict: bool) -> Result<Lines, Unfit>
             .param("line_items")
             .into());
     }
-    let mut wanted: u64 = 0;
+    let mut found = Lines::default();
     for (number, line) in lines.iter().enumerate() {
         let at = format!("line_items[{number}]");
         let Value::Object(line) = line else {
@@ -134,9 +166,8 @@ fn read_lines(lines: Value, product: &str, strict: bool) -> Result<Lines, Unfit>
         match id {
             Some(Value::String(id)) if id == product => {}
             Some(Value::String(_)) => {
-                return Err(Unfit::Unknown {
-                    path: format!("$.{at}"),
-                });
+                found.unknown.get_or_insert(format!("$.{at}"));
+                continue;
             }
             Some(_) => return Err(of_type(&format!("{at}.item.id"), "a string").into()),
             None if strict => return Err(missing(&format!("{at}.item.id")).into()),
@@ -157,9 +188,9 @@ fn read_lines(lines: Value, product: &str, strict: bool) -> Result<Lines, Unfit>
                 _ => return Err(of_type(&format!("{at}.quantity"), "a whole number").into()),
             },
         };
-        wanted = wanted.saturating_add(quantity);
+        found.wanted = found.wanted.saturating_add(quantity);
     }
-    Ok(Lines { wanted })
+    Ok(found)
 }
 
 /// What is said of the buyer, to be told again.
@@ -226,7 +257,7 @@ mod tests {
 
     fn came(said: Result<Said, Unfit>) -> Came {
         match said {
-            Ok(said) => Ok((said.wish.has_plan, said.adjusted)),
+            Ok(said) => Ok((said.wish.has_plan, !said.remarks.is_empty())),
             Err(Unfit::Unknown { path }) => Err(path),
             Err(Unfit::Error(error)) => Err(error.code.word().to_owned()),
         }
@@ -299,7 +330,7 @@ mod tests {
             ),
             (
                 format!(r#"{{"line_items":[{line},{{"item":{{"id":"x"}}}}]}}"#),
-                error("$.line_items[1]"),
+                Ok((true, true)),
             ),
             (
                 String::from(r#"{"line_items":[{"quantity":1}]}"#),

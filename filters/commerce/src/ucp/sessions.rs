@@ -345,7 +345,7 @@ impl Sessions {
             platform: asked.agent.as_ref().map(|agent| agent.host.clone()),
             wish: said.wish.clone(),
         };
-        let answer = |view: &View| self.told(asked, view, &remarks(&said), StatusCode::CREATED);
+        let answer = |view: &View| self.told(asked, view, &said.remarks, StatusCode::CREATED);
         let beside = |view: &View| keep(claim.as_ref(), &answer(view));
         let view = self.checkouts.begin(new, &beside).await?;
         Ok(answer(&view))
@@ -370,7 +370,7 @@ impl Sessions {
     async fn update(&self, asked: &Asked, claim: Option<Claim>) -> Result<Answer, Fault> {
         let view = self.find(asked).await?;
         let said = self.said(asked)?;
-        let answer = |view: &View| self.told(asked, view, &remarks(&said), StatusCode::OK);
+        let answer = |view: &View| self.told(asked, view, &said.remarks, StatusCode::OK);
         let beside = |view: &View| keep(claim.as_ref(), &answer(view));
         let view = self
             .checkouts
@@ -484,13 +484,6 @@ fn check_signature(request: &Request) -> Result<(), ApiError> {
         "The keys of platforms are not fetched here, so the signature cannot be verified. Send the request without Signature and \
          Signature-Input; the bearer credential is enough.",
     ))
-}
-
-fn remarks(said: &Said) -> Vec<Remark> {
-    said.adjusted
-        .then_some(Remark::QuantityAdjusted)
-        .into_iter()
-        .collect()
 }
 
 fn keep(claim: Option<&Claim>, answer: &Answer) -> Vec<Part> {

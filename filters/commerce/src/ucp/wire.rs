@@ -29,6 +29,10 @@ pub(crate) struct Shown {
 pub(crate) enum Remark {
     /// More than one was wanted.
     QuantityAdjusted,
+    /// Something was wanted besides that is not sold here.
+    ItemUnavailable,
+    /// The buyer was claimed to be entitled to something.
+    EligibilityNotAccepted,
 }
 
 /// What a platform and this service have in common: capabilities with their version.
@@ -153,6 +157,14 @@ fn messages(status: Status, has_plan: bool, remarks: &[Remark]) -> Vec<Value> {
             Remark::QuantityAdjusted => json!({
                 "type": "warning", "code": "quantity_adjusted", "path": "$.line_items[0].quantity",
                 "content": "An account has the plan once; the quantity is 1.",
+            }),
+            Remark::ItemUnavailable => json!({
+                "type": "warning", "code": "item_unavailable", "path": "$.line_items",
+                "content": "Some of what was asked for is not sold here and was left out.",
+            }),
+            Remark::EligibilityNotAccepted => json!({
+                "type": "warning", "code": "eligibility_not_accepted", "path": "$.context.eligibility",
+                "content": "The price is the same for everybody; no claim of a benefit is accepted.",
             }),
         })
         .collect();

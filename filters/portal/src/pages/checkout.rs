@@ -292,7 +292,7 @@ fn documents(house: &House) -> Markup {
 fn waiting(name: &str, link: Option<&str>) -> Markup {
     html! {
         h1 { "Waiting for PayPal" }
-        div role="status" {
+        div.stack role="status" {
             p { (name) " is active as soon as PayPal confirms the first payment. You will not be charged twice." }
             @if let Some(url) = link {
                 p { "If you have not agreed yet, " a href=(url) { "go back to PayPal" } "." }

@@ -319,15 +319,20 @@ impl Checkouts {
         }
     }
 
-    /// Forgets checkouts that nobody has touched for more than a year.
-    pub async fn forget(&self) {
+    /// Forgets checkouts that nobody has touched for more than a year. Nobody waits for it.
+    pub fn forget(&self) {
         let forget = CheckoutPart::Forget {
             before: (self.parts().now)() - KEPT,
             limit: 10_000,
         };
-        if let Err(error) = self.write(vec![part(forget)]).await {
-            tracing::warn!(%error, "could not forget old checkouts");
-        }
+        let unit = UnitOfWork::of(part(forget), Admission::Notes);
+        let done = Box::new(|result: Result<_, CommitError>| {
+            if let Err(error) = result {
+                tracing::warn!(%error, "could not forget old checkouts");
+            }
+        });
+        // A store that has stopped or is behind is asked again the next time.
+        let _ = self.parts().store.submit(unit, done);
     }
 
     /// Changes a checkout, from what it is by then when somebody else has changed it meanwhile.

@@ -1,0 +1,158 @@
+//! The program killed at each step of a checkout: whoever repeats what they sent gets the plan, and one subscription is charged.
+
+use serde_json::{Value, json};
+use tollgate_money::AccountId;
+use tollgate_testing::Client;
+use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
+
+use super::credits::sign_in;
+use super::house::{House, Serving, ended};
+use crate::credits::{settings, variables};
+use crate::rig::{Browser, Setup, audited};
+use crate::ucp::{AGENT, PROTOCOL, Platform, payment, plan};
+
+/// After which step the process is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Begun,
+    Led,
+    Agreed,
+    /// PayPal was asked and its answer is lost; the process dies over it.
+    Asked,
+    Completed,
+}
+
+struct Shop {
+    house: House,
+    paypal: PayPal,
+    serving: Serving,
+}
+
+impl Shop {
+    async fn serve(house: &House) -> Serving {
+        let mut command = house.command(&["serve"]);
+        command.envs(variables());
+        house.serve_as(command).await
+    }
+
+    fn platform(&self) -> Platform {
+        Platform::of(Client::new(&self.serving.url).with_key(&self.house.key))
+    }
+
+    async fn begin(&self) -> Value {
+        let fields = [AGENT, ("idempotency-key", "begin")];
+        let answer = self
+            .platform()
+            .send("POST", PROTOCOL, Some(&plan()), &fields)
+            .await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        answer.json()
+    }
+
+    async fn complete(&self, session: &Value) -> (u16, Value) {
+        let id = session["id"].as_str().expect("an id");
+        let fields = [AGENT, ("idempotency-key", "complete")];
+        let path = format!("{PROTOCOL}/{id}/complete");
+        let answer = self
+            .platform()
+            .send("POST", &path, Some(&payment()), &fields)
+            .await;
+        (answer.status, answer.json())
+    }
+
+    async fn kill(&mut self) {
+        self.serving.process.signal("KILL");
+        ended(&mut self.serving.process).await;
+        self.serving = Shop::serve(&self.house).await;
+    }
+}
+
+#[tokio::test]
+async fn a_checkout_survives_a_kill_at_every_step_and_charges_once() {
+    for step in [
+        Step::Begun,
+        Step::Led,
+        Step::Agreed,
+        Step::Asked,
+        Step::Completed,
+    ] {
+        let paypal = PayPal::start().await;
+        let folder = tollgate_testing::tempdir().expect("a folder");
+        let ca = folder.path().join("paypal-ca.pem");
+        std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
+        // The commands that make the account know nothing of PayPal, so the settings come after them.
+        let house = House::of(Setup::with("")).await;
+        let text = std::fs::read_to_string(&house.config).expect("settings");
+        let with_paypal = format!("{text}\n{}", settings(&paypal, &ca));
+        std::fs::write(&house.config, with_paypal).expect("the folder takes files");
+        let account: AccountId = house.account.parse().expect("an id");
+        let signed_in = sign_in(&house.database(), account).await;
+        let serving = Shop::serve(&house).await;
+        let mut shop = Shop {
+            house,
+            paypal,
+            serving,
+        };
+
+        let session = shop.begin().await;
+        if step == Step::Begun {
+            shop.kill().await;
+            assert_eq!(
+                shop.begin().await,
+                session,
+                "the same checkout is told again"
+            );
+        }
+        let path = format!(
+            "/commerce/continue/{}",
+            session["id"].as_str().expect("an id")
+        );
+        let mut browser = Browser::holding(&shop.serving.url, &signed_in);
+        browser.get(&path).await;
+        let sent = browser.submit(&path, &[]).await;
+        assert_eq!(sent.status, 303, "{step:?}: {}", sent.text());
+        if step == Step::Led {
+            shop.kill().await;
+            let mut browser = Browser::holding(&shop.serving.url, &signed_in);
+            let page = browser.get(&path).await;
+            assert!(
+                page.text().contains("Continue to PayPal"),
+                "{}",
+                page.text()
+            );
+        }
+        let made = shop.paypal.subscriptions();
+        assert_eq!(made.len(), 1, "{step:?}: one subscription at PayPal");
+        assert!(shop.paypal.agree(&made[0].id).await);
+        if step == Step::Agreed {
+            shop.kill().await;
+        }
+        if step == Step::Asked {
+            shop.paypal
+                .fault(Fault::once(Operation::Transactions, Effect::LoseAnswer));
+            // Whatever it is told: the same request comes again.
+            shop.complete(&session).await;
+            shop.kill().await;
+        }
+        let (status, first) = shop.complete(&session).await;
+        assert_eq!(
+            (status, &first["status"]),
+            (200, &json!("completed")),
+            "{step:?}: {first}"
+        );
+        if step == Step::Completed {
+            shop.kill().await;
+        }
+        let (status, again) = shop.complete(&session).await;
+        assert_eq!((status, again), (200, first), "{step:?}: the same answer");
+        assert_eq!(
+            shop.paypal.charged_cents(),
+            19_900,
+            "{step:?}: charged once"
+        );
+        assert_eq!(shop.paypal.subscriptions().len(), 1, "{step:?}");
+        shop.serving.process.signal("TERM");
+        ended(&mut shop.serving.process).await;
+        audited(&shop.house.database());
+    }
+}
