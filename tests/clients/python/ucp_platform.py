@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Buys the plan by a checkout of the Universal Commerce Protocol, and shows each step. Needs nothing but Python.
+"""A platform of the Universal Commerce Protocol that buys the plan, from discovery to the order, and shows each step. Needs nothing but Python.
 
-    tests/clients/pay-ucp.py BASE_URL API_KEY [PAYPAL_URL MAILBOX_URL SIGN_IN_AS]
+    tests/clients/python/ucp_platform.py BASE_URL API_KEY [PAYPAL_URL MAILBOX_URL SIGN_IN_AS]
 
 BASE_URL and API_KEY are those that `tollgate demo` prints. The owner of the account opens the page that the checkout leads to, signs in and
 agrees at PayPal; the script waits for somebody to say that they have. With the addresses of the demo's stand-ins for PayPal and for a
-mailbox, and the address that the account signs in with, the script is the owner too: it signs in, presses the buttons, and agrees.
+mailbox, and the address that the account signs in with, the script is the owner too: it signs in, presses the buttons, and agrees. Where
+the variable TOLLGATE_DEMO holds what `tollgate demo --json` has printed, nothing has to be named.
 """
 
 import json
+import os
 import re
 import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -90,11 +91,10 @@ class Owner:
         before = len(json.loads(send("GET", letters)[2]))
         self.browse("GET", "/sign-in")
         self.browse("POST", "/sign-in", address=address)
-        for _ in range(LOOKS * 5):
+        sent = []
+        # The mailbox has no event to wait for; a letter is there after a few looks.
+        while len(sent) <= before:
             sent = json.loads(send("GET", letters)[2])
-            if len(sent) > before:
-                break
-            time.sleep(0.1)
         code = re.search(r"\b\d{8}\b", sent[-1]["text"]).group(0)
         self.browse("POST", "/sign-in/code", code=code)
 
@@ -112,9 +112,12 @@ class Owner:
 
 
 def main():
-    if len(sys.argv) not in (3, 6):
+    demo = json.loads(os.environ.get("TOLLGATE_DEMO", "{}"))
+    names = ("base_url", "api_key", "paypal_url", "mailbox_url", "sign_in_as")
+    arguments = sys.argv[1:] or [demo[name] for name in names if name in demo]
+    if len(arguments) not in (2, 5):
         raise SystemExit(__doc__)
-    base, key = sys.argv[1].rstrip("/"), sys.argv[2]
+    base, key = arguments[0].rstrip("/"), arguments[1]
     platform = Platform(base, key)
     # The service's own word is in its keys, and in the name of its plan.
     product = f"{key.split('-')[1]}-pro-monthly"
@@ -128,8 +131,8 @@ def main():
     if session["status"] == "completed":
         return print("The account has the plan already:", session["order"]["permalink_url"])
     print("The owner of the account agrees at", session["continue_url"])
-    if len(sys.argv) == 6:
-        paypal, mailbox, address = sys.argv[3:]
+    if len(arguments) == 5:
+        paypal, mailbox, address = arguments[2:]
         owner = Owner(base, mailbox.rstrip("/"), address)
         print("Agreed to at the stand-in for PayPal:", owner.agree(session["continue_url"], paypal.rstrip("/")))
     else:
@@ -143,7 +146,8 @@ def main():
         print(f"{status}: {session.get('status', session.get('content'))}, {session['payment_state']}")
         if session.get("status") == "completed":
             break
-        time.sleep(float(fields.get("Retry-After", 1)))
+        if len(arguments) == 2:
+            input(f"Press Enter to ask again; the service would have us wait {fields.get('Retry-After', '5')} seconds. ")
     if status == 409:
         # Somebody was quicker: a notice of PayPal's, or the page.
         status, _, session = platform.ask("GET", path)

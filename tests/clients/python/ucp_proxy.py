@@ -10,6 +10,8 @@ import urllib.request
 # What belongs to one connection, and what is made anew.
 OWN = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding"}
 PROFILE = "/.well-known/ucp"
+# Documents that have to lie at the address that they name.
+METADATA = "/.well-known/oauth-"
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -45,7 +47,8 @@ class Proxy:
                 except urllib.error.HTTPError as error:
                     answer = error
                 # The gateway names itself by its plain address; this program came to it by the guarded one.
-                text = answer.read().replace(plain, guarded)
+                own = self.path.startswith(METADATA)
+                text = answer.read().replace(plain, proxy.url.encode() if own else guarded)
                 if self.path == PROFILE:
                     profile = json.loads(text)
                     for service in profile["ucp"]["services"]["dev.ucp.shopping"]:

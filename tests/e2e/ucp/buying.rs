@@ -280,6 +280,15 @@ async fn cancelling_one_checkout_leaves_what_another_relies_on() {
     has(&page, &["This checkout has ended", "Nothing was charged"]);
     assert_eq!(shop.paypal.calls(Operation::End), 0);
     assert!(shop.paypal.agree(&subscription).await);
+    // PayPal leads back to the checkout that was there first, which is over; it does not tell its owner that nothing was charged.
+    let back = shop.paypal.subscription(&subscription).return_url;
+    assert!(
+        back.contains(first["id"].as_str().expect("an id")),
+        "{back}"
+    );
+    let page = shop.back(&first).await;
+    has(&page, &["Pro is active"]);
+    assert!(!page.text().contains("Nothing was charged"));
     has(&shop.back(&second).await, &["Pro is active"]);
     assert_eq!(shop.status(&first).await, "canceled");
     assert_eq!(shop.status(&second).await, "completed");

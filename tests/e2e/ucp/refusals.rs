@@ -217,3 +217,15 @@ async fn without_a_payment_provider_nothing_is_begun_and_everybody_is_told() {
     }
     rig.finish().await;
 }
+
+#[tokio::test]
+async fn where_platforms_are_named_no_other_is_served() {
+    let settings = "[ucp]\nprofile_fetch = \"allowlist\"\nprofile_hosts = [\"friend.example\"]";
+    let rig = Rig::with(settings).await;
+    let platform = Platform::of(rig.client());
+    let body = json!({"line_items": []});
+    let answer = platform.post(PROTOCOL, &body).await;
+    assert_eq!(answer.status, 403, "{}", answer.text());
+    assert_eq!(answer.json()["code"], "profile_not_trusted");
+    rig.finish().await;
+}

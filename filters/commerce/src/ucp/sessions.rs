@@ -20,7 +20,7 @@ use super::agent::{self, Agent, AgentFault};
 use super::request::{self, Said, Unfit};
 use super::wire::{self, Negotiated, Remark, Shown};
 use super::{VERSION, name};
-use crate::config::UcpSettings;
+use crate::config::{ProfileFetch, UcpSettings};
 
 /// After how long to ask again where nothing can be sold.
 const CLOSED: Duration = Duration::from_secs(30);
@@ -323,6 +323,10 @@ impl Sessions {
         let read = agent::read(&request.headers, self.settings.profile_loopback);
         let refuse = |code, words: &'static str| Err(ApiError::new(code, words).param("UCP-Agent"));
         match (form, read) {
+            (Form::Protocol, Ok(Some(agent))) if !self.trusts(&agent) => refuse(
+                ErrorCode::ProfileNotTrusted,
+                "This service works with platforms that its operator has named, and this is none of them.",
+            ),
             (_, Ok(Some(agent))) => Ok(Some(agent)),
             (Form::Protocol, Ok(None)) if self.settings.agent_required => refuse(
                 ErrorCode::InvalidProfileUrl,
@@ -334,6 +338,14 @@ impl Sessions {
             }
             (Form::Protocol, Err(fault)) => refuse(ErrorCode::InvalidProfileUrl, fault.words()),
             (Form::Service, Err(fault)) => refuse(ErrorCode::InvalidHeader, fault.words()),
+        }
+    }
+
+    /// Whether a platform is one of those that are served.
+    fn trusts(&self, agent: &Agent) -> bool {
+        match &self.settings.profile_fetch {
+            ProfileFetch::Hosts(hosts) => hosts.iter().any(|host| **host == *agent.host),
+            ProfileFetch::Never | ProfileFetch::Always => true,
         }
     }
 

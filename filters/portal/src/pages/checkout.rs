@@ -11,7 +11,7 @@ use tollgate_filter::Reply;
 use tollgate_money::CheckoutId;
 use tollgate_pages::parts::{self, Tone};
 use tollgate_pages::{Failure, Page, failure, format};
-use tollgate_purchase::checkouts::{CheckoutError, Status, View};
+use tollgate_purchase::checkouts::{CheckoutError, Status, View, none};
 use tollgate_purchase::mandates::{RECURRING_OFFERED, Urls};
 use tollgate_purchase::plan::PRICE;
 use tollgate_store::{MandateRow, MandateState, reading};
@@ -125,14 +125,19 @@ async fn find(house: &House, visit: &Visit) -> Result<Found, Trouble> {
 }
 
 /// Looks at what the owner has decided at PayPal, for a while. What came of it stands in the store, and what went wrong in the log.
+///
+/// PayPal leads back to the checkout that opened the account's one mandate, which may be over by now: the mandate is looked at all the same.
 async fn came_back(house: &House, view: View) {
-    let looked = tokio::time::timeout(
-        LOOK,
-        house
-            .checkouts
-            .ask(view.clone(), &tollgate_purchase::checkouts::none),
-    );
-    if let Ok(Ok(_)) = looked.await {
+    if view.status().is_final() {
+        if let Some(mandates) = &house.mandates
+            && let Ok(Some(mandate)) = mandates.of(view.row.account).await
+        {
+            let _ = tokio::time::timeout(LOOK, mandates.verify(mandate.id)).await;
+        }
+        return;
+    }
+    let looked = house.checkouts.ask(view.clone(), &none);
+    if let Ok(Ok(_)) = tokio::time::timeout(LOOK, looked).await {
         return;
     }
     if let Err(error) = house.checkouts.returned(view).await {
@@ -154,6 +159,10 @@ async fn page(
     let back = visit.query.text("back") == "1";
     Ok(match view.status() {
         Status::Completed => Page::solo(format!("{name} is active"), done(house, view)),
+        // Ended, and its owner has the plan: what they agreed to for another way of buying led back here.
+        Status::Canceled if view.active.is_some() => {
+            Page::solo(format!("{name} is active"), done(house, view))
+        }
         Status::Canceled => Page::solo("Checkout ended", over()),
         Status::Incomplete => Page::solo(format!("Finish buying {name}"), empty()),
         Status::ReadyForComplete | Status::CompleteInProgress => {
