@@ -78,9 +78,6 @@ test("the pages of credits hold what every page holds", async () => {
   await every(page, "credits-order");
   await page.goto(`${new URL(page.url()).pathname}?back=1`);
   await page.getByRole("heading", { name: "Waiting for PayPal" }).waitFor();
-  await page.goto("/plan");
-  await page.getByText("Pro cannot be bought here at the moment.").waitFor();
-  await every(page, "plan");
   await order(page, "20.00 USD, 2,000 credits");
   await page.getByRole("link", { name: "Continue to PayPal" }).click();
   await page.getByRole("button", { name: "Pay now" }).click();

@@ -1,0 +1,84 @@
+// The plan as a person buys it: at PayPal, and cancelled again, with and without a script, and what the pages look like.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { demo, every, person, signUp } from "./browser.mjs";
+
+const control = (path) => fetch(`${demo.paypal_url}/_control/${path}`, { method: "POST" });
+
+// Begins to buy; ends on the page that leads to PayPal.
+async function begin(page) {
+  await page.goto("/plan");
+  await page.getByRole("link", { name: "Buy Pro for 199.00 USD a month" }).click();
+  await page.getByText("You pay 199.00 USD now, and again every month.").waitFor();
+  await page.getByRole("button", { name: "Pay with PayPal" }).click();
+  await page.getByRole("link", { name: "Continue to PayPal" }).waitFor();
+}
+
+for (const javaScriptEnabled of [true, false]) {
+  const how = javaScriptEnabled ? "with" : "without";
+
+  test(`somebody buys Pro at PayPal and cancels it, ${how} a script`, async () => {
+    const page = await signUp(person(), { javaScriptEnabled });
+    await begin(page);
+    await page.getByRole("link", { name: "Continue to PayPal" }).click();
+    await page.getByRole("button", { name: "Agree and subscribe" }).click();
+    await page.getByRole("heading", { name: "You have Pro" }).waitFor();
+    await page.getByRole("link", { name: "See your plan" }).click();
+    await page.getByText("PayPal charges every month.").waitFor();
+    await page.getByRole("link", { name: "Cancel plan" }).click();
+    await page.getByRole("heading", { name: "Cancel Pro?" }).waitFor();
+    await page.getByRole("button", { name: "Cancel plan" }).click();
+    await page.getByText("does not renew.").waitFor();
+    assert.equal(await page.getByRole("link", { name: "Cancel plan" }).count(), 0);
+    assert.deepEqual(page.complaints, []);
+    await page.context().close();
+  });
+}
+
+test("somebody who leaves PayPal without agreeing has lost nothing and can go back", async () => {
+  const page = await signUp(person());
+  await begin(page);
+  await page.getByRole("link", { name: "Continue to PayPal" }).click();
+  await page.getByRole("button", { name: "Cancel and return" }).click();
+  await page.getByText("You did not agree. Nothing was charged.").waitFor();
+  await page.getByRole("link", { name: "Continue to PayPal" }).click();
+  await page.getByRole("button", { name: "Agree and subscribe" }).click();
+  await page.getByRole("heading", { name: "You have Pro" }).waitFor();
+  await page.context().close();
+});
+
+test("an agreement that PayPal confirms late is waited for by itself", async () => {
+  const page = await signUp(person());
+  await begin(page);
+  await control("lag?reads=2");
+  await page.getByRole("link", { name: "Continue to PayPal" }).click();
+  await page.getByRole("button", { name: "Agree and subscribe" }).click();
+  await page.getByRole("heading", { name: "You have Pro" }).waitFor();
+  await control("lag?reads=0");
+  await page.context().close();
+});
+
+test("the pages of the plan hold what every page holds", async () => {
+  const page = await signUp(person());
+  await page.goto("/plan");
+  await page.getByRole("link", { name: "Buy Pro for 199.00 USD a month" }).waitFor();
+  await every(page, "plan");
+  await page.goto("/plan/begin");
+  await every(page, "plan-begin");
+  await begin(page);
+  await every(page, "plan-order");
+  await page.goto(`${new URL(page.url()).pathname}?back=1`);
+  await page.getByRole("heading", { name: "Waiting for PayPal" }).waitFor();
+  await page.goto(new URL(page.url()).pathname);
+  await page.getByRole("link", { name: "Continue to PayPal" }).click();
+  await page.getByRole("button", { name: "Agree and subscribe" }).click();
+  await page.getByRole("heading", { name: "You have Pro" }).waitFor();
+  await every(page, "plan-bought");
+  await page.goto("/plan");
+  await every(page, "plan-active");
+  await page.goto("/plan/cancel");
+  await every(page, "plan-cancel");
+  await page.context().close();
+});

@@ -1,0 +1,110 @@
+//! The program killed while a monthly payment is begun, ended, and given back.
+
+use std::path::Path;
+
+use tollgate_money::AccountId;
+use tollgate_store::{MandateState, PaymentStatus, sqlite};
+use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
+use tollgate_testing::within;
+
+use super::credits::sign_in;
+use super::house::{House, Serving, ended};
+use crate::credits::{settings, variables};
+use crate::rig::{Browser, Setup, audited, poll};
+
+async fn serve(house: &House, paypal: &PayPal) -> Serving {
+    let mut command = house.command(&["serve"]);
+    command.envs(variables());
+    let serving = house.serve_as(command).await;
+    paypal.send_notices_to(&format!("{}/webhooks/paypal", serving.url));
+    serving
+}
+
+async fn kill(mut serving: Serving) {
+    serving.process.signal("KILL");
+    ended(&mut serving.process).await;
+}
+
+/// The states of an account's mandates, newest first, and the cents of payments that are still ours.
+fn stored(database: &Path, account: AccountId) -> (Vec<MandateState>, i64) {
+    let store = sqlite::open_read(database).expect("the store opens");
+    let rows = store.mandates_of(account, 10).expect("readable");
+    let payments = store.payments_of(account, 10).expect("readable");
+    let paid = payments
+        .iter()
+        .filter(|row| row.status == PaymentStatus::Paid);
+    (
+        rows.iter().map(|row| row.state).collect(),
+        paid.map(|row| row.amount.cents()).sum(),
+    )
+}
+
+/// PayPal does not answer while the process that asked is killed: while the subscription is made, while the first payment is looked at,
+/// and while it is ended. The next run goes on by itself, and the buyer has paid once.
+#[tokio::test]
+async fn what_was_begun_with_paypal_is_brought_to_its_end_by_the_next_run() {
+    let paypal = PayPal::start().await;
+    let folder = tollgate_testing::tempdir().expect("a folder");
+    let ca = folder.path().join("paypal-ca.pem");
+    std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
+    // The commands that make the account know nothing of PayPal, so the settings come after them.
+    let house = House::of(Setup::with("")).await;
+    let text = std::fs::read_to_string(&house.config).expect("settings");
+    let with_paypal = format!("{text}\n{}", settings(&paypal, &ca));
+    std::fs::write(&house.config, with_paypal).expect("the folder takes files");
+    let account: AccountId = house.account.parse().expect("an id");
+    let session = sign_in(&house.database(), account).await;
+    let database = house.database();
+
+    // Made at PayPal, and nobody has heard of it.
+    paypal.fault(Fault::once(Operation::Subscribe, Effect::LoseAnswer));
+    let serving = serve(&house, &paypal).await;
+    let mut browser = Browser::holding(&serving.url, &session);
+    browser.get("/plan").await;
+    let lost = browser.submit("/plan/begin", &[]).await;
+    assert_eq!(lost.status, 503, "{}", lost.text());
+    kill(serving).await;
+    assert_eq!(stored(&database, account), (vec![MandateState::Created], 0));
+
+    let serving = serve(&house, &paypal).await;
+    let mut browser = Browser::holding(&serving.url, &session);
+    browser.get("/plan").await;
+    let begun = browser.submit("/plan/begin", &[]).await;
+    assert_eq!(begun.status, 303, "{}", begun.text());
+    let [subscription] = &paypal.subscriptions()[..] else {
+        panic!("one subscription was made");
+    };
+    let id = subscription.id.clone();
+    assert_eq!(stored(&database, account), (vec![MandateState::Open], 0));
+
+    // Agreed to and charged, heard of, and PayPal cannot be read before the end.
+    paypal.fault(Fault::once(Operation::Transactions, Effect::Unavailable).times(u32::MAX));
+    assert!(paypal.agree(&id).await);
+    kill(serving).await;
+    assert_eq!(paypal.charged_cents(), 19_900, "the money is taken");
+    assert_eq!(stored(&database, account).1, 0, "and not noted");
+    paypal.no_faults();
+    let serving = serve(&house, &paypal).await;
+    let active = || stored(&database, account) == (vec![MandateState::Active], 19_900);
+    within("the payment to be noted", poll(active)).await;
+
+    // Its owner ends it, and PayPal does not do so before the process is gone.
+    paypal.fault(Fault::once(Operation::End, Effect::Unavailable).times(u32::MAX));
+    let mut browser = Browser::holding(&serving.url, &session);
+    browser.get("/plan/cancel").await;
+    let ends = browser.submit("/plan/cancel", &[]).await;
+    assert_eq!(ends.status, 303, "{}", ends.text());
+    kill(serving).await;
+    assert_eq!(paypal.subscription(&id).status, "ACTIVE");
+    assert_eq!(stored(&database, account).0, [MandateState::Leaving]);
+    paypal.no_faults();
+    let mut serving = serve(&house, &paypal).await;
+    let over = || stored(&database, account) == (vec![MandateState::Ended], 19_900);
+    within("the end of it", poll(over)).await;
+    assert_eq!(paypal.subscription(&id).status, "CANCELLED");
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
+    assert_eq!(paypal.subscriptions().len(), 1, "made once");
+    assert_eq!(paypal.charged_cents(), 19_900, "charged once");
+    audited(&database);
+}
