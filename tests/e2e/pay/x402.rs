@@ -79,6 +79,11 @@ impl Shop {
         Client::new(&self.rig.url()).with_key(&self.key)
     }
 
+    /// A client that sends no credential by itself.
+    pub(super) fn client_of_nobody(&self) -> Client {
+        Client::new(&self.rig.url())
+    }
+
     /// Asks without a payment.
     pub(super) async fn ask(&self) -> Answer {
         self.client().post(BUY, &json!({})).await

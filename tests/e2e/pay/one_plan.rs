@@ -1,0 +1,185 @@
+//! Two ways of paying side by side: whatever the buyer does on both, it ends in one plan that was paid for once.
+
+use serde_json::json;
+use tollgate::config::Environment;
+use tollgate_testing::facilitator::{Effect, Fault, Operation};
+use tollgate_testing::paypal::{PayPal, Purse, Subscription};
+use tollgate_testing::{Answer, Facilitator, within};
+
+use super::mpp::{self, Offer};
+use super::x402;
+use crate::rig::{PROVIDER_KEY, Setup, poll};
+
+/// A gateway that sells both ways, a facilitator and a PayPal.
+struct Both {
+    shop: x402::Shop,
+    paypal: PayPal,
+}
+
+impl Both {
+    async fn open() -> Both {
+        let facilitator = Facilitator::start().await;
+        let paypal = PayPal::start().await;
+        let folder = tollgate_testing::tempdir().expect("a folder");
+        let ca = folder.path().join("paypal-ca.pem");
+        std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
+        let [id, secret, challenges] = mpp::secrets();
+        let settings = format!(
+            "{}\n{}",
+            mpp::selling(&paypal, &ca),
+            // Without a node nobody but the facilitator can say what became of a transfer.
+            x402::settings(&facilitator, false)
+        );
+        let rig = Setup {
+            environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY), id, secret, challenges]),
+            ..Setup::with(&settings)
+        }
+        .start()
+        .await;
+        paypal.send_notices_to(&format!("{}/webhooks/paypal", rig.url()));
+        let shop = x402::Shop::of(rig, facilitator).await;
+        Both { shop, paypal }
+    }
+
+    async fn ask(&self) -> Answer {
+        mpp::ask(&self.shop.client_of_nobody(), &self.shop.key).await
+    }
+
+    async fn show(&self, offer: &Offer) -> Answer {
+        let client = self.shop.client_of_nobody();
+        mpp::show(&client, &self.shop.key, &offer.credential(), "").await
+    }
+
+    async fn offer(&self) -> Offer {
+        let answer = self.ask().await;
+        assert_eq!(answer.status, 402, "{}", answer.text());
+        Offer::of(&answer)
+    }
+
+    /// Ends the test: one payment stands in the books, and it is all that was taken.
+    async fn close(self) {
+        let transferred = i64::try_from(self.shop.transfers()).expect("few") * 19_900;
+        assert_eq!(transferred + self.paypal.charged_cents(), 19_900);
+        assert_eq!(self.shop.payments(), 1);
+        self.shop.rig.finish().await;
+    }
+}
+
+fn is_shut(answer: &Answer) {
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    let body = answer.json();
+    assert_eq!(body["payment_state"], "processing", "{body}");
+    assert_eq!(body["retry_action"], "retry_same", "{body}");
+    assert!(answer.header("retry-after").is_some());
+    for offer in ["www-authenticate", "payment-required", "link"] {
+        assert_eq!(answer.header(offer), None, "{offer}");
+    }
+    assert_eq!(body.get("approval_url"), None);
+}
+
+fn has_plan_of(answer: &Answer, route: &str) {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let body = answer.json();
+    assert_eq!(body["already_active"], true, "{body}");
+    assert_eq!(body["subscription"]["route"], route, "{body}");
+}
+
+#[tokio::test]
+async fn an_unclear_transfer_shuts_the_other_way_until_it_is_the_plan() {
+    let both = Both::open().await;
+    let before = both.offer().await;
+    let payment = both.shop.payment(1).await;
+    both.shop
+        .facilitator
+        .fault(Fault::once(Operation::Settle, Effect::LoseAnswer));
+    // The money has moved, and nobody here knows it.
+    is_shut(&both.shop.bring(&payment).await);
+    for _ in 0..3 {
+        is_shut(&both.ask().await);
+        is_shut(&both.show(&before).await);
+    }
+    both.shop.facilitator.remember();
+    let mut often = tokio::time::interval(std::time::Duration::from_millis(50));
+    let clear = async {
+        while both.shop.bring(&payment).await.status == 503 {
+            often.tick().await;
+        }
+    };
+    within("the facilitator's word", clear).await;
+    has_plan_of(&both.ask().await, "x402");
+    has_plan_of(&both.show(&before).await, "x402");
+    assert_eq!(
+        both.paypal.subscriptions().len(),
+        1,
+        "nothing more is offered"
+    );
+    both.close().await;
+}
+
+#[tokio::test]
+async fn an_agreed_mandate_shuts_the_other_way_until_it_is_paid() {
+    let both = Both::open().await;
+    let payment = both.shop.payment(1).await;
+    let offer = both.offer().await;
+    let slow = |one: &mut Subscription| one.purse = Purse::Slow;
+    assert!(both.paypal.change(&offer.subscription, slow));
+    assert!(both.paypal.agree(&offer.subscription).await);
+    let waits = both.show(&offer).await;
+    assert_eq!(waits.status, 402, "{}", waits.text());
+    assert_eq!(waits.json()["payment_state"], "processing");
+    is_shut(&both.shop.ask().await);
+    is_shut(&both.shop.bring(&payment).await);
+    assert_eq!(both.shop.transfers(), 0, "the payment was not sent");
+    assert!(both.paypal.resolve_charge(&offer.subscription, true).await);
+    let bought = both.show(&offer).await;
+    assert_eq!(bought.status, 200, "{}", bought.text());
+    has_plan_of(&both.shop.ask().await, "paypal");
+    has_plan_of(&both.shop.bring(&payment).await, "paypal");
+    assert_eq!(both.shop.transfers(), 0, "it stays unspent");
+    both.close().await;
+}
+
+#[tokio::test]
+async fn an_old_approval_url_that_is_agreed_to_later_is_ended_and_its_money_goes_back() {
+    let both = Both::open().await;
+    let offer = both.offer().await;
+    let payment = both.shop.payment(1).await;
+    let paid = both.shop.bring(&payment).await;
+    assert_eq!(paid.status, 200, "{}", paid.text());
+    // The page at PayPal is open still.
+    assert!(both.paypal.agree(&offer.subscription).await);
+    has_plan_of(&both.show(&offer).await, "x402");
+    let given_back = || {
+        let one = both.paypal.subscription(&offer.subscription);
+        one.status == "CANCELLED" && one.kept_cents() == 0
+    };
+    within("the mandate to be ended", poll(given_back)).await;
+    has_plan_of(&both.ask().await, "x402");
+    both.close().await;
+}
+
+#[tokio::test]
+async fn a_program_and_a_platform_are_led_to_the_same_mandate() {
+    let both = Both::open().await;
+    let offer = both.offer().await;
+    let session = both
+        .shop
+        .client()
+        .post("/ucp/v1/checkout-sessions", &json!({}))
+        .await;
+    assert_eq!(session.status, 201, "{}", session.text());
+    assert!(both.paypal.agree(&offer.subscription).await);
+    let bought = both.show(&offer).await;
+    assert_eq!(bought.status, 200, "{}", bought.text());
+    let path = session.header("location").expect("its address");
+    let at = path.find("/ucp/").expect("a path of ours");
+    let session = both.shop.client().get(&path[at..]).await;
+    assert_eq!(session.status, 200, "{}", session.text());
+    assert_eq!(
+        session.json()["status"],
+        "completed",
+        "what was bought on one way is bought on the other"
+    );
+    assert_eq!(both.paypal.subscriptions().len(), 1);
+    both.close().await;
+}
