@@ -1,5 +1,6 @@
 //! The program killed on the way to a plan that is bought with MPP.
 
+use serde_json::json;
 use tollgate_money::AccountId;
 use tollgate_store::sqlite;
 use tollgate_testing::Client;
@@ -7,7 +8,7 @@ use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
 
 use super::house::{House, Serving, ended};
 use crate::pay::mpp::{Offer, ask, secrets, selling, show};
-use crate::rig::{Setup, audited};
+use crate::rig::{Browser, Setup, audited};
 
 const BODY: &str = r#"{"idempotency_key":"one purchase"}"#;
 
@@ -22,20 +23,37 @@ async fn kill(mut serving: Serving) {
     ended(&mut serving.process).await;
 }
 
+/// A house whose gateway sells by this PayPal.
+async fn selling_house(paypal: &PayPal, folder: &std::path::Path) -> House {
+    let ca = folder.join("paypal-ca.pem");
+    std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
+    // The commands that make the account know nothing of PayPal, so the settings come after them.
+    let house = House::of(Setup::with("")).await;
+    let text = std::fs::read_to_string(&house.config).expect("settings");
+    let sells = format!("{text}\n{}", selling(paypal, &ca));
+    std::fs::write(&house.config, sells).expect("the folder takes files");
+    house
+}
+
+/// One subscription, one charge, one payment in books that balance.
+fn bought_once(paypal: &PayPal, house: &House) {
+    assert_eq!(paypal.subscriptions().len(), 1, "made once");
+    assert_eq!(paypal.charged_cents(), 19_900, "charged once");
+    let account: AccountId = house.account.parse().expect("an id");
+    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    let payments = store.payments_of(account, 10).expect("readable");
+    assert_eq!(payments.len(), 1, "and noted once");
+    drop(store);
+    audited(&house.database());
+}
+
 /// The process is killed after the challenge, after the owner has agreed, while the payment is looked at, with the answer of PayPal's
 /// lost, and after the answer. The buyer repeats what it has sent, and has the plan, for one payment of one subscription.
 #[tokio::test]
 async fn a_buyer_whose_gateway_is_killed_at_each_step_has_the_plan_once() {
     let paypal = PayPal::start().await;
     let folder = tollgate_testing::tempdir().expect("a folder");
-    let ca = folder.path().join("paypal-ca.pem");
-    std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
-    // The commands that make the account know nothing of PayPal, so the settings come after them.
-    let house = House::of(Setup::with("")).await;
-    let text = std::fs::read_to_string(&house.config).expect("settings");
-    let sells = format!("{text}\n{}", selling(&paypal, &ca));
-    std::fs::write(&house.config, sells).expect("the folder takes files");
-    let account: AccountId = house.account.parse().expect("an id");
+    let house = selling_house(&paypal, folder.path()).await;
 
     // Killed while the subscription is being made, and its making is not heard of.
     paypal.fault(Fault::once(Operation::Subscribe, Effect::LoseAnswer));
@@ -94,11 +112,61 @@ async fn a_buyer_whose_gateway_is_killed_at_each_step_has_the_plan_once() {
     serving.process.signal("TERM");
     ended(&mut serving.process).await;
 
-    assert_eq!(paypal.subscriptions().len(), 1, "made once");
-    assert_eq!(paypal.charged_cents(), 19_900, "charged once");
-    let store = sqlite::open_read(&house.database()).expect("the store opens");
-    let payments = store.payments_of(account, 10).expect("readable");
-    assert_eq!(payments.len(), 1, "and noted once");
-    drop(store);
-    audited(&house.database());
+    bought_once(&paypal, &house);
+}
+
+/// A checkout is begun by a platform, its owner is led to PayPal from its page, and a program buys with MPP beside it; the process is
+/// killed after each step. All of them end in the same subscription.
+#[tokio::test]
+async fn a_purchase_begun_as_a_checkout_and_ended_with_mpp_survives_a_kill_at_each_step() {
+    let paypal = PayPal::start().await;
+    let folder = tollgate_testing::tempdir().expect("a folder");
+    let house = selling_house(&paypal, folder.path()).await;
+    let account: AccountId = house.account.parse().expect("an id");
+    let session = super::credits::sign_in(&house.database(), account).await;
+
+    let serving = serve(&house).await;
+    let begun = serving
+        .client(&house)
+        .post("/ucp/v1/checkout-sessions", &json!({}))
+        .await;
+    assert_eq!(begun.status, 201, "{}", begun.text());
+    let path = |url: &str, from: &str| url[url.find(from).expect("a path of ours")..].to_owned();
+    let page = begun.json()["continue_url"]
+        .as_str()
+        .expect("a page")
+        .to_owned();
+    let page = path(&page, "/commerce/");
+    let checkout = path(begun.header("location").expect("its address"), "/ucp/");
+    kill(serving).await;
+
+    let serving = serve(&house).await;
+    let mut browser = Browser::holding(&serving.url, &session);
+    let shown = browser.get(&page).await;
+    assert_eq!(shown.status, 200, "{}", shown.text());
+    let sent = browser.submit(&page, &[]).await;
+    assert_eq!(sent.status, 303, "{}", sent.text());
+    kill(serving).await;
+
+    let serving = serve(&house).await;
+    let offered = ask(&Client::new(&serving.url), &house.key).await;
+    assert_eq!(offered.status, 402, "{}", offered.text());
+    let offer = Offer::of(&offered);
+    assert!(paypal.agree(&offer.subscription).await);
+    kill(serving).await;
+
+    let serving = serve(&house).await;
+    let client = Client::new(&serving.url);
+    let bought = show(&client, &house.key, &offer.credential(), "").await;
+    assert_eq!(bought.status, 200, "{}", bought.text());
+    assert!(bought.header("payment-receipt").is_some());
+    kill(serving).await;
+
+    let mut serving = serve(&house).await;
+    let checkout = serving.client(&house).get(&checkout).await;
+    assert_eq!(checkout.status, 200, "{}", checkout.text());
+    assert_eq!(checkout.json()["status"], "completed");
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
+    bought_once(&paypal, &house);
 }
