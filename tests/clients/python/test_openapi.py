@@ -62,8 +62,9 @@ class OpenApi(unittest.TestCase):
                     answer = described["responses"][str(status)]
                     if "$ref" in answer:
                         return answer["$ref"][1:] + "/content/application~1json/schema"
+                    media = next(iter(answer["content"])).replace("/", "~1")
                     path = path.replace("/", "~1")
-                    return f"/paths/{path}/{method}/responses/{status}/content/application~1json/schema"
+                    return f"/paths/{path}/{method}/responses/{status}/content/{media}/schema"
         self.fail(f"no operation is called {operation}")
 
     def check(self, operation, status, got):
@@ -130,6 +131,10 @@ class OpenApi(unittest.TestCase):
         headers, problem = self.check("purchaseSuperProWithX402", 402, fetch("/commerce/subscriptions/svc-pro/x402", {}, key=key))
         self.assertEqual(json.loads(base64.b64decode(headers["PAYMENT-REQUIRED"]))["accepts"][0]["amount"], "199000000")
         self.assertEqual((problem["payment_state"], problem["retry_action"]), ("required", "pay"))
+        headers, problem = self.check("purchaseSuperProWithMpp", 402, fetch("/commerce/subscriptions/svc-pro/mpp", {}, key=key))
+        self.assertTrue(headers["WWW-Authenticate"].startswith("Payment "))
+        self.assertEqual(headers["Content-Type"], "application/problem+json")
+        self.assertEqual((problem["payment_state"], problem["retry_action"]), ("required", "approve_then_retry"))
         headers, session = self.check("createUcpCheckoutSession", 201, fetch("/ucp/v1/checkout-sessions", {}, key=key))
         self.assertEqual(headers["Location"], f"{DEMO['base_url']}/ucp/v1/checkout-sessions/{session['id']}")
         path = headers["Location"].removeprefix(DEMO["base_url"])

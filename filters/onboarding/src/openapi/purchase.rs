@@ -156,7 +156,7 @@ fn mpp(installation: &Installation<'_>) -> Value {
                 "Not paid yet, or not to be verified. `WWW-Authenticate` carries a `Payment` challenge; the owner agrees at `approval_url`.",
                 required(
                     "The owner of the account agrees to 199.00 USD a month at the approval URL. Then send the request again with the credential.",
-                    PaymentState::ApprovalPending,
+                    PaymentState::Required,
                     RetryAction::ApproveThenRetry,
                     Some("https://www.paypal.com/webapps/billing/subscriptions?ba_token=BA-2M539689T3856352J"),
                 ),

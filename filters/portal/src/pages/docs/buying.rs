@@ -133,7 +133,7 @@ fn mpp(house: &House, path: &str) -> Section {
     let exchange = format!(
         "POST {path}\nAuthorization: Bearer ${key}\n\n\
          402 Payment Required\nWWW-Authenticate: Payment id=\"…\",\n  method=\"paypal\", intent=\"charge\",\n  request=\"…\", expires=\"…\", opaque=\"…\"\n\n\
-         {{\"approval_url\":\"https://www.paypal.com/…\",\n \"payment_state\":\"approval_pending\",\n \"retry_action\":\"approve_then_retry\",…}}\n\n\
+         {{\"approval_url\":\"https://www.paypal.com/…\",\n \"payment_state\":\"required\",\n \"retry_action\":\"approve_then_retry\",…}}\n\n\
          POST {path}\nAuthorization: Payment eyJjaGFsbGVuZ2UiOn…\n{own}: Bearer ${key}\n\n\
          200 OK\nPayment-Receipt: eyJzdGF0dXMiOiJzdW…\n\n\
          {{\"success\":true,\"subscription\":{{\"status\":\"active\",…}}}}"
