@@ -57,6 +57,15 @@ async function has({ person, key }, renewal, again) {
   assert.match(await again(), /already|^had/m);
 }
 
+test('a program buys the plan with x402', async () => {
+  const buyer = somebody('x402');
+  const before = await quota(buyer.key);
+  const buy = () => runs('pay-x402', [demo.base_url, buyer.key]);
+  assert.match(await buy(), /^bought/m);
+  assert.notEqual(await quota(buyer.key), before);
+  await has(buyer, /does not renew/, buy);
+});
+
 test('a program buys the plan with MPP', async () => {
   const buyer = somebody('mpp');
   const buy = () => runs('pay-mpp.py', [demo.base_url, buyer.key, demo.paypal_url]);
