@@ -363,7 +363,7 @@ impl Inner {
         let network = &self.parts.terms.network;
         if let Ok(said) = said {
             let good = supports(&said, network);
-            if !good {
+            if !good && self.health.was_good() != Some(false) {
                 tracing::warn!(status = said.status, %network, "the facilitator does not settle what is offered; nothing is");
             }
             self.health.note(good);
@@ -379,7 +379,10 @@ impl Inner {
         let said = self.parts.facilitator.ask(operation, body).await;
         match &said {
             Err(error) => {
-                tracing::warn!(operation = operation.word(), %error, "the facilitator did not answer");
+                // It is asked every few seconds: that it is still silent is told once.
+                if operation != Operation::Supported || self.health.was_good() != Some(false) {
+                    tracing::warn!(operation = operation.word(), %error, "the facilitator did not answer");
+                }
                 self.health.note(false);
             }
             Ok(said) if said.status >= 500 && operation == Operation::Verify => {

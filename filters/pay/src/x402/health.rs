@@ -14,6 +14,8 @@ pub(crate) struct Health {
     clock: Clock,
     /// When it last said that it settles our offers, as long as no call has failed since.
     good: Mutex<Option<Duration>>,
+    /// What it said last, when it said anything.
+    last: Mutex<Option<bool>>,
 }
 
 impl Health {
@@ -22,12 +24,25 @@ impl Health {
         Health {
             clock,
             good: Mutex::default(),
+            last: Mutex::default(),
         }
     }
 
     /// Notes what it said now, or that a call has failed.
     pub(crate) fn note(&self, good: bool) {
         *self.lock() = good.then(|| self.clock.elapsed());
+        *self
+            .last
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(good);
+    }
+
+    /// What was noted last; nothing before the first word.
+    pub(crate) fn was_good(&self) -> Option<bool> {
+        *self
+            .last
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Whether offers may be shown.
