@@ -38,6 +38,8 @@ const UNWANTED: &str = "The account has the plan by another way";
 struct Asked {
     cancel: bool,
     activate: bool,
+    /// To show what it says is not there.
+    again: bool,
     refunds: Vec<String>,
     /// The first that went wrong.
     failed: Option<RecurringError>,
@@ -74,6 +76,11 @@ impl Inner {
                 Some(read) => read,
                 None => match self.read(&row, &subscription).await {
                     Ok(read) => read,
+                    // What was made a moment ago may not be there for a read yet.
+                    Err(error) if error.trouble == Trouble::Gone && !asked.again => {
+                        asked.again = true;
+                        continue;
+                    }
                     Err(error) => return self.unreadable(row, error).await,
                 },
             };
