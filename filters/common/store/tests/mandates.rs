@@ -1,0 +1,171 @@
+//! Mandates: one of an account at a time, changed by whoever has seen the last change, and found when there is news.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tollgate_money::{AccountId, MandateId, Micros, Usd};
+use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::{
+    Admission, CacheScope, CommitError, MandatePart, MandateRing, MandateRow, MandateState,
+    NewAccount, Part, Refusal, RootSecret, Store, UnitOfWork, commit,
+};
+
+const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
+
+fn open(folder: &Path) -> Arc<dyn Store> {
+    let options = Options {
+        durability: Durability::Process,
+        ..Options::new(1, RootSecret([7; 32]))
+    };
+    let store = sqlite::open(&folder.join("t.db"), options).expect("the store opens");
+    let account = NewAccount {
+        id: ACCOUNT,
+        class: Arc::from("free"),
+        cache_scope: CacheScope::Shared,
+        credit_limit: Micros::ZERO,
+        created_at: 1,
+    };
+    write(&store, [Part::CreateAccount(Box::new(account))]).expect("an account");
+    store
+}
+
+fn write(store: &Arc<dyn Store>, parts: impl IntoIterator<Item = Part>) -> Result<(), Refusal> {
+    let unit = UnitOfWork::of_all(parts, Admission::Ends);
+    let done = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime")
+        .block_on(commit(&**store, unit));
+    match done {
+        Ok(_) => Ok(()),
+        Err(CommitError::Refused(refusal)) => Err(refusal),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn part(part: MandatePart) -> Part {
+    Part::Mandate(Box::new(part))
+}
+
+fn mandate(number: u8, state: MandateState) -> MandateRow {
+    MandateRow {
+        id: MandateId::from_bytes([number; 16]),
+        account: ACCOUNT,
+        state,
+        version: 0,
+        plan_id: Arc::from("P-1"),
+        price: Usd::from_cents(19_900),
+        create_key: Arc::from("create"),
+        provider_ref: Some(Arc::from(format!("I-{number}"))),
+        approve_url: None,
+        return_url: Arc::from("https://example.com/back"),
+        cancel_url: Arc::from("https://example.com/left"),
+        agreed_at: None,
+        activated_at: None,
+        payment: None,
+        paid_at: None,
+        paid_until: None,
+        advanced_for: None,
+        note: None,
+        looks: 0,
+        look_at: Some(10),
+        rings: 0,
+        rings_heard: 0,
+        created_at: i64::from(number),
+        updated_at: i64::from(number),
+    }
+}
+
+#[test]
+fn an_account_has_one_mandate_that_is_offered_agreed_to_or_charged() {
+    use MandateState::{Active, Agreed, Created, Dropped, Ended, Leaving, Open, Over, Surplus};
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let first = mandate(1, Open);
+    write(&store, [part(MandatePart::Begin(first.clone()))]).expect("the first");
+    for (number, state) in [(2, Created), (3, Open), (4, Agreed), (5, Active)] {
+        let refused = write(&store, [part(MandatePart::Begin(mandate(number, state)))]);
+        assert!(
+            matches!(refused, Err(Refusal::MandateExists(_))),
+            "{state:?}: {refused:?}"
+        );
+    }
+    for (number, state) in [
+        (6, Leaving),
+        (7, Ended),
+        (8, Surplus),
+        (9, Dropped),
+        (10, Over),
+    ] {
+        write(&store, [part(MandatePart::Begin(mandate(number, state)))]).expect("beside it");
+    }
+    // One takes the place of the other in one unit, and in no other order.
+    let next = mandate(11, Created);
+    let dropped = MandateRow {
+        state: Dropped,
+        version: 1,
+        ..first
+    };
+    let wrong = [
+        part(MandatePart::Begin(next.clone())),
+        part(MandatePart::Change(dropped.clone())),
+    ];
+    assert!(write(&store, wrong).is_err());
+    let right = [
+        part(MandatePart::Change(dropped)),
+        part(MandatePart::Begin(next)),
+    ];
+    write(&store, right).expect("one for the other");
+    assert_eq!(store.mandates_in(Created).expect("readable"), 1);
+    assert_eq!(store.mandates_in(Open).expect("readable"), 0);
+    assert_eq!(store.mandates_of(ACCOUNT, 3).expect("readable").len(), 3);
+}
+
+#[test]
+fn only_who_has_seen_the_last_change_makes_the_next() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let row = mandate(1, MandateState::Open);
+    write(&store, [part(MandatePart::Begin(row.clone()))]).expect("stored");
+    let change = |version| {
+        let row = MandateRow {
+            version,
+            note: Some(Arc::from("changed")),
+            ..row.clone()
+        };
+        write(&store, [part(MandatePart::Change(row))])
+    };
+    change(1).expect("the first");
+    assert_eq!(change(1), Err(Refusal::MandateMoved(row.id)));
+    change(2).expect("the next");
+    let stored = store.mandate(row.id).expect("readable").expect("stored");
+    assert_eq!(
+        (stored.version, stored.note.as_deref()),
+        (2, Some("changed"))
+    );
+}
+
+#[test]
+fn news_makes_a_mandate_due_until_it_was_heard() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let row = mandate(1, MandateState::Open);
+    write(&store, [part(MandatePart::Begin(row.clone()))]).expect("stored");
+    let due = |now| store.mandates_due(now, 10).expect("readable").len();
+    assert_eq!((due(9), due(10)), (0, 1), "by its time");
+    let rings = [
+        MandateRing::Mandate(row.id),
+        MandateRing::Subscription(Arc::from("I-1")),
+        MandateRing::Subscription(Arc::from("I-OTHER")),
+        MandateRing::Payment(Arc::from("nobody's")),
+    ];
+    write(&store, rings.map(|ring| part(MandatePart::Ring(ring)))).expect("rung");
+    let rung = store.mandate(row.id).expect("readable").expect("stored");
+    assert_eq!((rung.rings, due(0)), (2, 1), "whatever its time");
+    let heard = MandateRow {
+        version: 1,
+        rings_heard: rung.rings,
+        ..rung
+    };
+    write(&store, [part(MandatePart::Change(heard))]).expect("heard");
+    assert_eq!(due(9), 0);
+}
