@@ -139,9 +139,12 @@ impl Mandates {
         closed.unwrap_or_else(|| Some(String::from("the process is ending")))
     }
 
-    /// Whether mandates could be opened when the provider's plan was last read. Does not wait for anybody.
-    pub fn is_sold(&self) -> bool {
-        self.inner.is_sold()
+    /// Whether mandates could be opened when the provider's plan was last read. Waits for the provider only before the first answer.
+    pub async fn is_sold(&self) -> bool {
+        match self.inner.is_sold() {
+            Some(is_sold) => is_sold,
+            None => self.closed().await.is_none(),
+        }
     }
 
     /// The mandate that is offered to an account: the one that is waiting for its owner, or a new one. Where the owner agrees to it is

@@ -95,10 +95,10 @@ impl Inner {
         closed
     }
 
-    /// Whether the plan was last seen to fit.
-    pub(super) fn is_sold(&self) -> bool {
+    /// Whether the plan was last seen to fit; `None` before it was read.
+    pub(super) fn is_sold(&self) -> Option<bool> {
         let known = self.known();
-        known.looked_at.is_some() && known.closed.is_none()
+        known.looked_at.map(|_| known.closed.is_none())
     }
 
     /// Has the plan read again before the next mandate is opened.

@@ -6,7 +6,7 @@ use tollgate_filter::Reply;
 use tollgate_pages::parts::{self, Tone};
 use tollgate_pages::{Page, Place};
 use tollgate_purchase::Trouble as Refusal;
-use tollgate_purchase::mandates::{Mandates, OpenError, Urls};
+use tollgate_purchase::mandates::{OpenError, Urls};
 use tollgate_purchase::plan::PRICE;
 
 use crate::house::House;
@@ -20,7 +20,10 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
     let account = visit.signed_in()?.account;
     let standing = house.plans.standing(account).await;
     let standing = standing.map_err(|error| Trouble::Store(Box::new(error)))?;
-    let is_sold = house.mandates.as_ref().is_some_and(Mandates::is_sold);
+    let is_sold = match &house.mandates {
+        Some(mandates) => mandates.is_sold().await,
+        None => false,
+    };
     if !is_sold || standing.is_active() {
         return Ok(visit.go(house, "/plan"));
     }

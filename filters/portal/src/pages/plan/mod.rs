@@ -9,7 +9,6 @@ use maud::{Markup, html};
 use tollgate_filter::Reply;
 use tollgate_pages::parts::{self, Cell, Column, table};
 use tollgate_pages::{Page, Place};
-use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::{DAYS, PRICE, Standing};
 use tollgate_store::{MandateState, Read, ReadError, reading};
 
@@ -38,7 +37,10 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
     let (class, subscription, payments) = reading(&house.store, read).await?;
     let standing = house.plans.standing(account).await;
     let standing = standing.map_err(|error| Trouble::Store(Box::new(error)))?;
-    let is_sold = house.mandates.as_ref().is_some_and(Mandates::is_sold);
+    let is_sold = match &house.mandates {
+        Some(mandates) => mandates.is_sold().await,
+        None => false,
+    };
     let plan = house.plans.plan();
     let find = |name: &str| {
         let mut classes = house.facts.classes.iter();
