@@ -19,25 +19,12 @@ pub struct RawUcp {
     pub agent_required: Option<At<bool>>,
     /// Whether requests at the protocol's address must come over TLS 1.3, unless they come from this machine. Default true.
     pub tls13_required: Option<At<bool>>,
-    /// Whose profiles are fetched: `never`, `allowlist` or `always`. Default `never`.
-    pub profile_fetch: Option<At<String>>,
-    /// Hosts of platforms whose profiles are fetched under `allowlist`; no other platform is served at the protocol's address then.
+    /// Hosts of the platforms that are served at the protocol's address, by where their profiles lie. Default: every platform is.
     pub profile_hosts: Option<At<Vec<At<String>>>>,
     /// Whether a platform may name a profile on this machine, by `http` too: for tests. It is never fetched. Default false.
     pub profile_loopback: Option<At<bool>>,
     /// The address of the refund policy, which checkouts name.
     pub refund_url: Option<At<String>>,
-}
-
-/// Whose profiles are fetched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProfileFetch {
-    /// Nobody's: every platform is taken to speak what is spoken here.
-    Never,
-    /// Those at these hosts, and other platforms are not served.
-    Hosts(Arc<[String]>),
-    /// Every platform's.
-    Always,
 }
 
 /// Checked settings.
@@ -49,8 +36,8 @@ pub struct UcpSettings {
     pub agent_required: bool,
     /// Whether TLS 1.3 is asked for.
     pub tls13_required: bool,
-    /// Whose profiles are fetched.
-    pub profile_fetch: ProfileFetch,
+    /// Hosts of the platforms that are served; `None` for every platform.
+    pub profile_hosts: Option<Arc<[String]>>,
     /// Whether a profile may lie on this machine.
     pub profile_loopback: bool,
     /// The refund policy.
@@ -63,7 +50,7 @@ impl Default for UcpSettings {
             session: Duration::from_secs(SESSION_SECS),
             agent_required: true,
             tls13_required: true,
-            profile_fetch: ProfileFetch::Never,
+            profile_hosts: None,
             profile_loopback: false,
             refund_url: None,
         }
@@ -78,7 +65,7 @@ impl RawUcp {
             None => Some(SESSION_SECS),
             Some(at) => problems.within(key("session_secs"), at, 900..=604_800),
         };
-        let fetch = self.fetch(section, problems);
+        let hosts = self.hosts(section, problems);
         let refund = match &self.refund_url {
             None => Some(None),
             Some(at) if at.starts_with("https://") && at.bytes().all(|b| b.is_ascii_graphic()) => {
@@ -95,16 +82,24 @@ impl RawUcp {
             session: Duration::from_secs(session?),
             agent_required: flag(&self.agent_required, true),
             tls13_required: flag(&self.tls13_required, true),
-            profile_fetch: fetch?,
+            profile_hosts: hosts?,
             profile_loopback: flag(&self.profile_loopback, false),
             refund_url: refund?,
         })
     }
 
-    fn fetch(&self, section: &str, problems: &mut Problems) -> Option<ProfileFetch> {
-        let hosts: Vec<&At<String>> = self.profile_hosts.iter().flat_map(|at| &at.value).collect();
+    fn hosts(&self, section: &str, problems: &mut Problems) -> Option<Option<Arc<[String]>>> {
+        let Some(list) = &self.profile_hosts else {
+            return Some(None);
+        };
+        let key = format!("{section}.profile_hosts");
         let mut sound = true;
-        for (number, at) in hosts.iter().enumerate() {
+        if list.value.is_empty() {
+            let message = "is empty, so nobody would be served; name a host, or leave it out";
+            problems.note(&key, list, message);
+            sound = false;
+        }
+        for (number, at) in list.value.iter().enumerate() {
             let plain = |byte: u8| {
                 byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte)
             };
@@ -113,36 +108,12 @@ impl RawUcp {
                     "is `{}`; use a host name in lower case, like `platform.example`",
                     at.value
                 );
-                problems.note(format!("{section}.profile_hosts.{number}"), at, message);
+                problems.note(format!("{key}.{number}"), at, message);
                 sound = false;
             }
         }
-        let key = format!("{section}.profile_fetch");
-        let word = self.profile_fetch.as_ref();
-        let fetch = match word.map(|at| at.value.as_str()) {
-            None | Some("never") => ProfileFetch::Never,
-            Some("always") => ProfileFetch::Always,
-            Some("allowlist") if hosts.is_empty() => {
-                problems.note_missing(
-                    format!("{section}.profile_hosts"),
-                    "is missing beside `profile_fetch = \"allowlist\"`; name the hosts of the platforms that are served",
-                );
-                return None;
-            }
-            Some("allowlist") => {
-                ProfileFetch::Hosts(hosts.iter().map(|at| at.value.clone()).collect())
-            }
-            Some(other) => {
-                let at = word.expect("a word stands there");
-                problems.note(
-                    key,
-                    at,
-                    format_args!("is `{other}`; use `never`, `allowlist` or `always`"),
-                );
-                return None;
-            }
-        };
-        sound.then_some(fetch)
+        let hosts = list.value.iter().map(|at| at.value.clone()).collect();
+        sound.then_some(Some(hosts))
     }
 }
 
@@ -153,7 +124,7 @@ mod tests {
     #[test]
     fn what_is_written_is_what_holds_and_the_rest_has_defaults() {
         assert_eq!(check(""), Ok(UcpSettings::default()));
-        let written = "session_secs = 900\nagent_required = false\ntls13_required = false\nprofile_fetch = \"allowlist\"\n\
+        let written = "session_secs = 900\nagent_required = false\ntls13_required = false\n\
                        profile_hosts = [\"platform.example\"]\nprofile_loopback = true\nrefund_url = \"https://e.example/refunds\"";
         assert_eq!(
             check(written),
@@ -161,15 +132,14 @@ mod tests {
                 session: Duration::from_secs(900),
                 agent_required: false,
                 tls13_required: false,
-                profile_fetch: ProfileFetch::Hosts(Arc::from([String::from("platform.example")])),
+                profile_hosts: Some(Arc::from([String::from("platform.example")])),
                 profile_loopback: true,
                 refund_url: Some(String::from("https://e.example/refunds")),
             })
         );
         for (text, keys) in [
             ("session_secs = 899", vec!["ucp.session_secs"]),
-            ("profile_fetch = \"sometimes\"", vec!["ucp.profile_fetch"]),
-            ("profile_fetch = \"allowlist\"", vec!["ucp.profile_hosts"]),
+            ("profile_hosts = []", vec!["ucp.profile_hosts"]),
             (
                 "profile_hosts = [\"https://platform.example\", \"localhost\"]",
                 vec!["ucp.profile_hosts.0", "ucp.profile_hosts.1"],

@@ -220,7 +220,7 @@ async fn without_a_payment_provider_nothing_is_begun_and_everybody_is_told() {
 
 #[tokio::test]
 async fn where_platforms_are_named_no_other_is_served() {
-    let settings = "[ucp]\nprofile_fetch = \"allowlist\"\nprofile_hosts = [\"friend.example\"]";
+    let settings = "[ucp]\nprofile_hosts = [\"friend.example\"]";
     let rig = Rig::with(settings).await;
     let platform = Platform::of(rig.client());
     let body = json!({"line_items": []});

@@ -20,7 +20,7 @@ use super::agent::{self, Agent, AgentFault};
 use super::request::{self, Said, Unfit};
 use super::wire::{self, Negotiated, Remark, Shown};
 use super::{VERSION, name};
-use crate::config::{ProfileFetch, UcpSettings};
+use crate::config::UcpSettings;
 
 /// After how long to ask again where nothing can be sold.
 const CLOSED: Duration = Duration::from_secs(30);
@@ -343,10 +343,8 @@ impl Sessions {
 
     /// Whether a platform is one of those that are served.
     fn trusts(&self, agent: &Agent) -> bool {
-        match &self.settings.profile_fetch {
-            ProfileFetch::Hosts(hosts) => hosts.iter().any(|host| **host == *agent.host),
-            ProfileFetch::Never | ProfileFetch::Always => true,
-        }
+        let hosts = self.settings.profile_hosts.as_ref();
+        hosts.is_none_or(|hosts| hosts.iter().any(|host| **host == *agent.host))
     }
 
     async fn create(&self, asked: &Asked, claim: Option<Claim>) -> Result<Answer, Fault> {

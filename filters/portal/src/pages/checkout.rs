@@ -315,7 +315,7 @@ fn waiting(name: &str, link: Option<&str>) -> Markup {
 fn done(house: &House, view: &View) -> Markup {
     let plan = house.plans.plan();
     html! {
-        (parts::notice(Tone::Good, &format!("{} is active", plan.name), html! { "The program that began this can go on." }))
+        (parts::notice(Tone::Good, &format!("{} is active.", plan.name), html! { "The program that began this can go on." }))
         h1 { (plan.name) " is active" }
         section.panel aria-label="Receipt" {
             dl.sum {
