@@ -44,6 +44,8 @@ pub struct MandateRow {
     pub paid_until: Option<i64>,
     /// The time of a payment that the provider told of and did not list yet, for which a day was given.
     pub advanced_for: Option<i64>,
+    /// Unix microseconds at which its owner ended it: what is charged after that is given back.
+    pub left_at: Option<i64>,
     /// What went wrong or why it ended, in the provider's word or ours.
     pub note: Option<Arc<str>>,
     /// Looks at the provider since something last changed.

@@ -5,7 +5,7 @@ use tollgate_store::{MandateRow, MandateState};
 
 use super::period;
 use super::recurring::{Charge, ChargeStatus, Seen, Status};
-use super::schedule::{FORGOTTEN, GIVEN_UP};
+use super::schedule::{FORGOTTEN, GIVEN_UP, LISTED_LATE};
 
 /// What the books have of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,10 @@ pub(super) struct Known<'a> {
     pub(super) has_cancelled: bool,
     /// The provider was asked in this look to start it.
     pub(super) has_activated: bool,
+    /// Charges that the provider was asked in this look to give back.
+    pub(super) refunds: &'a [String],
+    /// A signed transfer of the account may still move money.
+    pub(super) has_transfer: bool,
     pub(super) now: i64,
 }
 
@@ -55,6 +59,8 @@ pub(super) enum Finding {
     Activate,
     /// A charge bought the time until then.
     Pay { charge: Charge, until: i64 },
+    /// A charge that buys the plan unless a signed transfer has bought it first; that has to be clear before.
+    Held,
     /// A payment of that time is told and not listed: a day is given for it.
     Advance(i64),
     /// The money of a charge that bought a period went back.
@@ -85,8 +91,8 @@ pub(super) const PAST_DUE: &str = "past due";
 /// What it says of one that the provider has stopped and may start again.
 pub(super) const SUSPENDED: &str = "suspended";
 
-/// Looks that are waited for a payment that is told to be listed, before what is unwanted is taken to be over.
-const LISTED_LATE: u32 = 20;
+/// What it says of one that nobody wanted: whatever it is still found to have charged goes back.
+const SURPLUS: &str = "surplus";
 
 /// Compares a mandate with its subscription and its charges. Money that has moved comes before everything else.
 pub(super) fn decide(known: &Known<'_>) -> Finding {
@@ -108,18 +114,8 @@ pub(super) fn decide(known: &Known<'_>) -> Finding {
         return surplus(known);
     }
     let is_other = seen.is_changed || *seen.plan_id != *row.plan_id;
-    if let Some(charge) = known.new_charges(ChargeStatus::Completed).next() {
-        return match known.runs {
-            _ if is_other || charge.amount != Some(row.price) => {
-                Finding::Unwanted("it charges another price than was agreed")
-            }
-            Runs::Other => Finding::Unwanted("the plan runs by another way"),
-            _ if period::is_second(row, charge) => Finding::Refund(charge.clone()),
-            _ => Finding::Pay {
-                charge: charge.clone(),
-                until: period::end(charge, known.charges, seen.next_charge),
-            },
-        };
+    if let Some(finding) = charged(known, is_other) {
+        return finding;
     }
     if is_other
         && matches!(
@@ -152,9 +148,67 @@ impl Known<'_> {
             .map(|(charge, _)| charge)
     }
 
-    fn is_on_its_way(&self) -> bool {
+    pub(super) fn is_on_its_way(&self) -> bool {
         self.new_charges(ChargeStatus::Pending).next().is_some()
     }
+
+    /// Charges whose money is here, which have bought nothing and were not asked to be given back in this look.
+    fn open_charges(&self) -> impl Iterator<Item = &Charge> {
+        self.new_charges(ChargeStatus::Completed)
+            .filter(|charge| !self.refunds.contains(&charge.id))
+    }
+
+    /// Whether a charge from before the last one that bought a month is the second for a month that another one has bought: it would have
+    /// gone back then, and the provider did not do it.
+    fn is_beside_older(&self, charge: &Charge) -> bool {
+        let is_older = self.row.paid_at.is_some_and(|paid| charge.at < paid);
+        let mut kept = self.charges.iter().filter(|one| one.1 == Noted::Kept);
+        is_older && kept.any(|(one, _)| period::is_same(one.at, charge.at))
+    }
+
+    /// Whether the plan may begin at any moment by a transfer that is under way.
+    fn is_held(&self) -> bool {
+        self.has_transfer && self.runs == Runs::Not
+    }
+}
+
+/// What becomes of money that is here. What buys a month comes before what goes back, so that a refund that is refused is in nobody's way.
+fn charged(known: &Known<'_>, is_other: bool) -> Option<Finding> {
+    use MandateState::{Created, Dropped, Ended, Open, Over};
+    let Known { row, seen, .. } = *known;
+    let first = known.open_charges().next()?;
+    let was_unwanted = matches!(row.state, Ended | Over) && row.note.as_deref() == Some(SURPLUS);
+    if is_other
+        || known
+            .open_charges()
+            .any(|charge| charge.amount != Some(row.price))
+    {
+        return Some(Finding::Unwanted(
+            "it charges another price than was agreed",
+        ));
+    }
+    if was_unwanted {
+        return Some(Finding::Unwanted("it was not wanted before"));
+    }
+    if known.runs == Runs::Other {
+        return Some(Finding::Unwanted("the plan runs by another way"));
+    }
+    let goes_back = |charge: &&Charge| {
+        row.left_at.is_some_and(|left| charge.at > left)
+            || period::is_second(row, charge)
+            || known.is_beside_older(charge)
+    };
+    let Some(charge) = known.open_charges().find(|charge| !goes_back(charge)) else {
+        return Some(Finding::Refund(first.clone()));
+    };
+    Some(match row.state {
+        Created | Open | Dropped | Over if known.is_held() => Finding::Agreed,
+        _ if known.is_held() => Finding::Held,
+        _ => Finding::Pay {
+            charge: charge.clone(),
+            until: period::end(charge, known.charges, seen.next_charge),
+        },
+    })
 }
 
 fn surplus(known: &Known<'_>) -> Finding {
@@ -165,18 +219,19 @@ fn surplus(known: &Known<'_>) -> Finding {
     if runs && !known.has_cancelled {
         return Finding::Cancel;
     }
-    if let Some(charge) = known.new_charges(ChargeStatus::Completed).next() {
+    if let Some(charge) = known.open_charges().next() {
         return Finding::Refund(charge.clone());
     }
-    let is_told = unlisted(known).is_some() && known.row.looks < LISTED_LATE;
-    if runs || known.is_on_its_way() || is_told {
+    let is_here = known.new_charges(ChargeStatus::Completed).next().is_some();
+    let is_told = told(known).is_some() && known.row.looks < LISTED_LATE;
+    if runs || is_here || known.is_on_its_way() || is_told {
         return Finding::Wait;
     }
     match known.seen.status {
         // It cannot be ended before the buyer has agreed to it.
         Status::Waiting => Finding::Dropped,
-        _ if known.row.payment.is_some() => Finding::Ended("surplus"),
-        _ => Finding::Over("surplus"),
+        _ if known.row.payment.is_some() => Finding::Ended(SURPLUS),
+        _ => Finding::Over(SURPLUS),
     }
 }
 
@@ -198,8 +253,8 @@ fn active(known: &Known<'_>) -> Finding {
         Leaving => Finding::Cancel,
         _ if known.runs == Runs::Other => Finding::Unwanted("the plan runs by another way"),
         _ => match unlisted(known) {
-            Some(time) => Finding::Advance(time),
-            None => match row.state {
+            Some(time) if !known.is_held() => Finding::Advance(time),
+            _ => match row.state {
                 Created | Open | Dropped | Over => Finding::Agreed,
                 Ended => Finding::Resumed,
                 Active if is_failing(known) && row.note.as_deref() != Some(PAST_DUE) => {
@@ -213,6 +268,12 @@ fn active(known: &Known<'_>) -> Finding {
 
 /// The time of a payment that the provider tells of, which no charge in its list is, and for which nothing has been given yet.
 fn unlisted(known: &Known<'_>) -> Option<i64> {
+    let given = known.row.advanced_for;
+    told(known).filter(|at| !given.is_some_and(|given| period::is_same(given, *at)))
+}
+
+/// The same, whether or not something has been given for it.
+fn told(known: &Known<'_>) -> Option<i64> {
     let (row, seen) = (known.row, known.seen);
     let (amount, at) = seen.last_payment?;
     let is_paid = amount == Some(row.price) && seen.outstanding == Some(Usd::ZERO);
@@ -221,10 +282,7 @@ fn unlisted(known: &Known<'_>) -> Option<i64> {
         .iter()
         .any(|(charge, _)| period::is_same(charge.at, at));
     // Seen from the other side, should the list be empty altogether.
-    let is_known = row.paid_at.is_some_and(|paid| period::is_same(paid, at))
-        || row
-            .advanced_for
-            .is_some_and(|given| period::is_same(given, at));
+    let is_known = row.paid_at.is_some_and(|paid| period::is_same(paid, at));
     let is_old = row.paid_at.is_some_and(|paid| at < paid);
     (is_paid && !is_listed && !is_known && !is_old).then_some(at)
 }
@@ -256,6 +314,11 @@ fn ended(known: &Known<'_>, why: &'static str) -> Finding {
         Ended | Over => Finding::Wait,
         // What is on its way still buys a period, or fails.
         _ if known.is_on_its_way() => Finding::Wait,
-        _ => Finding::Over(why),
+        _ if known.runs == Runs::Other => Finding::Unwanted("the plan runs by another way"),
+        _ => match unlisted(known) {
+            Some(_) if known.is_held() => Finding::Held,
+            Some(time) => Finding::Advance(time),
+            None => Finding::Over(why),
+        },
     }
 }

@@ -29,6 +29,10 @@ const BEFORE: i64 = 31 * DAY;
 /// How far the provider's clock may be from ours.
 const CLOCKS: i64 = DAY;
 
+/// How long after a signed transfer is worth nothing any more a charge waits for it to be seen. One that has moved all the same adds its
+/// days.
+const TRANSFER_SEEN: i64 = 600 * 1_000_000;
+
 /// What buyers and the provider read as the reason.
 const LEFT: &str = "Ended by the owner of the account";
 const UNWANTED: &str = "The account has the plan by another way";
@@ -100,6 +104,10 @@ impl Inner {
                 runs,
                 has_cancelled: asked.cancel,
                 has_activated: asked.activate,
+                refunds: &asked.refunds,
+                has_transfer: standing.authorization.as_ref().is_some_and(|transfer| {
+                    now < transfer.valid_before.saturating_add(TRANSFER_SEEN)
+                }),
                 now,
             });
             let asks = matches!(
@@ -108,6 +116,7 @@ impl Inner {
             );
             match finding {
                 Finding::Wait => return self.wait(row, asked).await,
+                Finding::Held => return self.held(row).await,
                 Finding::Stuck(why) => return self.stuck(row, why).await,
                 Finding::Cancel => {
                     asked.cancel = true;
@@ -122,9 +131,6 @@ impl Inner {
                     asked.activate = true;
                     let done = self.recurring.activate(&subscription, "Agreed to").await;
                     self.ask(&row, done, "start a subscription", &mut asked);
-                }
-                Finding::Refund(charge) if asked.refunds.contains(&charge.id) => {
-                    return self.wait(row, asked).await;
                 }
                 Finding::Refund(charge) => {
                     self.refund(&row, &charge, &mut asked).await;
@@ -224,6 +230,7 @@ impl Inner {
             Finding::Over(why) => self.enter(row, MandateState::Over, Some(why)).await,
             // Not about our books; dealt with before.
             Finding::Wait
+            | Finding::Held
             | Finding::Stuck(_)
             | Finding::Cancel
             | Finding::Activate
@@ -471,6 +478,12 @@ impl Inner {
             Some(error) if undone => Err(VerifyError::Provider(error)),
             _ => Ok(row),
         }
+    }
+
+    /// Money is here, and a transfer may have bought the same first: looked at again until that is clear.
+    async fn held(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
+        row.look_at = Some((self.now)() + schedule::HELD);
+        self.put(row).await
     }
 
     /// A mandate whose subscription nobody knows: the buyer never got a link, so nothing can have been paid.

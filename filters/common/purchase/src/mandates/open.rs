@@ -132,6 +132,7 @@ impl Inner {
             paid_at: None,
             paid_until: None,
             advanced_for: None,
+            left_at: None,
             note: None,
             looks: 0,
             look_at: Some(now + OFFERED),
@@ -194,12 +195,17 @@ impl Inner {
         let now = (self.now)();
         row.state = match row.state {
             MandateState::Active | MandateState::Leaving => MandateState::Leaving,
+            // The provider has stopped it, and may start it again.
+            MandateState::Ended if row.note.as_deref() == Some(SUSPENDED) => MandateState::Leaving,
             // Nothing is paid: what comes in after this goes back.
             MandateState::Agreed => MandateState::Surplus,
             MandateState::Open => MandateState::Dropped,
             MandateState::Created => MandateState::Over,
             _ => return Err(CancelError::Nothing),
         };
+        if matches!(row.state, MandateState::Leaving | MandateState::Surplus) {
+            row.left_at.get_or_insert(now);
+        }
         row.note = Some(Arc::from("left"));
         row.looks = 0;
         row.look_at = match row.state {

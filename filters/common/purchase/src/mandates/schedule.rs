@@ -11,6 +11,9 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 pub(super) const DAY: i64 = 24 * HOUR;
 
+/// How soon a charge is looked at again that a signed transfer stands in the way of.
+pub(super) const HELD: i64 = 10 * SECOND;
+
 /// How long a buyer is sent to the provider with one subscription. After that the old one is read a last time, and another one made.
 pub const RECURRING_OFFERED: Duration = Duration::from_secs(3 * 3600);
 
@@ -30,6 +33,9 @@ const AFTER_PAYMENT: [i64; 5] = [7 * DAY, 32 * DAY, 60 * DAY, 100 * DAY, 181 * D
 
 /// Looks at a mandate that is over, each twice as long after the one before: ten days in all.
 const AFTERWARDS: u32 = 8;
+
+/// Looks that are waited for a payment that is told to be listed.
+pub(super) const LISTED_LATE: u32 = 20;
 
 /// How long after its last payment a mandate that the provider has stopped is looked at each day.
 const WATCHED: i64 = 181 * DAY;
@@ -55,7 +61,12 @@ pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
         MandateState::Leaving | MandateState::Surplus => doubled(2 * SECOND, row.looks, HOUR),
         MandateState::Dropped => DAY,
         MandateState::Ended => {
-            let paid_at = row.paid_at?;
+            // A payment was told and is not listed yet.
+            if row.advanced_for.is_some() && row.looks < LISTED_LATE {
+                return Some(now + doubled(MINUTE, row.looks, DAY));
+            }
+            // What was only told or agreed to may be listed yet.
+            let paid_at = row.paid_at.or(row.advanced_for).or(row.agreed_at)?;
             // What it has paid for still runs, or it may be started again at the provider's.
             let runs = row.paid_until.is_some_and(|until| now < until);
             let is_stopped = row.note.as_deref() == Some(SUSPENDED) && now < paid_at + WATCHED;

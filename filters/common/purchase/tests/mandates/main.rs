@@ -1,6 +1,7 @@
 //! Mandates against a provider that loses calls and answers, and a process that dies at any of them.
 
 mod checkouts;
+mod late;
 mod random;
 mod shop;
 mod world;

@@ -18,8 +18,9 @@ use tollgate_purchase::plan::{
 };
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
-    Admission, CacheScope, MandateRow, NewAccount, Part, PaymentRow, PaymentStatus, RootSecret,
-    Route, Store, UnitOfWork, commit,
+    Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState,
+    CacheScope, MandateRow, NewAccount, Part, PaymentRow, PaymentStatus, RootSecret, Route, Store,
+    UnitOfWork, commit,
 };
 
 use crate::world::{DAY, PLAN, World};
@@ -232,6 +233,61 @@ impl Shop {
             .runtime
             .block_on(running.plans.pay(paid, |_| Vec::new()));
         done.expect("is noted")
+    }
+
+    /// The account signs a transfer, which the chain takes for so many microseconds and which is on its way.
+    pub(crate) fn sign(&mut self, lasts: i64) {
+        let now = self.world.now();
+        let row = AuthorizationRow {
+            key: AuthorizationKey {
+                network: Arc::from("eip155:8453"),
+                asset: [1; 20],
+                payer: [2; 20],
+                nonce: [3; 32],
+            },
+            account: ACCOUNT,
+            state: AuthorizationState::Settling,
+            version: 0,
+            digest: [0; 32],
+            sealed: None,
+            valid_before: now + lasts,
+            transaction: None,
+            receipt: None,
+            note: None,
+            looks: 0,
+            look_at: None,
+            created_at: now,
+            updated_at: now,
+        };
+        let begun = AuthorizationRow {
+            state: AuthorizationState::Seen,
+            ..row.clone()
+        };
+        self.put(AuthorizationPart::Begin(begun));
+        let row = AuthorizationRow { version: 1, ..row };
+        self.put(AuthorizationPart::Send {
+            row,
+            subscription: None,
+        });
+    }
+
+    /// The transfer that was signed has moved its money, or never will.
+    pub(crate) fn clear(&mut self, settles: bool) {
+        let open = self.running().store.authorization_open(ACCOUNT);
+        let mut row = open.expect("readable").expect("one is under way");
+        row.version += 1;
+        row.state = match settles {
+            true => AuthorizationState::Settled,
+            false => AuthorizationState::Refused,
+        };
+        self.put(AuthorizationPart::Change(row));
+    }
+
+    fn put(&self, part: AuthorizationPart) {
+        let running = self.running();
+        let unit = UnitOfWork::of(Part::Authorization(Box::new(part)), Admission::Begins);
+        let done = commit(&*running.store, unit);
+        running.runtime.block_on(done).expect("is stored");
     }
 
     pub(crate) fn row(&self, id: MandateId) -> MandateRow {

@@ -73,6 +73,7 @@ struct State {
     faults: VecDeque<Fault>,
     count: u32,
     monthly: Option<Usd>,
+    keeps_all: bool,
 }
 
 /// The provider, and time.
@@ -143,6 +144,11 @@ impl World {
 
     pub(crate) fn faults(&self, faults: impl IntoIterator<Item = Fault>) {
         self.with(|state| state.faults = faults.into_iter().collect());
+    }
+
+    /// The provider gives nothing back any more.
+    pub(crate) fn refuse_refunds(&self) {
+        self.with(|state| state.keeps_all = true);
     }
 
     /// What the plan charges at the provider's.
@@ -428,6 +434,9 @@ impl Recurring for World {
 
     async fn refund(&self, charge: &str, _key: &str, _reason: &str) -> Result<(), RecurringError> {
         self.call(|state| {
+            if state.keeps_all {
+                return Err(Trouble::Refused);
+            }
             let mut all = state
                 .subscriptions
                 .values_mut()

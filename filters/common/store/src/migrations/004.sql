@@ -44,12 +44,13 @@ CREATE INDEX checkouts_updated ON checkouts (updated_at);
 
 -- One row for each recurring payment an account sets out to agree to. `version`, `rings` and `heard` as with `top_ups`. `provider_ref`:
 -- the provider's subscription. `payment`, `paid_at`: the last charge that bought a period, and when the provider took it; `paid_until`:
--- the end of that period. `advanced_for`: the time of a payment that was told and not yet listed, for which a day was given.
+-- the end of that period. `advanced_for`: the time of a payment that was told and not yet listed, for which a day was given. `left_at`: when its
+-- owner ended it.
 CREATE TABLE mandates (
   id $BIN PRIMARY KEY, account_id $BIN NOT NULL, state $INT NOT NULL, version $INT NOT NULL, plan_id TEXT NOT NULL, price $INT NOT NULL,
   create_key TEXT NOT NULL, provider_ref TEXT UNIQUE, approve_url TEXT, return_url TEXT NOT NULL, cancel_url TEXT NOT NULL, agreed_at $INT,
-  activated_at $INT, payment TEXT, paid_at $INT, paid_until $INT, advanced_for $INT, note TEXT, looks $INT NOT NULL, look_at $INT,
-  rings $INT NOT NULL, heard $INT NOT NULL, created_at $INT NOT NULL, updated_at $INT NOT NULL,
+  activated_at $INT, payment TEXT, paid_at $INT, paid_until $INT, advanced_for $INT, left_at $INT, note TEXT, looks $INT NOT NULL,
+  look_at $INT, rings $INT NOT NULL, heard $INT NOT NULL, created_at $INT NOT NULL, updated_at $INT NOT NULL,
   CHECK (price > 0), CHECK (heard <= rings)) $KEYED;
 CREATE INDEX mandates_account ON mandates (account_id, created_at);
 -- At most one that is offered, agreed to or charged.

@@ -14,7 +14,7 @@ use crate::error::{ReadError, Refusal};
 use crate::mandate::{MandatePart, MandateRing, MandateRow, ReadMandates};
 
 const COLUMNS: &str = "id, account_id, state, version, plan_id, price, create_key, provider_ref, approve_url, return_url, cancel_url,
-    agreed_at, activated_at, payment, paid_at, paid_until, advanced_for, note, looks, look_at, heard, created_at, updated_at, rings";
+    agreed_at, activated_at, payment, paid_at, paid_until, advanced_for, note, looks, look_at, heard, created_at, updated_at, left_at, rings";
 
 pub(crate) fn write(connection: &Connection, part: &MandatePart) -> Result<(), Trouble> {
     match part {
@@ -24,7 +24,7 @@ pub(crate) fn write(connection: &Connection, part: &MandatePart) -> Result<(), T
             }
             let sql = format!(
                 "INSERT INTO mandates ({COLUMNS})
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, 0)"
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, 0)"
             );
             with_values(row, |values| {
                 connection.prepare_cached(&sql)?.execute(values)
@@ -38,7 +38,7 @@ pub(crate) fn write(connection: &Connection, part: &MandatePart) -> Result<(), T
                         "UPDATE mandates SET state = ?3, version = ?4, plan_id = ?5, price = ?6, create_key = ?7, provider_ref = ?8,
                             approve_url = ?9, return_url = ?10, cancel_url = ?11, agreed_at = ?12, activated_at = ?13, payment = ?14,
                             paid_at = ?15, paid_until = ?16, advanced_for = ?17, note = ?18, looks = ?19, look_at = ?20, heard = ?21,
-                            created_at = ?22, updated_at = ?23
+                            created_at = ?22, updated_at = ?23, left_at = ?24
                          WHERE id = ?1 AND account_id = ?2 AND version = ?4 - 1",
                     )?
                     .execute(values)
@@ -96,6 +96,7 @@ fn with_values<T>(row: &MandateRow, write: impl FnOnce(&[&dyn ToSql]) -> T) -> T
         row.rings_heard,
         row.created_at,
         row.updated_at,
+        row.left_at,
     ])
 }
 
@@ -124,7 +125,8 @@ fn mandate(row: &Row<'_>) -> Result<MandateRow, RowError> {
         rings_heard: row.get(20)?,
         created_at: row.get(21)?,
         updated_at: row.get(22)?,
-        rings: row.get(23)?,
+        left_at: row.get(23)?,
+        rings: row.get(24)?,
     })
 }
 
