@@ -162,7 +162,7 @@ impl GatewayBuilder {
         )
         .map_err(StartError::X402)?;
         let top_ups = paypal.as_ref().and_then(|paypal| paypal.top_ups.clone());
-        let mandates = paypal.as_ref().and_then(|paypal| paypal.mandates.clone());
+        let mandates = paypal.as_ref().map(|paypal| paypal.mandates.clone());
         let checkouts = crate::plan::checkouts(
             &settings,
             (&store, &plans),

@@ -18,7 +18,7 @@ pub(crate) fn desk(
     runtime: Handle,
 ) -> Option<Desk> {
     let mpp = settings.payments.mpp.as_ref()?;
-    let Some(mandates) = mandates else {
+    let Some(mandates) = mandates.filter(|desk| desk.has_plan()) else {
         tracing::warn!(
             "`payments.mpp` has no effect: the plan is charged by PayPal, and `payments.paypal` does not name a plan"
         );

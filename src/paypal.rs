@@ -13,7 +13,7 @@ use tollgate_purchase::{
     Capture, CaptureStatus, NewOrder, Order, OrderError, OrderStatus, Orders, Parts, Placed,
     TopUps, Trouble,
 };
-use tollgate_store::Store;
+use tollgate_store::{MandateState, Store};
 
 use crate::config::{self, Settings};
 use crate::recurring::PayPalRecurring;
@@ -24,8 +24,9 @@ pub(crate) struct PayPal {
     pub(crate) client: paypal::Client,
     /// Where credits are bought; nothing where they have no price.
     pub(crate) top_ups: Option<TopUps>,
-    /// Where buyers agree to pay for the plan each month; nothing where the settings name no plan of PayPal's.
-    pub(crate) mandates: Option<Mandates>,
+    /// Where buyers agree to pay for the plan each month. It is there without a plan of PayPal's too: PayPal goes on charging for what was
+    /// agreed to before.
+    pub(crate) mandates: Mandates,
 }
 
 impl PayPal {
@@ -37,6 +38,7 @@ impl PayPal {
         runtime: Handle,
     ) -> Result<Option<PayPal>, paypal::ClientError> {
         let Some(known) = &settings.payments.paypal else {
+            left_alone(&**store);
             return Ok(None);
         };
         let client = client(settings, known, clock)?;
@@ -66,17 +68,16 @@ impl PayPal {
                 runtime: runtime.clone(),
             })
         });
-        let mandates = known.plan_id.as_ref().map(|plan_id| {
-            Mandates::new(MandateParts {
-                store: store.clone(),
-                plans: plans.clone(),
-                recurring: Arc::new(PayPalRecurring::new(client.clone(), plan_id)),
-                plan_id: plan_id.clone(),
-                environment: known.environment.to_string(),
-                now: now(),
-                draw: draw(),
-                runtime: runtime.clone(),
-            })
+        let plan_id = known.plan_id.as_deref();
+        let mandates = Mandates::new(MandateParts {
+            store: store.clone(),
+            plans: plans.clone(),
+            recurring: Arc::new(PayPalRecurring::new(client.clone(), plan_id)),
+            plan_id: plan_id.map(str::to_owned),
+            environment: known.environment.to_string(),
+            now: now(),
+            draw: draw(),
+            runtime: runtime.clone(),
         });
         Ok(Some(PayPal {
             client,
@@ -92,12 +93,24 @@ impl PayPal {
                 top_ups.run().await;
             }
         };
-        let mandates = async {
-            if let Some(mandates) = &self.mandates {
-                mandates.run().await;
-            }
-        };
-        tokio::join!(top_ups, mandates);
+        tokio::join!(top_ups, self.mandates.run());
+    }
+}
+
+/// Says so where PayPal may be charging buyers, and nobody is there to see it.
+fn left_alone(store: &dyn Store) {
+    use MandateState::{Active, Agreed, Created, Dropped, Leaving, Open, Surplus};
+    let states = [Created, Open, Agreed, Active, Leaving, Surplus, Dropped];
+    let live: u64 = states
+        .into_iter()
+        // Whether the store can be read is not found out here.
+        .filter_map(|state| store.mandates_in(state).ok())
+        .sum();
+    if live > 0 {
+        tracing::error!(
+            live,
+            "`payments.paypal` is missing, and PayPal may go on charging: payments are not seen, and nothing can be cancelled; put it back"
+        );
     }
 }
 

@@ -11,14 +11,14 @@ use crate::paypal::trouble;
 /// PayPal's subscriptions to one plan, in the words of a mandate.
 pub(crate) struct PayPalRecurring {
     client: paypal::Client,
-    plan_id: String,
+    plan_id: Option<String>,
 }
 
 impl PayPalRecurring {
-    pub(crate) fn new(client: paypal::Client, plan_id: &str) -> PayPalRecurring {
+    pub(crate) fn new(client: paypal::Client, plan_id: Option<&str>) -> PayPalRecurring {
         PayPalRecurring {
             client,
-            plan_id: plan_id.to_owned(),
+            plan_id: plan_id.map(str::to_owned),
         }
     }
 }
@@ -26,7 +26,8 @@ impl PayPalRecurring {
 #[async_trait]
 impl Recurring for PayPalRecurring {
     async fn plan(&self) -> Result<PlanSeen, RecurringError> {
-        let plan = self.client.plan(&self.plan_id).await.map_err(error)?;
+        let plan_id = self.plan_id.as_deref().unwrap_or_default();
+        let plan = self.client.plan(plan_id).await.map_err(error)?;
         Ok(PlanSeen {
             id: plan.id,
             is_active: plan.is_active,

@@ -20,7 +20,7 @@ pub struct PayPal {
     /// Who is told of purchases of credits; `None` where none are sold.
     pub top_ups: Option<TopUps>,
     /// Who is told of mandates; `None` where the plan is not sold through PayPal.
-    pub mandates: Option<Mandates>,
+    pub mandates: Mandates,
 }
 
 /// Takes the notices of a payment provider.
@@ -103,8 +103,8 @@ impl PayPal {
     /// Hands a notice to whoever it is for: purchases of credits hear of orders and captures, mandates of everything else.
     async fn tell(&self, notice: tollgate_paypal::Notice) -> Result<bool, CommitError> {
         let about = about(&notice);
-        match (&self.top_ups, &self.mandates) {
-            (_, Some(mandates)) if about.is_none() => {
+        match &self.top_ups {
+            _ if about.is_none() => {
                 let (mandates_rung, top_ups_rung) = bells(&notice);
                 let news = News {
                     id: notice.id,
@@ -112,9 +112,9 @@ impl PayPal {
                     mandates: mandates_rung,
                     top_ups: top_ups_rung,
                 };
-                mandates.hear(news).await
+                self.mandates.hear(news).await
             }
-            (Some(top_ups), _) => {
+            Some(top_ups) => {
                 let notice = Notice {
                     about,
                     id: notice.id,
@@ -123,7 +123,7 @@ impl PayPal {
                 top_ups.hear(notice).await
             }
             // Nobody sells what it is about.
-            (None, _) => Ok(true),
+            None => Ok(true),
         }
     }
 }

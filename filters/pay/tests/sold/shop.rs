@@ -159,7 +159,7 @@ impl Shop {
             store: store.clone(),
             plans: plans.clone(),
             recurring: Arc::new(self.world.clone()),
-            plan_id: String::from(PLAN),
+            plan_id: Some(String::from(PLAN)),
             environment: String::from("test"),
             now: Box::new(clock()),
             draw: Box::new(draw()),

@@ -91,6 +91,11 @@ pub(super) const PAST_DUE: &str = "past due";
 /// What it says of one that the provider has stopped and may start again.
 pub(super) const SUSPENDED: &str = "suspended";
 
+/// Whether the provider has stopped charging for a mandate, and may start again.
+pub fn is_stopped(row: &MandateRow) -> bool {
+    row.state == MandateState::Ended && row.note.as_deref() == Some(SUSPENDED)
+}
+
 /// What it says of one that nobody wanted: whatever it is still found to have charged goes back.
 const SURPLUS: &str = "surplus";
 

@@ -40,8 +40,8 @@ pub struct MandateParts {
     pub plans: Plans,
     /// The payment provider.
     pub recurring: Arc<dyn Recurring>,
-    /// The provider's plan.
-    pub plan_id: String,
+    /// The provider's plan; without one nothing new is begun, and what there is goes on being looked at.
+    pub plan_id: Option<String>,
     /// Tells this installation's keys from those of another with the same provider: its address.
     pub environment: String,
     /// Unix microseconds.
@@ -92,7 +92,7 @@ pub(super) struct Inner {
     pub(super) store: Arc<dyn Store>,
     pub(super) plans: Plans,
     pub(super) recurring: Arc<dyn Recurring>,
-    pub(super) plan_id: Arc<str>,
+    pub(super) plan_id: Option<Arc<str>>,
     pub(super) environment: String,
     pub(super) counters: MandateCounters,
     pub(super) now: Box<dyn Fn() -> i64 + Send + Sync>,
@@ -113,7 +113,7 @@ impl Mandates {
                 store: parts.store,
                 plans: parts.plans,
                 recurring: parts.recurring,
-                plan_id: Arc::from(parts.plan_id),
+                plan_id: parts.plan_id.map(Arc::from),
                 environment: parts.environment,
                 counters: MandateCounters::default(),
                 now: parts.now,
@@ -130,6 +130,11 @@ impl Mandates {
     /// What has become of mandates so far.
     pub fn counters(&self) -> &MandateCounters {
         &self.inner.counters
+    }
+
+    /// Whether there is a plan that mandates are begun for.
+    pub fn has_plan(&self) -> bool {
+        self.inner.plan_id.is_some()
     }
 
     /// Why mandates cannot be opened now; `None` when they can.

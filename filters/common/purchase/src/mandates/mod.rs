@@ -22,6 +22,7 @@ mod recurring;
 mod schedule;
 
 pub use counters::{MandateCounters, MandateCounts};
+pub use decide::is_stopped;
 pub use desk::{Beside, MandateParts, Mandates, News, Verified, foremost};
 pub use error::{CancelError, OpenError, VerifyError};
 pub use open::Urls;

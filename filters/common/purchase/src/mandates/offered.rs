@@ -49,6 +49,11 @@ fn misfit(plan: &PlanSeen, wanted: &str) -> Option<String> {
 impl Inner {
     /// Why mandates cannot be opened now; reads the plan first when that is due.
     pub(super) async fn closed(&self) -> Option<String> {
+        let Some(plan_id) = &self.plan_id else {
+            return Some(String::from(
+                "the settings name no plan of the payment provider's",
+            ));
+        };
         // One reads, and the others wait for what it finds.
         let _reading = self.reads_plan.lock().await;
         let now = (self.now)();
@@ -65,16 +70,13 @@ impl Inner {
         }
         let is_first = looked_at.is_none();
         let closed = match self.recurring.plan().await {
-            Ok(plan) => misfit(&plan, &self.plan_id),
+            Ok(plan) => misfit(&plan, plan_id),
             // Once it has fitted, an answer that is missing says nothing about it.
             Err(error) if !is_first && before.is_none() => {
-                tracing::warn!(plan = %self.plan_id, cause = %error, "could not read the plan at the payment provider again");
+                tracing::warn!(plan = %plan_id, cause = %error, "could not read the plan at the payment provider again");
                 None
             }
-            Err(error) => Some(format!(
-                "plan `{}` could not be read: {error}",
-                self.plan_id
-            )),
+            Err(error) => Some(format!("plan `{plan_id}` could not be read: {error}")),
         };
         match &closed {
             Some(why) if is_first || before.as_ref() != Some(why) => {
@@ -84,7 +86,7 @@ impl Inner {
                 );
             }
             None if is_first || before.is_some() => {
-                tracing::info!(plan = %self.plan_id, price = %PRICE, "the plan is sold by recurring payment");
+                tracing::info!(plan = %plan_id, price = %PRICE, "the plan is sold by recurring payment");
             }
             _ => {}
         }

@@ -6,7 +6,7 @@ use tollgate_money::AccountId;
 use tollgate_store::{MandatePart, MandateRow, MandateState, Part, Route};
 
 use super::counters::MandateCounters;
-use super::decide::SUSPENDED;
+use super::decide::is_stopped;
 use super::desk::{Inner, foremost, part};
 use super::error::{CancelError, OpenError, VerifyError};
 use super::keys;
@@ -97,12 +97,13 @@ impl Inner {
         if let Some(why) = self.closed().await {
             return Err(OpenError::Closed(why));
         }
+        let Some(plan_id) = self.plan_id.clone() else {
+            return Err(OpenError::Closed(String::from("there is no plan")));
+        };
         let now = (self.now)();
         let mut parts: Vec<Part> = Vec::new();
         // The provider may start a stopped one again; nobody would want it beside the new one.
-        let stopped = others.iter().filter(|row| {
-            row.state == MandateState::Ended && row.note.as_deref() == Some(SUSPENDED)
-        });
+        let stopped = others.iter().filter(|row| is_stopped(row));
         for mut row in stopped.cloned().chain(replaced) {
             row.state = match row.state {
                 MandateState::Open => MandateState::Dropped,
@@ -119,7 +120,7 @@ impl Inner {
             account,
             state: MandateState::Created,
             version: 0,
-            plan_id: self.plan_id.clone(),
+            plan_id,
             price: PRICE,
             create_key: Arc::from(keys::create(&self.environment, account, id)),
             provider_ref: None,
@@ -196,7 +197,7 @@ impl Inner {
         row.state = match row.state {
             MandateState::Active | MandateState::Leaving => MandateState::Leaving,
             // The provider has stopped it, and may start it again.
-            MandateState::Ended if row.note.as_deref() == Some(SUSPENDED) => MandateState::Leaving,
+            MandateState::Ended if is_stopped(&row) => MandateState::Leaving,
             // Nothing is paid: what comes in after this goes back.
             MandateState::Agreed => MandateState::Surplus,
             MandateState::Open => MandateState::Dropped,

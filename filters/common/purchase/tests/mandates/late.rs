@@ -1,6 +1,6 @@
 //! Charges that are listed late, made too late, or not given back.
 
-use tollgate_purchase::mandates::{ChargeStatus, Status, Verified};
+use tollgate_purchase::mandates::{ChargeStatus, OpenError, Status, Verified};
 use tollgate_store::MandateState;
 
 use crate::shop::{ACCOUNT, Shop};
@@ -129,6 +129,23 @@ fn a_subscription_that_the_provider_stopped_can_be_ended() {
     assert!(matches!(left, Some(Ok(_))), "{left:?}");
     assert_eq!(shop.world.of(id).expect("made").status, Status::Cancelled);
     assert_eq!(shop.row(id).state, MandateState::Ended);
+}
+
+#[test]
+fn without_a_plan_nothing_is_begun_and_what_there_is_is_paid_and_can_be_ended() {
+    let mut shop = Shop::new();
+    let id = shop.paid();
+    shop.unplan();
+    shop.pass(31);
+    assert_eq!(shop.payments().len(), 2);
+    assert!(shop.standing().is_active());
+    let left = shop.at_desk(|desk| async move { desk.cancel(ACCOUNT).await });
+    assert!(matches!(left, Some(Ok(_))), "{left:?}");
+    assert_eq!(shop.world.of(id).expect("made").status, Status::Cancelled);
+    shop.pass(40);
+    let open = shop.open().expect("alive");
+    assert!(matches!(open, Err(OpenError::Closed(_))), "{open:?}");
+    shop.check_books();
 }
 
 #[test]

@@ -49,6 +49,7 @@ pub(crate) struct Shop {
     folder: TempDir,
     running: Option<Running>,
     random: Arc<AtomicU64>,
+    plan: Option<String>,
 }
 
 impl Shop {
@@ -58,6 +59,7 @@ impl Shop {
             folder: tempfile::tempdir().expect("a folder"),
             running: None,
             random: Arc::default(),
+            plan: Some(String::from(PLAN)),
         };
         shop.start();
         let account = Part::CreateAccount(Box::new(NewAccount {
@@ -124,7 +126,7 @@ impl Shop {
             store: store.clone(),
             plans: plans.clone(),
             recurring: Arc::new(self.world.clone()),
-            plan_id: String::from(PLAN),
+            plan_id: self.plan.clone(),
             environment: String::from("test"),
             now: Box::new(clock()),
             draw: Box::new(draw()),
@@ -187,6 +189,12 @@ impl Shop {
         // What was queued is durable: a unit is written whole or not at all, and the cut lies at a call to the provider.
         running.store.close();
         self.start();
+    }
+
+    /// The plan is taken out of the settings, and the process started again.
+    pub(crate) fn unplan(&mut self) {
+        self.plan = None;
+        self.die();
     }
 
     pub(crate) fn open(&mut self) -> Option<Result<MandateRow, OpenError>> {

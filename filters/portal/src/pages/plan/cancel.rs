@@ -6,7 +6,7 @@ use tollgate_filter::Reply;
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Tone};
 use tollgate_pages::{Page, Place};
-use tollgate_purchase::mandates::CancelError;
+use tollgate_purchase::mandates::{CancelError, is_stopped};
 use tollgate_purchase::plan::Standing;
 use tollgate_store::MandateState;
 
@@ -26,7 +26,8 @@ pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Troub
 pub(crate) async fn cancel(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
     let account = visit.signed_in()?.account;
     let Some(mandates) = &house.mandates else {
-        return Ok(visit.go(house, "/plan"));
+        tracing::error!("a plan was not ended: the settings name no payment provider");
+        return not_ended(house, visit).await;
     };
     match mandates.cancel(account).await {
         // Where PayPal has not confirmed it yet, it is stored that it ends, and the plan's page says so.
@@ -35,24 +36,27 @@ pub(crate) async fn cancel(house: &House, visit: &mut Visit) -> Result<Reply, Tr
         }
         Err(error) => {
             tracing::warn!(%error, "a plan was not ended");
-            let standing = standing(house, visit).await?;
-            let notice = parts::notice(
-                Tone::Bad,
-                "The plan could not be cancelled. It still renews.",
-                html! { "Try again in a minute." },
-            );
-            let page = question(house, visit, &standing, Some(notice))?;
-            Ok(house.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page))
+            not_ended(house, visit).await
         }
     }
 }
 
+async fn not_ended(house: &House, visit: &Visit) -> Result<Reply, Trouble> {
+    let standing = standing(house, visit).await?;
+    let notice = parts::notice(
+        Tone::Bad,
+        "The plan could not be cancelled. It still renews.",
+        html! { "Try again in a minute." },
+    );
+    let page = question(house, visit, &standing, Some(notice))?;
+    Ok(house.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page))
+}
+
 /// Whether there is something that charges, or will.
 pub(super) fn can_be_ended(standing: &Standing) -> bool {
-    standing
-        .mandate
-        .as_ref()
-        .is_some_and(|row| matches!(row.state, MandateState::Active | MandateState::Agreed))
+    standing.mandate.as_ref().is_some_and(|row| {
+        matches!(row.state, MandateState::Active | MandateState::Agreed) || is_stopped(row)
+    })
 }
 
 async fn standing(house: &House, visit: &Visit) -> Result<Standing, Trouble> {
