@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tollgate_filter::Clock;
 
+use super::CHAIN;
 use crate::wallet::Transfer;
 
 /// What every wallet has where nothing else was said: a thousand dollars.
@@ -38,6 +39,10 @@ pub(super) struct Chain {
     pub(super) fates: BTreeMap<([u8; 20], [u8; 32]), Fate>,
     balances: HashMap<[u8; 20], u64>,
     count: u64,
+    /// The number that the node says it is of.
+    pub(super) number: u64,
+    /// Blocks that its node looks through at once.
+    pub(super) blocks_max: u64,
 }
 
 impl Chain {
@@ -50,6 +55,8 @@ impl Chain {
             fates: BTreeMap::new(),
             balances: HashMap::new(),
             count: 0,
+            number: CHAIN,
+            blocks_max: 2_000,
         };
         // Some blocks lie behind it.
         chain.start = chain.time().saturating_sub(20_000);
@@ -64,6 +71,11 @@ impl Chain {
     /// The number of the last block: one every two seconds.
     pub(super) fn block(&self) -> u64 {
         self.time().saturating_sub(self.start) / 2
+    }
+
+    /// The second of a block.
+    pub(super) fn time_of(&self, block: u64) -> u64 {
+        self.start + 2 * block
     }
 
     pub(super) fn balance(&self, wallet: [u8; 20]) -> u64 {

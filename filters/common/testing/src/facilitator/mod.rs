@@ -213,9 +213,15 @@ impl Facilitator {
 
     /// Somebody sends a transfer past the facilitator.
     pub fn submit(&self, transfer: &Transfer) -> bool {
+        self.submit_together(std::slice::from_ref(transfer))
+    }
+
+    /// The same with several in one transaction.
+    pub fn submit_together(&self, transfers: &[Transfer]) -> bool {
         self.shared.with(|state| {
             let hash = state.chain.new_hash();
-            state.chain.execute(transfer, hash)
+            let mut all = transfers.iter();
+            all.all(|transfer| state.chain.execute(transfer, hash))
         })
     }
 
@@ -233,6 +239,16 @@ impl Facilitator {
     /// The chain's clock goes on by so many seconds.
     pub fn advance(&self, secs: u64) {
         self.shared.with(|state| state.chain.ahead += secs);
+    }
+
+    /// The chain's node says that it is of another chain.
+    pub fn be_of_chain(&self, number: u64) {
+        self.shared.with(|state| state.chain.number = number);
+    }
+
+    /// The chain's node looks through so many blocks at once, and turns other questions down.
+    pub fn look_through(&self, blocks: u64) {
+        self.shared.with(|state| state.chain.blocks_max = blocks);
     }
 
     /// Every transfer that is in a block.

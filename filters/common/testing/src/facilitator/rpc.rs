@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::Token;
 use super::chain::{Chain, Fate, Mined};
-use super::{CHAIN, Token};
 use crate::wallet::{hex, unhex, word};
 
 const USED: &str = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";
@@ -13,12 +13,10 @@ const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a
 pub(super) fn answer(question: &Value, chain: &Chain, token: &Token) -> Value {
     let params = &question["params"];
     let result = match question["method"].as_str() {
-        Some("eth_chainId") => Ok(json!(format!("{CHAIN:#x}"))),
-        Some("eth_getBlockByNumber") => Ok(json!({
-            "number": format!("{:#x}", chain.block()), "timestamp": format!("{:#x}", chain.time()),
-        })),
+        Some("eth_chainId") => Ok(json!(format!("{:#x}", chain.number))),
+        Some("eth_getBlockByNumber") => Ok(block(&params[0], chain)),
         Some("eth_call") => state(params, chain, token),
-        Some("eth_getLogs") => Ok(logs(&params[0], chain, token)),
+        Some("eth_getLogs") => logs(&params[0], chain, token),
         Some("eth_getTransactionReceipt") => Ok(receipt(&params[0], chain, token)),
         _ => Err("the method does not exist"),
     };
@@ -52,11 +50,23 @@ fn state(params: &Value, chain: &Chain, token: &Token) -> Result<Value, &'static
     Ok(json!(hex(&word(&[u8::from(spent)]))))
 }
 
-fn logs(filter: &Value, chain: &Chain, token: &Token) -> Value {
+fn block(wanted: &Value, chain: &Chain) -> Value {
+    let shown = |number: u64, time: u64| json!({"number": format!("{number:#x}"), "timestamp": format!("{time:#x}")});
+    match number(wanted) {
+        None => shown(chain.block(), chain.time()),
+        Some(number) if number <= chain.block() => shown(number, chain.time_of(number)),
+        Some(_) => Value::Null,
+    }
+}
+
+fn logs(filter: &Value, chain: &Chain, token: &Token) -> Result<Value, &'static str> {
     let (Some(first), Some(last)) = (number(&filter["fromBlock"]), number(&filter["toBlock"]))
     else {
-        return json!([]);
+        return Err("no blocks");
     };
+    if last.saturating_sub(first) >= chain.blocks_max {
+        return Err("too many blocks at once");
+    }
     let wanted = (&filter["topics"][1], &filter["topics"][2]);
     let found = chain.fates.iter().filter_map(|((wallet, nonce), fate)| {
         let topics = (json!(hex(&word(wallet))), json!(hex(nonce)));
@@ -75,29 +85,29 @@ fn logs(filter: &Value, chain: &Chain, token: &Token) -> Value {
                 "transactionHash": hex(&transaction), "blockNumber": format!("{block:#x}"), "removed": false})
         })
     });
-    found.collect()
+    Ok(found.collect())
 }
 
+/// Logs of every transfer of a transaction, in their order: its number is used, then its money moves.
 fn receipt(hash: &Value, chain: &Chain, token: &Token) -> Value {
-    let mined = chain
-        .mined
-        .iter()
-        .find(|mined| json!(hex(&mined.transaction)) == *hash);
-    let Some(Mined {
-        transfer,
-        transaction,
-        block,
-    }) = mined
-    else {
+    let all = &chain.mined;
+    let mined = || {
+        all.iter()
+            .filter(|mined| json!(hex(&mined.transaction)) == *hash)
+    };
+    let Some(Mined { block, .. }) = mined().next() else {
         return Value::Null;
     };
-    let log = |topics: Value, data: String| json!({"address": hex(&token.asset), "topics": topics, "data": data, "transactionHash": hex(transaction), "removed": false});
-    let (from, to) = (hex(&word(&transfer.from)), hex(&word(&transfer.to)));
-    let value = hex(&word(&transfer.value.to_be_bytes()));
-    json!({
-        "status": "0x1", "transactionHash": hex(transaction), "blockNumber": format!("{block:#x}"),
-        "logs": [log(json!([USED, from, hex(&transfer.nonce)]), "0x".to_owned()), log(json!([TRANSFER, from, to]), value)],
-    })
+    let log = |topics: Value, data: String| json!({"address": hex(&token.asset), "topics": topics, "data": data, "transactionHash": *hash, "removed": false});
+    let logs = mined().flat_map(|Mined { transfer, .. }| {
+        let (from, to) = (hex(&word(&transfer.from)), hex(&word(&transfer.to)));
+        let value = hex(&word(&transfer.value.to_be_bytes()));
+        [
+            log(json!([USED, from, hex(&transfer.nonce)]), "0x".to_owned()),
+            log(json!([TRANSFER, from, to]), value),
+        ]
+    });
+    json!({"status": "0x1", "transactionHash": *hash, "blockNumber": format!("{block:#x}"), "logs": logs.collect::<Vec<_>>()})
 }
 
 fn number(value: &Value) -> Option<u64> {
