@@ -21,6 +21,7 @@ use tollgate_meter::{Meter, Spending};
 use tollgate_onboarding::{Documents, ExpiresError};
 use tollgate_pages::{Look, error_page};
 use tollgate_pay::Desks;
+use tollgate_purchase::UnderWay;
 use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
@@ -146,11 +147,12 @@ impl GatewayBuilder {
             .map_err(StartError::Threads)?;
         let plans = crate::plan::plans(&settings, (&store, &ledger), (&clock, &entropy));
         let once = crate::plan::once(&store, &clock);
+        let under_way = UnderWay::new(runtime.handle().clone());
         let paypal = PayPal::new(
             &settings,
             (&store, &ledger, &plans),
             (&clock, &entropy),
-            runtime.handle().clone(),
+            under_way.clone(),
         )
         .map_err(StartError::PayPal)?;
         let x402 = crate::x402::desk(
@@ -158,7 +160,7 @@ impl GatewayBuilder {
             &store,
             (&plans, &once),
             &clock,
-            runtime.handle().clone(),
+            under_way.clone(),
         )
         .map_err(StartError::X402)?;
         let top_ups = paypal.as_ref().and_then(|paypal| paypal.top_ups.clone());
@@ -254,7 +256,7 @@ impl GatewayBuilder {
                     &settings,
                     (&plans, mandates.as_ref(), &once),
                     (&clock, &entropy),
-                    runtime.handle().clone(),
+                    under_way.clone(),
                 ),
                 x402.clone(),
             ),
@@ -385,6 +387,7 @@ impl GatewayBuilder {
             telemetry,
             admin,
             runtime,
+            under_way,
             workers,
             addresses,
             failure,
@@ -513,6 +516,7 @@ pub struct Gateway {
     telemetry: Telemetry,
     admin: Admin,
     runtime: Runtime,
+    under_way: UnderWay,
     workers: Vec<JoinHandle<()>>,
     addresses: Vec<Address>,
     failure: watch::Receiver<Option<Failure>>,
@@ -599,6 +603,7 @@ impl Gateway {
     fn shut_down(self, finish: bool) {
         let grace = self.settings.server.grace;
         self.proxy.drain();
+        self.under_way.end();
         if finish {
             let open = self.proxy.open_exchanges();
             tracing::info!(
@@ -613,16 +618,22 @@ impl Gateway {
                         // A head that is half here, or a stream opened before its client heard of the end, may still become a request.
                         let _ = tokio::time::timeout(LAST_WORDS, self.proxy.closed()).await;
                         if self.proxy.open_exchanges() == 0 {
-                            return;
+                            break;
                         }
                     }
+                    // A buyer who has left still gets what was begun, and the store closes after this.
+                    self.under_way.landed().await;
                 })
                 .await
                 .is_ok()
             });
             if !drained {
-                let open = self.proxy.open_exchanges();
-                tracing::warn!(open, "the grace period is over; cutting the rest");
+                let (open, purchases) = (self.proxy.open_exchanges(), self.under_way.open());
+                tracing::warn!(
+                    open,
+                    purchases,
+                    "the grace period is over; cutting the rest"
+                );
             }
         }
         // After a failed store nobody waits for anything but to be told; that much time there is.

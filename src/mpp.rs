@@ -1,8 +1,8 @@
 //! The plan for an answered challenge, as the settings have it.
 
-use tokio::runtime::Handle;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_pay::mpp::{Desk, Parts, Secrets, Settings as Challenges};
+use tollgate_purchase::UnderWay;
 use tollgate_purchase::mandates::{Mandates, Urls};
 use tollgate_purchase::once::Once;
 use tollgate_purchase::plan::Plans;
@@ -15,7 +15,7 @@ pub(crate) fn desk(
     settings: &Settings,
     (plans, mandates, once): (&Plans, Option<&Mandates>, &Once),
     (clock, entropy): (&Clock, &Entropy),
-    runtime: Handle,
+    runtime: UnderWay,
 ) -> Option<Desk> {
     let mpp = settings.payments.mpp.as_ref()?;
     let Some(mandates) = mandates.filter(|desk| desk.has_plan()) else {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::runtime::Handle;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_paypal as paypal;
@@ -11,7 +10,7 @@ use tollgate_purchase::mandates::{MandateParts, Mandates};
 use tollgate_purchase::plan::Plans;
 use tollgate_purchase::{
     Capture, CaptureStatus, NewOrder, Order, OrderError, OrderStatus, Orders, Parts, Placed,
-    TopUps, Trouble,
+    TopUps, Trouble, UnderWay,
 };
 use tollgate_store::{MandateState, Store};
 
@@ -35,7 +34,7 @@ impl PayPal {
         settings: &Settings,
         (store, ledger, plans): (&Arc<dyn Store>, &Ledger, &Plans),
         (clock, entropy): (&Clock, &Entropy),
-        runtime: Handle,
+        runtime: UnderWay,
     ) -> Result<Option<PayPal>, paypal::ClientError> {
         let Some(known) = &settings.payments.paypal else {
             left_alone(&**store);

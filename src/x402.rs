@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
-use tokio::runtime::Handle;
 use tollgate_filter::Clock;
 use tollgate_pay::x402::{CallerError, Desk, HttpFacilitator, HttpNode, Node, Parts, WAIT};
+use tollgate_purchase::UnderWay;
 use tollgate_purchase::once::Once;
 use tollgate_purchase::plan::Plans;
 use tollgate_purchase::wire::Product;
@@ -19,7 +19,7 @@ pub(crate) fn desk(
     store: &Arc<dyn Store>,
     (plans, once): (&Plans, &Once),
     clock: &Clock,
-    runtime: Handle,
+    runtime: UnderWay,
 ) -> Result<Option<Desk>, CallerError> {
     let Some(known) = &settings.payments.x402 else {
         return Ok(None);
@@ -48,7 +48,7 @@ pub(crate) fn desk(
         facilitator: Arc::new(facilitator),
         node,
         terms: known.terms.clone(),
-        product: Product::new(&settings.plan, base_url, base_url),
+        product: Product::new(&settings.plan, base_url, settings.service.root_url.as_str()),
         clock: clock.clone(),
         wait: WAIT,
         runtime,

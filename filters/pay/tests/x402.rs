@@ -54,7 +54,7 @@ fn a_payment_of_a_stock_buyer_is_read_and_found_good() {
 
 #[test]
 fn what_is_no_payment_is_refused() {
-    use PaymentError::{Encoding, Json, Member, TooLarge, Version};
+    use PaymentError::{Encoding, Json, Member, OtherWay, TooLarge, Version};
     let nonce_twice = changed(|text| text.replace("\"nonce\":", "\"nonce\":\"0x\",\"nonce\":"));
     let url_safe = STANDARD
         .encode([0xfb, 0xff, 0xbf])
@@ -102,6 +102,26 @@ fn what_is_no_payment_is_refused() {
         (
             &*member("/payload/authorization/nonce", json!("0x11")),
             Member("authorization.nonce"),
+        ),
+        (
+            &*member("/payload/permit2Authorization", json!({"nonce": "1"})),
+            OtherWay("permit2Authorization"),
+        ),
+        (
+            &*member("/payload/permit2Authorization", Value::Null),
+            OtherWay("permit2Authorization"),
+        ),
+        (
+            &*member("/payload/delegationManager", json!("0x00")),
+            OtherWay("delegationManager"),
+        ),
+        (
+            &*member("/payload/permissionContext", json!("0x00")),
+            OtherWay("permissionContext"),
+        ),
+        (
+            &*member("/payload/delegator", json!("0x00")),
+            OtherWay("delegator"),
         ),
     ] {
         let read = Payment::read(header.as_bytes());

@@ -16,6 +16,7 @@ pub mod mandates;
 pub mod once;
 pub mod plan;
 pub mod topups;
+mod under_way;
 pub mod wire;
 
 pub use keys::key_of;
@@ -24,3 +25,4 @@ pub use topups::{
     OFFERED, Offer, Order, OrderError, OrderStatus, Orders, Parts, Placed, PriceError, TopUps,
     Trouble, Wish,
 };
+pub use under_way::{UnderWay, Work};

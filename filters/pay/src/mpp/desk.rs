@@ -9,10 +9,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderValue, header};
-use tokio::runtime::Handle;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tollgate_filter::{Clock, Entropy, ErrorCode, PaymentCredential};
 use tollgate_money::AccountId;
+use tollgate_purchase::UnderWay;
 use tollgate_purchase::mandates::{Beside, Mandates, OpenError, Urls, Verified, VerifyError};
 use tollgate_purchase::once::{Answer, Begun, Claim, Once};
 use tollgate_purchase::plan::{PaymentState, Plans, Standing};
@@ -65,7 +65,7 @@ pub struct Parts {
     /// Randomness.
     pub entropy: Entropy,
     /// Where the work runs, so that a client who leaves does not cut it off.
-    pub runtime: Handle,
+    pub runtime: UnderWay,
 }
 
 /// The desk. Cheap to clone.

@@ -42,20 +42,6 @@ impl Inner {
             Err(error) => return broken(&error),
         };
         let told = self.decide(mark, key, &payment, claims).await;
-        let told = match told {
-            // A refusal shows an offer, and something else may have been bought meanwhile.
-            Ok(Told::Refused { why, failure }) => {
-                let standing = self.parts.plans.standing(mark.account).await;
-                standing
-                    .map(|standing| match decide(asker(&standing), None) {
-                        Act::Wait => Told::Processing,
-                        Act::AlreadyActive => self.already_active(&standing),
-                        _ => Told::Refused { why, failure },
-                    })
-                    .map_err(Broken::from)
-            }
-            told => told,
-        };
         told.unwrap_or_else(|error| broken(&error))
     }
 
@@ -136,8 +122,8 @@ impl Inner {
             Counters::one(&self.counters.refused);
             return Ok(refused(&doubt.to_string()));
         }
-        if !is_by_payer(terms, &payment.authorization, &payment.signature)
-            && let Err(wait) = self.patience.take(mark.account, self.parts.clock.elapsed())
+        let by_payer = is_by_payer(terms, &payment.authorization, &payment.signature);
+        if !by_payer && let Err(wait) = self.patience.take(mark.account, self.parts.clock.elapsed())
         {
             return Ok(Told::TooMany(wait));
         }
@@ -155,7 +141,13 @@ impl Inner {
                 self.refuse(row, &why).await?;
                 Ok(refused(&why))
             }
-            // Somebody has sent it already. Whether it paid us is for the chain to say.
+            // Somebody has sent it already. Whether it paid us is for the chain to say, and whether it is this buyer's for the signature: the
+            // chain shows the number and the wallet to everybody.
+            Verified::NonceSpent if !by_payer => {
+                tracing::warn!(account = %mark.account, payment = %rows::reference(&row.key),
+                    "a payment that was sent by somebody else is brought without a signature that says whose it is");
+                Ok(Told::Unavailable)
+            }
             Verified::NonceSpent => {
                 let sent = self
                     .note_sent(row, &body, AuthorizationState::Unknown)

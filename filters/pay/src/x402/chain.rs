@@ -1,7 +1,9 @@
 //! What the chain says of an authorization: the questions for a node (JSON-RPC), and how its answers are read.
 //!
 //! A spent nonce alone is no proof of payment, since its owner may have cancelled it; a transaction's hash alone is none either, since it
-//! says nothing of the amount. What counts is the log that the nonce was used, and in the same transaction the transfer of the price.
+//! says nothing of the amount. What counts is the log that the nonce was used, and the transfer that the token logs for it, directly after
+//! (EIP-3009: a number is noted as used, then its money moves). A transfer anywhere else in the transaction proves nothing: one transaction
+//! can use many numbers, and one transfer pays for one of them.
 
 use serde_json::{Value, json};
 
@@ -32,12 +34,12 @@ pub enum Fate {
     Canceled,
 }
 
-/// The end of the chain, as a node sees it.
+/// A block: the last one that a node sees, or another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The number of its last block.
+    /// Its number.
     pub number: u64,
-    /// The second in which that block was made, by the chain's own clock.
+    /// The second in which it was made, by the chain's own clock.
     pub time: u64,
 }
 
@@ -56,7 +58,20 @@ pub fn head_call() -> Value {
     request("eth_getBlockByNumber", json!(["latest", false]))
 }
 
-/// The end of the chain.
+/// The call that asks for one block.
+pub fn block_call(number: u64) -> Value {
+    request(
+        "eth_getBlockByNumber",
+        json!([format!("{number:#x}"), false]),
+    )
+}
+
+/// Whether a node has understood a question and will not answer it, such as one about more blocks than it looks at at once.
+pub fn is_turned_down(answer: &Value) -> bool {
+    answer.get("error").is_some_and(|error| !error.is_null())
+}
+
+/// The end of the chain, or the block that was asked for.
 pub fn read_head(answer: &Value) -> Option<Head> {
     let block = result(answer)?;
     Some(Head {
@@ -145,7 +160,7 @@ pub fn receipt_call(transaction: Nonce) -> Value {
 /// What a transaction has done with a nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// It used the nonce and moved exactly the price from the wallet to us.
+    /// It used the nonce to move exactly the price from the wallet to us.
     Paid,
     /// It used the nonce for something else: the wallet has signed two transfers of one number, and ours was not the one.
     Elsewhere,
@@ -163,28 +178,36 @@ pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) 
         return Some(Proof::Nothing);
     }
     let logs = receipt.get("logs")?.as_array()?;
-    let (mut used, mut paid) = (false, false);
-    for log in logs {
-        let Some(topics) = log_of(log, terms) else {
-            continue;
-        };
-        let [event, first, second] = &topics[..] else {
-            continue;
-        };
-        match event.to_string().as_str() {
-            USED => used |= *first == padded(from) && *second == nonce,
-            TRANSFER => {
-                let to_us = *first == padded(from) && *second == padded(terms.pay_to.address());
-                paid |= to_us && data_is(log, &terms.amount);
-            }
-            _ => {}
-        }
+    let mut own = logs
+        .iter()
+        .filter_map(|log| Some((log, event(log, terms)?)));
+    let is_ours = |(_, [name, authorizer, number]): &(&Value, [Nonce; 3])| {
+        is(name, USED) && *authorizer == padded(from) && *number == nonce
+    };
+    if !own.any(|log| is_ours(&log)) {
+        return Some(Proof::Nothing);
     }
-    Some(match (used, paid) {
-        (true, true) => Proof::Paid,
-        (true, false) => Proof::Elsewhere,
-        (false, _) => Proof::Nothing,
+    // What the token logs next: the transfer of this number, unless another number has its turn already.
+    let next = own.find(|(_, [name, ..])| is(name, TRANSFER) || is(name, USED));
+    let is_paid = next.is_some_and(|(log, [name, payer, payee])| {
+        is(&name, TRANSFER)
+            && payer == padded(from)
+            && payee == padded(terms.pay_to.address())
+            && data_is(log, &terms.amount)
+    });
+    Some(match is_paid {
+        true => Proof::Paid,
+        false => Proof::Elsewhere,
     })
+}
+
+/// The three topics of a log of the token; `None` for any other log.
+fn event(log: &Value, terms: &Terms) -> Option<[Nonce; 3]> {
+    log_of(log, terms)?.try_into().ok()
+}
+
+fn is(name: &Nonce, event: &str) -> bool {
+    name.to_string() == event
 }
 
 fn request(method: &str, params: Value) -> Value {
@@ -380,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_has_paid_when_it_used_the_nonce_and_moved_the_price() {
+    fn a_transaction_has_paid_when_it_used_the_nonce_to_move_the_price() {
         let read = |status: &str, logs: Value| {
             let answer = json!({"result": {"status": status, "logs": logs}});
             read_receipt(&answer, &terms(), from(), NONCE)
@@ -437,6 +460,44 @@ mod tests {
             ]),
         ] {
             assert_eq!(read("0x1", logs.clone()), Some(Proof::Nothing), "{logs}");
+        }
+        // The price is there, and not as the transfer of this number.
+        let mine = transfer();
+        let nothing = with(
+            with(
+                transfer(),
+                "topics",
+                json!([TRANSFER, topic(FROM), topic(FROM)]),
+            ),
+            "data",
+            json!(format!("0x{:064x}", 0)),
+        );
+        let twin = with(
+            used(),
+            "topics",
+            json!([USED, topic(FROM), format!("0x{}", "22".repeat(32))]),
+        );
+        for logs in [
+            json!([mine, used()]),
+            json!([used(), nothing, mine]),
+            json!([twin, mine, used(), nothing]),
+            json!([used(), nothing, twin, mine]),
+            json!([used(), twin, mine]),
+        ] {
+            assert_eq!(read("0x1", logs.clone()), Some(Proof::Elsewhere), "{logs}");
+        }
+        // Others may share the transaction, and the token may say more in between.
+        let approval = with(
+            transfer(),
+            "topics",
+            json!([format!("0x{}", "33".repeat(32)), topic(FROM), topic(FROM)]),
+        );
+        for logs in [
+            json!([twin, nothing, used(), mine]),
+            json!([used(), approval, mine, twin, nothing]),
+            json!([used(), with(nothing.clone(), "address", json!(FROM)), mine]),
+        ] {
+            assert_eq!(read("0x1", logs.clone()), Some(Proof::Paid), "{logs}");
         }
         let absent = read_receipt(&json!({"result": null}), &terms(), from(), NONCE);
         assert_eq!(absent, None, "it is in no block");

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tollgate_filter::Clock;
 use tollgate_money::AccountId;
+use tollgate_purchase::UnderWay;
 use tollgate_purchase::once::{Answer, Once};
 use tollgate_purchase::plan::{PlanError, Plans, Standing};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription};
@@ -70,7 +71,7 @@ pub struct Parts {
     /// How long whoever brings a payment waits for its end ([`WAIT`]).
     pub wait: Duration,
     /// Where the work runs, so that a buyer who leaves does not cut it off.
-    pub runtime: Handle,
+    pub runtime: UnderWay,
 }
 
 /// The desk. Cheap to clone.
@@ -85,6 +86,8 @@ pub(super) struct Inner {
     pub(super) sealer: Sealer,
     pub(super) patience: Patience,
     pub(super) counters: Counters,
+    /// Rings when a call of a buyer has closed the desk: whether it has to stay closed is asked at once.
+    doubt: Notify,
     flights: Flights<Told>,
 }
 
@@ -153,6 +156,7 @@ impl Desk {
                 sealer,
                 patience: Patience::default(),
                 counters: Counters::default(),
+                doubt: Notify::new(),
                 parts,
             }),
         }
@@ -196,7 +200,12 @@ impl Desk {
                     inner.bring(mark, key, payment, names).await
                 });
                 match boarded {
-                    Boarded::Same(end) => return landed(end).await.unwrap_or(Told::Processing),
+                    Boarded::Begun(end) => return landed(end).await.unwrap_or(Told::Processing),
+                    // Who began it did not know what this request is called: once more, and the answer is kept under its names.
+                    Boarded::Same(end) => match landed(end).await {
+                        Some(Told::Done(_)) if !wish.names.is_empty() => {}
+                        told => return told.unwrap_or(Told::Processing),
+                    },
                     Boarded::Other(end) => {
                         landed(end).await;
                     }
@@ -204,7 +213,10 @@ impl Desk {
             }
         };
         let told = tokio::time::timeout(self.inner.parts.wait, attempt).await;
-        let told = told.unwrap_or(Told::Processing);
+        let mut told = told.unwrap_or(Told::Processing);
+        if matches!(told, Told::Refused { .. }) {
+            told = self.inner.or_what_stands(wish.account, told).await;
+        }
         if told == Told::UsedByAnother {
             Counters::one(&self.inner.counters.taken);
             tracing::warn!(account = %wish.account, payer = %payment.authorization.from,
@@ -222,11 +234,15 @@ impl Desk {
     async fn keep_well(&self) {
         loop {
             self.inner.look_well().await;
-            tokio::time::sleep(match self.inner.health.is_good() {
+            let pause = tokio::time::sleep(match self.inner.health.is_good() {
                 true => HEALTH,
                 false => HEALTH / 6,
-            })
-            .await;
+            });
+            // One buyer's payment can make the facilitator stumble. That closes the desk to all, and for no longer than one question.
+            tokio::select! {
+                () = self.inner.doubt.notified() => {}
+                () = pause => {}
+            }
         }
     }
 
@@ -245,6 +261,9 @@ impl Desk {
 
     /// Looks at everything that an earlier run left open.
     pub async fn recover(&self) {
+        let Some(_turn) = self.inner.parts.runtime.turn() else {
+            return;
+        };
         let open = reading(&self.inner.parts.store, |store| store.authorizations_open()).await;
         match open {
             Ok(rows) if rows.is_empty() => {}
@@ -261,6 +280,9 @@ impl Desk {
 
     /// Looks once at everything that is due; says how many payments that were.
     pub async fn turn(&self) -> usize {
+        let Some(_turn) = self.inner.parts.runtime.turn() else {
+            return 0;
+        };
         let now = self.inner.now();
         let due = reading(&self.inner.parts.store, move |store| {
             store.authorizations_due(now, AT_ONCE)
@@ -290,7 +312,7 @@ impl Desk {
                 .inner
                 .flights
                 .board(&key, mark, || async move { inner.look_again(row).await });
-            if let Boarded::Same(end) = boarded {
+            if let Boarded::Begun(end) | Boarded::Same(end) = boarded {
                 ends.push(end);
             }
         }
@@ -316,6 +338,14 @@ impl Inner {
             Act::AlreadyActive => self.already_active(&standing),
             Act::Wait => Told::Processing,
             _ => Told::Offer,
+        }
+    }
+
+    /// A refusal, or what is told instead of it: it shows an offer, and something else may have been bought meanwhile.
+    async fn or_what_stands(&self, account: AccountId, refusal: Told) -> Told {
+        match self.unpaid(account).await {
+            Told::Offer => refusal,
+            told => told,
         }
     }
 
@@ -370,7 +400,7 @@ impl Inner {
         }
     }
 
-    /// Asks the facilitator. Its silence closes the desk until it says again that it works.
+    /// Asks the facilitator. Its silence closes the desk until it says again that it works, which it is asked at once.
     pub(super) async fn facilitator(
         &self,
         operation: Operation,
@@ -383,12 +413,13 @@ impl Inner {
                 if operation != Operation::Supported || self.health.was_good() != Some(false) {
                     tracing::warn!(operation = operation.word(), %error, "the facilitator did not answer");
                 }
-                self.health.note(false);
             }
-            Ok(said) if said.status >= 500 && operation == Operation::Verify => {
-                self.health.note(false);
-            }
-            Ok(_) => {}
+            Ok(said) if said.status >= 500 && operation == Operation::Verify => {}
+            Ok(_) => return said,
+        }
+        self.health.note(false);
+        if operation != Operation::Supported {
+            self.doubt.notify_one();
         }
         said
     }

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tollgate_money::AccountId;
+use tollgate_purchase::UnderWay;
 use tollgate_store::AuthorizationKey;
 
 /// Attempts under way.
 pub(crate) struct Flights<T> {
-    runtime: Handle,
+    runtime: UnderWay,
     open: Arc<Mutex<HashMap<AuthorizationKey, Flight<T>>>>,
 }
 
@@ -32,7 +32,9 @@ pub(crate) type End<T> = watch::Receiver<Option<T>>;
 
 /// What was found when an attempt was to begin.
 pub(crate) enum Boarded<T> {
-    /// It has begun, or the same one is under way.
+    /// It has begun.
+    Begun(End<T>),
+    /// The same one is under way.
     Same(End<T>),
     /// Somebody else is at it, or with another signature: their end.
     Other(End<T>),
@@ -40,7 +42,7 @@ pub(crate) enum Boarded<T> {
 
 impl<T: Clone + Send + Sync + 'static> Flights<T> {
     /// None yet.
-    pub(crate) fn new(runtime: Handle) -> Flights<T> {
+    pub(crate) fn new(runtime: UnderWay) -> Flights<T> {
         Flights {
             runtime,
             open: Arc::default(),
@@ -84,7 +86,7 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
                 end: end.clone(),
             },
         );
-        Boarded::Same(end)
+        Boarded::Begun(end)
     }
 
     /// Whether an attempt is under way.
@@ -117,6 +119,8 @@ fn lock<K, V>(map: &Mutex<HashMap<K, V>>) -> MutexGuard<'_, HashMap<K, V>> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::runtime::Handle;
+
     use super::*;
 
     fn key() -> AuthorizationKey {
@@ -137,9 +141,9 @@ mod tests {
 
     #[tokio::test]
     async fn who_brings_the_same_payment_hears_the_same_and_others_wait() {
-        let flights: Flights<u32> = Flights::new(Handle::current());
+        let flights: Flights<u32> = Flights::new(UnderWay::new(Handle::current()));
         let (open, opened) = tokio::sync::oneshot::channel::<()>();
-        let Boarded::Same(first) = flights.board(&key(), mark(1), || async move {
+        let Boarded::Begun(first) = flights.board(&key(), mark(1), || async move {
             opened.await.expect("it is opened");
             7
         }) else {
@@ -160,8 +164,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_attempt_that_panics_is_over() {
-        let flights: Flights<u32> = Flights::new(Handle::current());
-        let Boarded::Same(end) = flights.board(&key(), mark(1), || async { panic!("a bug") })
+        let flights: Flights<u32> = Flights::new(UnderWay::new(Handle::current()));
+        let Boarded::Begun(end) = flights.board(&key(), mark(1), || async { panic!("a bug") })
         else {
             panic!("nobody is at it");
         };

@@ -6,14 +6,11 @@ use super::hex::{Address, Nonce};
 use super::offer::Terms;
 use super::signer::chain_id;
 
-/// Blocks that one question for logs is about: what public nodes answer at once.
+/// Blocks that one question for logs is about: what public nodes answer at once. One that does not is asked about half as many.
 const BLOCKS: u64 = 2_000;
 
 /// Questions for logs in one look.
-const QUESTIONS_MAX: u64 = 60;
-
-/// The shortest time between two blocks of the chains this is used with, in seconds: how far back a time lies in blocks.
-const BLOCK_SECS: u64 = 2;
+const QUESTIONS_MAX: u32 = 120;
 
 /// What a look has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +41,8 @@ pub struct Wanted<'a> {
     pub nonce: Nonce,
     /// A transaction that may be it.
     pub hint: Option<Nonce>,
-    /// How many seconds ago it can have been used at the earliest.
-    pub secs_ago: u64,
+    /// The seconds, by the chain's clock, between which it can have been used.
+    pub between: (u64, u64),
 }
 
 /// Looks. What the node says is believed only where all of it fits together.
@@ -96,25 +93,56 @@ async fn proof(
     ))
 }
 
-/// What the logs tell, from the last block backwards.
+/// What the logs tell, in the blocks of the time in which the payment could be used, the last ones first. That time may lie long ago: a
+/// node may be there only since today.
 async fn used_in(node: &dyn Node, wanted: &Wanted<'_>, head: Head) -> Result<Fate, Silence> {
-    let back = (wanted.secs_ago / BLOCK_SECS).min(BLOCKS * QUESTIONS_MAX);
-    let first = head.number.saturating_sub(back);
-    let mut last = head.number;
-    loop {
-        let from = last.saturating_sub(BLOCKS - 1).max(first);
+    let (since, until) = wanted.between;
+    let (_, end) = around(node, until, head).await?;
+    let (first, _) = around(node, since, end).await?;
+    let (mut last, mut blocks) = (end.number, BLOCKS);
+    for _ in 0..QUESTIONS_MAX {
+        let from = last.saturating_sub(blocks - 1).max(first.number);
         let call = chain::logs_call(wanted.terms, wanted.from, wanted.nonce, (from, last));
-        let fate = chain::read_logs(
-            &node.call(&call).await?,
-            wanted.terms,
-            wanted.from,
-            wanted.nonce,
-        );
-        match fate.ok_or_else(|| vague("logs"))? {
-            Fate::Nothing if from > first => last = from - 1,
-            fate => return Ok(fate),
+        let said = node.call(&call).await?;
+        if chain::is_turned_down(&said) && blocks > 1 {
+            blocks /= 2;
+            continue;
+        }
+        match chain::read_logs(&said, wanted.terms, wanted.from, wanted.nonce) {
+            None => return Err(vague("logs")),
+            Some(Fate::Nothing) if from > first.number => last = from - 1,
+            Some(fate) => return Ok(fate),
         }
     }
+    Err(Silence(
+        "the node looks at too few blocks at once".to_owned(),
+    ))
+}
+
+/// A block made at a second or before, and one made after it or at the end, not many apart. Chains make blocks at paces of their own, which
+/// change; so blocks are looked at, and no pace is assumed.
+async fn around(node: &dyn Node, second: u64, end: Head) -> Result<(Head, Head), Silence> {
+    let (mut low, mut high, mut step) = (end, end, BLOCKS);
+    while low.time > second && low.number > 0 {
+        high = low;
+        low = block(node, low.number.saturating_sub(step)).await?;
+        step = step.saturating_mul(2);
+    }
+    while high.number - low.number > BLOCKS {
+        let middle = block(node, low.number.midpoint(high.number)).await?;
+        match middle.time > second {
+            true => high = middle,
+            false => low = middle,
+        }
+    }
+    Ok((low, high))
+}
+
+async fn block(node: &dyn Node, number: u64) -> Result<Head, Silence> {
+    let block = chain::read_head(&node.call(&chain::block_call(number)).await?);
+    block
+        .filter(|block| block.number == number)
+        .ok_or_else(|| vague("a block"))
 }
 
 fn vague(what: &str) -> Silence {

@@ -14,6 +14,15 @@ use crate::json::Unambiguous;
 /// The most bytes of the header: signatures of wallets that are contracts take up to 6 kB.
 pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
 
+/// Members by which the other kinds of transfer of the scheme are known (`permit2`, `erc7710`). The facilitator is sent what the buyer sent,
+/// and might go by them instead of by what was looked at here; so not even an empty one may stand there.
+const OTHER_WAYS: &[&str] = &[
+    "permit2Authorization",
+    "delegationManager",
+    "permissionContext",
+    "delegator",
+];
+
 /// A payment as it was sent: read, and not yet compared with anything.
 ///
 /// Whoever has it can send the transfer to the chain, so it does not print.
@@ -64,6 +73,9 @@ pub enum PaymentError {
     /// A member is missing or is not what it should be.
     #[error("`{0}` of the payment is missing or malformed")]
     Member(&'static str),
+    /// It can be read as another kind of transfer than the one that was offered and is judged here.
+    #[error("`payload.{0}` belongs to another kind of transfer than the one that was offered")]
+    OtherWay(&'static str),
 }
 
 impl Payment {
@@ -84,6 +96,9 @@ impl Payment {
         }
         let accepted = object(members, "accepted")?.clone();
         let payload = object(members, "payload")?;
+        if let Some(other) = OTHER_WAYS.iter().find(|name| payload.contains_key(**name)) {
+            return Err(PaymentError::OtherWay(other));
+        }
         let signature = text(payload, "signature", "payload.signature")?;
         let signature =
             Signature::read(signature).ok_or(PaymentError::Member("payload.signature"))?;

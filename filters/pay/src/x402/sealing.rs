@@ -8,6 +8,9 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
+/// Bytes of the mark of a text.
+const MARK_BYTES: usize = 32;
+
 /// Seals what is sent to the facilitator (ChaCha20-Poly1305, RFC 8439).
 pub(crate) struct Sealer {
     root: Zeroizing<[u8; 32]>,
@@ -21,21 +24,24 @@ impl Sealer {
         }
     }
 
-    /// Seals a text. `name` says which payment it is and `digest` what it says: together they stand for one text, so each text has a key
-    /// of its own, which is why the key needs no random number beside it.
+    /// Seals a text. `name` says which payment it is and `digest` what its wallet has signed; what else stands in it may differ from one
+    /// time to the next. Each text has a key of its own all the same, made from a mark that the text itself gives (as in RFC 8452), which
+    /// is why no random number is needed. The mark comes first in what is sealed.
     pub(crate) fn seal(&self, name: &[u8], digest: &[u8; 32], text: &[u8]) -> Vec<u8> {
+        let mark = mac(&self.root, &[b"mark", name, digest, text]);
         let mut sealed = text.to_vec();
-        self.key(name, digest)
+        self.key(name, digest, &mark)
             .seal_in_place_append_tag(zero(), Aad::from(name), &mut sealed)
             .expect("a payment is far smaller than what one key can seal");
-        sealed
+        [&mark[..], &sealed].concat()
     }
 
     /// Opens what was sealed under the same name and digest; `None` for anything else.
     pub(crate) fn open(&self, name: &[u8], digest: &[u8; 32], sealed: &[u8]) -> Option<Vec<u8>> {
+        let (mark, sealed) = sealed.split_at_checked(MARK_BYTES)?;
         let mut text = sealed.to_vec();
         let length = self
-            .key(name, digest)
+            .key(name, digest, mark)
             .open_in_place(zero(), Aad::from(name), &mut text)
             .ok()?
             .len();
@@ -43,8 +49,8 @@ impl Sealer {
         Some(text)
     }
 
-    fn key(&self, name: &[u8], digest: &[u8; 32]) -> LessSafeKey {
-        let key = Zeroizing::new(mac(&self.root, &[name, digest]));
+    fn key(&self, name: &[u8], digest: &[u8; 32], mark: &[u8]) -> LessSafeKey {
+        let key = Zeroizing::new(mac(&self.root, &[b"key", name, digest, mark]));
         let key = UnboundKey::new(&CHACHA20_POLY1305, &*key).expect("32 bytes are a key");
         LessSafeKey::new(key)
     }
@@ -88,6 +94,10 @@ mod tests {
         assert_eq!(sealer.open(b"one", &[1; 32], b""), None);
         let other = Sealer::new(&[8; 32]);
         assert_eq!(other.open(b"one", &[1; 32], &sealed), None);
+        // The same wallet's words in another wrapping: no two texts are under one key, which would give away how they differ.
+        let twin = sealer.seal(b"one", &[1; 32], b"a Payment");
+        let differ = |at: usize| sealed[MARK_BYTES + at] ^ twin[MARK_BYTES + at];
+        assert!((0..9).any(|at| differ(at) != b"a payment"[at] ^ b"a Payment"[at]));
         assert_eq!(format!("{sealer:?}"), "Sealer([redacted])");
     }
 }

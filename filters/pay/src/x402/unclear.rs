@@ -121,7 +121,10 @@ impl Inner {
             from: Address::from_bytes(row.key.payer),
             nonce: Nonce::from_bytes(row.key.nonce),
             hint,
-            secs_ago: ((self.now() - row.created_at).max(0) + BEFORE).unsigned_abs() / 1_000_000,
+            between: (
+                seconds(row.created_at.min(row.valid_before) - BEFORE),
+                seconds(row.valid_before),
+            ),
         };
         match look(node, &wanted).await {
             Ok(sight) => Some(sight),
@@ -243,18 +246,14 @@ impl Inner {
                 (next.look_at, next.sealed) = (None, None);
             }
             Some(Sight::Unspent { until }) if self.is_over(&row, until) => {
-                Counters::one(&self.counters.vanished);
-                tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
-                    "a settled payment is in no block any more and can come into none: what it gave is taken back");
-                next.state = AuthorizationState::Dead;
-                next.note = Some(Arc::from("its block did not stay"));
-                (next.look_at, next.sealed) = (None, None);
-                let change = part(AuthorizationPart::Change(next.clone()));
-                let name = rows::reference(&row.key);
-                let taken = self.parts.plans.take_back(Route::X402, &name, vec![change]);
-                if taken.await? != TakenBack::Nothing {
-                    return Ok(());
-                }
+                return self.take_back(next, "its block did not stay").await;
+            }
+            Some(Sight::Canceled) => {
+                return self.take_back(next, "the wallet has made it void").await;
+            }
+            Some(Sight::Elsewhere) => {
+                let why = "its number was used for another transfer";
+                return self.take_back(next, why).await;
             }
             Some(Sight::Unspent { .. }) => {
                 tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
@@ -264,7 +263,7 @@ impl Inner {
                 }
                 next.look_at = Some(now + MINUTE);
             }
-            Some(Sight::Spent | Sight::Canceled | Sight::Elsewhere) => {
+            Some(Sight::Spent) => {
                 Counters::one(&self.counters.stuck);
                 tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
                     "a payment that the facilitator called settled is not found on the chain; look at it, and at the facilitator");
@@ -273,6 +272,27 @@ impl Inner {
             None => next.look_at = Some(rows::next_look(&next, now + MINUTE)),
         }
         Ok(self.write(part(AuthorizationPart::Change(next))).await?)
+    }
+
+    /// Writes down that a payment that was called settled has moved nothing and never will, and takes back what it gave.
+    async fn take_back(&self, mut row: AuthorizationRow, why: &str) -> Result<(), Broken> {
+        Counters::one(&self.counters.vanished);
+        let name = rows::reference(&row.key);
+        tracing::error!(account = %row.account, payment = %name, why,
+            "a settled payment is not on the chain and never will be: what it gave is taken back");
+        row.state = AuthorizationState::Dead;
+        row.note = Some(Arc::from(why));
+        (row.look_at, row.sealed) = (None, None);
+        let change = part(AuthorizationPart::Change(row));
+        let taken = self
+            .parts
+            .plans
+            .take_back(Route::X402, &name, vec![change.clone()])
+            .await?;
+        match taken {
+            TakenBack::Nothing => Ok(self.write(change).await?),
+            _ => Ok(()),
+        }
     }
 
     fn call_for_help(&self, row: &AuthorizationRow) {
@@ -297,4 +317,8 @@ impl Inner {
             body: body.into(),
         })
     }
+}
+
+fn seconds(micros: i64) -> u64 {
+    u64::try_from(micros / SECOND).unwrap_or(0)
 }

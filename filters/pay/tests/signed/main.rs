@@ -9,7 +9,8 @@ use serde_json::Value;
 use tollgate_pay::x402::{Operation, Payment, Told};
 use tollgate_store::AuthorizationState;
 use tollgate_testing::Wallet;
-use tollgate_testing::facilitator::{Effect, Fault, Operation as Call};
+use tollgate_testing::facilitator::{Effect, Fault, Operation as Call, merchant};
+use tollgate_testing::wallet::{Transfer, encoded};
 
 use shop::{ANOTHER, Death, ME, Shop};
 
@@ -217,12 +218,201 @@ fn a_node_of_another_chain_proves_nothing() {
     shop.facilitator
         .fault(Fault::once(Call::Settle, Effect::LoseCall).times(1_000));
     is_processing(shop.bring(ME, &payment));
-    shop.facilitator
-        .fault(Fault::once(Call::Rpc, Effect::Nonsense).times(1_000));
+    // One that says all that a node of the right chain would say, and is of another.
+    shop.facilitator.be_of_chain(84_532);
     shop.advance(900);
     shop.turn();
     assert_eq!(shop.state(&payment), Some(AuthorizationState::Unknown));
     is_processing(shop.ask(ME));
+    // One that says nothing that can be understood.
+    shop.facilitator.be_of_chain(8_453);
+    shop.facilitator
+        .fault(Fault::once(Call::Rpc, Effect::Nonsense));
+    shop.advance(3_600);
+    shop.turn();
+    assert_eq!(shop.state(&payment), Some(AuthorizationState::Unknown));
+    shop.advance(3_600);
+    shop.turn();
+    assert_eq!(shop.state(&payment), Some(AuthorizationState::Dead));
+}
+
+#[test]
+fn one_transfer_pays_for_one_number_however_many_share_its_transaction() {
+    let mut shop = Shop::new();
+    let wallet = Wallet::new(1);
+    // What the wallet signs for us, number by number; and what it has sent by itself, in one transaction: one transfer to us, and the
+    // other numbers used up for nothing.
+    let payments: Vec<_> = (1..=4).map(|nonce| shop.payment(&wallet, nonce)).collect();
+    let transfer = |nonce: u8, to: [u8; 20], value: u64| Transfer {
+        from: wallet.address(),
+        to,
+        value,
+        valid_after: 0,
+        valid_before: shop.now() + 300,
+        nonce: [nonce; 32],
+    };
+    let own = wallet.address();
+    assert!(shop.facilitator.submit_together(&[
+        transfer(1, own, 0),
+        transfer(2, merchant(), 199_000_000),
+        transfer(3, own, 0),
+        transfer(4, own, 0),
+    ]));
+    for (payment, account) in [(0, ANOTHER), (2, ANOTHER), (3, ANOTHER)] {
+        let told = shop.bring(account, &payments[payment]);
+        assert!(matches!(told, Some(Told::Refused { .. })), "{told:?}");
+        assert_eq!(
+            shop.state(&payments[payment]),
+            Some(AuthorizationState::Dead)
+        );
+    }
+    assert_eq!(shop.days_left(ANOTHER), None);
+    given(shop.bring(ME, &payments[1]));
+    assert_eq!((shop.payments(ME), shop.payments(ANOTHER)), (1, 0));
+    shop.check_books();
+}
+
+#[test]
+fn a_node_that_comes_late_finds_a_payment_of_long_ago() {
+    let mut shop = Shop::without_node();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseAnswer));
+    is_processing(shop.bring(ME, &payment));
+    shop.advance(20 * 86_400);
+    shop.turn();
+    is_processing(shop.ask(ME));
+    // It answers about few blocks at once, too.
+    shop.facilitator.look_through(300);
+    shop.set_node(true);
+    shop.restart();
+    shop.recover();
+    paid_once(&shop);
+}
+
+#[test]
+fn a_payment_that_was_never_on_the_chain_as_it_was_called_settled_gives_nothing() {
+    for canceled in [true, false] {
+        let mut shop = Shop::new();
+        let wallet = Wallet::new(1);
+        let payment = shop.payment(&wallet, 1);
+        shop.facilitator
+            .fault(Fault::once(Call::Settle, Effect::Phantom));
+        given(shop.bring(ME, &payment));
+        match canceled {
+            true => shop.facilitator.cancel(wallet.address(), [1; 32]),
+            false => assert!(shop.facilitator.submit(&Transfer {
+                from: wallet.address(),
+                to: wallet.address(),
+                value: 1,
+                valid_after: 0,
+                valid_before: shop.now() + 300,
+                nonce: [1; 32],
+            })),
+        }
+        shop.advance(301);
+        assert_eq!(shop.turn(), Some(1));
+        assert_eq!(shop.state(&payment), Some(AuthorizationState::Dead));
+        assert_eq!(shop.days_left(ME), None, "canceled: {canceled}");
+        assert_eq!(shop.payments(ME), 0);
+        assert_eq!(shop.ask(ME), Some(Told::Offer));
+        shop.check_books();
+    }
+}
+
+#[test]
+fn who_did_not_sign_a_payment_gets_nothing_for_what_the_chain_shows_of_it() {
+    let mut shop = Shop::new();
+    let wallet = Wallet::new(1);
+    let payment = shop.payment(&wallet, 1);
+    // Somebody has paid the merchant past this gateway, which everybody sees on the chain, and another takes it for theirs.
+    assert!(shop.facilitator.submit(&Transfer {
+        from: wallet.address(),
+        to: merchant(),
+        value: 199_000_000,
+        valid_after: 0,
+        valid_before: shop.now() + 300,
+        nonce: [1; 32],
+    }));
+    let mut forged = payment.whole().clone();
+    let stranger = shop.payment(&Wallet::new(2), 1);
+    forged["payload"]["signature"] = stranger.whole()["payload"]["signature"].clone();
+    let forged = Payment::read(encoded(&forged).as_bytes()).expect("a payment");
+    // The published facilitator looks at the number before the signature.
+    shop.facilitator.fault(Fault::once(
+        Call::Verify,
+        Effect::Refuse("invalid_exact_evm_nonce_already_used".to_owned(), 200),
+    ));
+    assert_eq!(shop.bring(ANOTHER, &forged), Some(Told::Unavailable));
+    assert_eq!(shop.state(&forged), Some(AuthorizationState::Seen));
+    assert_eq!(shop.ask(ANOTHER), Some(Told::Offer), "nothing is open");
+    assert_eq!(shop.payments(ANOTHER), 0);
+}
+
+#[test]
+fn an_end_that_was_ordered_lets_a_transfer_under_way_come_into_the_books() {
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseAnswer));
+    shop.bring_and_leave(ME, &payment);
+    shop.end_and_restart();
+    let state = shop.state(&payment);
+    assert!(
+        !matches!(
+            state,
+            None | Some(AuthorizationState::Seen | AuthorizationState::Settling)
+        ),
+        "{state:?}"
+    );
+    given(shop.bring(ME, &payment));
+    paid_once(&shop);
+}
+
+#[test]
+fn a_payment_over_which_the_facilitator_stumbles_closes_the_desk_for_a_moment_only() {
+    let mut shop = Shop::new();
+    shop.run();
+    shop.until(|desk| desk.is_open());
+    shop.facilitator
+        .fault(Fault::once(Call::Verify, Effect::Status(500)));
+    let payment = shop.payment(&Wallet::new(1), 1);
+    assert_eq!(shop.bring(ME, &payment), Some(Told::Unavailable));
+    shop.until(|desk| desk.is_open());
+    assert_eq!(shop.facilitator.calls(Call::Supported), 2);
+}
+
+#[test]
+fn who_brings_a_payment_into_a_look_is_told_what_stands_then() {
+    // The look finds that it is over, and another route has given the plan meanwhile: no offer.
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseCall).times(2));
+    is_processing(shop.bring(ME, &payment));
+    shop.advance(600);
+    let told = shop.bring_into_a_look(ME, &payment, "one", |shop| {
+        // Past its end, it is not sent, whatever the facilitator does.
+        shop.charged_by_paypal(ME, 31);
+    });
+    assert_eq!(shop.state(&payment), Some(AuthorizationState::Dead));
+    assert_eq!(given(Some(told))["already_active"], true);
+    // The look finds that it has paid: the answer is kept under the name of whoever waited for it.
+    let mut shop = Shop::new();
+    let payment = shop.payment(&Wallet::new(1), 1);
+    shop.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseCall).times(2));
+    is_processing(shop.bring(ME, &payment));
+    shop.advance(60);
+    let told = shop.bring_into_a_look(ME, &payment, "one", |_| {});
+    given(Some(told));
+    let other = shop.payment(&Wallet::new(1), 2);
+    assert_eq!(
+        shop.bring_named(ME, &other, "one"),
+        Told::OtherRequest,
+        "the name stands for the first payment"
+    );
+    paid_once(&shop);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use tollgate_money::{AccountId, Micros, Usd};
 use tollgate_pay::x402::{
     Desk, Facilitator, Node, Operation, Parts, Payment, Said, Silence, Terms, Told, Wish,
 };
+use tollgate_purchase::UnderWay;
 use tollgate_purchase::once::Once;
 use tollgate_purchase::plan::{self, Paid, Period, Plan, Plans};
 use tollgate_purchase::wire::Product;
@@ -24,7 +25,7 @@ use tollgate_store::{
     Admission, AuthorizationState, CacheScope, NewAccount, Part, PaymentStatus, RootSecret, Route,
     Store, UnitOfWork, commit,
 };
-use tollgate_testing::facilitator::{MERCHANT, NETWORK};
+use tollgate_testing::facilitator::{Effect, Fault, MERCHANT, NETWORK, Operation as Call};
 use tollgate_testing::wallet::encoded;
 use tollgate_testing::{Facilitator as StandIn, TempDir, Wallet};
 
@@ -96,6 +97,7 @@ struct Running {
     store: Arc<dyn Store>,
     plans: Plans,
     desk: Desk,
+    under_way: UnderWay,
 }
 
 pub(crate) struct Shop {
@@ -219,6 +221,7 @@ impl Shop {
             death: self.death.clone(),
             died: self.died.clone(),
         };
+        let under_way = UnderWay::new(runtime.handle().clone());
         let desk = Desk::new(Parts {
             store: store.clone(),
             plans: plans.clone(),
@@ -229,13 +232,14 @@ impl Shop {
             product: Product::new(plans.plan(), "https://api.example", "https://example"),
             clock: self.clock.clone(),
             wait: self.wait,
-            runtime: runtime.handle().clone(),
+            runtime: under_way.clone(),
         });
         self.running = Some(Running {
             runtime,
             store,
             plans,
             desk,
+            under_way,
         });
     }
 
@@ -247,6 +251,75 @@ impl Shop {
         running.store.close();
         drop((running.desk, running.plans, running.store));
         self.start();
+    }
+
+    /// The process ends as it is told to, once what is under way is through, and another one begins.
+    pub(crate) fn end_and_restart(&mut self) {
+        let running = self.running();
+        running.under_way.end();
+        running.runtime.block_on(running.under_way.landed());
+        self.restart();
+    }
+
+    /// From the next start on there is a node, or none.
+    pub(crate) fn set_node(&mut self, node: bool) {
+        self.node = node;
+    }
+
+    /// The desk works by itself, as it does in a program, until the process ends.
+    pub(crate) fn run(&self) {
+        let running = self.running();
+        let desk = running.desk.clone();
+        running.runtime.spawn(async move { desk.run().await });
+    }
+
+    /// Waits until it is so; a test that waits for what never comes is stopped.
+    pub(crate) fn until(&self, is_so: impl Fn(&Desk) -> bool) {
+        let running = self.running();
+        running.runtime.block_on(async {
+            let waited = async {
+                while !is_so(&running.desk) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let waited = tokio::time::timeout(Duration::from_secs(8), waited);
+            waited.await.expect("it comes soon");
+        });
+    }
+
+    /// Somebody brings a payment while the desk looks at it, by this name; meanwhile something happens.
+    pub(crate) fn bring_into_a_look(
+        &mut self,
+        account: AccountId,
+        payment: &Payment,
+        name: &str,
+        meanwhile: impl FnOnce(&Shop),
+    ) -> Told {
+        let gate = self.facilitator.gate();
+        self.facilitator
+            .fault(Fault::once(Call::Settle, Effect::Hold));
+        let running = self.running();
+        let desk = running.desk.clone();
+        let turn = running.runtime.spawn(async move { desk.turn().await });
+        running.runtime.block_on(gate.reached_by(1));
+        let desk = running.desk.clone();
+        let wish = Wish {
+            account,
+            payment: Some(payment.clone()),
+            names: vec![Arc::from(name)],
+        };
+        let mut asking = Box::pin(async move { desk.ask(wish).await });
+        {
+            let _guard = running.runtime.enter();
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(asking.as_mut().poll(&mut context).is_pending());
+        }
+        meanwhile(self);
+        gate.open();
+        let told = running.runtime.block_on(asking);
+        let looked = running.runtime.block_on(turn).expect("it ends");
+        assert_eq!(looked, 1, "the desk had looked first");
+        told
     }
 
     /// The next one begins as a program does: it looks at what was left first.
@@ -310,6 +383,16 @@ impl Shop {
             self.restart();
         }
         told
+    }
+
+    /// What somebody is told who calls the request something.
+    pub(crate) fn bring_named(&self, account: AccountId, payment: &Payment, name: &str) -> Told {
+        let running = self.running();
+        running.runtime.block_on(running.desk.ask(Wish {
+            account,
+            payment: Some(payment.clone()),
+            names: vec![Arc::from(name)],
+        }))
     }
 
     /// The same, and whoever asks leaves before the answer.

@@ -21,6 +21,7 @@ use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_pay::mpp::{Desk, Parts, Secrets, Settings};
 use tollgate_pay::{Desks, Pay};
+use tollgate_purchase::UnderWay;
 use tollgate_purchase::mandates::{MandateParts, Mandates, Urls};
 use tollgate_purchase::once::Once;
 use tollgate_purchase::plan::{self, PRICE, Paid, Period, Plan, Plans};
@@ -163,7 +164,7 @@ impl Shop {
             environment: String::from("test"),
             now: Box::new(clock()),
             draw: Box::new(draw()),
-            runtime: runtime.handle().clone(),
+            runtime: UnderWay::new(runtime.handle().clone()),
         });
         let (manual, hand) = Clock::manual(now.unsigned_abs());
         let base = "https://api.svc.example";
@@ -184,7 +185,7 @@ impl Shop {
             },
             clock: manual,
             entropy: Entropy::system(),
-            runtime: runtime.handle().clone(),
+            runtime: UnderWay::new(runtime.handle().clone()),
         });
         let desks = Desks::new(Arc::from("svc-pro"), Some(desk), None);
         let pay = Pay::new(&desks, "/commerce/subscriptions/{plan}/mpp").expect("a route");

@@ -6,7 +6,6 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use tokio::task::JoinSet;
 use tollgate_money::{AccountId, MandateId};
@@ -22,6 +21,7 @@ use super::open::Urls;
 use super::recurring::Recurring;
 use crate::plan::Plans;
 use crate::topups::Draw;
+use crate::under_way::UnderWay;
 
 /// How often the desk asks the store which mandates are due, when nobody wakes it.
 const EVERY: Duration = Duration::from_secs(2);
@@ -49,7 +49,7 @@ pub struct MandateParts {
     /// Fills a slice with random bytes.
     pub draw: Draw,
     /// Where the work runs, so that a caller who leaves does not cut it off.
-    pub runtime: Handle,
+    pub runtime: UnderWay,
 }
 
 /// What the provider says has happened. Only a bell.
@@ -99,7 +99,7 @@ pub(super) struct Inner {
     pub(super) offered: Mutex<Offered>,
     pub(super) reads_plan: AsyncMutex<()>,
     draw: Draw,
-    runtime: Handle,
+    runtime: UnderWay,
     /// Whoever works on mandates of an account holds its lock: what one of them is worth depends on the others.
     locks: Mutex<HashMap<AccountId, Weak<AsyncMutex<()>>>>,
     bell: Notify,
@@ -241,6 +241,9 @@ impl Mandates {
 
     /// Looks once at everything that is due; says how many mandates that were.
     pub async fn turn(&self) -> usize {
+        let Some(_turn) = self.inner.runtime.turn() else {
+            return 0;
+        };
         let now = (self.inner.now)();
         let due = reading(&self.inner.store, move |store| {
             store.mandates_due(now, AT_ONCE)

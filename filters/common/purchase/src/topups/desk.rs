@@ -6,7 +6,6 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use tokio::task::JoinSet;
 use tollgate_ledger::Ledger;
@@ -22,6 +21,7 @@ use super::keys::{Step, key};
 use super::offer::Offer;
 use super::orders::{NewOrder, Orders, Trouble};
 use super::schedule;
+use crate::under_way::UnderWay;
 
 /// How often the desk asks the store which purchases are due, when nobody wakes it.
 const EVERY: Duration = Duration::from_secs(2);
@@ -60,7 +60,7 @@ pub struct Parts {
     /// Fills a slice with random bytes.
     pub draw: Draw,
     /// Where the work runs, so that a caller who leaves does not cut it off.
-    pub runtime: Handle,
+    pub runtime: UnderWay,
 }
 
 /// What a buyer wishes for.
@@ -105,7 +105,7 @@ pub(super) struct Inner {
     offer: Offer,
     description: String,
     draw: Draw,
-    runtime: Handle,
+    runtime: UnderWay,
     /// Whoever works on a purchase holds its lock. The books would refuse the second anyway; this spares the provider its call.
     locks: Mutex<HashMap<TopUpId, Weak<AsyncMutex<()>>>>,
     /// Purchases with news whose order could not be read, and how often somebody had rung by then: they wait as others do, until
@@ -211,6 +211,9 @@ impl TopUps {
 
     /// Looks once at everything that is due; says how many purchases that were.
     pub async fn turn(&self) -> usize {
+        let Some(_turn) = self.inner.runtime.turn() else {
+            return 0;
+        };
         let now = (self.inner.now)();
         let unheard = self.inner.unheard().clone();
         // As many more as there are that wait, so that they are in nobody's way.

@@ -9,6 +9,7 @@ use tokio::runtime::Runtime;
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, MandateId, Micros};
+use tollgate_purchase::UnderWay;
 use tollgate_purchase::checkouts::{self, Checkouts};
 use tollgate_purchase::mandates::{
     MandateCounts, MandateParts, Mandates, OpenError, Urls, Verified, VerifyError,
@@ -130,7 +131,7 @@ impl Shop {
             environment: String::from("test"),
             now: Box::new(clock()),
             draw: Box::new(draw()),
-            runtime: runtime.handle().clone(),
+            runtime: UnderWay::new(runtime.handle().clone()),
         });
         let checkouts = Checkouts::new(checkouts::Parts {
             store: store.clone(),

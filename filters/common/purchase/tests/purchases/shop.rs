@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use tollgate_ledger::audit::audit;
 use tollgate_ledger::{Hold, HoldRequest, Ledger};
 use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
-use tollgate_purchase::{BeginError, Counts, Offer, Parts, TopUps, Wish};
+use tollgate_purchase::{BeginError, Counts, Offer, Parts, TopUps, UnderWay, Wish};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
     Admission, CacheScope, NewAccount, Part, RootSecret, Store, TopUpRow, UnitOfWork, commit,
@@ -98,7 +98,7 @@ impl Shop {
                 let at = out.len() - number.len();
                 out[at..].copy_from_slice(&number);
             }),
-            runtime: runtime.handle().clone(),
+            runtime: UnderWay::new(runtime.handle().clone()),
         });
         self.running = Some(Running {
             runtime,
