@@ -375,3 +375,36 @@ fn the_shipped_file_shows_every_setting() {
         assert!(shown, "conf/tollgate.toml does not show `{key}`");
     });
 }
+
+#[test]
+fn the_address_of_a_node_is_as_safe_wherever_it_stands_and_is_never_repeated() {
+    let sold = "[payments.x402]
+        facilitator_url = 'https://pay.example.com'
+        pay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b906'";
+    for (address, is_good) in [
+        ("https://node.example.com/v2/key-1234", true),
+        ("https://node.example.com/?key=key-1234", true),
+        ("http://127.0.0.1:8545/key-1234", true),
+        ("http://[::1]:8545/key-1234", true),
+        ("http://localhost:8545/key-1234", true),
+        ("http://node.example.com/key-1234", false),
+        ("https:///key-1234", false),
+        ("https://exa<mple/key-1234", false),
+        ("ftp://node.example.com/key-1234", false),
+        ("key-1234", false),
+    ] {
+        let variable = Environment::of([("NODE", address)]);
+        for (name, value) in [("rpc_url", address), ("rpc_url_env", "NODE")] {
+            let read = check(&format!("{sold}\n{name} = '{value}'"), &variable);
+            match read {
+                Ok(_) => assert!(is_good, "{name}: {address}"),
+                Err(problems) => {
+                    assert!(!is_good, "{name}: {problems:?}");
+                    let said = problems.join("\n");
+                    assert!(said.contains(name), "{said}");
+                    assert!(!said.contains("key-1234"), "{said}");
+                }
+            }
+        }
+    }
+}

@@ -180,12 +180,7 @@ fn address(name: &str, at: &At<String>, problems: &mut Problems) -> Option<Writt
 /// An address that is asked. What is sent there is as good as money, so it goes over TLS, or stays on this machine.
 fn remote(name: &str, at: &At<String>, problems: &mut Problems) -> Option<String> {
     let url: BaseUrl = problems.parse(key(name), at)?;
-    let here = url.host == "localhost"
-        || url
-            .host
-            .parse()
-            .is_ok_and(|address: std::net::IpAddr| address.is_loopback());
-    if !url.tls && !here {
+    if !url.tls && !is_here(&url.host) {
         let message = format_args!(
             "is `{}`; use `https`, without which payments could be read on the way",
             at.value
@@ -196,32 +191,52 @@ fn remote(name: &str, at: &At<String>, problems: &mut Problems) -> Option<String
     Some(url.to_string())
 }
 
-/// The address of a node, from the settings or, where it holds a key, from a variable or a file.
+/// Whether a host is this machine.
+fn is_here(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let address: Result<std::net::IpAddr, _> = bare.parse();
+    bare.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// The address of a node, from the settings or, where it holds a key, from a variable or a file. What it says decides about money, so it
+/// comes over TLS or from this machine, wherever its address stands; and that may have a key in it anywhere, so it is never repeated.
 fn rpc(raw: &RawX402, shop: &Shop<'_>, problems: &mut Problems) -> Option<Secret> {
     let named = Named {
         section: SECTION,
         variable: ("rpc_url_env", raw.rpc_url_env.as_ref()),
         file: ("rpc_url_file", raw.rpc_url_file.as_ref()),
     };
-    let Some(at) = &raw.rpc_url else {
-        let secret = named.secret(shop, problems)?;
-        let is_address = ["https://", "http://"]
-            .iter()
-            .any(|scheme| secret.expose().starts_with(scheme));
-        if !is_address {
-            let at = raw.rpc_url_env.as_ref().or(raw.rpc_url_file.as_ref())?;
-            let message = "names something that is no address; it starts with `https://`";
-            problems.note(key("rpc_url_env"), at, message);
+    let (name, at, secret) = match (&raw.rpc_url, &raw.rpc_url_env, &raw.rpc_url_file) {
+        (Some(at), None, None) => ("rpc_url", at, Secret::new(at.value.clone())),
+        (Some(at), ..) => {
+            let message = "stands beside another setting for the same address; keep one of them";
+            problems.note(key("rpc_url"), at, message);
             return None;
         }
-        return Some(secret);
+        (None, Some(at), _) => ("rpc_url_env", at, named.secret(shop, problems)?),
+        (None, None, Some(at)) => ("rpc_url_file", at, named.secret(shop, problems)?),
+        (None, None, None) => return None,
     };
-    if raw.rpc_url_env.is_some() || raw.rpc_url_file.is_some() {
-        let message = "stands beside another setting for the same address; keep one of them";
-        problems.note(key("rpc_url"), at, message);
+    if let Err(message) = node_address(secret.expose()) {
+        problems.note(key(name), at, message);
         return None;
     }
-    remote("rpc_url", at, problems).map(Secret::new)
+    Some(secret)
+}
+
+/// What is wrong with the address of a node.
+fn node_address(text: &str) -> Result<(), &'static str> {
+    const NONE: &str = "holds no address; write one that starts with `https://`";
+    let address: http::Uri = text.parse().map_err(|_| NONE)?;
+    let host = address.host().filter(|host| !host.is_empty()).ok_or(NONE)?;
+    match address.scheme_str() {
+        Some("https") => Ok(()),
+        Some("http") if is_here(host) => Ok(()),
+        Some("http") => Err(
+            "holds an address without TLS; use `https`, or what the node says could be forged on the way",
+        ),
+        _ => Err(NONE),
+    }
 }
 
 #[cfg(test)]

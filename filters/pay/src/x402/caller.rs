@@ -42,9 +42,9 @@ impl Bearer for Option<HeaderValue> {
 /// Why calls cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CallerError {
-    /// The address is none.
-    #[error("`{0}` is not an address")]
-    Address(String),
+    /// An address is none. It is not repeated, since a key may be part of it.
+    #[error("the address of the {0} cannot be used")]
+    Address(&'static str),
     /// TLS cannot be prepared.
     #[error("cannot prepare TLS for the facilitator")]
     Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -72,7 +72,7 @@ impl HttpFacilitator {
     ) -> Result<HttpFacilitator, CallerError> {
         Ok(HttpFacilitator {
             http: client(roots)?,
-            base: address(base_url.trim_end_matches('/'))?,
+            base: address("facilitator", base_url.trim_end_matches('/'))?,
             bearer,
         })
     }
@@ -86,7 +86,7 @@ impl HttpNode {
     ) -> Result<HttpNode, CallerError> {
         Ok(HttpNode {
             http: client(roots)?,
-            address: address(url)?,
+            address: address("node", url)?,
         })
     }
 }
@@ -138,9 +138,8 @@ impl Node for HttpNode {
     }
 }
 
-fn address(text: &str) -> Result<Url, CallerError> {
-    text.parse()
-        .map_err(|_| CallerError::Address(text.to_owned()))
+fn address(whose: &'static str, text: &str) -> Result<Url, CallerError> {
+    text.parse().map_err(|_| CallerError::Address(whose))
 }
 
 fn client(roots: Option<&[CertificateDer<'static>]>) -> Result<Client, CallerError> {
