@@ -622,6 +622,10 @@ impl Gateway {
                         }
                     }
                     // A buyer who has left still gets what was begun, and the store closes after this.
+                    let purchases = self.under_way.open();
+                    if purchases > 0 {
+                        tracing::info!(purchases, "purchases are under way; they may finish");
+                    }
                     self.under_way.landed().await;
                 })
                 .await

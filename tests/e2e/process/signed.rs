@@ -102,3 +102,29 @@ async fn a_purchase_whose_program_was_killed_ends_in_one_transfer_and_one_plan()
         );
     }
 }
+
+/// The buyer has left, the money is on its way, and the program is asked to end: what it began is in its books when it is gone.
+#[tokio::test]
+async fn a_program_asked_to_end_writes_down_a_transfer_that_nobody_waits_for() {
+    let facilitator = Facilitator::start().await;
+    let house = House::of(Setup::with(&settings(&facilitator, true))).await;
+    let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());
+    facilitator.fault(Fault::once(Operation::Settle, Effect::HoldAfter));
+    let mut serving = house.serve().await;
+    let client = Client::new(&serving.url).with_key(&house.key);
+    let buyer = tokio::spawn(async move { bring(&client, &payment, &json!({})).await });
+    facilitator.gate().reached_by(1).await;
+    buyer.abort();
+    serving.process.signal("TERM");
+    let waits = || serving.process.output().contains("purchases are under way");
+    within("the word that it waits", crate::rig::poll(waits)).await;
+    assert!(serving.process.has_ended().is_none());
+    facilitator.gate().open();
+    let status = ended(&mut serving.process).await;
+    assert_eq!(status.code(), Some(0), "{}", serving.process.output());
+    audited(&house.database());
+    let account: AccountId = house.account.parse().expect("an id");
+    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
+    assert!(store.authorizations_open().expect("readable").is_empty());
+}

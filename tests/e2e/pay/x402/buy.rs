@@ -65,6 +65,24 @@ async fn a_program_pays_an_offer_and_has_the_plan_at_once() {
 }
 
 #[tokio::test]
+async fn an_answer_names_the_page_of_the_plan_where_pages_are() {
+    let facilitator = tollgate_testing::Facilitator::start().await;
+    let settings = format!(
+        "{}\n[service]\nroot_url = \"https://example.com\"\n",
+        super::settings(&facilitator, true)
+    );
+    let rig = crate::rig::Rig::with(&settings).await;
+    let shop = Shop::of(rig, facilitator).await;
+    let paid = shop.bring(&shop.payment(1).await).await;
+    let product = &paid.json()["product"];
+    assert!(
+        product.to_string().contains("\"https://example.com/plan\""),
+        "{product}"
+    );
+    shop.close().await;
+}
+
+#[tokio::test]
 async fn the_same_payment_again_is_the_same_purchase() {
     let shop = Shop::open().await;
     let payment = shop.payment(1).await;
