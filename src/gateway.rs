@@ -4,7 +4,6 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use http::Method;
 use tokio::runtime::Runtime;
@@ -29,6 +28,7 @@ use crate::access;
 use crate::admin::{self, Admin, AdminError, Clerk, Readiness, Ready};
 use crate::chores::{Chore, keep_house, keep_promises, note_uses, sweep_signin};
 use crate::config::{Durability, Settings, StoreUrl};
+use crate::drain::{LAST_WORDS, landed};
 use crate::onboarding::installation;
 use crate::paypal::PayPal;
 use crate::portal;
@@ -42,9 +42,6 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The most bytes one event of a stream may have.
 const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
-
-/// How long the last bytes of answers may take to leave, once nothing is under way any more or nothing can go on.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Builds a gateway, with filters of one's own beside those of the house.
 pub struct GatewayBuilder {
@@ -612,24 +609,8 @@ impl Gateway {
                 "draining: no new connections, open requests may finish"
             );
             let drained = self.runtime.block_on(async {
-                tokio::time::timeout(grace, async {
-                    loop {
-                        self.proxy.drained().await;
-                        // A head that is half here, or a stream opened before its client heard of the end, may still become a request.
-                        let _ = tokio::time::timeout(LAST_WORDS, self.proxy.closed()).await;
-                        if self.proxy.open_exchanges() == 0 {
-                            break;
-                        }
-                    }
-                    // A buyer who has left still gets what was begun, and the store closes after this.
-                    let purchases = self.under_way.open();
-                    if purchases > 0 {
-                        tracing::info!(purchases, "purchases are under way; they may finish");
-                    }
-                    self.under_way.landed().await;
-                })
-                .await
-                .is_ok()
+                let landed = landed(&self.proxy, &self.under_way);
+                tokio::time::timeout(grace, landed).await.is_ok()
             });
             if !drained {
                 let (open, purchases) = (self.proxy.open_exchanges(), self.under_way.open());

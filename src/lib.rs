@@ -7,6 +7,7 @@ mod chores;
 pub mod commands;
 pub mod config;
 pub mod demo;
+mod drain;
 mod gateway;
 mod memory;
 mod mpp;

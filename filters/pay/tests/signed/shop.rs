@@ -277,9 +277,10 @@ impl Shop {
     pub(crate) fn until(&self, is_so: impl Fn(&Desk) -> bool) {
         let running = self.running();
         running.runtime.block_on(async {
+            let mut often = tokio::time::interval(Duration::from_millis(1));
             let waited = async {
                 while !is_so(&running.desk) {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    often.tick().await;
                 }
             };
             let waited = tokio::time::timeout(Duration::from_secs(8), waited);
