@@ -51,6 +51,9 @@ pub enum Command {
     /// Give and show credits.
     #[command(subcommand)]
     Credits(CreditsCommand),
+    /// Show and close payments of which nobody knows what became (x402).
+    #[command(subcommand)]
+    Payment(PaymentCommand),
     /// Set up what is needed at PayPal.
     #[command(subcommand, name = "paypal")]
     PayPal(PayPalCommand),
@@ -272,6 +275,29 @@ pub enum CacheCommand {
         /// Print JSON.
         #[arg(long)]
         json: bool,
+    },
+}
+
+/// `tollgate payment`
+#[derive(Clone, Debug, Subcommand)]
+pub enum PaymentCommand {
+    /// List the payments that may still move money; each keeps its account from paying by any route.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Close one with what an explorer of the chain shows, where the gateway has nobody to ask any more.
+    #[command(group(clap::ArgGroup::new("verdict").required(true)))]
+    Close {
+        /// Its name, as the list has it.
+        payment: String,
+        /// The transaction in which it has paid the price: the plan is given for it.
+        #[arg(long, value_name = "HASH", group = "verdict")]
+        paid: Option<String>,
+        /// It has moved nothing: not before the chain takes it no more.
+        #[arg(long, group = "verdict")]
+        not_moved: bool,
     },
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use tollgate_filter::Clock;
-use tollgate_pay::x402::{CallerError, Desk, HttpFacilitator, HttpNode, Node, Parts, WAIT};
+use tollgate_pay::x402::{
+    CallerError, Desk, HttpFacilitator, HttpNode, Node, Parts, WAIT, payment_name,
+};
 use tollgate_purchase::UnderWay;
 use tollgate_purchase::once::Once;
 use tollgate_purchase::plan::Plans;
@@ -21,6 +23,7 @@ pub(crate) fn desk(
     clock: &Clock,
     runtime: UnderWay,
 ) -> Result<Option<Desk>, CallerError> {
+    tell_stranded(settings, store);
     let Some(known) = &settings.payments.x402 else {
         return Ok(None);
     };
@@ -53,4 +56,27 @@ pub(crate) fn desk(
         wait: WAIT,
         runtime,
     })))
+}
+
+/// Tells which payments were begun under other settings and are open still: as long as one is, its account cannot pay by any route, and
+/// with these settings there is nobody to ask what became of it.
+fn tell_stranded(settings: &Settings, store: &Arc<dyn Store>) {
+    let network = settings
+        .payments
+        .x402
+        .as_ref()
+        .map(|x402| &*x402.terms.network);
+    let open = match store.authorizations_open() {
+        Ok(open) => open,
+        Err(error) => {
+            tracing::error!(%error, "could not read which payments are open");
+            return;
+        }
+    };
+    for row in open {
+        if network != Some(&*row.key.network) {
+            tracing::error!(account = %row.account, payment = payment_name(&row),
+                "a payment is open, and `[payments.x402]` does not name its chain any more: bring the settings back, or look it up and close it with `tollgate payment close`");
+        }
+    }
 }

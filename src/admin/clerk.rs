@@ -10,6 +10,8 @@ use tollgate_identity::{
 };
 use tollgate_ledger::{Credit, Ledger};
 use tollgate_money::{AccountId, Micros};
+use tollgate_pay::x402::{Verdict, close_payment};
+use tollgate_purchase::plan::Plans;
 use tollgate_store::{AccountStatus, CacheScope, CapPeriod, SpendingCap, Store};
 
 use super::Look;
@@ -29,6 +31,7 @@ pub struct Clerk {
     classes: Vec<Arc<str>>,
     models: Vec<Arc<str>>,
     credit_limit: Micros,
+    plans: Plans,
     /// There in a gateway that runs.
     cache: Option<Arc<Cache>>,
     /// The same.
@@ -44,7 +47,9 @@ impl Clerk {
         clock: Clock,
         entropy: Entropy,
     ) -> Clerk {
+        let plans = crate::plan::plans(settings, (&store, &ledger), (&clock, &entropy));
         Clerk {
+            plans,
             store,
             ledger,
             clock,
@@ -165,6 +170,17 @@ impl Clerk {
                 let key: KeyId = key.parse().map_err(words)?;
                 revoke_key(&*self.store, key, now).await.map_err(words)?;
                 Ok(Applied::Done)
+            }
+            Change::PaymentClose { payment, paid } => {
+                let verdict = match paid {
+                    None => Verdict::NotMoved,
+                    Some(hash) => Verdict::Paid(hash.parse().map_err(|_| {
+                        format!("`{hash}` is no transaction; it is `0x` and 64 hex digits")
+                    })?),
+                };
+                let books = (&self.store, &self.plans);
+                let closed = close_payment(books, now, &payment, verdict).await;
+                closed.map(|()| Applied::Done).map_err(words)
             }
             Change::CreditsGrant {
                 account,

@@ -99,6 +99,13 @@ pub enum Change {
         /// The key's id.
         key: String,
     },
+    /// Closes a payment of which nobody knows what became, on the operator's word.
+    PaymentClose {
+        /// Its name.
+        payment: String,
+        /// The transaction in which it has paid; nothing for one that has moved nothing and never will.
+        paid: Option<String>,
+    },
     /// Books credits that the operator gives.
     CreditsGrant {
         /// The account's id.

@@ -9,6 +9,7 @@ mod check;
 mod credits;
 mod key;
 mod office;
+mod payment;
 mod paypal;
 mod print;
 mod proof;
@@ -85,6 +86,7 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
         Command::Account(command) => account::run(command, &office()?, out),
         Command::Key(command) => key::run(command, &office()?, out),
         Command::Credits(command) => credits::run(command, &office()?, out),
+        Command::Payment(command) => payment::run(command, &office()?, out),
         Command::PayPal(command) => paypal::run(command, &load(file()?, environment)?, out),
         Command::Providers { json } => providers::run(json, &office()?, out),
         Command::Cache(command) => cache::run(command, &office()?, out),

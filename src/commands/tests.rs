@@ -489,3 +489,91 @@ fn paypal_is_set_up_once_however_often_it_is_asked_for() {
             .contains("The settings name it already.")
     );
 }
+
+/// A payment of an account that was sent, and of which nobody knows what became; its name.
+fn unclear(store: &Arc<dyn tollgate_store::Store>, account: &str, nonce: u8, ends: i64) -> String {
+    use tollgate_store::{
+        Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState, Part,
+        UnitOfWork, commit,
+    };
+    let row = AuthorizationRow {
+        key: AuthorizationKey {
+            network: Arc::from("eip155:8453"),
+            asset: [1; 20],
+            payer: [2; 20],
+            nonce: [nonce; 32],
+        },
+        account: account.parse().expect("an id"),
+        state: AuthorizationState::Unknown,
+        version: 0,
+        digest: [3; 32],
+        sealed: None,
+        valid_before: ends,
+        transaction: None,
+        receipt: None,
+        note: Some(Arc::from("cut")),
+        looks: 1,
+        look_at: None,
+        created_at: 1,
+        updated_at: 1,
+    };
+    let name = tollgate_pay::x402::payment_name(&row);
+    let begin = Part::Authorization(Box::new(AuthorizationPart::Begin(row)));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let begun = commit(&**store, UnitOfWork::of(begin, Admission::Begins));
+    runtime.block_on(begun).expect("it is stored");
+    name
+}
+
+#[test]
+fn a_payment_that_nobody_can_explain_is_closed_by_a_person_with_proof() {
+    let house = House::new();
+    let served = house.serve();
+    let account = house.word("account create --email a@example.com", "id");
+    assert_eq!(house.good("payment list"), "no payment is open\n");
+    let later = Clock::system().unix_micros() + 600_000_000;
+    let name = unclear(&served.store, &account, 1, later);
+    let listed = house.json("payment list");
+    assert_eq!(listed[0]["payment"], *name);
+    assert_eq!(listed[0]["account"], *account);
+    assert!(house.good("payment list").contains(&name));
+    // A person says what they have seen, and says it whole.
+    for line in [
+        format!("payment close {name}"),
+        format!(
+            "payment close {name} --not-moved --paid 0x{}",
+            "ab".repeat(32)
+        ),
+        format!("payment close {name} --paid 0xab"),
+        format!("payment close other --paid 0x{}", "ab".repeat(32)),
+        // It could still be sent.
+        format!("payment close {name} --not-moved"),
+    ] {
+        house.run(&line).expect_err(&line);
+    }
+    house.good(&format!(
+        "payment close {name} --paid 0x{}",
+        "ab".repeat(32)
+    ));
+    assert_eq!(house.json("payment list"), serde_json::json!([]));
+    let id = account.parse().expect("an id");
+    let plan = served.store.subscription(id).expect("readable");
+    assert_eq!(
+        &*plan.expect("the plan").reference,
+        format!("0x{}", "ab".repeat(32))
+    );
+    assert_eq!(served.store.payments_of(id, 9).expect("readable").len(), 1);
+    // Where no gateway runs the same command writes by itself.
+    let other = house.word("account create --email b@example.com", "id");
+    let name = unclear(&served.store, &other, 2, 1_000_000);
+    served.end();
+    house.good(&format!("payment close {name} --not-moved"));
+    assert_eq!(house.json("payment list"), serde_json::json!([]));
+    let store = tollgate_store::sqlite::open_read(&house.folder.path().join("tollgate.db"))
+        .expect("the store opens");
+    let id = other.parse().expect("an id");
+    assert_eq!(store.subscription(id).expect("readable"), None);
+    assert_eq!(house.run("audit").map(|(code, _)| code), Ok(0));
+}

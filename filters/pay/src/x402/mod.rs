@@ -17,6 +17,7 @@ mod health;
 mod hex;
 mod look;
 mod offer;
+mod office;
 mod patience;
 mod payment;
 mod reason;
@@ -37,6 +38,7 @@ pub use facilitator::{Facilitator, Node, Operation, Said, Silence, question, sup
 pub use hex::{Address, HexError, Nonce, Signature, WrittenAddress};
 pub use look::{Sight, Wanted, look};
 pub use offer::{Offer, Terms};
+pub use office::{CloseError, Verdict, close as close_payment, name as payment_name};
 pub use payment::{Authorization, Payment, PaymentError};
 pub use reason::{Reason, reason};
 pub use signer::{chain_id, is_plausible};

@@ -300,9 +300,9 @@ impl Inner {
         let (payment, note) = (rows::reference(&row.key), row.note.as_deref());
         match self.parts.node {
             None => tracing::error!(account = %row.account, payment, note,
-                "a payment is over and the facilitator cannot say what became of it; set `payments.x402.rpc_url`, and the chain is asked"),
+                "a payment is over and the facilitator cannot say what became of it; set `payments.x402.rpc_url`, and the chain is asked, or look it up and use `tollgate payment close`"),
             Some(_) => tracing::error!(account = %row.account, payment, note,
-                "a payment is over, and neither the facilitator nor the chain says what became of it"),
+                "a payment is over, and neither the facilitator nor the chain says what became of it; look it up and use `tollgate payment close`"),
         }
     }
 

@@ -1,0 +1,126 @@
+//! What a person does about a payment when neither the facilitator nor the chain can be asked what became of it: the settings that sold by
+//! it are gone, or name another chain, or never named a node.
+
+use std::sync::Arc;
+
+use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, PlanError, Plans};
+use tollgate_store::{
+    Admission, AuthorizationPart, AuthorizationRow, AuthorizationState, CommitError, ReadError,
+    Refusal, Route, Store, UnitOfWork, commit, reading,
+};
+
+use super::desk::part;
+use super::hex::Nonce;
+use super::rows::{self, GRACE, SECOND};
+
+/// What somebody has seen with their own eyes, in an explorer of the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The price has come in by this transaction.
+    Paid(Nonce),
+    /// Nothing has moved, and nothing can any more.
+    NotMoved,
+}
+
+/// Why a payment was not closed. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseError {
+    /// No payment of this name is open.
+    #[error("no open payment is called `{0}`; `tollgate payment list` shows them")]
+    Unknown(String),
+    /// It could still be sent to the chain, by anybody who has seen it.
+    #[error("the chain takes it for {0} seconds more, so nobody can know yet that it never moves")]
+    Early(i64),
+    /// The gateway has found out something meanwhile.
+    #[error("it has changed just now; look again with `tollgate payment list`")]
+    Moved,
+    /// The store could not be read.
+    #[error("could not read the payments")]
+    Read(#[from] ReadError),
+    /// The store could not be written.
+    #[error("could not write the payment")]
+    Write(#[source] CommitError),
+    /// The plan could not be given.
+    #[error("could not give the plan for it")]
+    Plan(#[source] PlanError),
+}
+
+/// The name of a payment, for people and in the books: chain, token, wallet and number.
+pub fn name(row: &AuthorizationRow) -> String {
+    rows::reference(&row.key)
+}
+
+/// Closes an open payment at `now` (Unix microseconds) on somebody's word, which is noted as such. One that has paid gives the plan, in the
+/// same unit of work.
+pub async fn close(
+    (store, plans): (&Arc<dyn Store>, &Plans),
+    now: i64,
+    payment: &str,
+    verdict: Verdict,
+) -> Result<(), CloseError> {
+    let open = reading(store, |store| store.authorizations_open()).await?;
+    let row = open.into_iter().find(|row| name(row) == payment);
+    let row = row.ok_or_else(|| CloseError::Unknown(payment.to_owned()))?;
+    let closed = AuthorizationRow {
+        version: row.version + 1,
+        sealed: None,
+        note: Some(Arc::from("closed by a person")),
+        look_at: None,
+        updated_at: now,
+        ..row
+    };
+    tracing::warn!(account = %closed.account, payment, ?verdict, "a payment is closed by a person");
+    match verdict {
+        Verdict::NotMoved => {
+            let left = closed.valid_before + GRACE - now;
+            if left > 0 {
+                return Err(CloseError::Early(left / SECOND + 1));
+            }
+            write(
+                store,
+                AuthorizationRow {
+                    state: AuthorizationState::Dead,
+                    ..closed
+                },
+            )
+            .await
+        }
+        Verdict::Paid(transaction) => {
+            let receipt: Arc<str> = Arc::from(rows::receipt(&closed.key, transaction));
+            let closed = AuthorizationRow {
+                state: AuthorizationState::Settled,
+                transaction: Some(*transaction.as_bytes()),
+                receipt: Some(receipt.clone()),
+                ..closed
+            };
+            let paid = Paid {
+                account: closed.account,
+                route: Route::X402,
+                payment: payment.into(),
+                reference: transaction.to_string().into(),
+                amount: PRICE,
+                period: Period::Days(DAYS),
+                renews: false,
+                receipt: Some(receipt),
+                at: now,
+            };
+            let beside = |_: &_| vec![part(AuthorizationPart::Change(closed.clone()))];
+            match plans.pay(paid, beside).await {
+                Ok(PayOutcome::New(_)) => Ok(()),
+                // Given before, and the payment not noted as settled: it is now.
+                Ok(PayOutcome::Repeated(_) | PayOutcome::Surplus(_)) => write(store, closed).await,
+                Err(PlanError::Beside(_)) => Err(CloseError::Moved),
+                Err(error) => Err(CloseError::Plan(error)),
+            }
+        }
+    }
+}
+
+async fn write(store: &Arc<dyn Store>, row: AuthorizationRow) -> Result<(), CloseError> {
+    let change = part(AuthorizationPart::Change(row));
+    match commit(&**store, UnitOfWork::of(change, Admission::Ends)).await {
+        Ok(_) => Ok(()),
+        Err(CommitError::Refused(Refusal::AuthorizationMoved)) => Err(CloseError::Moved),
+        Err(error) => Err(CloseError::Write(error)),
+    }
+}
