@@ -65,6 +65,7 @@ fn mandate(number: u8, state: MandateState) -> MandateRow {
         paid_at: None,
         paid_until: None,
         advanced_for: None,
+        left_at: None,
         note: None,
         looks: 0,
         look_at: Some(10),
