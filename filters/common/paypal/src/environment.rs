@@ -70,6 +70,10 @@ impl Environment {
         let Ok(url) = address.parse::<Url>() else {
             return false;
         };
+        // What is looked at here has to be what a browser goes to: reading an address forgives much.
+        if url.as_str() != address {
+            return false;
+        }
         if !url.username().is_empty() || url.password().is_some() {
             return false;
         }
@@ -172,6 +176,9 @@ mod tests {
             "https://notpaypal.com/",
             "https://www.paypal.com:8443/",
             "javascript:alert(1)//paypal.com",
+            "https:\\\\www.paypal.com/",
+            "https://www.paypal.com\t/x",
+            " https://www.paypal.com/x",
             "//www.paypal.com/",
             "",
         ] {

@@ -167,7 +167,8 @@ impl Client {
                 "pricing_scheme": {"fixed_price": Money::from(plan.price)},
             }],
             "payment_preferences": {
-                "auto_bill_outstanding": true,
+                // A month that was not paid gave nothing, and is not asked for later.
+                "auto_bill_outstanding": false,
                 "setup_fee_failure_action": "CANCEL",
                 "payment_failure_threshold": 1,
             },

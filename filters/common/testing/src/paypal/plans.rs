@@ -27,7 +27,7 @@ impl Plan {
     pub(super) fn monthly(id: &str, product_id: &str, cents: i64) -> Plan {
         let cycle = json!({"frequency": {"interval_unit": "MONTH", "interval_count": 1}, "tenure_type": "REGULAR", "sequence": 1,
             "total_cycles": 0, "pricing_scheme": {"fixed_price": money(cents)}});
-        let preferences = json!({"auto_bill_outstanding": true, "setup_fee_failure_action": "CANCEL", "payment_failure_threshold": 1});
+        let preferences = json!({"auto_bill_outstanding": false, "setup_fee_failure_action": "CANCEL", "payment_failure_threshold": 1});
         Plan {
             id: id.to_owned(),
             product_id: product_id.to_owned(),
