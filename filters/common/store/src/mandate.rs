@@ -65,7 +65,7 @@ pub struct MandateRow {
 /// A change of what is known about mandates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MandatePart {
-    /// Stores a new mandate: [`crate::Refusal::MandateExists`] when its id is taken, or its account has one under way.
+    /// Stores a new mandate: [`crate::Refusal::MandateExists`] when its id is taken, or its account has one that is offered.
     Begin(MandateRow),
     /// Puts a row in the place of the one that had the version before its own: [`crate::Refusal::MandateMoved`] when somebody else has
     /// changed it, [`crate::Refusal::MandateExists`] when its account has another under way. Its `rings` are left as they are stored.
@@ -90,7 +90,8 @@ pub trait ReadMandates {
     /// One mandate.
     fn mandate(&self, id: MandateId) -> Result<Option<MandateRow>, ReadError>;
 
-    /// At most `limit` mandates that have news or whose next look is due at `now` (Unix microseconds), the longest waiting first.
+    /// At most `limit` mandates that have news or whose next look is due at `now` (Unix microseconds): what nobody is offered any more after
+    /// everything else, and the longest waiting first.
     fn mandates_due(&self, now: i64, limit: usize) -> Result<Vec<MandateRow>, ReadError>;
 
     /// At most `limit` mandates of an account, newest first.

@@ -77,13 +77,14 @@ fn mandate(number: u8, state: MandateState) -> MandateRow {
 }
 
 #[test]
-fn an_account_has_one_mandate_that_is_offered_agreed_to_or_charged() {
+fn an_account_has_one_mandate_that_is_offered_and_one_that_is_agreed_to_or_charged() {
     use MandateState::{Active, Agreed, Created, Dropped, Ended, Leaving, Open, Over, Surplus};
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     let first = mandate(1, Open);
     write(&store, [part(MandatePart::Begin(first.clone()))]).expect("the first");
-    for (number, state) in [(2, Created), (3, Open), (4, Agreed), (5, Active)] {
+    write(&store, [part(MandatePart::Begin(mandate(2, Agreed)))]).expect("one that is charged");
+    for (number, state) in [(3, Created), (3, Open), (4, Agreed), (5, Active)] {
         let refused = write(&store, [part(MandatePart::Begin(mandate(number, state)))]);
         assert!(
             matches!(refused, Err(Refusal::MandateExists(_))),

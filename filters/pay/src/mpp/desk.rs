@@ -13,7 +13,9 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tollgate_filter::{Clock, Entropy, ErrorCode, PaymentCredential};
 use tollgate_money::AccountId;
 use tollgate_purchase::UnderWay;
-use tollgate_purchase::mandates::{Beside, Mandates, OpenError, Urls, Verified, VerifyError};
+use tollgate_purchase::mandates::{
+    Beside, Mandates, OpenError, Urls, Verified, VerifyError, is_past_due,
+};
 use tollgate_purchase::once::{Answer, Begun, Claim, Once};
 use tollgate_purchase::plan::{PaymentState, Plans, Standing};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription as Wire, rfc3339};
@@ -212,6 +214,10 @@ impl Desk {
             Ok(Verified::Waiting(_)) => {
                 drop(claims);
                 self.challenge(ask, told::NOT_AGREED).await
+            }
+            Ok(Verified::Unpaid(row)) if is_past_due(&row) => {
+                drop(claims);
+                self.challenge(ask, told::NOT_COLLECTED).await
             }
             Ok(Verified::Unpaid(_)) => {
                 drop(claims);

@@ -54,6 +54,15 @@ pub(super) const NOT_PAID: Why = Why {
     retry_after: Some(SOON),
 };
 
+/// The owner has agreed, and PayPal could not take the payment.
+pub(super) const NOT_COLLECTED: Why = Why {
+    code: ErrorCode::PaymentActionRequired,
+    detail: "The owner of the account has agreed, and PayPal could not collect the first payment. Nothing was charged. PayPal may try again; the challenge of this answer is a new one, with another approval URL.",
+    state: PaymentState::Failed,
+    action: RetryAction::PayAgain,
+    retry_after: None,
+};
+
 /// What was shown has come to nothing.
 pub(super) const NOT_KEPT: Why = Why {
     code: ErrorCode::VerificationFailed,

@@ -12,7 +12,7 @@ use tollgate_store::{
 
 use super::error::CheckoutError;
 use super::session::{self, New, Seen, Status, Wish};
-use crate::mandates::{Mandates, OpenError, Urls, Verified};
+use crate::mandates::{Mandates, OpenError, Urls, Verified, is_past_due};
 use crate::plan::{Plans, Standing};
 use crate::topups::Draw;
 
@@ -214,8 +214,23 @@ impl Checkouts {
         let Some(mandate) = mandates.of(view.row.account).await? else {
             return Ok(None);
         };
-        Ok(Some(match mandates.verify(mandate.id).await? {
+        let mut verified = mandates.verify(mandate.id).await?;
+        // One that cannot be collected stays until another is agreed to, which this checkout may have led to.
+        let is_nothing = match &verified {
+            Verified::Over(_) => true,
+            Verified::Unpaid(row) => is_past_due(row),
+            _ => false,
+        };
+        if let Some(led) = view
+            .row
+            .mandate
+            .filter(|led| is_nothing && *led != mandate.id)
+        {
+            verified = mandates.verify(led).await?;
+        }
+        Ok(Some(match verified {
             Verified::Paid(subscription, _) => Seen::Active(subscription.id),
+            Verified::Unpaid(mandate) if is_past_due(&mandate) => Seen::Open,
             Verified::Unpaid(_) => Seen::Agreed,
             Verified::Waiting(_) | Verified::Over(_) => Seen::Open,
         }))

@@ -91,6 +91,11 @@ pub(super) const PAST_DUE: &str = "past due";
 /// What it says of one that the provider has stopped and may start again.
 pub(super) const SUSPENDED: &str = "suspended";
 
+/// Whether the last charge of a mandate failed, the first one too: nothing is on its way, and the provider may try it again.
+pub fn is_past_due(row: &MandateRow) -> bool {
+    row.note.as_deref() == Some(PAST_DUE)
+}
+
 /// Whether the provider has stopped charging for a mandate, and may start again.
 pub fn is_stopped(row: &MandateRow) -> bool {
     row.state == MandateState::Ended && row.note.as_deref() == Some(SUSPENDED)
@@ -262,9 +267,10 @@ fn active(known: &Known<'_>) -> Finding {
             _ => match row.state {
                 Created | Open | Dropped | Over => Finding::Agreed,
                 Ended => Finding::Resumed,
-                Active if is_failing(known) && row.note.as_deref() != Some(PAST_DUE) => {
-                    Finding::PastDue
-                }
+                // It is tried again: who waits for it is told so.
+                Agreed if is_past_due(row) && known.is_on_its_way() => Finding::Agreed,
+                Agreed if known.is_on_its_way() => Finding::Wait,
+                Active | Agreed if is_failing(known) && !is_past_due(row) => Finding::PastDue,
                 Agreed | Active | _ => Finding::Wait,
             },
         },

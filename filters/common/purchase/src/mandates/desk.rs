@@ -229,7 +229,10 @@ impl Mandates {
         };
         let turns = async {
             loop {
-                self.turn().await;
+                // Where there is more than fits into one turn, nobody waits; unless nothing can be done at all.
+                if self.turn_once().await == (AT_ONCE, true) {
+                    continue;
+                }
                 tokio::select! {
                     () = self.inner.bell.notified() => {}
                     () = tokio::time::sleep(EVERY) => {}
@@ -241,8 +244,13 @@ impl Mandates {
 
     /// Looks once at everything that is due; says how many mandates that were.
     pub async fn turn(&self) -> usize {
+        self.turn_once().await.0
+    }
+
+    /// The same; says also whether any look has come to something.
+    async fn turn_once(&self) -> (usize, bool) {
         let Some(_turn) = self.inner.runtime.turn() else {
-            return 0;
+            return (0, false);
         };
         let now = (self.inner.now)();
         let due = reading(&self.inner.store, move |store| {
@@ -252,7 +260,7 @@ impl Mandates {
             Ok(due) => due,
             Err(error) => {
                 tracing::error!(%error, "could not read which mandates are due");
-                return 0;
+                return (0, false);
             }
         };
         let mut looks = JoinSet::new();
@@ -261,11 +269,14 @@ impl Mandates {
             let this = self.clone();
             looks.spawn(async move {
                 // What came to nothing is due again by itself, and was logged where it was understood.
-                let _ = this.inner.look(row.id, None).await;
+                this.inner.look(row.id, None).await.is_ok()
             });
         }
-        while looks.join_next().await.is_some() {}
-        count
+        let mut is_done = false;
+        while let Some(look) = looks.join_next().await {
+            is_done |= look.unwrap_or(false);
+        }
+        (count, is_done)
     }
 
     /// Runs work on the desk's own runtime; `None` when that is going down.

@@ -8,7 +8,7 @@ use tollgate_store::{
 };
 
 use super::counters::MandateCounters;
-use super::decide::{Finding, Known, Noted, PAST_DUE, decide};
+use super::decide::{Finding, Known, Noted, PAST_DUE, decide, is_past_due};
 use super::desk::{Beside, Inner, is_own};
 use super::error::VerifyError;
 use super::keys;
@@ -65,8 +65,18 @@ impl Inner {
     /// The same, by whoever has the account's lock.
     pub(super) async fn look_alone(
         &self,
+        row: MandateRow,
+        beside: Option<&Beside>,
+    ) -> Result<MandateRow, VerifyError> {
+        self.look_closely(row, beside, &mut false).await
+    }
+
+    /// The same; says whether money of a charge is on its way.
+    pub(super) async fn look_closely(
+        &self,
         mut row: MandateRow,
         beside: Option<&Beside>,
+        on_its_way: &mut bool,
     ) -> Result<MandateRow, VerifyError> {
         // Every look reads all there is, so whatever somebody rang for is seen by it; what cannot be read is due again soon.
         row.rings_heard = row.rings;
@@ -97,7 +107,7 @@ impl Inner {
                 Some(active) if is_own(active, &row) => super::decide::Runs::Own,
                 Some(_) => super::decide::Runs::Other,
             };
-            let finding = decide(&Known {
+            let known = Known {
                 row: &row,
                 seen: &seen,
                 charges: &charges,
@@ -109,7 +119,9 @@ impl Inner {
                     now < transfer.valid_before.saturating_add(TRANSFER_SEEN)
                 }),
                 now,
-            });
+            };
+            *on_its_way = known.is_on_its_way();
+            let finding = decide(&known);
             let asks = matches!(
                 finding,
                 Finding::Activate | Finding::Cancel | Finding::Refund(_)
@@ -216,7 +228,8 @@ impl Inner {
                 MandateCounters::one(&self.counters.past_due);
                 tracing::warn!(mandate = %row.id, account = %row.account, why = ?seen.failed_why,
                     "a charge for the plan failed; the payment provider tries it again");
-                self.renewal(row, MandateState::Active, Some(PAST_DUE), Renewal::PastDue)
+                let state = row.state;
+                self.renewal(row, state, Some(PAST_DUE), Renewal::PastDue)
                     .await
             }
             Finding::Ended(why) => {
@@ -365,9 +378,9 @@ impl Inner {
 
     async fn agreed(&self, row: MandateRow) -> Result<MandateRow, VerifyError> {
         let others = self.of(row.account).await?;
-        let another = others
-            .iter()
-            .any(|other| other.id != row.id && other.state == MandateState::Agreed);
+        let another = others.iter().any(|other| {
+            other.id != row.id && other.state == MandateState::Agreed && !is_past_due(other)
+        });
         if another {
             return self
                 .unwanted(row, "the buyer has agreed to another one")

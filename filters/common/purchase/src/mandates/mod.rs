@@ -2,7 +2,8 @@
 //!
 //! What holds beside the rules of the crate:
 //!
-//! 1. An account has at most one mandate that is offered, agreed to or charged. Asked again, the desk gives the same one.
+//! 1. An account has at most one mandate that is offered, and one that is agreed to or charged; both only where a charge has failed.
+//!    Asked again, the desk gives the same one.
 //! 2. That a subscription runs at the provider proves nothing. A charge in its list buys a period, once, together with the note of it; a
 //!    payment that is told and not listed yet is good for one day.
 //! 3. Every charge buys a period or goes back. A mandate whose charge nobody wants, because the plan runs by another way, is ended at the
@@ -22,7 +23,7 @@ mod recurring;
 mod schedule;
 
 pub use counters::{MandateCounters, MandateCounts};
-pub use decide::is_stopped;
+pub use decide::{is_past_due, is_stopped};
 pub use desk::{Beside, MandateParts, Mandates, News, Verified, foremost};
 pub use error::{CancelError, OpenError, VerifyError};
 pub use open::Urls;

@@ -6,17 +6,20 @@ use tollgate_money::AccountId;
 use tollgate_store::{MandatePart, MandateRow, MandateState, Part, Route};
 
 use super::counters::MandateCounters;
-use super::decide::is_stopped;
+use super::decide::{is_past_due, is_stopped};
 use super::desk::{Inner, foremost, part};
 use super::error::{CancelError, OpenError, VerifyError};
 use super::keys;
 use super::recurring::NewSubscription;
-use super::schedule::{self, OFFERED};
+use super::schedule::{self, DAY, OFFERED};
 use crate::plan::{PRICE, Renewal};
 use crate::topups::Trouble;
 
 /// Rounds of looking at what is there before something new is offered. Each one ends a mandate or the opening.
 const ROUNDS: usize = 4;
+
+/// The most that an account begins within a day: each is a subscription at the provider's, and a row that is looked at for a month.
+const BEGUN_A_DAY: usize = 10;
 
 /// Where a buyer comes back to. `{mandate}` stands for the mandate's id.
 #[derive(Clone, Debug)]
@@ -44,41 +47,75 @@ impl Inner {
                 return Err(OpenError::Transfer);
             }
             let rows = self.of(account).await?;
-            let is_live = |row: &&MandateRow| {
-                use MandateState::{Active, Agreed, Created, Open};
-                matches!(row.state, Created | Open | Agreed | Active)
+            let in_state = |wanted: &[MandateState]| {
+                let mut found = rows.iter().filter(|row| wanted.contains(&row.state));
+                found.next().cloned()
             };
-            let live = rows.iter().find(is_live).cloned();
-            let age = |row: &MandateRow| (self.now)() - row.created_at;
-            let Some(row) = live else {
+            let is_fresh =
+                |row: &MandateRow| (0..OFFERED).contains(&((self.now)() - row.created_at));
+            let offered = in_state(&[MandateState::Created, MandateState::Open]);
+            if let Some(row) = offered.clone().filter(is_fresh) {
+                return match row.state {
+                    MandateState::Open => Ok(row),
+                    _ => self.make(row).await,
+                };
+            }
+            // Read once more: what has been paid meanwhile counts, and ends this. What cannot be collected stays until another is agreed to.
+            if let Some(row) = in_state(&[MandateState::Agreed, MandateState::Active]) {
+                let mut on_its_way = false;
+                let looked = self.look_closely(row, None, &mut on_its_way).await?;
+                match looked.state {
+                    MandateState::Agreed if is_past_due(&looked) => {}
+                    MandateState::Agreed => return Err(OpenError::Processing(Box::new(looked))),
+                    MandateState::Active if self.runs(account).await? => continue,
+                    MandateState::Active if on_its_way => {
+                        return Err(OpenError::Processing(Box::new(looked)));
+                    }
+                    MandateState::Active => {}
+                    _ => continue,
+                }
+            }
+            let dropped = || {
+                let is_same = |row: &&MandateRow| {
+                    row.state == MandateState::Dropped
+                        && is_fresh(row)
+                        && row.approve_url.is_some()
+                        && Some(&row.plan_id) == self.plan_id.as_ref()
+                };
+                rows.iter().find(is_same).cloned()
+            };
+            let Some(row) = offered.or_else(dropped) else {
                 let row = self.begin(account, urls, &rows, None).await?;
                 return self.make(row).await;
             };
-            match row.state {
-                MandateState::Open if (0..OFFERED).contains(&age(&row)) => return Ok(row),
-                MandateState::Created if (0..OFFERED).contains(&age(&row)) => {
-                    return self.make(row).await;
-                }
-                _ => {}
-            }
-            // Read a last time, or for the first: what has been paid meanwhile counts, and ends this.
+            // For the last time, or for the first; or whether it was agreed to after it had been left.
             let looked = self.look_alone(row, None).await?;
             match looked.state {
-                MandateState::Agreed => return Err(OpenError::Processing(Box::new(looked))),
                 MandateState::Open => {
                     let row = self.begin(account, urls, &rows, Some(looked)).await?;
                     return self.make(row).await;
                 }
-                MandateState::Active if !self.runs(account).await? => {
-                    let row = self.begin(account, urls, &rows, Some(looked)).await?;
-                    return self.make(row).await;
-                }
+                MandateState::Dropped => return self.offer_again(looked).await,
                 _ => {}
             }
         }
         Err(OpenError::Closed(String::from(
             "the account's mandates keep changing; try again",
         )))
+    }
+
+    /// Offers what was left a short time ago: nothing new has to be made for it.
+    async fn offer_again(&self, mut row: MandateRow) -> Result<MandateRow, OpenError> {
+        if let Some(why) = self.closed().await {
+            return Err(OpenError::Closed(why));
+        }
+        row.state = MandateState::Open;
+        row.note = None;
+        row.looks = 0;
+        row.look_at = schedule::next(&row, (self.now)());
+        let changed = self.changed(&mut row);
+        self.write(vec![changed]).await.map_err(OpenError::Store)?;
+        Ok(row)
     }
 
     async fn runs(&self, account: AccountId) -> Result<bool, OpenError> {
@@ -101,6 +138,12 @@ impl Inner {
             return Err(OpenError::Closed(String::from("there is no plan")));
         };
         let now = (self.now)();
+        let of_a_day = others.iter().filter(|row| row.created_at > now - DAY);
+        if of_a_day.count() >= BEGUN_A_DAY {
+            return Err(OpenError::Closed(String::from(
+                "the account has begun too many within a day",
+            )));
+        }
         let mut parts: Vec<Part> = Vec::new();
         // The provider may start a stopped one again; nobody would want it beside the new one.
         let stopped = others.iter().filter(|row| is_stopped(row));

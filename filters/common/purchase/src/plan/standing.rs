@@ -3,6 +3,7 @@
 use tollgate_store::{AuthorizationRow, MandateRow, MandateState, SubscriptionRow};
 
 use super::{DAY, Plan};
+use crate::mandates::is_past_due;
 
 /// What an account has, and what is under way, at one moment.
 #[derive(Clone, Debug)]
@@ -55,10 +56,10 @@ impl Standing {
     }
 
     /// Whether a mandate was agreed to whose first payment has yet to come: money may move at any time, and no other payment is asked for
-    /// before that is clear.
+    /// before that is clear. Not so when that payment has failed.
     pub fn awaits_first_charge(&self) -> bool {
         self.mandate
             .as_ref()
-            .is_some_and(|row| row.state == MandateState::Agreed)
+            .is_some_and(|row| row.state == MandateState::Agreed && !is_past_due(row))
     }
 }

@@ -1,5 +1,6 @@
 //! Mandates against a provider that loses calls and answers, and a process that dies at any of them.
 
+mod again;
 mod checkouts;
 mod late;
 mod random;

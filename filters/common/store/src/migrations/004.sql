@@ -53,8 +53,9 @@ CREATE TABLE mandates (
   look_at $INT, rings $INT NOT NULL, heard $INT NOT NULL, created_at $INT NOT NULL, updated_at $INT NOT NULL,
   CHECK (price > 0), CHECK (heard <= rings)) $KEYED;
 CREATE INDEX mandates_account ON mandates (account_id, created_at);
--- At most one that is offered, agreed to or charged.
-CREATE UNIQUE INDEX mandates_one ON mandates (account_id) WHERE state IN (0, 1, 2, 3);
+-- At most one that is offered, and one that is agreed to or charged: who has a charge that failed may be offered another.
+CREATE UNIQUE INDEX mandates_offered ON mandates (account_id) WHERE state IN (0, 1);
+CREATE UNIQUE INDEX mandates_charged ON mandates (account_id) WHERE state IN (2, 3);
 CREATE INDEX mandates_look ON mandates (look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX mandates_rung ON mandates (updated_at) WHERE rings > heard;
 

@@ -161,8 +161,13 @@ impl ReadMandates for Reader {
             params![limit],
         )?;
         let due = self.some_mandates(
-            "WHERE look_at <= ?1 AND rings <= heard ORDER BY look_at LIMIT ?2",
-            params![now, limit],
+            "WHERE look_at <= ?1 AND rings <= heard ORDER BY state IN (?3, ?4), look_at LIMIT ?2",
+            params![
+                now,
+                limit,
+                MandateState::Dropped.code(),
+                MandateState::Over.code()
+            ],
         )?;
         found.extend(due);
         found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));

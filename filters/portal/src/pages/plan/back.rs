@@ -10,7 +10,7 @@ use tollgate_money::MandateId;
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Tone};
 use tollgate_pages::{Page, Place};
-use tollgate_purchase::mandates::RECURRING_OFFERED;
+use tollgate_purchase::mandates::{RECURRING_OFFERED, is_past_due};
 use tollgate_purchase::plan::{PRICE, Standing};
 use tollgate_store::{MandateRow, MandateState, reading};
 
@@ -106,6 +106,7 @@ impl View<'_> {
                 (format!("You have {}", self.plan), self.paid(), None)
             }
             Surplus => (String::from("Plan"), self.surplus(), None),
+            Agreed if is_past_due(self.row) => (String::from("Plan"), self.failed(), None),
             Agreed => self.waiting(
                 html! { "PayPal has your agreement and has not confirmed the first payment yet. You will not be charged twice." },
                 match self.now - self.row.agreed_at.unwrap_or(self.now) < SOON {
@@ -186,6 +187,15 @@ impl View<'_> {
                 }
                 p { (parts::link_button("/plan", "See your plan", true)) }
             }
+        }
+    }
+
+    fn failed(&self) -> Markup {
+        html! {
+            (parts::notice(Tone::Warn, "PayPal could not collect the first payment. Nothing was charged.",
+                html! { "See how you pay there. PayPal may try again, and you can begin anew." }))
+            (parts::heading("Plan", None))
+            section.panel { p { (parts::link_button("/plan", "See your plan", true)) } }
         }
     }
 

@@ -9,6 +9,7 @@ use maud::{Markup, html};
 use tollgate_filter::Reply;
 use tollgate_pages::parts::{self, Cell, Column, table};
 use tollgate_pages::{Page, Place};
+use tollgate_purchase::mandates::is_past_due;
 use tollgate_purchase::plan::{DAYS, PRICE, Standing};
 use tollgate_store::{MandateState, Read, ReadError, reading};
 
@@ -97,10 +98,13 @@ fn buying(house: &House, standing: &Standing, is_sold: bool) -> Markup {
         @if standing.is_active() {
             p { "You have what " (plan.name) " adds." }
             @if is_leaving { p { "PayPal has not confirmed yet that it charges nothing more. It is asked again by itself." } }
-        } @else if let Some(row) = mandate.filter(|row| row.state == MandateState::Agreed) {
+        } @else if let Some(row) = mandate.filter(|row| row.state == MandateState::Agreed && !is_past_due(row)) {
             p { "You have agreed at PayPal, and the first payment is not confirmed yet." }
             p { a href={ "/plan/back/" (row.id) "?back=1" } { "See how far it has come" } }
         } @else if is_sold {
+            @if mandate.is_some_and(|row| row.state == MandateState::Agreed) {
+                p { "PayPal could not collect the first payment. Nothing was charged. PayPal may try again, and you can begin anew." }
+            }
             p { (parts::link_button("/plan/begin", &format!("Buy {} for {} a month", plan.name, usd(PRICE)), true)) }
         } @else {
             p { (plan.name) " cannot be bought here at the moment." }
