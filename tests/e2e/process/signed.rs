@@ -128,3 +128,43 @@ async fn a_program_asked_to_end_writes_down_a_transfer_that_nobody_waits_for() {
     assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
     assert!(store.authorizations_open().expect("readable").is_empty());
 }
+
+/// The answer to a transfer is lost, and the settings that sold by it are taken away. The account cannot pay in any other way until a person
+/// has said what became of it, and the program names it until then.
+#[tokio::test]
+async fn a_transfer_whose_settings_are_gone_is_named_at_the_start_and_closed_by_a_person() {
+    let facilitator = Facilitator::start().await;
+    let house = House::of(Setup::with(&settings(&facilitator, false))).await;
+    let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());
+    facilitator.fault(Fault::once(Operation::Settle, Effect::LoseAnswer));
+    let mut serving = house.serve().await;
+    let client = Client::new(&serving.url).with_key(&house.key);
+    assert_eq!(bring(&client, &payment, &json!({})).await.status, 503);
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
+
+    let written = std::fs::read_to_string(&house.config).expect("the settings");
+    let mut written: toml::Table = written.parse().expect("TOML");
+    written.remove("payments").expect("it sold");
+    std::fs::write(&house.config, written.to_string()).expect("the folder takes files");
+    let mut serving = house.serve().await;
+    let named = || serving.process.output().contains("tollgate payment close");
+    within("the word of an open payment", crate::rig::poll(named)).await;
+    let listed = house.run(&["payment", "list"]).await;
+    let name = listed
+        .split_whitespace()
+        .find(|word| word.starts_with("eip155:8453/"))
+        .expect("it is listed");
+    let moved = facilitator.transfers().remove(0).transaction;
+    let hash = tollgate_testing::wallet::hex(&moved);
+    house
+        .run(&["payment", "close", name, "--paid", &hash])
+        .await;
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
+    audited(&house.database());
+    let account: AccountId = house.account.parse().expect("an id");
+    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
+    assert!(store.authorizations_open().expect("readable").is_empty());
+}
