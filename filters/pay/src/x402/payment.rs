@@ -58,7 +58,7 @@ pub struct Authorization {
 /// Why a header is no payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PaymentError {
-    /// More than [`HEADER_BYTES_MAX`].
+    /// More than 16 kB of base64.
     #[error("the payment is larger than {HEADER_BYTES_MAX} bytes")]
     TooLarge,
     /// Not base64 with the standard alphabet and padding.
