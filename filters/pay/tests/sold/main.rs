@@ -477,8 +477,10 @@ fn while_a_transfer_may_be_moving_nobody_is_shown_how_to_pay() {
     ] {
         check_unavailable(&shop.buy(asks), "processing");
     }
-    // What the owner has agreed to meanwhile is found all the same.
+    // What the owner has paid meanwhile waits until it is clear whether the transfer has: one of the two would go back.
     shop.world.pay(&offer.subscription());
+    check_unavailable(&shop.buy(with(offer.credential())), "processing");
+    shop.transfer_may_move(false);
     check_bought(&shop.buy(with(offer.credential())), false);
 
     let shop = Shop::new();
