@@ -33,6 +33,12 @@ pub struct Subscribed {
     pub approve_url: String,
 }
 
+/// A list of charges is not asked for in shorter times than this (microseconds).
+const SPAN_MIN: i64 = 3_600 * 1_000_000;
+
+/// The most lists that are asked for to see all charges.
+const LISTS_MAX: u32 = 64;
+
 /// A subscription as PayPal tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
@@ -219,23 +225,43 @@ impl Client {
         to: i64,
     ) -> Result<Vec<Transaction>, Error> {
         const WHAT: &str = "list the charges of a subscription";
-        let path = format!(
-            "/v1/billing/subscriptions/{}/transactions?start_time={}&end_time={}",
-            checked(id, WHAT)?,
-            rfc3339(from),
-            rfc3339(to)
-        );
-        let list: Transactions = self
-            .call(Call {
-                method: Method::GET,
-                path: &path,
-                what: WHAT,
-                key: None,
-                body: None,
-            })
-            .await?;
-        list.read()
-            .map_err(|detail| Error::new(ErrorKind::Unclear, WHAT, detail))
+        let mut charges: Vec<Transaction> = Vec::new();
+        let mut spans = vec![(from, to)];
+        let mut lists = 0;
+        while let Some((from, to)) = spans.pop() {
+            let path = format!(
+                "/v1/billing/subscriptions/{}/transactions?start_time={}&end_time={}",
+                checked(id, WHAT)?,
+                rfc3339(from),
+                rfc3339(to)
+            );
+            let list: Transactions = self
+                .call(Call {
+                    method: Method::GET,
+                    path: &path,
+                    what: WHAT,
+                    key: None,
+                    body: None,
+                })
+                .await?;
+            lists += 1;
+            // The call has no way to ask for another page, but for a shorter time.
+            if list.total_pages > 1 && to - from > SPAN_MIN && lists < LISTS_MAX {
+                let middle = from + (to - from) / 2;
+                spans.extend([(from, middle), (middle, to)]);
+                continue;
+            }
+            let listed = list
+                .read()
+                .map_err(|detail| Error::new(ErrorKind::Unclear, WHAT, detail))?;
+            for charge in listed {
+                // One at the very middle is in both halves.
+                if charges.iter().all(|known| known.id != charge.id) {
+                    charges.push(charge);
+                }
+            }
+        }
+        Ok(charges)
     }
 
     /// Starts a subscription that was agreed to (`APPROVED`).
@@ -311,7 +337,7 @@ impl Answer {
 
 impl Transactions {
     fn read(self) -> Result<Vec<Transaction>, &'static str> {
-        // The call has no way to ask for another page; a list that is cut would hide charges.
+        // A list that is cut would hide charges.
         if self.total_pages > 1 {
             return Err("the list of charges has several pages");
         }

@@ -10,11 +10,12 @@ use rustls_pki_types::pem::PemObject;
 use tollgate_filter::Clock;
 use tollgate_money::Usd;
 use tollgate_paypal::{
-    CaptureStatus, Client, Environment, ErrorKind, NewOrder, Notice, NoticeError, OrderStatus,
-    Secret, Settings, Times, Verify,
+    CaptureStatus, Client, Environment, ErrorKind, NewOrder, NewSubscription, Notice, NoticeError,
+    OrderStatus, Secret, Settings, Times, Verify,
 };
 use tollgate_testing::paypal::{
-    CLIENT_ID, CLIENT_SECRET, Delivery, Effect, Event, Fault, Operation, PayPal, WEBHOOK_ID,
+    CLIENT_ID, CLIENT_SECRET, Delivery, Effect, Event, Fault, Operation, PLAN_ID, PayPal,
+    WEBHOOK_ID,
 };
 
 const PRICE: Usd = Usd::from_cents(2_000);
@@ -262,4 +263,39 @@ async fn a_certificate_that_cannot_be_fetched_leaves_it_undecided() {
     receive(&paypal, &client, Delivery::Good)
         .await
         .expect("later it can");
+}
+
+#[tokio::test]
+async fn all_charges_are_listed_however_few_a_page_has() {
+    let paypal = PayPal::start().await;
+    let client = client(&paypal);
+    let made = client
+        .subscribe(&NewSubscription {
+            key: "key",
+            custom_id: "mandate_1",
+            plan_id: PLAN_ID,
+            return_url: "https://gateway.example/plan/back/1",
+            cancel_url: "https://gateway.example/plan/back/1?from=cancel",
+        })
+        .await
+        .expect("made");
+    assert!(paypal.agree(&made.id).await);
+    paypal.pass(Duration::from_secs(200 * 86_400)).await;
+    let day = 86_400 * 1_000_000;
+    let now = Clock::system().unix_micros();
+    let (from, to) = (now - 31 * day, now + 201 * day);
+    let all = client
+        .transactions(&made.id, from, to)
+        .await
+        .expect("a list");
+    assert!(all.len() > 5, "{all:?}");
+    for most in [1, 2, 3] {
+        paypal.list_at_most(most);
+        let mut listed = client
+            .transactions(&made.id, from, to)
+            .await
+            .expect("lists");
+        listed.sort_by_key(|charge| std::cmp::Reverse(charge.time));
+        assert_eq!(listed, all, "{most} a page");
+    }
 }

@@ -197,6 +197,11 @@ impl PayPal {
         found.expect("a subscription of this stand-in")
     }
 
+    /// Lists of charges have at most so many, and say how many pages there are.
+    pub fn list_at_most(&self, charges: usize) {
+        self.shared.with(|state| state.listed_max = charges);
+    }
+
     /// Cents that subscriptions were charged and not given back.
     pub fn charged_cents(&self) -> i64 {
         let all = self.subscriptions();

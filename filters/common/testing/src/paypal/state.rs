@@ -97,6 +97,8 @@ pub(super) struct State {
     pub(super) purse: Purse,
     /// The newest body of each kind of call.
     pub(super) asked: HashMap<Operation, serde_json::Value>,
+    /// Charges that a list has at most; 0 for all.
+    pub(super) listed_max: usize,
     /// Seconds by which its time is ahead of the machine's.
     pub(super) ahead: i64,
 }

@@ -276,6 +276,7 @@ pub(super) fn transactions(shared: &Shared, request: &Arrived, id: &str) -> Answ
         return failure(400, "INVALID_REQUEST", Some("MISSING_REQUIRED_PARAMETER"));
     };
     let told = shared.with(|state| {
+        let listed_max = state.listed_max;
         let subscription = state.subscriptions.get_mut(id)?;
         let mut charges = subscription.charges.clone();
         if subscription.unlisted > 0 {
@@ -290,12 +291,17 @@ pub(super) fn transactions(shared: &Shared, request: &Arrived, id: &str) -> Answ
         // The newest first, as PayPal has it.
         listed.reverse();
         let total = listed.len();
+        let page = match listed_max {
+            0 => total.max(1),
+            most => most,
+        };
+        listed.truncate(page);
         let href = format!(
             "{}/v1/billing/subscriptions/{id}/transactions",
             shared.url()
         );
         Some(
-            json!({"transactions": listed, "total_items": total, "total_pages": total.min(1),
+            json!({"transactions": listed, "total_items": total, "total_pages": total.div_ceil(page),
             "links": [{"href": href, "rel": "self", "method": "GET"}]}),
         )
     });
