@@ -33,6 +33,12 @@ const CLOCKS: i64 = DAY;
 /// days.
 const TRANSFER_SEEN: i64 = 600 * 1_000_000;
 
+/// What [`MandateRow::note`] says of a mandate that the provider did not know when it was last asked.
+pub(super) const GONE: &str = "gone";
+
+/// How long after that it is asked again.
+const GONE_APART: i64 = DAY / 8;
+
 /// What buyers and the provider read as the reason.
 const LEFT: &str = "Ended by the owner of the account";
 const UNWANTED: &str = "The account has the plan by another way";
@@ -83,6 +89,10 @@ impl Inner {
         let Some(subscription) = row.provider_ref.clone() else {
             return self.nameless(row).await;
         };
+        // Its key tells where it was made. What another one says about it is about nothing of ours.
+        if *row.create_key != keys::create(&self.environment, row.account, row.id) {
+            return self.elsewhere(row).await;
+        }
         let mut asked = Asked::default();
         let mut read: Option<(Seen, Vec<Charge>)> = None;
         for _ in 0..STEPS_MAX {
@@ -98,6 +108,9 @@ impl Inner {
                     Err(error) => return self.unreadable(row, error).await,
                 },
             };
+            if row.note.as_deref() == Some(GONE) {
+                row.note = None;
+            }
             let charges = self.noted(charges).await?;
             let standing = self.plans.standing(row.account).await;
             let standing = standing.map_err(VerifyError::Plan)?;
@@ -520,9 +533,7 @@ impl Inner {
         use MandateState::{Created, Dropped, Ended, Open, Over};
         if error.trouble == Trouble::Gone {
             match row.state {
-                Created | Open | Dropped => {
-                    return self.enter(row, Over, Some("gone")).await;
-                }
+                Created | Open | Dropped => return self.gone(row).await,
                 // It is not kept for ever, and has done what it was for.
                 Ended | Over => {
                     row.looks += 1;
@@ -545,6 +556,24 @@ impl Inner {
         self.complain(&row, &error, "read a subscription");
         self.later(row).await?;
         Err(VerifyError::Provider(error))
+    }
+
+    /// Nobody agreed to it, and the provider does not know it. That is believed when it says so again after a while: settings that were wrong
+    /// for an hour must not have somebody's agreement forgotten.
+    async fn gone(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
+        let now = (self.now)();
+        if row.note.as_deref() != Some(GONE) {
+            row.state = MandateState::Dropped;
+            row.note = Some(Arc::from(GONE));
+            row.looks = 0;
+            row.look_at = Some(now + GONE_APART);
+            return self.put(row).await;
+        }
+        // Asked between the two it says nothing new.
+        if row.look_at.is_some_and(|at| now < at) {
+            return self.put(row).await;
+        }
+        self.enter(row, MandateState::Over, Some(GONE)).await
     }
 
     /// Writes a mandate that has come to another state.
@@ -591,6 +620,15 @@ impl Inner {
     async fn later(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
         row.looks += 1;
         row.look_at = schedule::retry(&row, (self.now)());
+        self.put(row).await
+    }
+
+    /// What is known of it stays as it is, until the settings lead there again.
+    async fn elsewhere(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
+        MandateCounters::one(&self.counters.stuck);
+        tracing::error!(mandate = %row.id, subscription = ?row.provider_ref,
+            "a mandate was made at another address of the payment provider's than the settings have: nothing is seen of it");
+        row.look_at = schedule::stuck((self.now)());
         self.put(row).await
     }
 

@@ -10,6 +10,7 @@ use super::decide::{is_past_due, is_stopped};
 use super::desk::{Inner, foremost, part};
 use super::error::{CancelError, OpenError, VerifyError};
 use super::keys;
+use super::look::GONE;
 use super::recurring::NewSubscription;
 use super::schedule::{self, DAY, OFFERED};
 use crate::plan::{PRICE, Renewal};
@@ -80,6 +81,7 @@ impl Inner {
                     row.state == MandateState::Dropped
                         && is_fresh(row)
                         && row.approve_url.is_some()
+                        && row.note.as_deref() != Some(GONE)
                         && Some(&row.plan_id) == self.plan_id.as_ref()
                 };
                 rows.iter().find(is_same).cloned()

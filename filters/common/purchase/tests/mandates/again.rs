@@ -102,3 +102,22 @@ fn an_account_begins_no_more_than_are_of_use_in_a_day() {
     shop.world.advance(DAY + 1);
     shop.opened();
 }
+
+#[test]
+fn nothing_is_concluded_about_a_mandate_at_another_address_of_the_provider() {
+    let mut shop = Shop::new();
+    let id = shop.opened();
+    shop.move_to("elsewhere");
+    let was = shop.world.now();
+    // There nobody knows it.
+    shop.world.faults([]);
+    shop.pass(2);
+    assert_eq!(shop.row(id).state, MandateState::Open);
+    assert!(shop.counts().stuck > 0);
+    shop.move_to("test");
+    shop.world.approve(id);
+    shop.pass(2);
+    assert_eq!(shop.row(id).state, MandateState::Active);
+    assert!(shop.row(id).paid_at.is_some_and(|at| at > was));
+    shop.check_books();
+}

@@ -494,9 +494,18 @@ fn what_is_gone_before_anybody_agreed_makes_room() {
     let mut shop = Shop::new();
     let id = shop.opened();
     shop.world.lose(id);
-    let verified = shop.verify(id).expect("alive").expect("answered");
-    assert!(matches!(verified, Verified::Over(_)), "{verified:?}");
+    for _ in 0..2 {
+        let verified = shop.verify(id).expect("alive").expect("answered");
+        assert!(matches!(verified, Verified::Over(_)), "{verified:?}");
+        assert_eq!(
+            shop.row(id).state,
+            MandateState::Dropped,
+            "not believed at once"
+        );
+    }
     assert_ne!(shop.opened(), id);
+    shop.pass(1);
+    assert_eq!(shop.row(id).state, MandateState::Over, "twice");
 }
 
 #[test]

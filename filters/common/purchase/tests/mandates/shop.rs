@@ -51,6 +51,7 @@ pub(crate) struct Shop {
     running: Option<Running>,
     random: Arc<AtomicU64>,
     plan: Option<String>,
+    environment: String,
 }
 
 impl Shop {
@@ -61,6 +62,7 @@ impl Shop {
             running: None,
             random: Arc::default(),
             plan: Some(String::from(PLAN)),
+            environment: String::from("test"),
         };
         shop.start();
         let account = Part::CreateAccount(Box::new(NewAccount {
@@ -128,7 +130,7 @@ impl Shop {
             plans: plans.clone(),
             recurring: Arc::new(self.world.clone()),
             plan_id: self.plan.clone(),
-            environment: String::from("test"),
+            environment: self.environment.clone(),
             now: Box::new(clock()),
             draw: Box::new(draw()),
             runtime: UnderWay::new(runtime.handle().clone()),
@@ -195,6 +197,12 @@ impl Shop {
     /// The plan is taken out of the settings, and the process started again.
     pub(crate) fn unplan(&mut self) {
         self.plan = None;
+        self.die();
+    }
+
+    /// The settings lead to another address of the provider's, and the process is started again.
+    pub(crate) fn move_to(&mut self, environment: &str) {
+        environment.clone_into(&mut self.environment);
         self.die();
     }
 
