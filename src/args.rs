@@ -171,6 +171,9 @@ pub enum AccountCommand {
         /// Let it in again.
         #[arg(long)]
         lift: bool,
+        /// Have PayPal charge nothing more for its plan.
+        #[arg(long, conflicts_with = "lift")]
+        end_plan: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,

@@ -40,8 +40,8 @@ pub(crate) fn desk(
             digest: mpp.digest,
             own_field: mpp.own_field,
             urls: Urls {
-                return_url: format!("{root}/plan/back/{{mandate}}"),
-                cancel_url: format!("{root}/plan/back/{{mandate}}?from=cancel"),
+                return_url: format!("{base}/plan/back/{{mandate}}"),
+                cancel_url: format!("{base}/plan/back/{{mandate}}?from=cancel"),
             },
         },
         clock: clock.clone(),

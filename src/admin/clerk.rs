@@ -11,12 +11,16 @@ use tollgate_identity::{
 use tollgate_ledger::{Credit, Ledger};
 use tollgate_money::{AccountId, Micros};
 use tollgate_pay::x402::{Verdict, close_payment};
+use tollgate_purchase::mandates::leave;
 use tollgate_purchase::plan::Plans;
 use tollgate_store::{AccountStatus, CacheScope, CapPeriod, SpendingCap, Store};
 
 use super::Look;
 use super::control::{Applied, Applying, CacheState, Change, Changes, SecretText};
 use crate::config::Settings;
+
+/// Mandates of an account that are looked through for one to end.
+const MANDATES: usize = 64;
 
 /// The class of accounts for which none is named.
 const CLASS: &str = "free";
@@ -111,6 +115,14 @@ impl Clerk {
                     AccountStatus::Active
                 };
                 set_status(&*self.store, read(&account)?, status, now)
+                    .await
+                    .map_err(words)?;
+                Ok(Applied::Done)
+            }
+            Change::AccountEndPlan { account } => {
+                let rows = self.store.mandates_of(read(&account)?, MANDATES);
+                // A gateway that runs has PayPal end it within seconds, and the next one does at its start.
+                leave(&self.plans, rows.map_err(words)?, now)
                     .await
                     .map_err(words)?;
                 Ok(Applied::Done)

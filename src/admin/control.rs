@@ -52,6 +52,11 @@ pub enum Change {
         /// Whether it shall be barred.
         suspended: bool,
     },
+    /// Ends what an account is charged for the plan each month.
+    AccountEndPlan {
+        /// The account's id.
+        account: String,
+    },
     /// Puts an account in another rate class.
     AccountClass {
         /// The account's id.

@@ -6,8 +6,10 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_identity::Login;
+use tollgate_purchase::mandates::{foremost, may_charge};
 use tollgate_store::{
-    AccountRow, AccountStatus, CacheScope, LoginKind, Read, SubscriptionRow, SubscriptionStatus,
+    AccountRow, AccountStatus, CacheScope, LoginKind, MandateRow, MandateState, Read,
+    SubscriptionRow, SubscriptionStatus,
 };
 
 use super::office::{self, Office};
@@ -64,14 +66,23 @@ pub(super) fn run(
         AccountCommand::Suspend {
             account,
             lift,
+            end_plan,
             json,
         } => {
             office.change(&Change::AccountSuspend {
                 account: account.account.clone(),
                 suspended: !lift,
             })?;
+            if end_plan {
+                let account = account.account.clone();
+                office.change(&Change::AccountEndPlan { account })?;
+            }
             let word = if lift { "active" } else { "suspended" };
-            changed(&account.account, "status", word, json, out)?;
+            let rows = office
+                .read()?
+                .mandates_of(office::account(&account.account)?, 64)?;
+            let charging = foremost(rows).filter(|row| !lift && may_charge(row));
+            suspended(&account.account, word, charging.as_ref(), json, out)?;
         }
         AccountCommand::CacheScope {
             account,
@@ -104,6 +115,38 @@ fn changed(id: &str, what: &str, now: &str, json: bool, out: &mut dyn Write) -> 
         return print::json(out, &serde_json::json!({ "id": id, what: now }));
     }
     writeln!(out, "{id}: {what} is {now}").context("cannot print")
+}
+
+/// Says what an account is now, and what it goes on being charged for: barring it ends nothing at PayPal.
+fn suspended(
+    id: &str,
+    word: &str,
+    charging: Option<&MandateRow>,
+    json: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let name = |row: &MandateRow| row.provider_ref.as_deref().unwrap_or_default().to_owned();
+    let is_ending =
+        |row: &MandateRow| matches!(row.state, MandateState::Leaving | MandateState::Surplus);
+    if json {
+        let mut told = serde_json::json!({ "id": id, "status": word });
+        if let Some(row) = charging {
+            told["paypal_subscription"] =
+                serde_json::json!({ "id": name(row), "is_ending": is_ending(row) });
+        }
+        return print::json(out, &told);
+    }
+    changed(id, "status", word, false, out)?;
+    let Some(row) = charging else { return Ok(()) };
+    let name = name(row);
+    match is_ending(row) {
+        true => writeln!(out, "{id}: PayPal is asked to end subscription {name}"),
+        false => writeln!(
+            out,
+            "{id}: PayPal may go on charging by subscription {name}; --end-plan ends it"
+        ),
+    }
+    .context("cannot print")
 }
 
 fn find(

@@ -113,7 +113,7 @@ impl House {
         serde_json::from_str(line).expect("JSON")
     }
 
-    fn spawn(&self, mut command: Command) -> Process {
+    pub(super) fn spawn(&self, mut command: Command) -> Process {
         Process::spawn(&mut command).expect("the program starts")
     }
 

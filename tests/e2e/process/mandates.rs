@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use serde_json::{Value, json};
 use tollgate_money::AccountId;
 use tollgate_store::{MandateState, PaymentStatus, sqlite};
 use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
@@ -39,19 +40,25 @@ fn stored(database: &Path, account: AccountId) -> (Vec<MandateState>, i64) {
     )
 }
 
-/// PayPal does not answer while the process that asked is killed: while the subscription is made, while the first payment is looked at,
-/// and while it is ended. The next run goes on by itself, and the buyer has paid once.
-#[tokio::test]
-async fn what_was_begun_with_paypal_is_brought_to_its_end_by_the_next_run() {
-    let paypal = PayPal::start().await;
+/// A house whose settings know this PayPal, and the folder that they need.
+async fn house(paypal: &PayPal) -> (House, tollgate_testing::TempDir) {
     let folder = tollgate_testing::tempdir().expect("a folder");
     let ca = folder.path().join("paypal-ca.pem");
     std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
     // The commands that make the account know nothing of PayPal, so the settings come after them.
     let house = House::of(Setup::with("")).await;
     let text = std::fs::read_to_string(&house.config).expect("settings");
-    let with_paypal = format!("{text}\n{}", settings(&paypal, &ca));
+    let with_paypal = format!("{text}\n{}", settings(paypal, &ca));
     std::fs::write(&house.config, with_paypal).expect("the folder takes files");
+    (house, folder)
+}
+
+/// PayPal does not answer while the process that asked is killed: while the subscription is made, while the first payment is looked at,
+/// and while it is ended. The next run goes on by itself, and the buyer has paid once.
+#[tokio::test]
+async fn what_was_begun_with_paypal_is_brought_to_its_end_by_the_next_run() {
+    let paypal = PayPal::start().await;
+    let (house, _folder) = house(&paypal).await;
     let account: AccountId = house.account.parse().expect("an id");
     let session = sign_in(&house.database(), account).await;
     let database = house.database();
@@ -106,5 +113,49 @@ async fn what_was_begun_with_paypal_is_brought_to_its_end_by_the_next_run() {
     ended(&mut serving.process).await;
     assert_eq!(paypal.subscriptions().len(), 1, "made once");
     assert_eq!(paypal.charged_cents(), 19_900, "charged once");
+    audited(&database);
+}
+
+#[tokio::test]
+async fn who_bars_an_account_is_told_what_it_is_charged_for_and_can_end_that() {
+    let paypal = PayPal::start().await;
+    let (house, _folder) = house(&paypal).await;
+    let account: AccountId = house.account.parse().expect("an id");
+    let session = sign_in(&house.database(), account).await;
+    let database = house.database();
+    let mut serving = serve(&house, &paypal).await;
+    let mut browser = Browser::holding(&serving.url, &session);
+    browser.get("/plan").await;
+    let begun = browser.submit("/plan/begin", &[]).await;
+    assert_eq!(begun.status, 303, "{}", begun.text());
+    let id = paypal.subscriptions()[0].id.clone();
+    assert!(paypal.agree(&id).await);
+    let active = || stored(&database, account) == (vec![MandateState::Active], 19_900);
+    within("the payment to be noted", poll(active)).await;
+    for (more, is_ending) in [(None, false), (Some("--end-plan"), true)] {
+        let words = ["account", "suspend", "--account", &house.account, "--json"];
+        let mut command = house.command(&words);
+        command.args(more).envs(variables());
+        let mut process = house.spawn(command);
+        assert!(ended(&mut process).await.success(), "{}", process.output());
+        let output = process.output();
+        let line = output.lines().find(|line| line.starts_with('{'));
+        let told: Value = serde_json::from_str(line.expect("JSON")).expect("JSON");
+        assert_eq!(told["status"], "suspended");
+        if let Some(named) = told.get("paypal_subscription") {
+            assert_eq!(
+                *named,
+                json!({"id": id, "is_ending": is_ending}),
+                "{more:?}"
+            );
+        } else {
+            assert!(is_ending, "it is named while it is charged");
+        }
+    }
+    let over = || stored(&database, account) == (vec![MandateState::Ended], 19_900);
+    within("the end of it", poll(over)).await;
+    assert_eq!(paypal.subscription(&id).status, "CANCELLED");
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
     audited(&database);
 }

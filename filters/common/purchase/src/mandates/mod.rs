@@ -15,6 +15,7 @@ mod decide;
 mod desk;
 mod error;
 mod keys;
+mod leave;
 mod look;
 mod offered;
 mod open;
@@ -26,6 +27,7 @@ pub use counters::{MandateCounters, MandateCounts};
 pub use decide::{is_past_due, is_stopped};
 pub use desk::{Beside, MandateParts, Mandates, News, Verified, foremost};
 pub use error::{CancelError, OpenError, VerifyError};
+pub use leave::{leave, may_charge};
 pub use open::Urls;
 pub use recurring::{
     Charge, ChargeStatus, Made, NewSubscription, PlanSeen, Recurring, RecurringError, Seen, Status,

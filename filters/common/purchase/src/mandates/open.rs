@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use tollgate_money::AccountId;
-use tollgate_store::{MandatePart, MandateRow, MandateState, Part, Route};
+use tollgate_store::{MandatePart, MandateRow, MandateState, Part};
 
 use super::counters::MandateCounters;
 use super::decide::{is_past_due, is_stopped};
-use super::desk::{Inner, foremost, part};
+use super::desk::{Inner, part};
 use super::error::{CancelError, OpenError, VerifyError};
 use super::keys;
+use super::leave::leave;
 use super::look::GONE;
 use super::recurring::NewSubscription;
 use super::schedule::{self, DAY, OFFERED};
-use crate::plan::{PRICE, Renewal};
+use crate::plan::PRICE;
 use crate::topups::Trouble;
 
 /// Rounds of looking at what is there before something new is offered. Each one ends a mandate or the opening.
@@ -237,39 +238,9 @@ impl Inner {
     pub(super) async fn cancel(&self, account: AccountId) -> Result<MandateRow, CancelError> {
         let _alone = self.alone(account).await;
         let rows = self.of(account).await.map_err(CancelError::NotStored)?;
-        let mut row = foremost(rows).ok_or(CancelError::Nothing)?;
-        let now = (self.now)();
-        row.state = match row.state {
-            MandateState::Active | MandateState::Leaving => MandateState::Leaving,
-            // The provider has stopped it, and may start it again.
-            MandateState::Ended if is_stopped(&row) => MandateState::Leaving,
-            // Nothing is paid: what comes in after this goes back.
-            MandateState::Agreed => MandateState::Surplus,
-            MandateState::Open => MandateState::Dropped,
-            MandateState::Created => MandateState::Over,
-            _ => return Err(CancelError::Nothing),
-        };
-        if matches!(row.state, MandateState::Leaving | MandateState::Surplus) {
-            row.left_at.get_or_insert(now);
-        }
-        row.note = Some(Arc::from("left"));
-        row.looks = 0;
-        row.look_at = match row.state {
-            MandateState::Leaving | MandateState::Surplus => Some(now),
-            _ => schedule::next(&row, now),
-        };
-        tracing::info!(mandate = %row.id, state = ?row.state, "the owner of an account ends its mandate");
-        let changed = self.changed(&mut row);
-        let reference = row.provider_ref.clone().unwrap_or_default();
-        self.plans
-            .set_renewal(
-                account,
-                (Route::PayPal, &reference),
-                Renewal::Ends,
-                vec![changed],
-            )
-            .await
-            .map_err(|error| CancelError::NotStored(VerifyError::Plan(error)))?;
+        let row = leave(&self.plans, rows, (self.now)()).await;
+        let row = row.map_err(|error| CancelError::NotStored(VerifyError::Plan(error)))?;
+        let row = row.ok_or(CancelError::Nothing)?;
         match row.state {
             MandateState::Leaving | MandateState::Surplus => self
                 .look_alone(row, None)

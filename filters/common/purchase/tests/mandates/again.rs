@@ -121,3 +121,18 @@ fn nothing_is_concluded_about_a_mandate_at_another_address_of_the_provider() {
     assert!(shop.row(id).paid_at.is_some_and(|at| at > was));
     shop.check_books();
 }
+
+#[test]
+fn what_an_operator_ends_is_ended_at_the_provider_by_the_desk() {
+    let mut shop = Shop::new();
+    assert!(shop.leave().is_none(), "there is nothing to end");
+    let id = shop.paid();
+    let left = shop.leave().expect("it is charged");
+    assert_eq!(left.state, MandateState::Leaving);
+    assert!(!shop.standing().subscription.expect("paid").renews);
+    assert_eq!(shop.world.of(id).expect("made").status, Status::Active);
+    shop.pass(1);
+    assert_eq!(shop.world.of(id).expect("made").status, Status::Cancelled);
+    assert!(shop.leave().is_none());
+    shop.check_books();
+}

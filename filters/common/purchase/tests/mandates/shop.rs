@@ -12,7 +12,7 @@ use tollgate_money::{AccountId, MandateId, Micros};
 use tollgate_purchase::UnderWay;
 use tollgate_purchase::checkouts::{self, Checkouts};
 use tollgate_purchase::mandates::{
-    MandateCounts, MandateParts, Mandates, OpenError, Urls, Verified, VerifyError,
+    MandateCounts, MandateParts, Mandates, OpenError, Urls, Verified, VerifyError, leave,
 };
 use tollgate_purchase::plan::{
     DAYS, PRICE, Paid, Parts, PayOutcome, Period, Plan, Plans, Standing,
@@ -305,6 +305,14 @@ impl Shop {
         let unit = UnitOfWork::of(Part::Authorization(Box::new(part)), Admission::Begins);
         let done = commit(&*running.store, unit);
         running.runtime.block_on(done).expect("is stored");
+    }
+
+    /// The operator has the account charged no more, beside the desk.
+    pub(crate) fn leave(&mut self) -> Option<MandateRow> {
+        let (rows, now) = (self.rows(), self.world.now());
+        let running = self.running();
+        let left = running.runtime.block_on(leave(&running.plans, rows, now));
+        left.expect("is stored")
     }
 
     pub(crate) fn row(&self, id: MandateId) -> MandateRow {
