@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use tollgate_fetch::SetupError;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_identity::oauth::{AuthorizationServer, OAuthParts};
-use tollgate_oauth::{Endpoints, Service, SetupError};
+use tollgate_oauth::{Endpoints, Service};
 use tollgate_pages::Look;
 use tollgate_store::Store;
 

@@ -664,7 +664,7 @@ pub enum StartError {
     #[error(
         "cannot set up `oauth.client_documents`; switch it off, or look at the system's certificates"
     )]
-    ClientDocuments(#[source] tollgate_oauth::SetupError),
+    ClientDocuments(#[source] tollgate_fetch::SetupError),
     /// Mail or text messages cannot be sent as the settings have it.
     #[error("cannot set up the sending of messages")]
     Messages(#[source] Box<dyn std::error::Error + Send + Sync>),

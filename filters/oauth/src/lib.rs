@@ -17,11 +17,10 @@ mod token;
 
 use std::sync::Arc;
 
+use tollgate_fetch::SetupError;
 use tollgate_filter::{Clock, Resource};
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_pages::Look;
-
-pub use document::SetupError;
 
 pub use config::{OAuthConfig, RawOAuth};
 pub use filter::{OAuth, UnknownEndpoint};

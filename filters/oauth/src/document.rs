@@ -3,25 +3,18 @@
 //! Whoever asks for authorization chooses the address, so fetching is as careful as it can be: `https` and public addresses alone, one try,
 //! no redirections, little time and few bytes. Nothing is stored until a person has allowed the client something.
 
-mod address;
-mod fetch;
-mod public;
-mod shelf;
-
 use std::sync::Arc;
 
+use tollgate_fetch::{DocumentUrl, FetchError, Fetched, Fetcher, Kept, SetupError, Shelf};
 use tollgate_filter::Clock;
 use tollgate_identity::oauth::{CheckedClient, ClientError};
 use tollgate_store::ClientRow;
 
-pub(crate) use address::DocumentUrl;
-pub use fetch::SetupError;
-
-use fetch::{FetchError, Fetched, Fetcher};
-use shelf::{Kept, Shelf};
-
 use crate::json::Json;
 use crate::register::read;
+
+/// The most bytes that a document may have.
+const BYTES_MAX: usize = 5 * 1024;
 
 /// Members that only a client with a secret has.
 const SECRETS: [&str; 2] = ["client_secret", "client_secret_expires_at"];
@@ -29,7 +22,7 @@ const SECRETS: [&str; 2] = ["client_secret", "client_secret_expires_at"];
 /// Documents, fetched when they are asked for and kept while they are fresh.
 pub(crate) struct Documents {
     fetcher: Fetcher,
-    shelf: Shelf,
+    shelf: Shelf<CheckedClient>,
     clock: Clock,
     refresh_offered: bool,
 }
@@ -60,7 +53,7 @@ pub(crate) enum DocumentError {
 impl Documents {
     pub(crate) fn new(clock: Clock, refresh_offered: bool) -> Result<Documents, SetupError> {
         Ok(Documents {
-            fetcher: Fetcher::new()?,
+            fetcher: Fetcher::new(BYTES_MAX)?,
             shelf: Shelf::default(),
             clock,
             refresh_offered,
@@ -72,7 +65,7 @@ impl Documents {
         let url: DocumentUrl = id.parse().map_err(|_| DocumentError::Address)?;
         let now = self.clock.elapsed();
         let client = match self.shelf.get(id, now) {
-            Some(Kept::Client(client)) => client,
+            Some(Kept::Found(client)) => client,
             Some(Kept::Failure) => return Err(DocumentError::Failed),
             None => {
                 if !self.shelf.may_fetch(url.host(), now) {

@@ -1,4 +1,4 @@
-//! Addresses that may name a client.
+//! Addresses that a document is fetched from.
 
 use std::str::FromStr;
 
@@ -7,10 +7,10 @@ use url::{Host, Url};
 /// The longest address that is looked at.
 const BYTES_MAX: usize = 512;
 
-/// The address of a document about a client: `https`, a name as its host, a path, and nothing that programs read differently (section 3 of
-/// the draft).
+/// The address of a document: `https`, a name as its host, a path, and nothing that programs read differently
+/// (draft-ietf-oauth-client-id-metadata-document-00 section 3).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DocumentUrl {
+pub struct DocumentUrl {
     url: Url,
     text: String,
     host: String,
@@ -19,9 +19,9 @@ pub(crate) struct DocumentUrl {
 /// A text that is no such address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a client is named by an https address with a host name and a path, without user, fragment and dot segments"
+    "a document has an https address with a host name and a path, without user, fragment and dot segments"
 )]
-pub(crate) struct AddressError;
+pub struct AddressError;
 
 impl FromStr for DocumentUrl {
     type Err = AddressError;
@@ -59,18 +59,18 @@ impl FromStr for DocumentUrl {
 }
 
 impl DocumentUrl {
-    /// The text, as the client wrote it.
-    pub(crate) fn as_str(&self) -> &str {
+    /// The text, as it was written.
+    pub fn as_str(&self) -> &str {
         &self.text
     }
 
     /// Its host.
-    pub(crate) fn host(&self) -> &str {
+    pub fn host(&self) -> &str {
         &self.host
     }
 
     /// The address itself.
-    pub(crate) fn url(&self) -> &Url {
+    pub fn url(&self) -> &Url {
         &self.url
     }
 }

@@ -9,11 +9,8 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, redirect, retry};
 use tokio::sync::Semaphore;
 
-use super::address::DocumentUrl;
-use super::public::is_public;
-
-/// The most bytes that a document may have.
-const BYTES_MAX: usize = 5 * 1024;
+use crate::address::DocumentUrl;
+use crate::public::is_public;
 
 /// For everything: look-up, connection, TLS, answer.
 const TIME: Duration = Duration::from_secs(5);
@@ -29,27 +26,30 @@ type LookUp = Arc<dyn Fn(String) -> Found + Send + Sync>;
 type Found =
     std::pin::Pin<Box<dyn std::future::Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Fetches documents.
-pub(super) struct Fetcher {
+/// Fetches documents, a few at once.
+pub struct Fetcher {
     client: Client,
+    bytes_max: usize,
     places: Semaphore,
 }
 
 /// A document, and for how long it is fresh.
 #[derive(Debug)]
-pub(super) struct Fetched {
-    pub(super) body: Vec<u8>,
-    pub(super) fresh: Duration,
+pub struct Fetched {
+    /// Its bytes.
+    pub body: Vec<u8>,
+    /// From now on.
+    pub fresh: Duration,
 }
 
 /// Why there is nothing to fetch with.
 #[derive(Debug, thiserror::Error)]
-#[error("documents of clients could not be made ready to be fetched")]
+#[error("documents could not be made ready to be fetched")]
 pub struct SetupError(#[source] Box<dyn std::error::Error + Send + Sync>);
 
 /// Why a document was not had.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FetchError {
+pub enum FetchError {
     /// As many are under way as may be.
     #[error("too many documents are being fetched")]
     Crowd,
@@ -63,20 +63,25 @@ pub(crate) enum FetchError {
     #[error("it is no JSON")]
     MediaType,
     /// More bytes than a document may have.
-    #[error("it has more than {BYTES_MAX} bytes")]
-    Large,
+    #[error("it has more than {0} bytes")]
+    Large(usize),
 }
 
 impl Fetcher {
-    /// A fetcher of the public internet.
-    pub(super) fn new() -> Result<Fetcher, SetupError> {
+    /// A fetcher from the public internet, of documents that have at most so many bytes.
+    pub fn new(bytes_max: usize) -> Result<Fetcher, SetupError> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        Fetcher::over(roots, Arc::new(|name| Box::pin(public_addresses(name))))
+        let look_up: LookUp = Arc::new(|name| Box::pin(public_addresses(name)));
+        Fetcher::over(roots, look_up, bytes_max)
     }
 
     /// A fetcher that connects to what `look_up` tells. Only [`Fetcher::new`] is there for settings to reach.
-    fn over(roots: rustls::RootCertStore, look_up: LookUp) -> Result<Fetcher, SetupError> {
+    fn over(
+        roots: rustls::RootCertStore,
+        look_up: LookUp,
+        bytes_max: usize,
+    ) -> Result<Fetcher, SetupError> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| SetupError(error);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = rustls::ClientConfig::builder_with_provider(provider)
@@ -100,12 +105,13 @@ impl Fetcher {
             .map_err(|error| failed(error.into()))?;
         Ok(Fetcher {
             client,
+            bytes_max,
             places: Semaphore::new(AT_ONCE),
         })
     }
 
     /// Fetches a document: one try.
-    pub(super) async fn fetch(&self, url: &DocumentUrl) -> Result<Fetched, FetchError> {
+    pub async fn fetch(&self, url: &DocumentUrl) -> Result<Fetched, FetchError> {
         let _place = self.places.try_acquire().map_err(|_| FetchError::Crowd)?;
         let request = self
             .client
@@ -121,8 +127,8 @@ impl Fetcher {
         let fresh = freshness(answer.headers());
         let mut body = Vec::new();
         while let Some(piece) = answer.chunk().await.map_err(FetchError::Call)? {
-            if body.len() + piece.len() > BYTES_MAX {
-                return Err(FetchError::Large);
+            if body.len() + piece.len() > self.bytes_max {
+                return Err(FetchError::Large(self.bytes_max));
             }
             body.extend_from_slice(&piece);
         }
@@ -211,6 +217,9 @@ mod tests {
 
     use super::*;
 
+    /// What a document may have here.
+    const BYTES_MAX: usize = 5 * 1024;
+
     #[test]
     fn rfc9111_4_2_a_document_is_fresh_for_as_long_as_it_says_within_bounds() {
         for (fields, secs) in [
@@ -280,7 +289,7 @@ mod tests {
         let mut roots = rustls::RootCertStore::empty();
         let root = CertificateDer::from_pem_slice(certificate.ca_pem.as_bytes());
         roots.add(root.expect("PEM")).expect("a root");
-        let fetcher = Fetcher::over(roots, Arc::new(look_up));
+        let fetcher = Fetcher::over(roots, Arc::new(look_up), BYTES_MAX);
         (fetcher.expect("a fetcher"), port)
     }
 
@@ -327,13 +336,19 @@ mod tests {
         let page = answer("200 OK", "content-type: text/html\r\n", "{}");
         assert!(matches!(fetch(&page).await, Err(FetchError::MediaType)));
         let large = answer("200 OK", JSON, &"x".repeat(BYTES_MAX + 1));
-        assert!(matches!(fetch(&large).await, Err(FetchError::Large)));
+        assert!(matches!(
+            fetch(&large).await,
+            Err(FetchError::Large(BYTES_MAX))
+        ));
         // One that does not say how long it is, and goes on.
         let endless = format!(
             "HTTP/1.1 200 OK\r\n{JSON}connection: close\r\n\r\n{}",
             "x".repeat(100_000)
         );
-        assert!(matches!(fetch(&endless).await, Err(FetchError::Large)));
+        assert!(matches!(
+            fetch(&endless).await,
+            Err(FetchError::Large(BYTES_MAX))
+        ));
         let cut = format!("HTTP/1.1 200 OK\r\n{JSON}content-length: 100\r\n\r\n{{}}");
         assert!(matches!(fetch(&cut).await, Err(FetchError::Call(_))));
     }

@@ -31,7 +31,7 @@ const SPECIAL_V6: [(Ipv6Addr, u32); 4] = [
 ];
 
 /// Whether an address belongs to the public internet, and to no special use.
-pub(super) fn is_public(address: IpAddr) -> bool {
+pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
             let bits = u32::from(address);
