@@ -239,6 +239,7 @@ impl GatewayBuilder {
                 ucp: settings.ucp.clone(),
                 checkouts: checkouts.clone(),
                 once: once.clone(),
+                clock: clock.clone(),
                 terms_url: settings.brand.terms_url.clone(),
                 privacy_url: settings.brand.privacy_url.clone(),
                 paypal: paypal.as_ref().map(|paypal| tollgate_commerce::PayPal {
@@ -246,7 +247,8 @@ impl GatewayBuilder {
                     top_ups: paypal.top_ups.clone(),
                     mandates: paypal.mandates.clone(),
                 }),
-            }),
+            })
+            .map_err(StartError::Profiles)?,
             desks: Desks::new(
                 settings.plan.slug.clone(),
                 crate::mpp::desk(
@@ -665,6 +667,9 @@ pub enum StartError {
         "cannot set up `oauth.client_documents`; switch it off, or look at the system's certificates"
     )]
     ClientDocuments(#[source] tollgate_fetch::SetupError),
+    /// Profiles of platforms could not be fetched.
+    #[error("cannot set up `ucp.profile_fetch`; look at the system's certificates, or never fetch")]
+    Profiles(#[source] tollgate_fetch::SetupError),
     /// Mail or text messages cannot be sent as the settings have it.
     #[error("cannot set up the sending of messages")]
     Messages(#[source] Box<dyn std::error::Error + Send + Sync>),

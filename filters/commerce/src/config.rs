@@ -1,5 +1,6 @@
 //! Settings: `[ucp]` as written, and as checked.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,12 +20,45 @@ pub struct RawUcp {
     pub agent_required: Option<At<bool>>,
     /// Whether requests at the protocol's address must come over TLS 1.3, unless they come from this machine. Default true.
     pub tls13_required: Option<At<bool>>,
+    /// Whose profiles are fetched to negotiate with: `never`, nobody's, and every platform is taken to speak this protocol; `listed`, those at
+    /// `profile_hosts`; `always`, everybody's who is served. Default `never`.
+    pub profile_fetch: Option<At<String>>,
     /// Hosts of the platforms that are served at the protocol's address, by where their profiles lie. Default: every platform is.
     pub profile_hosts: Option<At<Vec<At<String>>>>,
     /// Whether a platform may name a profile on this machine, by `http` too: for tests. It is never fetched. Default false.
     pub profile_loopback: Option<At<bool>>,
     /// The address of the refund policy, which checkouts name.
     pub refund_url: Option<At<String>>,
+}
+
+/// Whose profiles are fetched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProfileFetch {
+    /// Nobody's: a platform is taken to speak this protocol.
+    #[default]
+    Never,
+    /// Those of platforms that are named.
+    Listed,
+    /// Everybody's who is served.
+    Always,
+}
+
+/// A word that is none of them.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("is `{0}`; use `never`, `listed` or `always`")]
+pub struct UnknownWord(String);
+
+impl FromStr for ProfileFetch {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<ProfileFetch, UnknownWord> {
+        match text {
+            "never" => Ok(ProfileFetch::Never),
+            "listed" => Ok(ProfileFetch::Listed),
+            "always" => Ok(ProfileFetch::Always),
+            other => Err(UnknownWord(other.to_owned())),
+        }
+    }
 }
 
 /// Checked settings.
@@ -36,6 +70,8 @@ pub struct UcpSettings {
     pub agent_required: bool,
     /// Whether TLS 1.3 is asked for.
     pub tls13_required: bool,
+    /// Whether profiles are fetched, of platforms that are served.
+    pub profile_fetch: ProfileFetch,
     /// Hosts of the platforms that are served; `None` for every platform.
     pub profile_hosts: Option<Arc<[String]>>,
     /// Whether a profile may lie on this machine.
@@ -50,6 +86,7 @@ impl Default for UcpSettings {
             session: Duration::from_secs(SESSION_SECS),
             agent_required: true,
             tls13_required: true,
+            profile_fetch: ProfileFetch::Never,
             profile_hosts: None,
             profile_loopback: false,
             refund_url: None,
@@ -66,6 +103,16 @@ impl RawUcp {
             Some(at) => problems.within(key("session_secs"), at, 900..=604_800),
         };
         let hosts = self.hosts(section, problems);
+        let fetch = match &self.profile_fetch {
+            None => Some(ProfileFetch::Never),
+            Some(at) => problems.parse(key("profile_fetch"), at),
+        };
+        if let (Some(at), Some(ProfileFetch::Listed), None) =
+            (&self.profile_fetch, fetch, &self.profile_hosts)
+        {
+            let message = "is `listed`, and no host is; name them in `profile_hosts`";
+            problems.note(key("profile_fetch"), at, message);
+        }
         let refund = match &self.refund_url {
             None => Some(None),
             Some(at) if at.starts_with("https://") && at.bytes().all(|b| b.is_ascii_graphic()) => {
@@ -82,6 +129,7 @@ impl RawUcp {
             session: Duration::from_secs(session?),
             agent_required: flag(&self.agent_required, true),
             tls13_required: flag(&self.tls13_required, true),
+            profile_fetch: fetch?,
             profile_hosts: hosts?,
             profile_loopback: flag(&self.profile_loopback, false),
             refund_url: refund?,
@@ -125,13 +173,14 @@ mod tests {
     fn what_is_written_is_what_holds_and_the_rest_has_defaults() {
         assert_eq!(check(""), Ok(UcpSettings::default()));
         let written = "session_secs = 900\nagent_required = false\ntls13_required = false\n\
-                       profile_hosts = [\"platform.example\"]\nprofile_loopback = true\nrefund_url = \"https://e.example/refunds\"";
+                       profile_fetch = \"listed\"\nprofile_hosts = [\"platform.example\"]\nprofile_loopback = true\nrefund_url = \"https://e.example/refunds\"";
         assert_eq!(
             check(written),
             Ok(UcpSettings {
                 session: Duration::from_secs(900),
                 agent_required: false,
                 tls13_required: false,
+                profile_fetch: ProfileFetch::Listed,
                 profile_hosts: Some(Arc::from([String::from("platform.example")])),
                 profile_loopback: true,
                 refund_url: Some(String::from("https://e.example/refunds")),
@@ -139,6 +188,8 @@ mod tests {
         );
         for (text, keys) in [
             ("session_secs = 899", vec!["ucp.session_secs"]),
+            ("profile_fetch = \"sometimes\"", vec!["ucp.profile_fetch"]),
+            ("profile_fetch = \"listed\"", vec!["ucp.profile_fetch"]),
             ("profile_hosts = []", vec!["ucp.profile_hosts"]),
             (
                 "profile_hosts = [\"https://platform.example\", \"localhost\"]",
@@ -157,9 +208,9 @@ mod tests {
     fn check(text: &str) -> Result<UcpSettings, Vec<String>> {
         let raw: RawUcp = toml::from_str(text).expect("TOML of the section");
         let mut problems = Problems::default();
-        raw.check("ucp", &mut problems).ok_or_else(|| {
-            let found = problems.into_vec().into_iter();
-            found.map(|problem| problem.key).collect()
-        })
+        let checked = raw.check("ucp", &mut problems);
+        let found = problems.into_vec().into_iter();
+        let found: Vec<String> = found.map(|problem| problem.key).collect();
+        checked.filter(|_| found.is_empty()).ok_or(found)
     }
 }

@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
+use tollgate_fetch::SetupError;
 use tollgate_filter::{
-    ApiError, Body, Contract, Document, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase,
-    Step,
+    ApiError, Body, Clock, Contract, Document, ErrorCode, Exchange, FailureMode, Filter, Outcome,
+    Phase, Step,
 };
 use tollgate_purchase::checkouts::Checkouts;
 use tollgate_purchase::once::Once;
 use tollgate_purchase::plan::Plan;
 
-use crate::config::UcpSettings;
+use crate::config::{ProfileFetch, UcpSettings};
 use crate::counters::Counters;
 use crate::discovery;
 use crate::notices::{Notices, PayPal};
 use crate::product;
+use crate::ucp::profiles::Profiles;
 use crate::ucp::sessions::{self, At, Form, Sessions};
 use crate::ucp::wire::Shown;
 
@@ -45,6 +47,8 @@ pub struct Parts<'a> {
     pub checkouts: Checkouts,
     /// Tells answers again.
     pub once: Once,
+    /// What time it is, for how long profiles are fresh.
+    pub clock: Clock,
     /// Documents that a buyer agrees to, where there are any.
     pub terms_url: Option<String>,
     /// What becomes of what is known of people.
@@ -53,8 +57,16 @@ pub struct Parts<'a> {
 
 impl Shop {
     /// A shop.
-    pub fn new(parts: Parts<'_>) -> Arc<Shop> {
-        Arc::new(Shop {
+    ///
+    /// # Errors
+    ///
+    /// Profiles are to be fetched, and there is nothing to fetch them with.
+    pub fn new(parts: Parts<'_>) -> Result<Arc<Shop>, SetupError> {
+        let profiles = match parts.ucp.profile_fetch {
+            ProfileFetch::Never => None,
+            ProfileFetch::Listed | ProfileFetch::Always => Some(Profiles::new(parts.clock)?),
+        };
+        Ok(Arc::new(Shop {
             notices: Notices::new(parts.paypal),
             profile: Document::json(&discovery::profile(parts.base_url)),
             product: Document::json(&product::product(
@@ -76,8 +88,9 @@ impl Shop {
                 settings: parts.ucp,
                 checkouts: parts.checkouts,
                 once: parts.once,
+                profiles,
             },
-        })
+        }))
     }
 
     /// What became of notices.

@@ -8,7 +8,7 @@ mod notices;
 mod product;
 mod ucp;
 
-pub use config::{RawUcp, UcpSettings};
+pub use config::{ProfileFetch, RawUcp, UcpSettings};
 pub use counters::{Counters, Counts};
 pub use filter::{Commerce, Parts, Shop, UnknownPlace};
 pub use notices::PayPal;

@@ -229,3 +229,32 @@ async fn where_platforms_are_named_no_other_is_served() {
     assert_eq!(answer.json()["code"], "profile_not_trusted");
     rig.finish().await;
 }
+
+#[tokio::test]
+async fn where_profiles_are_fetched_what_cannot_be_had_sells_nothing_and_the_service_asks_for_none()
+{
+    let settings = "[ucp]\nprofile_fetch = \"always\"\nprofile_loopback = true";
+    let rig = Rig::with(settings).await;
+    let platform = Platform::of(rig.client());
+    let body = json!({"line_items": []});
+    //  where the profile is said to lie, status, code; no name here is looked up
+    for (profile, status, code) in [
+        ("http://localhost:1/p", 400, "invalid_profile_url"),
+        ("https://192.0.2.1/p", 400, "invalid_profile_url"),
+    ] {
+        let field = format!("profile=\"{profile}\"");
+        let agent = ("ucp-agent", field.as_str());
+        let answer = platform.send("POST", PROTOCOL, Some(&body), &[agent]).await;
+        assert_eq!(answer.status, status, "{profile}: {}", answer.text());
+        assert_eq!(answer.json()["code"], code, "{profile}");
+        // The service's address goes on to what it would answer without a profile.
+        let answer = platform.send("POST", SERVICE, None, &[agent]).await;
+        assert_eq!(answer.status, 503, "{profile}: {}", answer.text());
+        assert_eq!(
+            answer.json()["error"]["code"],
+            "payment_route_unavailable",
+            "{profile}"
+        );
+    }
+    rig.finish().await;
+}

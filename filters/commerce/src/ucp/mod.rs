@@ -2,8 +2,11 @@
 
 pub(crate) mod agent;
 pub(crate) mod name;
+pub(crate) mod negotiation;
+pub(crate) mod profiles;
 pub(crate) mod request;
 pub(crate) mod sessions;
+pub(crate) mod terms;
 pub(crate) mod wire;
 
 /// The version of the protocol.

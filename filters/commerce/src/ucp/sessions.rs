@@ -17,7 +17,9 @@ use tollgate_purchase::plan::{PaymentState, RetryAction};
 use tollgate_store::{CredentialId, Endpoint, Part};
 
 use super::agent::{self, Agent, AgentFault};
+use super::profiles::Profiles;
 use super::request::{self, Said, Unfit};
+use super::terms::{Disagreement, negotiate};
 use super::wire::{self, Negotiated, Remark, Shown};
 use super::{VERSION, name};
 use crate::config::UcpSettings;
@@ -76,6 +78,8 @@ pub(crate) struct Sessions {
     pub(crate) checkouts: Checkouts,
     pub(crate) once: Once,
     pub(crate) shown: Shown,
+    /// Where platforms are negotiated with; without them what they can do is taken for granted.
+    pub(crate) profiles: Option<Profiles>,
 }
 
 /// Why there is no answer of the ordinary kind.
@@ -93,6 +97,15 @@ enum Fault {
 impl From<ApiError> for Fault {
     fn from(error: ApiError) -> Fault {
         Fault::Refuse(Box::new(error))
+    }
+}
+
+impl From<Disagreement> for Fault {
+    fn from(disagreement: Disagreement) -> Fault {
+        match disagreement {
+            Disagreement::Refused(error) => Fault::Refuse(error),
+            Disagreement::Told(body) => Fault::Told(StatusCode::OK, body),
+        }
     }
 }
 
@@ -167,6 +180,8 @@ struct Asked {
     operation: Operation,
     principal: Principal,
     agent: Option<Agent>,
+    /// What it and this service have in common.
+    negotiated: Negotiated,
     /// What the platform calls the request.
     name: Option<String>,
     /// Tells it from another request of the same name.
@@ -212,8 +227,9 @@ impl Sessions {
     }
 
     async fn serve(&self, place: Place, exchange: &Exchange) -> Result<Came, Fault> {
-        let asked = self.read(place, exchange)?;
+        let mut asked = self.read(place, exchange)?;
         if asked.operation == Operation::Get {
+            asked.negotiated = self.negotiate(&asked).await?;
             let answer = self.get(&asked).await?;
             return Ok(Came {
                 answer,
@@ -252,6 +268,8 @@ impl Sessions {
                 }
             }
         };
+        // After the claim: what was answered before is told again, wherever the profile is by now.
+        asked.negotiated = self.negotiate(&asked).await?;
         let answer = match asked.operation {
             Operation::Create => self.create(&asked, claim).await?,
             Operation::Update => self.update(&asked, claim).await?,
@@ -294,6 +312,7 @@ impl Sessions {
             operation,
             principal,
             agent,
+            negotiated: Negotiated::granted(),
             name,
             hash: digest(&[
                 request.method.as_str().as_bytes(),
@@ -338,6 +357,16 @@ impl Sessions {
             }
             (Form::Protocol, Err(fault)) => refuse(ErrorCode::InvalidProfileUrl, fault.words()),
             (Form::Service, Err(fault)) => refuse(ErrorCode::InvalidHeader, fault.words()),
+        }
+    }
+
+    /// What the platform and this service can both do. At the service's address no profile is fetched, so nothing fails there for its sake.
+    async fn negotiate(&self, asked: &Asked) -> Result<Negotiated, Fault> {
+        match (&self.profiles, &asked.agent) {
+            (Some(profiles), Some(agent)) if asked.place.form == Form::Protocol => {
+                Ok(negotiate(profiles, agent).await?)
+            }
+            _ => Ok(Negotiated::granted()),
         }
     }
 
@@ -465,7 +494,7 @@ impl Sessions {
 
     /// A checkout as an answer.
     fn told(&self, asked: &Asked, view: &View, remarks: &[Remark], status: StatusCode) -> Answer {
-        let session = wire::protocol(view, &self.shown, &Negotiated::granted(), remarks);
+        let session = wire::protocol(view, &self.shown, &asked.negotiated, remarks);
         let (session, family) = match asked.place.form {
             Form::Service => (wire::service(session), "v1"),
             Form::Protocol => (session, VERSION),
@@ -480,7 +509,7 @@ impl Sessions {
     }
 }
 
-/// The signature of a request, as far as there is one: keys of platforms are not fetched, so none can be verified, and one that is not
+/// The signature of a request, as far as there is one: keys of platforms are not looked up, so none can be verified, and one that is not
 /// verified is not passed over either.
 fn check_signature(request: &Request) -> Result<(), ApiError> {
     let signed = ["signature", "signature-input"]
@@ -491,7 +520,7 @@ fn check_signature(request: &Request) -> Result<(), ApiError> {
     }
     Err(ApiError::new(
         ErrorCode::KeyNotFound,
-        "The keys of platforms are not fetched here, so the signature cannot be verified. Send the request without Signature and \
+        "Keys of platforms are not looked up here, so the signature cannot be verified. Send the request without Signature and \
          Signature-Input; the bearer credential is enough.",
     ))
 }

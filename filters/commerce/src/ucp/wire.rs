@@ -7,6 +7,7 @@ use tollgate_purchase::checkouts::{Status, View};
 use tollgate_purchase::plan::{PRICE, PaymentState, Plan, RetryAction};
 use tollgate_purchase::wire::rfc3339;
 
+use super::negotiation::Common;
 use super::{CHECKOUT, VERSION};
 
 /// The one line of a checkout.
@@ -42,13 +43,14 @@ pub(crate) struct Negotiated(Map<String, Value>);
 impl Negotiated {
     /// What is taken for granted of a platform that was not asked.
     pub(crate) fn granted() -> Negotiated {
-        Negotiated::of([CHECKOUT])
+        Negotiated::of(&Common::from([(CHECKOUT, VERSION)]))
     }
 
-    /// These capabilities, in the one version that is spoken.
-    pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Negotiated {
-        let entry = |name: &str| (name.to_owned(), json!([{"version": VERSION}]));
-        Negotiated(names.into_iter().map(entry).collect())
+    /// What both can do.
+    pub(crate) fn of(common: &Common) -> Negotiated {
+        let entry =
+            |(name, version): (&&str, &&str)| ((*name).to_owned(), json!([{"version": version}]));
+        Negotiated(common.iter().map(entry).collect())
     }
 }
 

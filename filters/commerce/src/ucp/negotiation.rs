@@ -1,0 +1,282 @@
+//! What a platform and this service have in common (UCP 2026-04-08, Overview, "Intersection Algorithm").
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{CHECKOUT, IDENTITY, VERSION};
+
+/// What a platform says of itself, as far as it is negotiated with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Profile {
+    version: String,
+    /// By name, the versions of each capability.
+    capabilities: BTreeMap<String, Vec<String>>,
+}
+
+/// A document that is no profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// Why there is nothing in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mismatch {
+    /// The platform speaks another version of the protocol.
+    Version,
+    /// It cannot do what is needed here.
+    Capabilities,
+}
+
+/// Something that this service can do.
+struct Capability {
+    name: &'static str,
+    versions: &'static [&'static str],
+    /// What it adds to; of no use without one of these. Empty for what stands by itself.
+    extends: &'static [&'static str],
+}
+
+impl Capability {
+    /// Whether it is told with checkouts: itself, and what adds to it.
+    fn is_of_checkouts(&self) -> bool {
+        self.name == CHECKOUT || self.extends.contains(&CHECKOUT)
+    }
+}
+
+/// Everything, as it stands in the profile of the service.
+const OURS: [Capability; 2] = [
+    Capability {
+        name: CHECKOUT,
+        versions: &[VERSION],
+        extends: &[],
+    },
+    Capability {
+        name: IDENTITY,
+        versions: &[VERSION],
+        extends: &[],
+    },
+];
+
+/// Names with the version of each that is spoken.
+pub(crate) type Common = BTreeMap<&'static str, &'static str>;
+
+/// The profile in a document (`schemas/ucp.json`, `platform_schema`): its `ucp`, with a version, and capabilities of which each entry has one.
+/// What is not negotiated about is not looked at.
+pub(crate) fn parse(document: &[u8]) -> Result<Profile, Malformed> {
+    #[derive(Deserialize)]
+    struct Document {
+        ucp: Ucp,
+    }
+    #[derive(Deserialize)]
+    struct Ucp {
+        version: String,
+        #[serde(default)]
+        capabilities: BTreeMap<String, Vec<Entry>>,
+    }
+    #[derive(Deserialize)]
+    struct Entry {
+        version: String,
+    }
+    let Document { ucp } = serde_json::from_slice(document).map_err(|_| Malformed)?;
+    let entries = ucp.capabilities.values().flatten();
+    let mut versions = entries.map(|entry| &entry.version);
+    if !is_date(&ucp.version) || !versions.all(|version| is_date(version)) {
+        return Err(Malformed);
+    }
+    let versions = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.version).collect();
+    let capabilities = ucp.capabilities.into_iter();
+    Ok(Profile {
+        version: ucp.version,
+        capabilities: capabilities
+            .map(|(name, entries)| (name, versions(entries)))
+            .collect(),
+    })
+}
+
+/// What of the common is told with a checkout: that, and what extends it.
+pub(crate) fn for_checkout(profile: &Profile) -> Result<Common, Mismatch> {
+    if profile.version != VERSION {
+        return Err(Mismatch::Version);
+    }
+    let mut common = intersect(&OURS, profile);
+    if !common.contains_key(CHECKOUT) {
+        return Err(Mismatch::Capabilities);
+    }
+    for one in OURS.iter().filter(|one| !one.is_of_checkouts()) {
+        common.remove(one.name);
+    }
+    Ok(common)
+}
+
+fn intersect(ours: &[Capability], theirs: &Profile) -> Common {
+    let mut common: Common = ours
+        .iter()
+        .filter_map(|one| {
+            let listed = theirs.capabilities.get(one.name)?;
+            // Dates as they are written sort as they lie.
+            let both = one.versions.iter().copied();
+            let both = both.filter(|version| listed.iter().any(|listed| listed == version));
+            Some((one.name, both.max()?))
+        })
+        .collect();
+    // An extension that goes takes those with it that extend it.
+    loop {
+        let orphan = ours.iter().find(|one| {
+            let kept = |parent: &&str| common.contains_key(*parent);
+            common.contains_key(one.name)
+                && !one.extends.is_empty()
+                && !one.extends.iter().any(kept)
+        });
+        match orphan {
+            Some(orphan) => common.remove(orphan.name),
+            None => return common,
+        };
+    }
+}
+
+/// `2026-04-08`
+fn is_date(text: &str) -> bool {
+    text.len() == 10
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn profile(version: &str, capabilities: &[(&str, &[&str])]) -> Profile {
+        let capabilities = capabilities.iter().map(|(name, versions)| {
+            let versions = versions.iter().map(|version| json!({"version": version}));
+            ((*name).to_owned(), versions.collect::<Value>())
+        });
+        let capabilities: serde_json::Map<String, Value> = capabilities.collect();
+        let document = json!({"ucp": {"version": version, "capabilities": capabilities}});
+        parse(document.to_string().as_bytes()).expect("a profile")
+    }
+
+    #[test]
+    fn a_profile_has_a_version_and_capabilities_that_have_one_each() {
+        for (text, sound) in [
+            (r#"{"ucp":{"version":"2026-04-08"}}"#, true),
+            (
+                r#"{"ucp":{"version":"2026-04-08","capabilities":{"a.b":[{"version":"2026-01-11"}]},"services":{}},"signing_keys":[]}"#,
+                true,
+            ),
+            (
+                r#"{"ucp":{"version":"2026-04-08","capabilities":{"a.b":[]}}}"#,
+                true,
+            ),
+            ("", false),
+            ("[]", false),
+            ("{}", false),
+            (r#"{"ucp":[]}"#, false),
+            (r#"{"ucp":{"version":20260408}}"#, false),
+            (r#"{"ucp":{"version":"draft"}}"#, false),
+            (r#"{"ucp":{"version":"2026-4-08"}}"#, false),
+            (
+                r#"{"ucp":{"version":"2026-04-08","capabilities":["a.b"]}}"#,
+                false,
+            ),
+            (
+                r#"{"ucp":{"version":"2026-04-08","capabilities":{"a.b":{}}}}"#,
+                false,
+            ),
+            (
+                r#"{"ucp":{"version":"2026-04-08","capabilities":{"a.b":[{}]}}}"#,
+                false,
+            ),
+            (
+                r#"{"ucp":{"version":"2026-04-08","capabilities":{"a.b":[{"version":"1"}]}}}"#,
+                false,
+            ),
+            (r#"{"ucp":{"version":"2026-04-08"}} more"#, false),
+        ] {
+            assert_eq!(parse(text.as_bytes()).is_ok(), sound, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_checkout_needs_a_platform_that_speaks_this_version_and_can_do_it() {
+        use Mismatch::{Capabilities, Version};
+        type Listed<'a> = &'a [(&'a str, &'a [&'a str])];
+        let cases: [(&str, Listed<'_>, Result<&str, Mismatch>); 9] = [
+            (VERSION, &[(CHECKOUT, &[VERSION])], Ok(VERSION)),
+            (
+                VERSION,
+                &[(CHECKOUT, &["2026-01-11", VERSION, "2099-01-01"])],
+                Ok(VERSION),
+            ),
+            (
+                VERSION,
+                &[
+                    (CHECKOUT, &[VERSION]),
+                    (IDENTITY, &[VERSION]),
+                    ("com.example.x", &[VERSION]),
+                ],
+                Ok(VERSION),
+            ),
+            (VERSION, &[], Err(Capabilities)),
+            (VERSION, &[(CHECKOUT, &[])], Err(Capabilities)),
+            (VERSION, &[(CHECKOUT, &["2026-01-11"])], Err(Capabilities)),
+            (VERSION, &[(IDENTITY, &[VERSION])], Err(Capabilities)),
+            ("2026-01-11", &[(CHECKOUT, &[VERSION])], Err(Version)),
+            ("2099-01-01", &[], Err(Version)),
+        ];
+        for (version, listed, expected) in cases {
+            let found = for_checkout(&profile(version, listed));
+            let expected = expected.map(|version| Common::from([(CHECKOUT, version)]));
+            assert_eq!(found, expected, "{version} {listed:?}");
+        }
+    }
+
+    #[test]
+    fn the_latest_version_of_both_is_spoken_and_what_extends_nothing_goes() {
+        const BOTH: &[&str] = &["2026-04-08", "2026-01-11", "2026-02-01"];
+        let one = |name, extends| Capability {
+            name,
+            versions: BOTH,
+            extends,
+        };
+        let ours = [
+            one("a.gift", &["a.discount"] as &[_]),
+            one("a.discount", &["a.checkout", "a.cart"]),
+            one("a.checkout", &[]),
+            one("a.cart", &[]),
+        ];
+        let now: &[&str] = &["2026-04-08"];
+        //  what the platform lists, what is left
+        type Listed<'a> = &'a [(&'a str, &'a [&'a str])];
+        type Left<'a> = &'a [(&'a str, &'a str)];
+        let cases: [(Listed<'_>, Left<'_>); 5] = [
+            (
+                &[("a.checkout", &["2026-02-01", "2026-01-11", "2026-03-01"])],
+                &[("a.checkout", "2026-02-01")],
+            ),
+            (
+                &[("a.gift", now), ("a.discount", now), ("a.cart", now)],
+                &[
+                    ("a.cart", now[0]),
+                    ("a.discount", now[0]),
+                    ("a.gift", now[0]),
+                ],
+            ),
+            // First one goes, then what extends it.
+            (&[("a.gift", now), ("a.discount", now)], &[]),
+            (
+                &[("a.gift", now), ("a.checkout", now)],
+                &[("a.checkout", now[0])],
+            ),
+            // A parent that both know in no common version is none.
+            (&[("a.discount", now), ("a.cart", &["2025-01-01"])], &[]),
+        ];
+        for (listed, left) in cases {
+            let found = intersect(&ours, &profile(VERSION, listed));
+            let left: Vec<(&str, &str)> = left.to_vec();
+            assert_eq!(found.into_iter().collect::<Vec<_>>(), left, "{listed:?}");
+        }
+    }
+}
