@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { appendFileSync } from 'node:fs';
 
 // A message takes a moment; this many looks are far more than one needs.
-const LOOKS = 400;
+const LOOKS = 2400;
 
 export class Person {
   #demo;

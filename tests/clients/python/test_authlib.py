@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import unittest
 from urllib.parse import parse_qs, urljoin, urlsplit
 
@@ -18,8 +19,8 @@ from authlib.integrations.requests_client import OAuth2Session
 
 DEMO = json.loads(os.environ["TOLLGATE_DEMO"])
 BASE = DEMO["base_url"]
-# A message takes a moment; so many looks are far more than one needs.
-LOOKS = 2000
+# A message takes a moment; far more than one needs.
+PATIENCE_SECS = 60
 
 
 def tollgate(*arguments):
@@ -69,7 +70,8 @@ class Person:
         return answer.headers["location"]
 
     def code(self):
-        for _ in range(LOOKS):
+        patience = time.monotonic() + PATIENCE_SECS
+        while time.monotonic() < patience:
             found = requests.get(f"{DEMO['mailbox_url']}/_control/messages", params={"to": self.address}, timeout=60)
             if (messages := found.json()) and (code := re.search(r"\b\d{6,8}\b", messages[-1]["text"])):
                 return code[0]
