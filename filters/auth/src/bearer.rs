@@ -67,11 +67,19 @@ pub(crate) fn scheme(field: &[u8]) -> (&[u8], &[u8]) {
 fn is_b64token(text: &[u8]) -> bool {
     let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
     let body = &text[..text.len() - padding];
-    !body.is_empty()
-        && body
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/".contains(byte))
+    !body.is_empty() && body.iter().all(|&byte| IN_B64TOKEN[usize::from(byte)])
 }
+
+/// The bytes that a `b64token` has before its padding.
+const IN_B64TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] = matches!(byte as u8, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'+' | b'/');
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

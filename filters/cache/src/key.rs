@@ -1,6 +1,5 @@
 //! The key of an answer: a digest of everything that it depends on.
 
-use blake3::Hasher;
 use tollgate_filter::{CacheSharing, Model};
 use tollgate_money::AccountId;
 use tollgate_openai::{CanonicalError, Endpoint, canonical};
@@ -83,8 +82,16 @@ pub(crate) enum Scope<'a> {
     Group(&'a str),
 }
 
-/// All of a key but the body.
-pub(crate) struct Prefix(Hasher);
+/// All of a key but the body, and room to write the rest behind it.
+///
+/// What is digested is written out and digested in one call: a hasher that is fed in parts is an object of two kilobytes, and moving it
+/// about costs more than the digest of an ordinary request.
+pub(crate) struct Prefix<'a> {
+    secret: &'a [u8; 32],
+    scratch: &'a mut Vec<u8>,
+    /// Where it ends.
+    end: usize,
+}
 
 impl Keys {
     /// Keys derived from the store's 32 random bytes.
@@ -94,61 +101,75 @@ impl Keys {
         }
     }
 
-    /// The beginning that all keys of one scope, operation and model have.
-    pub(crate) fn prefix(&self, scope: Scope<'_>, endpoint: Endpoint, model: &Model) -> Prefix {
-        let mut hasher = Hasher::new_keyed(&self.secret);
-        let mut head: smallvec::SmallVec<[u8; 256]> = smallvec::SmallVec::new();
-        head.push(VERSION);
+    /// The beginning that all keys of one scope, operation and model have, written into `scratch`.
+    pub(crate) fn prefix<'a>(
+        &'a self,
+        scope: Scope<'_>,
+        endpoint: Endpoint,
+        model: &Model,
+        scratch: &'a mut Vec<u8>,
+    ) -> Prefix<'a> {
+        scratch.clear();
+        scratch.push(VERSION);
         match scope {
-            Scope::Everyone => head.push(0),
+            Scope::Everyone => scratch.push(0),
             Scope::Account(account) => {
-                head.push(1);
-                head.extend_from_slice(account.as_bytes());
+                scratch.push(1);
+                scratch.extend_from_slice(account.as_bytes());
             }
             Scope::Group(salt) => {
-                head.push(2);
-                text(salt, &mut head);
+                scratch.push(2);
+                text(salt, scratch);
             }
         }
-        head.push(match endpoint {
+        scratch.push(match endpoint {
             Endpoint::Chat => 0,
             Endpoint::Text => 1,
         });
         // The model by the name clients know it by, and what stands behind it: another provider or version, another answer.
-        text(&model.id, &mut head);
-        head.push(u8::try_from(model.providers.len()).unwrap_or(u8::MAX));
+        text(&model.id, scratch);
+        scratch.push(u8::try_from(model.providers.len()).unwrap_or(u8::MAX));
         for one in &model.providers {
-            text(&one.provider, &mut head);
-            text(&one.model, &mut head);
+            text(&one.provider, scratch);
+            text(&one.model, scratch);
         }
-        hasher.update(&head);
-        Prefix(hasher)
+        Prefix {
+            secret: &self.secret,
+            end: scratch.len(),
+            scratch,
+        }
     }
 }
 
 /// Appends a text so that where it ends cannot be mistaken.
-fn text(text: &str, out: &mut smallvec::SmallVec<[u8; 256]>) {
+fn text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(&(text.len() as u64).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
 }
 
-impl Prefix {
+impl Prefix<'_> {
     /// The digest of a body as it came.
-    pub(crate) fn raw(&self, body: &[u8]) -> RawKey {
-        let mut hasher = self.0.clone();
-        hasher.update(&[0]);
-        hasher.update(body);
-        RawKey(*hasher.finalize().as_bytes())
+    pub(crate) fn raw(&mut self, body: &[u8]) -> RawKey {
+        self.begin(0);
+        self.scratch.extend_from_slice(body);
+        RawKey(self.digest())
     }
 
-    /// The key of a body. `scratch` is used to write its canonical form.
-    pub(crate) fn key(self, body: &[u8], scratch: &mut Vec<u8>) -> Result<Key, CanonicalError> {
-        scratch.clear();
-        scratch.push(1);
-        canonical::write(body, scratch)?;
-        let mut hasher = self.0;
-        hasher.update(scratch);
-        Ok(Key(*hasher.finalize().as_bytes()))
+    /// The key of a body.
+    pub(crate) fn key(&mut self, body: &[u8]) -> Result<Key, CanonicalError> {
+        self.begin(1);
+        canonical::write(body, self.scratch)?;
+        Ok(Key(self.digest()))
+    }
+
+    /// Forgets all but the prefix, and notes which of the two forms of a body comes.
+    fn begin(&mut self, form: u8) {
+        self.scratch.truncate(self.end);
+        self.scratch.push(form);
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        *blake3::keyed_hash(self.secret, self.scratch).as_bytes()
     }
 }
 

@@ -39,20 +39,18 @@ fn mark(body: &[u8]) -> u64 {
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             .rotate_left(29)
     };
-    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-    // Four at a time, since each step waits for the one before it in its own lane only.
+    // Four words at a time, since each step waits for the one before it in its own lane only.
     let mut lanes = [body.len() as u64, 1, 2, 3];
-    let mut blocks = body.chunks_exact(32);
-    for block in &mut blocks {
-        for (lane, bytes) in lanes.iter_mut().zip(block.chunks_exact(8)) {
-            *lane = mix(*lane, word(bytes));
+    let mut take = |block: &[u8; 32]| {
+        for (at, word) in block.as_chunks::<8>().0.iter().enumerate() {
+            lanes[at] = mix(lanes[at], u64::from_le_bytes(*word));
         }
-    }
+    };
+    let (blocks, remainder) = body.as_chunks::<32>();
+    blocks.iter().for_each(&mut take);
     let mut rest = [0; 32];
-    rest[..blocks.remainder().len()].copy_from_slice(blocks.remainder());
-    for (lane, bytes) in lanes.iter_mut().zip(rest.chunks_exact(8)) {
-        *lane = mix(*lane, word(bytes));
-    }
+    rest[..remainder.len()].copy_from_slice(remainder);
+    take(&rest);
     lanes.into_iter().fold(0, mix) | 1
 }
 

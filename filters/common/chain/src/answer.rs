@@ -1,7 +1,7 @@
 //! Answers that go out in one piece: errors, and whole bodies.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use smallvec::{SmallVec, smallvec};
 use tollgate_filter::{
     AnswerProgress, ApiError, Clock, Ending, ErrorPage, ErrorShape, Event, EventKind, Exchange,
@@ -13,7 +13,11 @@ use crate::run::Run;
 use crate::upstream::{UpstreamError, answer_for};
 
 /// The head of an answer: its own fields and those every filter asked for.
-pub(crate) fn head(exchange: &mut Exchange, status: StatusCode, own: HeaderMap) -> Head {
+pub(crate) fn head(
+    exchange: &mut Exchange,
+    status: StatusCode,
+    own: impl IntoIterator<Item = (Option<HeaderName>, HeaderValue)>,
+) -> Head {
     exchange.record.status = status.as_u16();
     let mut headers = std::mem::take(&mut exchange.reply_headers);
     let mut last: Option<HeaderName> = None;
@@ -119,7 +123,10 @@ pub(crate) async fn send_whole<D: Downstream>(
     run: &mut Run<'_>,
     downstream: &mut D,
     shape: ErrorShape,
-    (status, headers): (StatusCode, HeaderMap),
+    (status, headers): (
+        StatusCode,
+        impl IntoIterator<Item = (Option<HeaderName>, HeaderValue)>,
+    ),
     body: &Bytes,
     ending: Ending,
 ) -> Ending {

@@ -325,11 +325,7 @@ async fn whole<D: Downstream, C: UpstreamCall>(
     } else {
         more.freeze()
     };
-    let mut headers = HeaderMap::with_capacity(1);
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    );
-    let head = (StatusCode::OK, headers);
+    let json = HeaderValue::from_static("application/json");
+    let head = (StatusCode::OK, [(Some(header::CONTENT_TYPE), json)]);
     send_whole(run, downstream, route.errors, head, &body, Ending::Complete).await
 }

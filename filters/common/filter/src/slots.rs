@@ -4,50 +4,113 @@ use std::any::{Any, TypeId};
 
 use smallvec::SmallVec;
 
+use crate::{AnswerProgress, AnswerUsage, Charge, Forward, Principal};
+
 /// A small map from a type to one value of it.
 ///
-/// A request carries fewer than ten of them, so a scan over a short array beats hashing.
+/// What nearly every completion carries, and is asked for again and again, has a field of its own: the compiler knows which type is meant
+/// wherever one is asked for, so nothing is searched and nothing allocated. The rest are a handful in a short array, in which a scan
+/// beats hashing.
 #[derive(Default)]
 pub(crate) struct Slots {
-    values: SmallVec<[(TypeId, Box<dyn Any + Send + Sync>); 10]>,
+    principal: Option<Principal>,
+    forward: Option<Forward>,
+    progress: Option<AnswerProgress>,
+    usage: Option<AnswerUsage>,
+    charge: Option<Charge>,
+    others: SmallVec<[(TypeId, Box<dyn Any + Send + Sync>); 6]>,
+}
+
+/// The place itself, if it is one for values of type `T`. Decided when it is compiled.
+#[inline(always)]
+fn place<A: 'static, T: 'static>(place: &Option<A>) -> Option<&Option<T>> {
+    (place as &dyn Any).downcast_ref()
+}
+
+/// The same, to change it.
+#[inline(always)]
+fn place_mut<A: 'static, T: 'static>(place: &mut Option<A>) -> Option<&mut Option<T>> {
+    (place as &mut dyn Any).downcast_mut()
 }
 
 impl Slots {
+    #[inline]
     pub(crate) fn put<T: Send + Sync + 'static>(&mut self, value: T) -> Option<T> {
-        match self.find_mut::<T>() {
+        match self.field_mut() {
+            Some(field) => field.replace(value),
+            None => self.put_among_others(value),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn find<T: 'static>(&self) -> Option<&T> {
+        match self.field() {
+            Some(field) => field.as_ref(),
+            None => self.find_among_others(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn find_mut<T: 'static>(&mut self) -> Option<&mut T> {
+        let at = match self.field::<T>() {
+            Some(_) => return self.field_mut().and_then(Option::as_mut),
+            None => self.place_among_others::<T>()?,
+        };
+        self.others[at].1.downcast_mut()
+    }
+
+    #[inline]
+    pub(crate) fn take<T: 'static>(&mut self) -> Option<T> {
+        match self.field_mut() {
+            Some(field) => field.take(),
+            None => self.take_from_others(),
+        }
+    }
+
+    /// The field for values of this type, if they have one.
+    #[inline(always)]
+    fn field<T: 'static>(&self) -> Option<&Option<T>> {
+        place(&self.principal)
+            .or_else(|| place(&self.forward))
+            .or_else(|| place(&self.progress))
+            .or_else(|| place(&self.usage))
+            .or_else(|| place(&self.charge))
+    }
+
+    /// The same, to change it.
+    #[inline(always)]
+    fn field_mut<T: 'static>(&mut self) -> Option<&mut Option<T>> {
+        place_mut(&mut self.principal)
+            .or_else(|| place_mut(&mut self.forward))
+            .or_else(|| place_mut(&mut self.progress))
+            .or_else(|| place_mut(&mut self.usage))
+            .or_else(|| place_mut(&mut self.charge))
+    }
+
+    fn place_among_others<T: 'static>(&self) -> Option<usize> {
+        let key = TypeId::of::<T>();
+        self.others.iter().position(|(id, _)| *id == key)
+    }
+
+    fn find_among_others<T: 'static>(&self) -> Option<&T> {
+        let at = self.place_among_others::<T>()?;
+        self.others[at].1.downcast_ref()
+    }
+
+    fn put_among_others<T: Send + Sync + 'static>(&mut self, value: T) -> Option<T> {
+        match self.find_mut() {
             Some(slot) => Some(std::mem::replace(slot, value)),
             None => {
-                self.values.push((TypeId::of::<T>(), Box::new(value)));
+                self.others.push((TypeId::of::<T>(), Box::new(value)));
                 None
             }
         }
     }
 
-    pub(crate) fn find<T: 'static>(&self) -> Option<&T> {
-        let key = TypeId::of::<T>();
-        self.values
-            .iter()
-            .find(|(id, _)| *id == key)
-            .and_then(|(_, value)| value.downcast_ref())
-    }
-
-    pub(crate) fn find_mut<T: 'static>(&mut self) -> Option<&mut T> {
-        let key = TypeId::of::<T>();
-        self.values
-            .iter_mut()
-            .find(|(id, _)| *id == key)
-            .and_then(|(_, value)| value.downcast_mut())
-    }
-
-    pub(crate) fn take<T: 'static>(&mut self) -> Option<T> {
-        let key = TypeId::of::<T>();
-        let at = self.values.iter().position(|(id, _)| *id == key)?;
-        self.values
-            .swap_remove(at)
-            .1
-            .downcast()
-            .ok()
-            .map(|value| *value)
+    fn take_from_others<T: 'static>(&mut self) -> Option<T> {
+        let at = self.place_among_others::<T>()?;
+        let (_, value) = self.others.swap_remove(at);
+        value.downcast().ok().map(|value| *value)
     }
 }
 
@@ -64,5 +127,34 @@ mod tests {
         assert_eq!(slots.find::<u32>(), Some(&2));
         assert_eq!(slots.take::<&str>(), Some("text"));
         assert_eq!(slots.find::<&str>(), None);
+    }
+
+    #[test]
+    fn a_type_with_a_field_of_its_own_is_like_any_other() {
+        let progress = |finished| AnswerProgress {
+            finished,
+            ..AnswerProgress::default()
+        };
+        let mut slots = Slots::default();
+        assert!(slots.find::<AnswerProgress>().is_none());
+        assert!(slots.put(progress(false)).is_none());
+        assert!(
+            slots.others.is_empty(),
+            "it needs no place among the others"
+        );
+        slots.put(1u32);
+        if let Some(found) = slots.find_mut::<AnswerProgress>() {
+            found.client_gone = true;
+        }
+        let earlier = slots.put(progress(true)).expect("the earlier value");
+        assert!(earlier.client_gone && !earlier.finished);
+        assert!(
+            slots
+                .find::<AnswerProgress>()
+                .is_some_and(|now| now.finished)
+        );
+        assert!(slots.take::<AnswerProgress>().is_some());
+        assert!(slots.find::<AnswerProgress>().is_none());
+        assert_eq!(slots.find::<u32>(), Some(&1));
     }
 }

@@ -16,18 +16,21 @@ use smallvec::SmallVec;
 use crate::json::{Key, Kind, Reader, SyntaxError};
 use crate::string::Text;
 
-/// Top-level members that do not change what a model says. The model itself is named by whoever makes the key, since its name here
-/// may be missing or an alias.
-const DROPPED: [&str; 8] = [
-    "cache",
-    "stream",
-    "stream_options",
-    "user",
-    "metadata",
-    "store",
-    "service_tier",
-    "model",
-];
+/// Whether a top-level member does not change what a model says. The model itself is named by whoever makes the key, since its name
+/// here may be missing or an alias.
+fn is_dropped(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"cache"
+            | b"stream"
+            | b"stream_options"
+            | b"user"
+            | b"metadata"
+            | b"store"
+            | b"service_tier"
+            | b"model"
+    )
+}
 
 /// Bytes that may be moved for each byte of the body. Members that stand in another order than the canonical one are moved once a
 /// level; only a body made to cost time gets here.
@@ -62,12 +65,14 @@ pub enum CanonicalError {
 ///
 /// The body has no canonical form; `out` holds a part of one then.
 pub fn write(body: &[u8], out: &mut Vec<u8>) -> Result<(), CanonicalError> {
+    // What is sorted stands there twice for a moment; most texts become no longer otherwise.
+    out.reserve(2 * body.len());
     let mut writer = Writer {
+        body,
         reader: Reader::new(body),
         out,
         members: SmallVec::new(),
         frames: SmallVec::new(),
-        moved: Vec::new(),
         moves_left: body.len().saturating_mul(MOVES_MAX),
     };
     writer.value()?;
@@ -76,20 +81,20 @@ pub fn write(body: &[u8], out: &mut Vec<u8>) -> Result<(), CanonicalError> {
 }
 
 struct Writer<'a, 'o> {
+    body: &'a [u8],
     reader: Reader<'a>,
     out: &'o mut Vec<u8>,
     /// The members of all open objects, the innermost object's last.
     members: SmallVec<[Member<'a>; 24]>,
     frames: SmallVec<[Frame; 8]>,
-    /// Room to sort in.
-    moved: Vec<u8>,
     moves_left: usize,
 }
 
 /// One member that has been written, with a comma behind it.
 struct Member<'a> {
-    name: Cow<'a, str>,
+    name: Cow<'a, [u8]>,
     start: usize,
+    /// Where the next member of its object starts. Known when the object is sorted.
     end: usize,
 }
 
@@ -157,8 +162,14 @@ impl<'a> Writer<'a, '_> {
                 return Ok(true);
             }
             Kind::String => {
+                let start = self.reader.at();
                 let text = self.reader.string()?;
-                string(text, self.out)?;
+                if text.escaped {
+                    string(text, self.out)?;
+                } else {
+                    let quoted = &self.body[start..self.reader.at()];
+                    self.out.extend_from_slice(quoted);
+                }
             }
             Kind::Number => {
                 let text = self.reader.number()?;
@@ -181,13 +192,9 @@ impl<'a> Writer<'a, '_> {
     fn member(&mut self, key: Key<'a>) -> Result<bool, CanonicalError> {
         let mut key = key;
         loop {
-            let name = key.text.decode().ok_or(CanonicalError::HalfPair)?;
-            if self.frames.len() > 1 || !DROPPED.contains(&&*name) {
-                let start = self.out.len();
-                string(key.text, self.out)?;
-                self.out.push(b':');
-                let end = start;
-                self.members.push(Member { name, start, end });
+            let name = key.text.bytes().ok_or(CanonicalError::HalfPair)?;
+            if self.frames.len() > 1 || !is_dropped(&name) {
+                self.name(&key, name)?;
                 return Ok(true);
             }
             self.reader.skip()?;
@@ -199,23 +206,33 @@ impl<'a> Writer<'a, '_> {
         }
     }
 
+    /// Writes the name of a member and its colon.
+    fn name(&mut self, key: &Key<'a>, name: Cow<'a, [u8]>) -> Result<(), CanonicalError> {
+        if let Some(Frame::Object {
+            members, sorted, ..
+        }) = self.frames.last_mut()
+            && let [.., before] = &self.members[*members..]
+        {
+            *sorted &= order(&before.name, &name) == Ordering::Less;
+        }
+        let start = self.out.len();
+        let end = start;
+        self.members.push(Member { name, start, end });
+        let as_it_stands = &self.body[key.at..self.reader.at()];
+        // Two quotes and a colon: nothing between them.
+        if !key.text.escaped && as_it_stands.len() == key.text.raw.len() + 3 {
+            self.out.extend_from_slice(as_it_stands);
+        } else {
+            string(key.text, self.out)?;
+            self.out.push(b':');
+        }
+        Ok(())
+    }
+
     /// A value is complete: what it belongs to gets its comma.
     fn after_value(&mut self) {
-        match self.frames.last_mut() {
-            None => {}
-            Some(Frame::Array { .. }) => self.out.push(b','),
-            Some(Frame::Object {
-                members, sorted, ..
-            }) => {
-                self.out.push(b',');
-                let end = self.out.len();
-                if let [.., last] = &mut self.members[*members..] {
-                    last.end = end;
-                }
-                if let [.., before, last] = &self.members[*members..] {
-                    *sorted &= order(&before.name, &last.name) == Ordering::Less;
-                }
-            }
+        if !self.frames.is_empty() {
+            self.out.push(b',');
         }
     }
 
@@ -246,37 +263,47 @@ impl<'a> Writer<'a, '_> {
 
     fn sort(&mut self, members: usize) -> Result<(), CanonicalError> {
         let members = &mut self.members[members..];
-        let [first, .., last] = &*members else {
-            return Ok(());
-        };
-        let (start, end) = (first.start, last.end);
+        let object_end = self.out.len();
+        let mut start = object_end;
+        for member in members.iter_mut().rev() {
+            member.end = start;
+            start = member.start;
+        }
         self.moves_left = self
             .moves_left
-            .checked_sub(end - start)
+            .checked_sub(object_end - start)
             .ok_or(CanonicalError::TooCostly)?;
         members.sort_unstable_by(|one, other| order(&one.name, &other.name));
         if members.windows(2).any(|pair| pair[0].name == pair[1].name) {
             return Err(CanonicalError::Twins);
         }
-        self.moved.clear();
+        // They are put in their order behind the object, and that in the place of the object.
         for member in &*members {
-            self.moved
-                .extend_from_slice(&self.out[member.start..member.end]);
+            self.out.extend_from_within(member.start..member.end);
         }
-        self.out[start..end].copy_from_slice(&self.moved);
+        self.out.copy_within(object_end.., start);
+        self.out.truncate(object_end);
         Ok(())
     }
 }
 
 /// The order of member names: by UTF-16 code units (RFC 8785 section 3.2.3).
-fn order(one: &str, other: &str) -> Ordering {
+fn order(one: &[u8], other: &[u8]) -> Ordering {
     // It differs from that of the bytes only where a surrogate pair meets a character above it, and both start with 0xee or more.
-    let high = |text: &str| text.bytes().any(|byte| byte >= 0xee);
-    if high(one) && high(other) {
-        one.encode_utf16().cmp(other.encode_utf16())
-    } else {
-        one.cmp(other)
+    let mut pairs = one.iter().zip(other);
+    match pairs.find(|(one, other)| one != other) {
+        Some((0xee.., 0xee..)) => high_order(one, other),
+        Some((one, other)) => one.cmp(other),
+        None => one.len().cmp(&other.len()),
     }
+}
+
+/// The order of two names that differ first in a byte of 0xee or more, which begins a character in both.
+#[cold]
+fn high_order(one: &[u8], other: &[u8]) -> Ordering {
+    let one = String::from_utf8_lossy(one);
+    let other = String::from_utf8_lossy(other);
+    one.encode_utf16().cmp(other.encode_utf16())
 }
 
 /// Appends a string with no more escapes than it needs (RFC 8785 section 3.2.2.2).

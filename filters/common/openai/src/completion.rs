@@ -267,11 +267,18 @@ impl Completion {
         Ok(())
     }
 
+    /// Notes the string that comes next; the caller has asked for its kind.
     fn text(&mut self, reader: &mut Reader<'_>) -> Result<(), SyntaxError> {
-        self.texts_named(reader, &[b""])
+        let start = reader.at();
+        reader.string()?;
+        let end = reader.at();
+        if end - start > 2 {
+            self.texts.push(Span { start, end });
+        }
+        Ok(())
     }
 
-    /// Notes the strings under one of `names` in the value that comes next; the value itself has no name.
+    /// Notes the strings under one of `names` in the value that comes next.
     fn texts_named(&mut self, reader: &mut Reader<'_>, names: &[&[u8]]) -> Result<(), SyntaxError> {
         reader.walk(|name, span| {
             if span.len() > 2 && names.contains(&name) {

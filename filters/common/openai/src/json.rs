@@ -5,7 +5,7 @@
 //! This reader allocates nothing, never recurses, and refuses what RFC 8259 refuses: its callers have checked
 //! that the text is UTF-8.
 
-mod scan;
+pub(crate) mod scan;
 #[cfg(test)]
 mod tests;
 
@@ -112,6 +112,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The kind of the value that comes next, decided by its first byte.
+    #[inline]
     pub(crate) fn kind(&mut self) -> Result<Kind, SyntaxError> {
         self.space();
         Ok(match self.text.get(self.at) {
@@ -185,23 +186,35 @@ impl<'a> Reader<'a> {
             return self.fail("a string was expected");
         }
         let start = self.at + 1;
-        let mut escaped = false;
-        self.at = start;
-        loop {
-            self.at = special(self.text, self.at);
-            match self.text.get(self.at) {
-                Some(b'"') => break,
-                Some(b'\\') => {
-                    escaped = true;
-                    self.escape()?;
-                }
-                Some(_) => return self.fail("an unescaped control character stands in a string"),
-                None => return self.fail("the text ends inside a string"),
-            }
+        self.at = special(self.text, start);
+        if self.text.get(self.at) != Some(&b'"') {
+            return self.rest_of_string(start);
         }
         let raw = &self.text[start..self.at];
         self.at += 1;
-        Ok(Text { raw, escaped })
+        Ok(Text {
+            raw,
+            escaped: false,
+        })
+    }
+
+    /// Goes on in a string that began at `start`, from the first byte in it that is not plain.
+    #[cold]
+    #[inline(never)]
+    fn rest_of_string(&mut self, start: usize) -> Result<Text<'a>, SyntaxError> {
+        loop {
+            match self.text.get(self.at) {
+                Some(b'"') => break,
+                Some(b'\\') => self.escape()?,
+                Some(_) => return self.fail("an unescaped control character stands in a string"),
+                None => return self.fail("the text ends inside a string"),
+            }
+            self.at = special(self.text, self.at);
+        }
+        let raw = &self.text[start..self.at];
+        self.at += 1;
+        // Nothing but an escape leads here and out again.
+        Ok(Text { raw, escaped: true })
     }
 
     /// The number that comes next, as written.
@@ -374,23 +387,33 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     fn digits(&mut self) -> usize {
-        let rest = &self.text[self.at..];
-        let count = rest
-            .iter()
-            .position(|byte| !byte.is_ascii_digit())
-            .unwrap_or(rest.len());
-        self.at += count;
-        count
+        let start = self.at;
+        while let Some(b'0'..=b'9') = self.text.get(self.at) {
+            self.at += 1;
+        }
+        self.at - start
     }
 
+    #[inline]
     fn take(&mut self, byte: u8) -> bool {
         let found = self.text.get(self.at) == Some(&byte);
         self.at += usize::from(found);
         found
     }
 
+    #[inline]
     fn space(&mut self) {
+        // Programs write none as a rule, and everything else that may stand here is above it.
+        if self.text.get(self.at).is_some_and(|&byte| byte <= b' ') {
+            self.spaces();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn spaces(&mut self) {
         while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.text.get(self.at) {
             self.at += 1;
         }

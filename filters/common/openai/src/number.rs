@@ -13,6 +13,16 @@ pub(crate) enum Whole {
 
 /// Reads a number that the reader has passed.
 pub(crate) fn whole(number: &[u8]) -> Whole {
+    // As nearly all are written: so few digits that they fit in any case, and nothing else.
+    if number.len() <= 19 && number.iter().all(u8::is_ascii_digit) {
+        let digits = number.iter().map(|digit| u64::from(digit - b'0'));
+        return Whole::Value(digits.fold(0, |value, digit| 10 * value + digit));
+    }
+    exactly(number)
+}
+
+/// The same for whatever a number may be.
+fn exactly(number: &[u8]) -> Whole {
     let (negative, digits) = match number.strip_prefix(b"-") {
         Some(rest) => (true, rest),
         None => (false, number),
@@ -53,7 +63,7 @@ pub(crate) fn whole(number: &[u8]) -> Whole {
 
 /// Whether a number is below zero; `-0.0` is not.
 pub(crate) fn negative(number: &[u8]) -> bool {
-    whole(number) == Whole::Negative
+    number.starts_with(b"-") && exactly(number) == Whole::Negative
 }
 
 /// The exponent, cut off where no text that fits in memory could tell the difference.
@@ -98,6 +108,7 @@ mod tests {
             ("0.001e3", Value(1)),
             ("10.20e1", Value(102)),
             ("9007199254740993", Value(9_007_199_254_740_993)),
+            ("9999999999999999999", Value(9_999_999_999_999_999_999)),
             ("18446744073709551615", Value(u64::MAX)),
             ("18446744073709551616", Value(u64::MAX)),
             ("1e400", Value(u64::MAX)),
@@ -107,6 +118,7 @@ mod tests {
             ("-0.5", Negative),
         ] {
             assert_eq!(whole(text.as_bytes()), expected, "{text}");
+            assert_eq!(exactly(text.as_bytes()), expected, "{text}, the long way");
         }
     }
 }

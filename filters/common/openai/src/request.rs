@@ -178,7 +178,7 @@ impl CompletionRequest {
     }
 
     fn members(&mut self, reader: &mut Reader<'_>) -> Result<(), RequestError> {
-        let mut names: SmallVec<[Cow<'_, str>; 24]> = SmallVec::new();
+        let mut names: SmallVec<[Cow<'_, [u8]>; 24]> = SmallVec::new();
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
@@ -187,7 +187,7 @@ impl CompletionRequest {
                     "the body has more than {MEMBERS_MAX} members; send fewer"
                 )));
             }
-            let name = key.text.decode().ok_or_else(|| {
+            let name = key.text.bytes().ok_or_else(|| {
                 RequestError::invalid_json(
                     "a member name holds half a surrogate pair; write it as UTF-8".into(),
                 )
@@ -217,8 +217,8 @@ impl CompletionRequest {
     /// What can be said only when every member has been seen.
     fn check_whole(&mut self) -> Result<(), RequestError> {
         let (required, found) = match self.endpoint {
-            Endpoint::Chat => ("messages", self.messages > 0),
-            Endpoint::Text => ("prompt", self.prompts > 0),
+            Endpoint::Chat => (b"messages".as_slice(), self.messages > 0),
+            Endpoint::Text => (b"prompt".as_slice(), self.prompts > 0),
         };
         if !found {
             return Err(RequestError::missing(Path::Top(required)));
@@ -233,12 +233,13 @@ impl CompletionRequest {
 }
 
 /// Refuses an object in which one name stands twice: we would charge for one value and the provider use the other.
-fn refuse_twins(names: &mut [Cow<'_, str>]) -> Result<(), RequestError> {
-    names.sort_unstable();
+fn refuse_twins(names: &mut [Cow<'_, [u8]>]) -> Result<(), RequestError> {
+    // By length first, since most names differ in it and need not be looked at.
+    names.sort_unstable_by(|one, other| (one.len(), one).cmp(&(other.len(), other)));
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(RequestError::invalid_json(format!(
             "`{}` stands twice in the body; send it once",
-            brief(&pair[0])
+            brief(&String::from_utf8_lossy(&pair[0]))
         ))),
         None => Ok(()),
     }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use bytes::BytesMut;
 
+use crate::json::scan::special;
+
 /// A string of a text that has been checked: the bytes between its quotes, as written.
 #[derive(Clone, Copy)]
 pub(crate) struct Text<'a> {
@@ -28,6 +30,14 @@ impl<'a> Text<'a> {
         }
         let mut text = String::with_capacity(self.raw.len());
         unescape(self.raw, &mut text).then_some(Cow::Owned(text))
+    }
+
+    /// The bytes of the string itself, for comparing; none when it holds half a surrogate pair. The text it stands in is UTF-8.
+    pub(crate) fn bytes(self) -> Option<Cow<'a, [u8]>> {
+        if !self.escaped {
+            return Some(Cow::Borrowed(self.raw));
+        }
+        Some(Cow::Owned(self.decode()?.into_owned().into_bytes()))
     }
 
     /// The string, with U+FFFD for every half of a surrogate pair and every byte that is not UTF-8.
@@ -103,13 +113,13 @@ fn append_utf8(bytes: &[u8], out: &mut String) -> bool {
 
 /// Appends `text` as a JSON string with its quotes (RFC 8259 section 7).
 pub(crate) fn write(text: &str, out: &mut BytesMut) {
+    let text = text.as_bytes();
     out.extend_from_slice(b"\"");
     let mut plain = 0;
-    for (at, &byte) in text.as_bytes().iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&text.as_bytes()[plain..at]);
+    loop {
+        let at = special(text, plain);
+        out.extend_from_slice(&text[plain..at]);
+        let Some(&byte) = text.get(at) else { break };
         plain = at + 1;
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
@@ -124,7 +134,6 @@ pub(crate) fn write(text: &str, out: &mut BytesMut) {
             }
         }
     }
-    out.extend_from_slice(&text.as_bytes()[plain..]);
     out.extend_from_slice(b"\"");
 }
 

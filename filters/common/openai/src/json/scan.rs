@@ -3,49 +3,63 @@
 /// Offset of the first quote, backslash or control character at or after `from`, or the length of the text.
 ///
 /// Most strings are short, and looked at eight bytes at a time; what goes on is left to wider registers.
-pub(super) fn special(text: &[u8], from: usize) -> usize {
-    let near = text.len().min(from + NEAR_BYTES);
-    let at = words(&text[..near], from);
-    if at < near || near == text.len() {
-        return at;
+#[inline]
+pub(crate) fn special(text: &[u8], from: usize) -> usize {
+    let (words, rest) = text[from..].as_chunks::<8>();
+    for (number, word) in words.iter().take(NEAR_WORDS).enumerate() {
+        let marks = marks(u64::from_le_bytes(*word));
+        if marks != 0 {
+            return from + 8 * number + marks.trailing_zeros() as usize / 8;
+        }
     }
-    let rest = &text[near..];
+    if words.len() > NEAR_WORDS {
+        far(text, from + 8 * NEAR_WORDS)
+    } else {
+        last(text, text.len() - rest.len())
+    }
+}
+
+/// How many words are looked at before the long way round begins.
+const NEAR_WORDS: usize = 4;
+
+/// The same for a string that goes on for long.
+#[inline(never)]
+fn far(text: &[u8], from: usize) -> usize {
+    let rest = &text[from..];
     let end = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
     // All of them, without a way out, so that the compiler can take many at once: text hardly ever has one.
     let controls = rest[..end]
         .iter()
         .fold(false, |any, &byte| any | (byte < 0x20));
     if controls {
-        return words(text, near);
+        return last(text, from);
     }
-    near + end
+    from + end
 }
 
-/// Where the long way round begins.
-const NEAR_BYTES: usize = 32;
+/// The same byte by byte, for the last few of a text.
+#[cold]
+#[inline(never)]
+fn last(text: &[u8], from: usize) -> usize {
+    let is_special = |&byte: &u8| byte == b'"' || byte == b'\\' || byte < 0x20;
+    let found = text[from..].iter().position(is_special);
+    found.map_or(text.len(), |found| from + found)
+}
 
-/// Eight bytes at a time: a byte is special when subtracting borrows into its top bit. Borrows can mark bytes
-/// above a true match only, and the lowest mark is the one that is used.
-fn words(text: &[u8], from: usize) -> usize {
+/// A bit in the top of the lowest byte of a word that is special, or none.
+///
+/// A byte is special when subtracting borrows into its top bit. Borrows can mark bytes above a true match only, and the lowest mark is
+/// the one that is used.
+#[inline]
+fn marks(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const TOPS: u64 = 0x8080_8080_8080_8080;
-    let mut at = from;
-    while let Some(word) = text.get(at..at + 8) {
-        let word = u64::from_le_bytes(word.try_into().expect("the slice is eight bytes long"));
-        let quote = word ^ (ONES * u64::from(b'"'));
-        let backslash = word ^ (ONES * u64::from(b'\\'));
-        let marks = (quote.wrapping_sub(ONES) & !quote)
-            | (backslash.wrapping_sub(ONES) & !backslash)
-            | (word.wrapping_sub(ONES * 0x20) & !word);
-        if marks & TOPS != 0 {
-            return at + (marks & TOPS).trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    text[at..]
-        .iter()
-        .position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20)
-        .map_or(text.len(), |found| at + found)
+    let quote = word ^ (ONES * b'"' as u64);
+    let backslash = word ^ (ONES * b'\\' as u64);
+    let marks = (quote.wrapping_sub(ONES) & !quote)
+        | (backslash.wrapping_sub(ONES) & !backslash)
+        | (word.wrapping_sub(ONES * 0x20) & !word);
+    marks & TOPS
 }
 
 #[cfg(test)]
@@ -60,7 +74,10 @@ mod tests {
                     for filler in [b' ', b'!', b'#', b'[', b']', 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
                         let mut text = vec![filler; length];
                         text[at] = special_byte;
-                        assert_eq!(special(&text, 0), at, "{special_byte:#x} in {filler:#x}");
+                        for from in [0, at / 3, at] {
+                            let found = special(&text, from);
+                            assert_eq!(found, at, "{special_byte:#x} in {filler:#x}");
+                        }
                     }
                 }
             }

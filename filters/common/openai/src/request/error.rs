@@ -94,8 +94,8 @@ pub(super) fn brief(text: &str) -> &str {
 /// Where a member stands. Written out only when an error needs it: paths of good requests cost nothing.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'a> {
-    /// A member of the body.
-    Top(&'a str),
+    /// A member of the body; its name is UTF-8, as all of the body is.
+    Top(&'a [u8]),
     /// A member of the body's member `stream_options`.
     StreamOptions(&'a str),
     /// An item of `messages`.
@@ -107,7 +107,7 @@ pub(super) enum Path<'a> {
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Top(name) => f.write_str(name),
+            Self::Top(name) => f.write_str(&String::from_utf8_lossy(name)),
             Self::StreamOptions(name) => write!(f, "stream_options.{name}"),
             Self::Message(index) => write!(f, "messages[{index}]"),
             Self::InMessage(index, name) => write!(f, "messages[{index}].{name}"),

@@ -16,7 +16,7 @@ use super::{CompletionRequest, Endpoint, Owned, RequestError, StreamOptions, mes
 pub(super) fn read(
     request: &mut CompletionRequest,
     reader: &mut Reader<'_>,
-    name: &str,
+    name: &[u8],
     kind: Kind,
 ) -> Result<Option<Owned>, RequestError> {
     use Endpoint::{Chat, Text};
@@ -24,68 +24,68 @@ pub(super) fn read(
     let path = Path::Top(name);
     let mut owned = None;
     match (request.endpoint, name) {
-        (Chat, "messages") => message::read_all(request, reader, kind)?,
-        (Text, "prompt") => {
+        (Chat, b"messages") => message::read_all(request, reader, kind)?,
+        (Text, b"prompt") => {
             owned = Some(Owned::Prompt);
             prompt(request, reader, kind)?;
         }
-        (_, "model") => {
+        (_, b"model") => {
             owned = Some(Owned::Model);
             request.model = string(reader, path, kind)?.map(Cow::into_owned);
         }
-        (_, "stream") => request.stream = boolean(reader, path, kind)?.unwrap_or(false),
-        (_, "cache") => {
+        (_, b"stream") => request.stream = boolean(reader, path, kind)?.unwrap_or(false),
+        (_, b"cache") => {
             owned = Some(Owned::Cache);
             request.cache = boolean(reader, path, kind)?.unwrap_or(true);
         }
-        (_, "max_tokens") => {
+        (_, b"max_tokens") => {
             owned = Some(Owned::MaxTokens);
             request.max_tokens = count(reader, path, kind)?;
         }
-        (_, "max_completion_tokens") => {
+        (_, b"max_completion_tokens") => {
             owned = Some(Owned::MaxCompletionTokens);
             request.max_completion_tokens = count(reader, path, kind)?;
         }
-        (_, "n") => request.n = count(reader, path, kind)?.unwrap_or(1),
-        (_, "best_of") => request.best_of = count(reader, path, kind)?.unwrap_or(1),
-        (_, "stream_options") => {
+        (_, b"n") => request.n = count(reader, path, kind)?.unwrap_or(1),
+        (_, b"best_of") => request.best_of = count(reader, path, kind)?.unwrap_or(1),
+        (_, b"stream_options") => {
             owned = Some(Owned::StreamOptions);
             stream_options(request, reader, kind)?;
         }
-        (_, "temperature") if !absent => temperature(reader, path, kind)?,
-        (Text, "system") => {
+        (_, b"temperature") if !absent => temperature(reader, path, kind)?,
+        (Text, b"system") => {
             let start = reader.at();
             if string(reader, path, kind)?.is_some() {
                 owned = Some(Owned::System);
                 request.system_bytes = (reader.at() - start - 2) as u64;
             }
         }
-        (Chat, "tools" | "plugins") if !absent => {
+        (Chat, b"tools" | b"plugins") if !absent => {
             let start = reader.at();
             let some = array_of(reader, path, kind, Kind::Object)?;
-            if name == "tools" {
+            if name == b"tools" {
                 request.tools = some;
                 request.text_bytes += (reader.at() - start) as u64;
             } else {
                 request.plugins = some;
             }
         }
-        (Chat, "modalities") if !absent => {
+        (Chat, b"modalities") if !absent => {
             array_of(reader, path, kind, Kind::String)?;
         }
-        (Chat, "tool_choice") if !absent => {
+        (Chat, b"tool_choice") if !absent => {
             if !matches!(kind, Kind::String | Kind::Object) {
                 let wanted = "a string or an object";
                 return Err(RequestError::invalid_type(path, wanted, kind.noun()));
             }
             reader.skip()?;
         }
-        (Chat, "image_config" | "reasoning") if !absent => {
+        (Chat, b"image_config" | b"reasoning") if !absent => {
             expect(path, "an object", kind, Kind::Object)?;
             reader.skip()?;
         }
         // These never reach the model's text.
-        (_, "user" | "metadata") => {
+        (_, b"user" | b"metadata") => {
             reader.skip()?;
         }
         _ => {
@@ -105,7 +105,7 @@ fn prompt(
     kind: Kind,
 ) -> Result<(), RequestError> {
     const WANTED: &str = "a string or an array of strings";
-    let path = Path::Top("prompt");
+    let path = Path::Top(b"prompt");
     match kind {
         Kind::String => {
             request.prompts = 1;
@@ -136,7 +136,12 @@ fn stream_options(
         reader.null()?;
         return Ok(());
     }
-    expect(Path::Top("stream_options"), "an object", kind, Kind::Object)?;
+    expect(
+        Path::Top(b"stream_options"),
+        "an object",
+        kind,
+        Kind::Object,
+    )?;
     let path = Path::StreamOptions("include_usage");
     let mut options = StreamOptions {
         object: true,

@@ -13,7 +13,7 @@ pub(super) fn read_all(
     reader: &mut Reader<'_>,
     kind: Kind,
 ) -> Result<(), RequestError> {
-    let path = Path::Top("messages");
+    let path = Path::Top(b"messages");
     expect(path, "an array of messages", kind, Kind::Array)?;
     let mut first = true;
     reader.enter()?;
