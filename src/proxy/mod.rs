@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use pingora_core::protocols::http::ServerSession;
 use tokio::sync::{Notify, watch};
@@ -32,6 +33,7 @@ use tollgate_filter::{
     ApiError, Clock, Ending, Entropy, ErrorCode, ErrorPage, ErrorShape, Exchange, OldTls, Outcome,
     Reply, Request,
 };
+use tollgate_money::OperationId;
 
 use self::head::Origin;
 pub(crate) use self::inside::Door;
@@ -44,7 +46,7 @@ use self::session::Client;
 pub(crate) use self::tls::server_config;
 use crate::config::{ConnectionLimits, RelayUpstream};
 use crate::socket::CorkHandle;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, hex};
 use crate::upstream::{Caller, Providers, Relays, Turning};
 use crate::wake::Inbox;
 
@@ -444,8 +446,7 @@ impl Worker {
                     "The gateway failed on this request. Tell the operator the request id.",
                 );
                 let mut headers = http::HeaderMap::new();
-                let value = HeaderValue::try_from(id.to_string()).expect("an id is visible ASCII");
-                headers.insert(X_REQUEST_ID, value);
+                headers.insert(X_REQUEST_ID, id_field(id));
                 let error = error.closing();
                 // The exchange is over and counted; this is only courtesy to the client.
                 let _ = tollgate_chain::send_bare(client, headers, gate.route.errors, &error).await;
@@ -476,14 +477,24 @@ fn begin(proxy: &Proxy, request: Request) -> Exchange {
     let (id, tls) = (request.id, request.tls);
     let mut exchange = Exchange::new(request);
     exchange.record.started = proxy.clock.elapsed();
-    let id = HeaderValue::try_from(id.to_string()).expect("an id is visible ASCII");
-    exchange.reply_headers.insert(X_REQUEST_ID, id);
+    exchange.reply_headers.insert(X_REQUEST_ID, id_field(id));
     if tls {
         exchange
             .reply_headers
             .insert(header::STRICT_TRANSPORT_SECURITY, HSTS);
     }
     exchange
+}
+
+/// A request's id as a field. No two are the same, so HTTP/2 is told not to remember it (RFC 7541 section 7.1.3).
+fn id_field(id: OperationId) -> HeaderValue {
+    let mut text = Vec::with_capacity(OperationId::PREFIX.len() + 32);
+    text.extend_from_slice(OperationId::PREFIX.as_bytes());
+    hex(&mut text, id.as_bytes());
+    let field = HeaderValue::from_maybe_shared(Bytes::from(text));
+    let mut field = field.expect("an id is visible ASCII");
+    field.set_sensitive(true);
+    field
 }
 
 /// Whether whoever sent a request would rather have a page than JSON: browsers say so.
@@ -509,7 +520,7 @@ fn options<'p>(request: &Request, allow: HeaderValue, first: &'p Gate) -> Direct
             crate::config::Cors::None
         };
         let (status, headers) = cors::preflight(cors, allow, &request.headers);
-        let mut reply = Reply::of(status, "text/plain", bytes::Bytes::new());
+        let mut reply = Reply::of(status, "text/plain", Bytes::new());
         reply.headers = headers;
         debug_assert_eq!(status, StatusCode::NO_CONTENT);
         return Direct::Preflight(first, reply);

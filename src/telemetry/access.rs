@@ -9,12 +9,19 @@ use std::time::Duration;
 
 use tollgate_filter::{Ending, Exchange, Principal};
 
-use super::json::{hex, number, string};
+use super::json::{hex, number, string, word};
 use super::metrics::Times;
 use super::time;
 
 /// Bytes of a client's request id beyond which it is not logged.
 const CLIENT_ID_BYTES_MAX: usize = 128;
+
+/// A member's name as it stands in front of its value, behind another member.
+macro_rules! member {
+    ($name:literal) => {
+        concat!(",\"", $name, "\":").as_bytes()
+    };
+}
 
 /// An ended exchange and what the log says of it besides.
 pub(super) struct Entry<'a> {
@@ -48,19 +55,19 @@ impl Entry<'_> {
         hex(out, request.id.as_bytes());
         out.push(b'"');
         if let Some(id) = self.client_request_id() {
-            text(out, b"client_request_id", id);
+            text(out, member!("client_request_id"), id);
         }
-        text(out, b"method", known_method(&request.method));
-        text(out, b"route", self.route.unwrap_or("none"));
-        text(out, b"protocol", request.protocol.word());
-        flag(out, b"tls", request.tls);
-        count(out, b"status", record.status);
-        text(out, b"ending", self.ending.word());
+        text(out, member!("method"), known_method(&request.method));
+        text(out, member!("route"), self.route.unwrap_or("none"));
+        said(out, member!("protocol"), request.protocol.word());
+        flag(out, member!("tls"), request.tls);
+        count(out, member!("status"), record.status);
+        said(out, member!("ending"), self.ending.word());
         if let Ending::UpstreamFailed(fault) | Ending::UpstreamCut(fault) = self.ending {
-            text(out, b"fault", fault.word());
+            said(out, member!("fault"), fault.word());
         }
         if let Some(error) = record.error {
-            text(out, b"error", error.word());
+            said(out, member!("error"), error.word());
         }
         if let Some(principal) = self.exchange.get::<Principal>() {
             out.extend_from_slice(b",\"owner\":\"acct_");
@@ -70,44 +77,44 @@ impl Entry<'_> {
             out.push(b'"');
         }
         if let Some(class) = &record.class {
-            text(out, b"class", class);
+            text(out, member!("class"), class);
         }
         if let Some(model) = &record.model {
-            text(out, b"model", model);
-            flag(out, b"stream", record.stream);
-            count(out, b"prompt_tokens", record.prompt_tokens);
-            count(out, b"completion_tokens", record.completion_tokens);
-            flag(out, b"usage_estimated", record.estimated);
-            key(out, b"credits");
+            text(out, member!("model"), model);
+            flag(out, member!("stream"), record.stream);
+            count(out, member!("prompt_tokens"), record.prompt_tokens);
+            count(out, member!("completion_tokens"), record.completion_tokens);
+            flag(out, member!("usage_estimated"), record.estimated);
+            out.extend_from_slice(member!("credits"));
             write!(out, "{}", record.charged).expect("a buffer takes text");
         }
         if let Some(cache) = record.cache {
-            text(out, b"cache", cache.word());
+            said(out, member!("cache"), cache.word());
         }
         if let Some(entry) = record.cache_entry {
-            key(out, b"cache_entry");
+            out.extend_from_slice(member!("cache_entry"));
             out.push(b'"');
             out.extend_from_slice(&entry.text());
             out.push(b'"');
         }
         if let Some(provider) = &record.provider {
-            text(out, b"provider", provider);
+            text(out, member!("provider"), provider);
         }
         if let Some(model) = &record.served_by {
-            text(out, b"served_by", model);
+            text(out, member!("served_by"), model);
         }
         if record.upstream_calls > 0 {
-            count(out, b"upstream_calls", record.upstream_calls);
+            count(out, member!("upstream_calls"), record.upstream_calls);
         }
-        count(out, b"bytes", record.bytes_sent);
-        micros(out, b"took_us", Some(self.times.whole));
-        micros(out, b"first_byte_us", self.times.first_byte);
+        count(out, member!("bytes"), record.bytes_sent);
+        micros(out, member!("took_us"), Some(self.times.whole));
+        micros(out, member!("first_byte_us"), self.times.first_byte);
         micros(
             out,
-            b"upstream_first_byte_us",
+            member!("upstream_first_byte_us"),
             self.times.upstream_first_byte,
         );
-        micros(out, b"upstream_us", self.times.upstream);
+        micros(out, member!("upstream_us"), self.times.upstream);
         out.extend_from_slice(b"}\n");
     }
 
@@ -128,32 +135,31 @@ fn known_method(method: &http::Method) -> &str {
     }
 }
 
-fn key(out: &mut Vec<u8>, key: &[u8]) {
-    out.extend_from_slice(b",\"");
-    out.extend_from_slice(key);
-    out.extend_from_slice(b"\":");
-}
-
-fn text(out: &mut Vec<u8>, name: &[u8], value: &str) {
-    key(out, name);
+fn text(out: &mut Vec<u8>, member: &[u8], value: &str) {
+    out.extend_from_slice(member);
     string(out, value);
 }
 
-fn flag(out: &mut Vec<u8>, name: &[u8], value: bool) {
-    key(out, name);
+fn said(out: &mut Vec<u8>, member: &[u8], value: &'static str) {
+    out.extend_from_slice(member);
+    word(out, value);
+}
+
+fn flag(out: &mut Vec<u8>, member: &[u8], value: bool) {
+    out.extend_from_slice(member);
     out.extend_from_slice(if value { b"true" } else { b"false" });
 }
 
-fn count(out: &mut Vec<u8>, name: &[u8], value: impl itoa::Integer) {
-    key(out, name);
+fn count(out: &mut Vec<u8>, member: &[u8], value: impl itoa::Integer) {
+    out.extend_from_slice(member);
     number(out, value);
 }
 
-fn micros(out: &mut Vec<u8>, name: &[u8], value: Option<Duration>) {
+fn micros(out: &mut Vec<u8>, member: &[u8], value: Option<Duration>) {
     if let Some(value) = value {
         count(
             out,
-            name,
+            member,
             u64::try_from(value.as_micros()).unwrap_or(u64::MAX),
         );
     }

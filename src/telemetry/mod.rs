@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 use tollgate_filter::{Clock, Ending, Exchange, UpstreamFault};
 
+pub(crate) use json::hex;
+
 pub use diagnostics::{DiagnosticsError, diagnostics};
 pub use metrics::{ConnectionGuard, Metrics, Page, Source};
 pub use names::{Kind, METRICS, Metric};
