@@ -144,6 +144,15 @@ impl<S> Corked<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Corked<S> {
+    /// Sends what is held back, whether corked or not.
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.buffer.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.poll_drain(cx))?;
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.buffer.is_empty() {
             let written = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.buffer))?;
@@ -191,6 +200,30 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
         }
         this.buffer.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let length = pieces.iter().map(|piece| piece.len()).sum();
+        if this.buffer.len() + length > CORK_BYTES_MAX {
+            ready!(this.poll_drain(cx))?;
+            if length > CORK_BYTES_MAX {
+                return Pin::new(&mut this.inner).poll_write_vectored(cx, pieces);
+            }
+        }
+        this.buffer.reserve(length);
+        for piece in pieces {
+            this.buffer.extend_from_slice(piece);
+        }
+        Poll::Ready(Ok(length))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -65,13 +65,22 @@ impl Inbox {
     }
 }
 
+/// A future made where it stays. Handed to `Box::pin` it would be copied there whole, and what serves a request is 13 KB.
+#[inline(always)]
+pub(crate) fn boxed<F: Future>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
+    Box::into_pin(Box::write(Box::new_uninit(), make()))
+}
+
 /// Runs a task of the worker whose wakes from other threads go through `inbox`.
-pub(crate) fn joined<F>(inbox: Arc<Inbox>, future: F) -> impl Future<Output = F::Output> + Send
+///
+/// It takes the task in its box, made by [`boxed`].
+pub(crate) fn joined<F>(
+    inbox: Arc<Inbox>,
+    mut future: Pin<Box<F>>,
+) -> impl Future<Output = F::Output> + Send
 where
     F: Future + Send,
 {
-    // Boxed, since a future that holds another by value is moved with it, and this one is large.
-    let mut future: Pin<Box<F>> = Box::pin(future);
     let mut known: Option<(Waker, Waker)> = None;
     poll_fn(move |cx| {
         let waker = match &known {
@@ -134,10 +143,13 @@ mod tests {
                 let (tell, wait) = oneshot::channel::<u32>();
                 told.push((number, tell));
                 let begun = begun.clone();
-                waits.push(tokio::spawn(joined(inbox.clone(), async move {
-                    begun.fetch_add(1, Relaxed);
-                    wait.await
-                })));
+                waits.push(tokio::spawn(joined(
+                    inbox.clone(),
+                    Box::pin(async move {
+                        begun.fetch_add(1, Relaxed);
+                        wait.await
+                    }),
+                )));
             }
             while begun.load(Relaxed) < 100 {
                 tokio::task::yield_now().await;
@@ -171,7 +183,7 @@ mod tests {
             // Nobody delivers from this inbox.
             let inbox = Inbox::of_this_thread();
             let (tell, wait) = oneshot::channel();
-            let waiting = tokio::spawn(joined(inbox, wait));
+            let waiting = tokio::spawn(joined(inbox, Box::pin(wait)));
             tokio::task::yield_now().await;
             tell.send(7).expect("somebody waits");
             assert_eq!(waiting.await.expect("the task ends"), Ok(7));

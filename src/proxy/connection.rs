@@ -1,6 +1,7 @@
 //! One client connection: which protocol it speaks, and its requests one after another or side by side.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,11 +13,12 @@ use pingora_core::protocols::{ALPN, Digest, IO, Stream};
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
 
+use super::gather::gathered;
 use super::head::Origin;
 use super::{HeadFault, Worker};
 use crate::socket::{CorkHandle, Corked, Tcp};
 use crate::wait::{Elapsed, within};
-use crate::wake::joined;
+use crate::wake::{boxed, joined};
 
 /// What a client that speaks HTTP/2 without TLS sends first (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -51,7 +53,7 @@ pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, client: IpAddr, htt
         match within(limits.head, tcp.begins_with(H2_PREFACE)).await {
             Ok(Ok(true)) => {
                 // Boxed, here and wherever a branch is rare: a task is as large as its largest branch.
-                return Box::pin(serve_h2(worker, Box::new(tcp), origin)).await;
+                return Box::pin(serve_h2(worker, tcp, origin)).await;
             }
             Ok(Ok(false)) => {}
             Ok(Err(_)) | Err(Elapsed) => return,
@@ -69,7 +71,7 @@ pub(super) async fn tls<S: IO + 'static>(worker: Arc<Worker>, stream: S, client:
         old_tls: version.is_none_or(|version| version != "TLSv1_3"),
     };
     if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
-        Box::pin(serve_h2(worker, Box::new(stream), origin)).await;
+        Box::pin(serve_h2(worker, stream, origin)).await;
     } else {
         serve_h1(worker, stream, origin).await;
     }
@@ -116,7 +118,7 @@ async fn one_h1(
     session.set_total_drain_timeout(Some(DRAIN));
     session.set_pipelining_enabled(true);
     session.set_pipelined_prefix(read_ahead);
-    let fault = match within(limits.head, session.read_request()).await {
+    let fault = match within(limits.head, pin!(session.read_request())).await {
         Ok(Ok(true)) => None,
         Ok(Ok(false)) => return None,
         Err(Elapsed) => Some(HeadFault::Slow),
@@ -150,7 +152,7 @@ fn is_too_large(error: &pingora_core::Error) -> bool {
     long || cause.is_some_and(|cause| cause == "too many headers")
 }
 
-async fn serve_h2(worker: Arc<Worker>, stream: Stream, origin: Origin) {
+async fn serve_h2<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origin) {
     let limits = *worker.limits();
     let digest = Arc::new(Digest {
         ssl_digest: stream.get_ssl_digest(),
@@ -162,10 +164,12 @@ async fn serve_h2(worker: Arc<Worker>, stream: Stream, origin: Origin) {
     let mut options = h2::default_h2_options();
     options.max_concurrent_streams(limits.h2_streams_max);
     options.max_header_list_size(u32::try_from(limits.head_bytes_max).unwrap_or(u32::MAX));
-    let handshake = within(limits.head, h2::handshake(stream, Some(options))).await;
-    let Ok(Ok(mut connection)) = handshake else {
+    let (stream, gatherer) = gathered(stream);
+    let handshake = h2::handshake(Box::new(stream), Some(options));
+    let Ok(Ok(mut connection)) = within(limits.head, handshake).await else {
         return;
     };
+    gatherer.begin();
     let open = Arc::new(OpenStreams::default());
     let mut draining = worker.draining();
     let mut told = false;
@@ -182,30 +186,32 @@ async fn serve_h2(worker: Arc<Worker>, stream: Stream, origin: Origin) {
                 connection.graceful_shutdown();
                 continue;
             }
-            accepted = h2::HttpSession::from_h2_conn(&mut connection, digest.clone()) => accepted,
+            accepted = gatherer.around(h2::HttpSession::from_h2_conn(&mut connection, digest.clone())) => accepted,
             () = idle => return,
         };
         match accepted {
-            Ok(Some(h2::H2Accept::Session(session))) => {
+            Ok(Ok(Some(h2::H2Accept::Session(session)))) => {
                 let worker = worker.clone();
                 let guard = open.enter();
                 let inbox = worker.inbox().clone();
-                tokio::spawn(joined(inbox, async move {
+                let stream = boxed(move || async move {
                     let _guard = guard;
                     let session = ServerSession::new_http2(session);
                     if let Some(session) = worker.serve(session, None, origin).await {
                         // A stream is not used again; what a failure here means the client has seen.
                         let _ = session.finish().await;
                     }
-                }));
+                });
+                tokio::spawn(joined(inbox, stream));
             }
-            Ok(Some(h2::H2Accept::Rejected)) => {
+            Ok(Ok(Some(h2::H2Accept::Rejected))) => {
                 malformed += 1;
                 if malformed >= MALFORMED_MAX {
-                    return;
+                    // What other streams have said already.
+                    return gatherer.send_ready().await;
                 }
             }
-            Ok(None) | Err(_) => return,
+            Ok(Ok(None) | Err(_)) | Err(_) => return,
         }
     }
 }

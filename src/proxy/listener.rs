@@ -15,7 +15,7 @@ use crate::config::Listener;
 use crate::memory;
 use crate::socket::Tcp;
 use crate::wait::within;
-use crate::wake::joined;
+use crate::wake::{boxed, joined};
 
 /// How long to rest when no connection can be accepted for want of file descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -125,7 +125,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
         let _ = socket.set_nodelay(true);
         let (worker, acceptor, http2) = (worker.clone(), acceptor.clone(), bound.http2);
         let inbox = worker.inbox().clone();
-        tokio::spawn(joined(inbox, async move {
+        let connection = boxed(move || async move {
             let _place = place;
             let _connection = OpenConnection::enter(worker.proxy().clone());
             let _open = worker.proxy().telemetry.connection();
@@ -139,7 +139,8 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
             }
-        }));
+        });
+        tokio::spawn(joined(inbox, connection));
     }
 }
 

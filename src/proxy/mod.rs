@@ -6,6 +6,7 @@
 
 mod connection;
 mod cors;
+mod gather;
 mod head;
 mod inside;
 mod lifecycle;

@@ -1,6 +1,6 @@
 //! A Pingora session as the driver sees a client.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ impl Downstream for Client {
                 .map_err(|Gone| BodyError::Gone)?;
         }
         let session = &mut self.session;
-        let read = async {
+        let read = pin!(async {
             let mut first = Bytes::new();
             let mut all = BytesMut::new();
             loop {
@@ -179,7 +179,7 @@ impl Downstream for Client {
                 return Err(BodyError::Malformed);
             }
             Ok(if all.is_empty() { first } else { all.freeze() })
-        };
+        });
         match within(self.limits.body, read).await {
             Ok(body) => body,
             Err(Elapsed) => Err(BodyError::Timeout),
@@ -236,7 +236,7 @@ impl Downstream for Client {
         let head = self.response(head);
         let empty = self.is_head || body.is_empty();
         let session = &mut self.session;
-        let write = async {
+        let write = pin!(async {
             match session {
                 ServerSession::H2(h2) => {
                     h2.write_response_header(head, empty)?;
@@ -251,7 +251,7 @@ impl Downstream for Client {
                 }
             }
             Ok(())
-        };
+        });
         Self::bounded(self.limits.write, write).await?;
         self.finished = true;
         Ok(())
@@ -291,7 +291,7 @@ impl Downstream for Client {
         let limit = self.limits.write;
         match &mut self.session {
             ServerSession::H1(h1) => {
-                let written = Self::bounded(limit, h1.write_body(piece)).await;
+                let written = Self::bounded(limit, pin!(h1.write_body(piece))).await;
                 piece.clear();
                 written.map(|_| ())
             }

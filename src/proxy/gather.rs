@@ -1,0 +1,237 @@
+//! What all streams of an HTTP/2 connection have to say, in one write.
+//!
+//! A commit ends the exchanges of a whole batch at once, and one read may bring a provider's answers for several. The HTTP/2 library
+//! flushes after every frame of data all the same, and over TLS each flush is a record and a system call. Here writes are held back while
+//! the connection is polled and leave together when it has nothing more to do, which is before its task waits: nothing is later for it.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use pingora_core::protocols::raw_connect::ProxyDigest;
+use pingora_core::protocols::tls::SslDigest;
+use pingora_core::protocols::{
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl,
+    TimingDigest, UniqueID, UniqueIDType,
+};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+use crate::socket::{CorkHandle, Corked};
+
+/// The stream a connection reads from and writes to.
+pub(super) struct Gathered<S>(Arc<Mutex<Corked<S>>>);
+
+/// Sends what was written to a [`Gathered`] stream. Only the connection's task uses both, so the lock is never waited for.
+pub(super) struct Gatherer<S> {
+    stream: Arc<Mutex<Corked<S>>>,
+    cork: CorkHandle,
+}
+
+/// Holds back what is written to `inner` once [`Gatherer::begin`] was called. More than a buffer of it is sent at once.
+pub(super) fn gathered<S>(inner: S) -> (Gathered<S>, Gatherer<S>) {
+    let corked = Corked::new(inner);
+    let cork = corked.handle();
+    let stream = Arc::new(Mutex::new(corked));
+    let gatherer = Gatherer {
+        stream: stream.clone(),
+        cork,
+    };
+    (Gathered(stream), gatherer)
+}
+
+fn lock<S>(stream: &Mutex<Corked<S>>) -> MutexGuard<'_, Corked<S>> {
+    stream.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Gatherer<S> {
+    /// From here on a flush sends nothing.
+    pub(super) fn begin(&self) {
+        self.cork.set(true);
+    }
+
+    /// Awaits `future`, and sends what has been written whenever that has to wait.
+    pub(super) async fn around<F: Future>(&self, future: F) -> io::Result<F::Output> {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            match self.poll_send(cx) {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                // A socket that takes no more wakes the task when it does.
+                Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Sends what can be sent without waiting, before a connection is dropped.
+    pub(super) async fn send_ready(&self) {
+        poll_fn(|cx| Poll::Ready(self.poll_send(cx).is_ready())).await;
+    }
+
+    fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        lock(&self.stream).poll_send(cx)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *lock(&self.0)).poll_read(cx, out)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *lock(&self.0)).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *lock(&self.0)).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *lock(&self.0)).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *lock(&self.0)).poll_shutdown(cx)
+    }
+}
+
+impl<S> fmt::Debug for Gathered<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gathered").finish_non_exhaustive()
+    }
+}
+
+// What Pingora's sessions ask of a stream beside reading and writing.
+
+#[async_trait]
+impl<S: AsyncWrite + Unpin + Send> Shutdown for Gathered<S> {
+    async fn shutdown(&mut self) {
+        // A socket that cannot be shut down is closed all the same when it is dropped.
+        let _ = AsyncWriteExt::shutdown(self).await;
+    }
+}
+
+impl<S: UniqueID> UniqueID for Gathered<S> {
+    fn id(&self) -> UniqueIDType {
+        lock(&self.0).id()
+    }
+}
+
+impl<S: Ssl> Ssl for Gathered<S> {
+    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
+        lock(&self.0).get_ssl_digest()
+    }
+
+    fn selected_alpn_proto(&self) -> Option<ALPN> {
+        lock(&self.0).selected_alpn_proto()
+    }
+}
+
+#[async_trait]
+impl<S: Send> Peek for Gathered<S> {}
+
+impl<S> GetTimingDigest for Gathered<S> {
+    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
+        Vec::new()
+    }
+}
+
+impl<S> GetProxyDigest for Gathered<S> {
+    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        None
+    }
+}
+
+impl<S> GetSocketDigest for Gathered<S> {
+    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    /// What can be read now.
+    async fn arrived(far: &mut tokio::io::DuplexStream) -> Vec<u8> {
+        let mut seen = [0; 64];
+        tokio::select! {
+            biased;
+            read = far.read(&mut seen) => seen[..read.expect("readable")].to_vec(),
+            () = std::future::ready(()) => Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_flushed_piece_by_piece_leaves_when_the_connection_waits() {
+        let (inner, mut far) = tokio::io::duplex(1024);
+        let (mut stream, gatherer) = gathered(inner);
+        stream.write_all(b"greeting ").await.expect("taken");
+        stream.flush().await.expect("sent");
+        assert_eq!(arrived(&mut far).await, b"greeting ", "held only later");
+        gatherer.begin();
+        let work = gatherer.around(async {
+            stream.write_all(b"one ").await.expect("taken");
+            stream.flush().await.expect("held");
+            assert_eq!(arrived(&mut far).await, b"", "a flush sends nothing");
+            stream.write_all(b"two ").await.expect("taken");
+            stream.flush().await.expect("held");
+            std::future::pending::<()>().await;
+        });
+        tokio::select! {
+            biased;
+            _ = work => unreachable!("it never ends"),
+            () = std::future::ready(()) => {}
+        }
+        assert_eq!(arrived(&mut far).await, b"one two ", "both leave together");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_shut_down_has_sent_everything() {
+        let (inner, mut far) = tokio::io::duplex(1024);
+        let (mut stream, gatherer) = gathered(inner);
+        gatherer.begin();
+        stream.write_all(b"the last ").await.expect("taken");
+        AsyncWriteExt::shutdown(&mut stream).await.expect("sent");
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).await.expect("readable");
+        assert_eq!(all, b"the last ");
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_breaks_ends_the_wait() {
+        let (inner, far) = tokio::io::duplex(1024);
+        let (mut stream, gatherer) = gathered(inner);
+        gatherer.begin();
+        drop(far);
+        stream.write_all(b"nobody reads this").await.expect("taken");
+        let waited = gatherer.around(std::future::pending::<()>()).await;
+        assert!(waited.is_err(), "a broken pipe");
+    }
+}
