@@ -114,7 +114,7 @@ impl PolicyFields {
 
     fn write_trio(&self, remaining: u64, reset_secs: u64, headers: &mut HeaderMap) {
         headers.insert(LIMIT, self.limit.clone());
-        headers.insert(REMAINING, decimal(remaining));
+        headers.insert(REMAINING, changing(decimal(remaining)));
         headers.insert(RESET, decimal(reset_secs));
     }
 
@@ -129,8 +129,16 @@ impl PolicyFields {
         state.extend_from_slice(number.format(remaining).as_bytes());
         state.extend_from_slice(b";t=");
         state.extend_from_slice(number.format(reset_secs).as_bytes());
-        HeaderValue::from_bytes(&state).expect("a word and two numbers are visible ASCII")
+        let state = HeaderValue::from_bytes(&state);
+        changing(state.expect("a word and two numbers are visible ASCII"))
     }
+}
+
+/// A value that will be another one in the next answer. HTTP/2 is told not to remember it (RFC 7541 section 7.1.3): it would crowd out of
+/// the connection's table what stays the same, and be looked for in vain.
+fn changing(mut value: HeaderValue) -> HeaderValue {
+    value.set_sensitive(true);
+    value
 }
 
 const TABLE_NUMBERS: usize = 1000;
