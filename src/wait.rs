@@ -10,6 +10,9 @@ use std::time::Duration;
 pub(crate) struct Elapsed;
 
 /// Awaits `future` for at most `limit`. It is polled once before a timer is set, since most reads and writes are ready at once.
+///
+/// On the way of a completion a future is pinned by the caller: one that is handed over by value takes its size in this future twice,
+/// once more in each function that hands it on, and is copied each time.
 pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
     let mut future = pin!(future);
     let first = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;

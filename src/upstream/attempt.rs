@@ -1,5 +1,6 @@
 //! One attempt at one chosen provider: a connection, the request on it, the head of the answer.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,7 +130,7 @@ impl Connections {
         fresh: bool,
     ) -> Result<Call, Failed> {
         let timeouts = &provider.settings.timeouts;
-        let peer = match within(timeouts.connect, provider.peer()).await {
+        let peer = match within(timeouts.connect, pin!(provider.peer())).await {
             Ok(Ok(peer)) => peer,
             Ok(Err(error)) => return Err(unconnected(fault::unreachable(error))),
             Err(_) => {
@@ -151,8 +152,8 @@ impl Connections {
             self.link_plain(provider, &peer, timeouts.connect, fresh)
                 .await?
         };
-        let talk = converse(&mut link, provider, ask, reused);
-        let answer = match within(first_byte, talk).await {
+        let answered = within(first_byte, pin!(converse(&mut link, provider, ask, reused))).await;
+        let answer = match answered {
             Ok(Ok(answer)) => answer,
             Ok(Err(failed)) => return Err(failed),
             Err(_) => return Err(fault::timeout("the first byte", first_byte).into()),

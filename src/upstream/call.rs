@@ -1,6 +1,7 @@
 //! A call whose answer has begun.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,7 +71,7 @@ impl UpstreamCall for Call {
         let silence_max = self.provider.settings.timeouts.between_bytes;
         let waited = now.saturating_sub(*self.waiting_since.get_or_insert(now));
         let limit = silence_max.saturating_sub(waited).min(left);
-        let read = within(limit, self.link.read_body()).await;
+        let read = within(limit, pin!(self.link.read_body())).await;
         self.waiting_since = None;
         match read {
             Ok(piece) => piece,
@@ -83,7 +84,6 @@ impl UpstreamCall for Call {
 
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
         use std::future::Future;
-        use std::pin::pin;
         use std::task::{Context, Poll, Waker};
         // Nobody waits for this waker: the next `read` registers the right one.
         let mut cx = Context::from_waker(Waker::noop());
@@ -115,7 +115,7 @@ impl UpstreamCall for Call {
             Link::Pooled(session, peer) => {
                 if let Some(connector) = &connections.connector {
                     let idle = peer.options.idle_timeout;
-                    connector.release_http_session(*session, &*peer, idle).await;
+                    Box::pin(connector.release_http_session(*session, &*peer, idle)).await;
                 }
             }
         }
