@@ -51,6 +51,9 @@ pub(crate) struct SendOptions {
     /// How many requests.
     #[arg(long)]
     requests: usize,
+    /// The number of the first. What was asked before is answered by the cache.
+    #[arg(long, default_value_t = 0)]
+    first: usize,
     /// Requests in flight at once.
     #[arg(long, default_value_t = 16)]
     in_flight: usize,
@@ -202,7 +205,7 @@ pub(crate) async fn send(options: &SendOptions) -> Result<()> {
     let target = target.with_context(|| format!("no target `{}`", options.name))?;
     let mut load = Load::open(&target, options.workload, options.in_flight).await?;
     let cpu = target.cpu_us()?;
-    load.run(0, options.requests).await?;
+    load.run(options.first, options.requests).await?;
     let cpu = (target.cpu_us()? - cpu) / options.requests as f64;
     println!(
         "{}: {} requests, {cpu:.1} us of CPU each",
