@@ -110,9 +110,6 @@ mod tests {
             contra: Contra::Outside,
             reference: Some(Arc::from("r")),
             price_version: None,
-            node: 1,
-            epoch: 1,
-            batch: 1,
             at,
         }
     }

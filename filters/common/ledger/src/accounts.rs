@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 
 use tokio::sync::oneshot;
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 use tollgate_store::books::LedgerPart;
 use tollgate_store::{
     Admission, CommitError, Done, Effect, Failure, FailureKind, NewAccount, Observer, Part,
@@ -17,7 +17,6 @@ use tollgate_store::{
 
 use crate::account::{Balance, Taken};
 use crate::credit::{Credit, CreditError};
-use crate::hash::IdHasher;
 use crate::hold::{Durability, Hold, HoldError, HoldRequest, Settle};
 use crate::ledger::{Charge, ChargeError, StartError, Started, Totals};
 use crate::settlement::{Beside, SettleError, Settled, Settlement};

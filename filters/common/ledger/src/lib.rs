@@ -18,7 +18,6 @@ mod account;
 mod accounts;
 pub mod audit;
 mod credit;
-mod hash;
 mod hold;
 mod ledger;
 mod prices;

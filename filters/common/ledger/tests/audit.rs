@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use support::*;
 use tollgate_ledger::audit::{Report, audit, fix_derived};
 use tollgate_ledger::{Charge, Credit};
-use tollgate_money::{Micros, PaymentId, SubscriptionId, Usd};
+use tollgate_money::{Micros, OperationId, PaymentId, SubscriptionId, Usd};
 use tollgate_store::{
     Admission, EntryKind, Part, PaymentRow, PaymentStatus, PlanPart, Route, Store, SubscriptionRow,
     SubscriptionStatus, UnitOfWork, commit, flush, plan_reference, sqlite,
@@ -109,6 +109,13 @@ fn whole_books() -> tempfile::TempDir {
     folder
 }
 
+fn report_of(folder: &tempfile::TempDir) -> Report {
+    let path = folder.path().join("t.db");
+    let reader = sqlite::open_read(&path).expect("the store opens to be read");
+    audit(&*reader).expect("the audit runs")
+}
+
+/// Has somebody with a database shell at the books.
 fn report_after(edit: &str) -> Report {
     let folder = whole_books();
     let path = folder.path().join("t.db");
@@ -118,8 +125,62 @@ fn report_after(edit: &str) -> Report {
         .and_then(|()| connection.execute_batch(edit))
         .unwrap_or_else(|error| panic!("`{edit}`: {error}"));
     drop(connection);
-    let reader = sqlite::open_read(&path).expect("the store opens to be read");
-    audit(&*reader).expect("the audit runs")
+    report_of(&folder)
+}
+
+/// Where the fields of a record begin: after its length, kind, operation, account and time.
+const FIELDS: usize = 2 + 1 + 16 + 16 + 8;
+
+/// What stands in the place of a record.
+type Edit = fn(Vec<u8>) -> Vec<Vec<u8>>;
+
+/// Has somebody at the records of one operation who knows how they are packed: `edit` says what stands in the place of each.
+fn report_of_edited(operation: OperationId, edit: Edit) -> Report {
+    let folder = whole_books();
+    let path = folder.path().join("t.db");
+    let connection = Connection::open(&path).expect("the file opens");
+    let mut rows = connection
+        .prepare("SELECT id, body FROM journal")
+        .expect("a journal");
+    let bodies: Vec<(i64, Vec<u8>)> = rows
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .expect("rows")
+        .collect::<Result<_, _>>()
+        .expect("rows");
+    for (id, body) in bodies {
+        let (mut edited, mut rest) = head_of(&body);
+        while !rest.is_empty() {
+            let length = 2 + usize::from(u16::from_le_bytes([rest[0], rest[1]]));
+            let record = rest.drain(..length).collect::<Vec<u8>>();
+            if record[3..19] == operation.as_bytes()[..] {
+                edit(record)
+                    .into_iter()
+                    .flatten()
+                    .for_each(|byte| edited.push(byte));
+            } else {
+                edited.extend(record);
+            }
+        }
+        connection
+            .execute("UPDATE journal SET body = ?2 WHERE id = ?1", (id, edited))
+            .expect("the row");
+    }
+    drop(rows);
+    drop(connection);
+    report_of(&folder)
+}
+
+/// What stands before the records of a body, and the records. All numbers in the head are below 128.
+fn head_of(body: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let mut end = 2;
+    for _ in 0..body[1] {
+        end += 1 + usize::from(body[end]);
+    }
+    (body[..end].to_vec(), body[end..].to_vec())
+}
+
+fn seen(report: &Report) -> Vec<String> {
+    report.violations.iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -151,8 +212,6 @@ fn whole_books_balance_and_say_what_is_in_them() {
 fn every_edit_of_the_books_shows() {
     let settled = hex(30);
     let held = hex(102);
-    let free = hex(10);
-    let charged = hex(17);
     for (edit, shows) in [
         // Balances.
         (
@@ -178,41 +237,22 @@ fn every_edit_of_the_books_shows() {
             &format!("UPDATE holds SET id = {settled}"),
             "has ended, or never began",
         ),
-        // Operations.
+        // What owners are shown, and what keeps a reference from being booked twice.
         (
-            &format!("DELETE FROM entries WHERE op_id = {settled} AND phase = 0"),
-            "without a hold before it",
+            "DELETE FROM postings",
+            "its postings or references are not what the journal says",
         ),
         (
-            &format!(
-                "UPDATE entries SET d_held = -39, d_avail = 9 WHERE op_id = {settled} AND phase = 1"
-            ),
-            "ends a Hold",
+            "UPDATE postings SET body = CAST(substr(body, 1, length(body) - 1) || x'7f' AS BLOB)",
+            "its postings or references are not what the journal says",
         ),
         (
-            &format!("UPDATE entries SET contra = 3 WHERE op_id = {charged}"),
-            "no entry that is ever made",
+            "DELETE FROM credit_references WHERE amount = 5",
+            "its postings or references are not what the journal says",
         ),
         (
-            &format!("UPDATE entries SET d_avail = 7 WHERE op_id = {charged}"),
-            "no entry that is ever made",
-        ),
-        // Usage.
-        (
-            &format!("DELETE FROM usage WHERE op_id = {settled}"),
-            "without a usage record",
-        ),
-        (
-            &format!("UPDATE usage SET cost = cost + 1 WHERE op_id = {settled}"),
-            "a usage record of",
-        ),
-        (
-            &format!("UPDATE usage SET cost = 1 WHERE op_id = {free}"),
-            "without a charge",
-        ),
-        (
-            &format!("UPDATE usage SET writeoff = -1 WHERE op_id = {charged}"),
-            "a usage record of",
+            "UPDATE credit_references SET reference = reference || 'x'",
+            "its postings or references are not what the journal says",
         ),
         // The plan.
         (
@@ -229,42 +269,130 @@ fn every_edit_of_the_books_shows() {
             "UPDATE accounts SET plan_until = plan_until + 1",
             "is not that of its subscription",
         ),
-        // History: edits that keep every sum, and lost commits.
+        // History: commits that are lost, moved, cut, or sealed anew.
         (
-            &format!("UPDATE entries SET at = at + 1 WHERE op_id = {charged}"),
-            "was sealed over",
-        ),
-        (
-            &format!(
-                "UPDATE entries SET ref = ref || 'x' WHERE ref IS NOT NULL AND op_id <> {charged}"
-            ),
-            "was sealed over",
-        ),
-        (
-            "DELETE FROM seals WHERE n = 2 AND epoch = 1",
-            "has entries and no seal",
-        ),
-        (
-            "UPDATE seals SET hash = zeroblob(32) WHERE n = 2 AND epoch = 1",
+            "DELETE FROM journal WHERE (id & 15) = 2 AND (id >> 34 & 15) = 1",
             "does not follow",
         ),
         (
-            "DELETE FROM seals WHERE n = 3; DELETE FROM entries WHERE batch = 3",
+            "DELETE FROM journal WHERE id = (SELECT max(id) FROM journal WHERE (id >> 34 & 15) = 1)",
             "does not follow",
         ),
         (
-            "UPDATE entries SET batch = 2 WHERE batch = 3 AND epoch = 1",
+            "UPDATE journal SET hash = zeroblob(32) WHERE (id & 15) = 2",
+            "does not follow",
+        ),
+        (
+            "UPDATE journal SET id = id + 100 WHERE (id & 15) = 2",
+            "does not follow",
+        ),
+        (
+            "UPDATE journal SET sum_avail = sum_avail + 1 WHERE (id & 15) = 2",
             "was sealed over",
+        ),
+        (
+            "UPDATE journal SET body = substr(body, 1, length(body) - 1)",
+            "ends in the middle of a record",
+        ),
+        (
+            "UPDATE journal SET body = CAST(x'02' || substr(body, 2) AS BLOB)",
+            "is of a version that this one does not know",
         ),
     ] {
         let report = report_after(edit);
         assert!(!report.clean(), "`{edit}` goes unseen");
-        let seen: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
+        let seen = seen(&report);
         assert!(
             seen.iter().any(|violation| violation.contains(shows)),
             "`{edit}` should show as `{shows}`; seen: {seen:#?}"
         );
     }
+}
+
+#[test]
+fn every_edit_of_a_record_shows() {
+    let (settled, charged) = (operation(30), operation(17));
+    //   what it is                   whose      the edit                        how it shows
+    let edits: [(&str, OperationId, Edit, &str); 8] = [
+        (
+            "a hold taken out",
+            settled,
+            |record| if record[2] == 1 { vec![] } else { vec![record] },
+            "without a hold before it",
+        ),
+        (
+            "another hold ended",
+            settled,
+            |mut record| {
+                if record[2] == 2 {
+                    record[FIELDS] -= 2;
+                }
+                vec![record]
+            },
+            "ends a Hold",
+        ),
+        (
+            "a charge that gives",
+            charged,
+            |mut record| {
+                record[FIELDS] -= 1;
+                vec![record]
+            },
+            "no entry that is ever made",
+        ),
+        (
+            "a charge taken twice",
+            charged,
+            |record| vec![record.clone(), record],
+            "begins a second time",
+        ),
+        (
+            "less than nothing written off",
+            charged,
+            |mut record| {
+                record[FIELDS + 1] += 1;
+                vec![record]
+            },
+            "a usage record of",
+        ),
+        (
+            "another time",
+            charged,
+            |mut record| {
+                record[FIELDS - 8] ^= 1;
+                vec![record]
+            },
+            "was sealed over",
+        ),
+        (
+            "another duration",
+            charged,
+            |mut record| {
+                *record.last_mut().expect("a byte") ^= 1;
+                vec![record]
+            },
+            "was sealed over",
+        ),
+        (
+            "a kind of no version",
+            charged,
+            |mut record| {
+                record[2] = 200;
+                vec![record]
+            },
+            "of a kind that this version does not know",
+        ),
+    ];
+    for (what, whose, edit, shows) in edits {
+        let report = report_of_edited(whose, edit);
+        let seen = seen(&report);
+        assert!(
+            seen.iter().any(|violation| violation.contains(shows)),
+            "{what} should show as `{shows}`; seen: {seen:#?}"
+        );
+    }
+    let untouched = report_of_edited(charged, |record| vec![record]);
+    assert!(untouched.clean(), "{:?}", untouched.violations);
 }
 
 #[test]

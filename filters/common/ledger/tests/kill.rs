@@ -227,6 +227,8 @@ fn child(round: u64, path: &Path) -> ExitCode {
     say("begin");
     let options = Options {
         durability: Durability::Power,
+        // Some deaths fall between a posting and the next, some into one.
+        post_records: 20,
         on_failure: Box::new(|failure| {
             let _ = writeln!(std::io::stderr(), "{failure}");
             std::process::exit(3);

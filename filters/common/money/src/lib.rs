@@ -4,12 +4,14 @@
 //! micro-credits per million tokens, a quote rounds up, a charge rounds down (so nobody pays more than their usage costs).
 
 mod decimal;
+mod hash;
 mod id;
 mod micros;
 mod price;
 mod usd;
 
 pub use decimal::DecimalError;
+pub use hash::IdHasher;
 pub use id::{
     AccountId, CheckoutId, IdError, MandateId, OperationId, PaymentId, SubscriptionId, TopUpId,
 };

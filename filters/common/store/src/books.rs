@@ -5,16 +5,16 @@ use std::sync::Arc;
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::codes::{Contra, EntryKind};
-use crate::rows::UsageRecord;
-pub use crate::seal::Sealer;
+pub use crate::journal::{Body, Broken, Record};
+use crate::rows::{UsageRecord, UsageRow};
 
-/// One row of the ledger, written once and never changed.
+/// One line of the ledger, written once and never changed.
 ///
-/// It moves `d_available` and `d_held` on its account and `-(d_available + d_held)` on the contra side, so that each row is a whole
+/// It moves `d_available` and `d_held` on its account and `-(d_available + d_held)` on the contra side, so that each line is a whole
 /// double entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The operation; with the kind's phase the key of the row.
+    /// The operation; with the kind's phase the key of the line.
     pub operation: OperationId,
     /// What the row does.
     pub kind: EntryKind,
@@ -30,17 +30,110 @@ pub struct Entry {
     pub reference: Option<Arc<str>>,
     /// The price version that the operation is billed at.
     pub price_version: Option<i64>,
-    /// The node that wrote it.
-    pub node: i64,
-    /// The run of that node.
-    pub epoch: i64,
-    /// The commit it became durable with: the number of a seal of that node and epoch.
-    pub batch: i64,
     /// Unix microseconds.
     pub at: i64,
 }
 
 impl Entry {
+    /// The entry that a part makes; a charge of nothing and a restatement make none.
+    pub fn of(part: &LedgerPart) -> Option<Entry> {
+        // Wraps where a damaged record says what no amount can be: its seal tells.
+        let less = |amount: Micros| Micros::new(amount.get().wrapping_neg());
+        let row =
+            |operation, kind: EntryKind, account, d_available, d_held, price_version, at| Entry {
+                operation,
+                kind,
+                account,
+                d_available,
+                d_held,
+                contra: kind.contra(),
+                reference: None,
+                price_version,
+                at,
+            };
+        Some(match *part {
+            LedgerPart::Hold {
+                operation,
+                account,
+                amount,
+                price_version,
+                at,
+                ..
+            } => row(
+                operation,
+                EntryKind::Hold,
+                account,
+                less(amount),
+                amount,
+                price_version,
+                at,
+            ),
+            LedgerPart::Settle {
+                operation,
+                account,
+                held,
+                charged,
+                price_version,
+                at,
+                ..
+            } => {
+                let free = Micros::new(held.get().wrapping_sub(charged.get()));
+                row(
+                    operation,
+                    EntryKind::Settle,
+                    account,
+                    free,
+                    less(held),
+                    price_version,
+                    at,
+                )
+            }
+            LedgerPart::Release {
+                operation,
+                account,
+                held,
+                at,
+            } => row(
+                operation,
+                EntryKind::Release,
+                account,
+                held,
+                less(held),
+                None,
+                at,
+            ),
+            LedgerPart::Charge { charged, .. } if charged == Micros::ZERO => return None,
+            LedgerPart::Charge {
+                operation,
+                account,
+                charged,
+                price_version,
+                at,
+                ..
+            } => row(
+                operation,
+                EntryKind::Charge,
+                account,
+                less(charged),
+                Micros::ZERO,
+                price_version,
+                at,
+            ),
+            LedgerPart::Credit {
+                operation,
+                account,
+                kind,
+                amount,
+                ref reference,
+                at,
+            } => Entry {
+                reference: Some(Arc::clone(reference)),
+                ..row(operation, kind, account, amount, Micros::ZERO, None, at)
+            },
+            LedgerPart::Restate { .. } => return None,
+        })
+    }
+
     /// 0 for an entry that opens an operation (or is all of it), 1 for one that resolves a hold.
     pub fn phase(&self) -> i64 {
         self.kind.phase()
@@ -69,7 +162,7 @@ pub struct Seal {
     pub sum_held: Micros,
     /// The hash of the seal before this one of the same node, across epochs; zero for the very first.
     pub previous: [u8; 32],
-    /// BLAKE3 over `previous`, the numbers above and the entries in the order of their keys.
+    /// BLAKE3 over `previous`, the numbers above and below, and the commit's body in the journal.
     pub hash: [u8; 32],
     /// Unix microseconds.
     pub at: i64,
@@ -169,6 +262,38 @@ pub enum LedgerPart {
 }
 
 impl LedgerPart {
+    /// The usage record that it leaves: a settlement's or a charge's.
+    pub fn usage(&self) -> Option<UsageRow> {
+        match *self {
+            LedgerPart::Settle {
+                operation,
+                account,
+                charged,
+                written_off,
+                ref usage,
+                at,
+                ..
+            }
+            | LedgerPart::Charge {
+                operation,
+                account,
+                charged,
+                written_off,
+                ref usage,
+                at,
+                ..
+            } => Some(UsageRow {
+                operation,
+                account,
+                usage: usage.clone(),
+                cost: charged,
+                written_off,
+                at,
+            }),
+            _ => None,
+        }
+    }
+
     /// Whether it moves credit under a reference, rather than for one operation.
     pub fn is_credit(&self) -> bool {
         matches!(self, LedgerPart::Credit { .. })

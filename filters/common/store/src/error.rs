@@ -58,6 +58,14 @@ pub enum OpenError {
         /// The schema that is read.
         known: i64,
     },
+    /// A version from before the first release wrote it, which kept its books otherwise.
+    #[error(
+        "`{path}` has books as they were kept before the first release, which this version cannot take over; move it away to begin with an empty store", path = path.display()
+    )]
+    Unreleased {
+        /// The database file.
+        path: PathBuf,
+    },
     /// There is no store at that path, and the caller asked not to make one.
     #[error("there is no store at `{path}`; start the gateway once to make it, or correct `store.url`", path = path.display())]
     Missing {
@@ -100,6 +108,16 @@ pub enum ReadError {
         /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The journal cannot be read.
+    #[error(
+        "could not read {what}: {problem}; run `tollgate audit`, and put a backup in the store's place"
+    )]
+    Damaged {
+        /// What was asked for.
+        what: &'static str,
+        /// What is wrong.
+        problem: String,
     },
     /// A stored value that no version up to this one writes.
     #[error(

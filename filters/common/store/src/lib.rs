@@ -15,6 +15,7 @@ mod codes;
 mod error;
 mod gauges;
 mod idempotency;
+mod journal;
 mod mandate;
 mod oauth;
 mod plan;

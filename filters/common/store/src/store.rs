@@ -115,7 +115,7 @@ pub trait Read:
         limit: usize,
     ) -> Result<Vec<LedgerLine>, ReadError>;
 
-    /// All that is stored about one operation.
+    /// All that is stored about one operation. Walks the whole journal: for whoever looks into one case, not for a request.
     fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError>;
 
     /// A view in which nothing changes until it is dropped, for the audit.
@@ -130,7 +130,7 @@ pub trait Snapshot {
     /// Every account.
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
 
-    /// Every operation that has left a row anywhere, in the order of the ids.
+    /// Every operation that has left anything anywhere, in no order.
     fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError>;
 
     /// Every payment for the plan.
@@ -139,22 +139,23 @@ pub trait Snapshot {
     /// Every subscription.
     fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError>;
 
-    /// Every commit that made entries, by node, epoch and number.
+    /// Every commit of the books, by node, epoch and number.
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError>;
+
+    /// Every account whose postings or whose references say something else than the journal.
+    fn misposted(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError>;
 }
 
-/// All rows of one commit, as far as they are there.
+/// One commit of the books.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchRows {
-    /// Node, epoch, and number within them.
-    pub key: (i64, i64, i64),
     /// The seal.
-    pub seal: Option<Seal>,
-    /// The entries that say they belong to it, in the order of their keys.
-    pub entries: Vec<Entry>,
+    pub seal: Seal,
+    /// What it is over: the parts, packed.
+    pub body: Vec<u8>,
 }
 
-/// All rows of one operation.
+/// All that the books have of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationRows {
     /// The operation.
@@ -165,6 +166,8 @@ pub struct OperationRows {
     pub hold: Option<OpenHold>,
     /// Its usage record.
     pub usage: Option<UsageRow>,
+    /// These are not the first things that began under this id, which is used once.
+    pub is_begun_again: bool,
 }
 
 /// A store that this process may write to. There is one such process at a time.

@@ -153,7 +153,7 @@ fn a_file_of_a_newer_version_is_left_alone() {
     let before = fs::read(&path).expect("the file");
     let message = refused(&path);
     assert!(
-        message.contains("has schema 99, this version knows up to 4"),
+        message.contains("has schema 99, this version knows up to 5"),
         "{message}"
     );
     assert!(sqlite::open_read(&path).is_err(), "not even to be read");
@@ -166,12 +166,13 @@ fn a_file_of_a_newer_version_is_left_alone() {
 
 /// Takes everything back that the last migration did, as if it had never been.
 fn as_the_release_before(path: &Path) {
-    const EARLIER: [&str; 3] = [
+    const EARLIER: [&str; 4] = [
         include_str!("../src/migrations/001.sql"),
         include_str!("../src/migrations/002.sql"),
         include_str!("../src/migrations/003.sql"),
+        include_str!("../src/migrations/004.sql"),
     ];
-    const LAST: &str = include_str!("../src/migrations/004.sql");
+    const LAST: &str = include_str!("../src/migrations/005.sql");
     let bare = |text: &str| {
         let lines = text.lines().filter(|line| !line.starts_with("--"));
         lines.collect::<Vec<_>>().join("\n")
@@ -228,7 +229,7 @@ fn as_the_release_before(path: &Path) {
             edit(path, &sql);
         }
     }
-    edit(path, "UPDATE meta SET v = '3' WHERE k = 'schema'");
+    edit(path, "UPDATE meta SET v = '4' WHERE k = 'schema'");
 }
 
 #[test]
@@ -238,7 +239,7 @@ fn a_store_of_the_release_before_is_brought_up_to_date_with_all_that_it_holds() 
     let old = sqlite::open_read(&path)
         .err()
         .expect("it is too old to be read");
-    let wanted = "has schema 3, and this version reads 4; start the gateway once";
+    let wanted = "has schema 4, and this version reads 5; start the gateway once";
     assert!(old.to_string().contains(wanted), "{old}");
     let store = open(&path).expect("it is brought up to date");
     let all = store.accounts_after(None, 1000).expect("a read");
@@ -246,6 +247,24 @@ fn a_store_of_the_release_before_is_brought_up_to_date_with_all_that_it_holds() 
     assert!(store.credentials(0, &mut |_| {}).is_ok());
     store.close();
     assert!(sqlite::open_read(&path).is_ok());
+}
+
+#[test]
+fn books_from_before_there_was_a_journal_are_left_alone() {
+    let (_folder, path) = filled();
+    as_the_release_before(&path);
+    edit(
+        &path,
+        "INSERT INTO entries (op_id, phase, kind, account_id, d_avail, d_held, contra, node_id, epoch, batch, at)
+         VALUES (x'01', 0, 6, x'01', 5, 0, 3, 1, 1, 1, 1)",
+    );
+    let message = refused(&path);
+    assert!(
+        message.contains("has books as they were kept before the first release"),
+        "{message}"
+    );
+    edit(&path, "DELETE FROM entries");
+    assert!(open(&path).is_ok(), "nothing would be lost");
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn a_refused_unit_leaves_nothing_and_its_neighbours_stay() {
     let key = |number| Part::InsertCredential(Box::new(credential(number, 1)));
     write(&store, [key(1)]).expect("a key");
     //   parts, the last of which is refused            why
-    for (parts, refusal) in [
+    for (round, (parts, refusal)) in [
         (
             vec![new_account(2), new_account(1)],
             Refusal::AccountExists(account(1)),
@@ -195,14 +195,16 @@ fn a_refused_unit_leaves_nothing_and_its_neighbours_stay() {
             ],
             Refusal::NoCredential(CredentialId::from_bytes([9; 16])),
         ),
-    ] {
+    ]
+    .into_iter()
+    .enumerate()
+    {
         // In one commit with two that are good.
+        let neighbours = [100 + 2 * round as u8, 101 + 2 * round as u8];
         let (told, answers) = mpsc::channel();
         let go_on = stop_writer(&store);
-        for (index, unit) in [vec![hold(100, 1, 1)], parts, vec![hold(101, 1, 1)]]
-            .into_iter()
-            .enumerate()
-        {
+        let [before, after] = neighbours.map(|number| vec![hold(number, 1, 1)]);
+        for (index, unit) in [before, parts, after].into_iter().enumerate() {
             let told = told.clone();
             let unit = UnitOfWork::of_all(unit, Admission::Ends);
             let done = Box::new(move |answer| told.send((index, answer)).expect("the test waits"));
@@ -222,7 +224,7 @@ fn a_refused_unit_leaves_nothing_and_its_neighbours_stay() {
         );
         let rows = store.operation(operation(2)).expect("a read");
         assert!(rows.entries.is_empty(), "{refusal}: the unit left an entry");
-        for number in [100, 101] {
+        for number in neighbours {
             let release = LedgerPart::Release {
                 operation: operation(number),
                 account: account(1),
@@ -230,21 +232,8 @@ fn a_refused_unit_leaves_nothing_and_its_neighbours_stay() {
                 at: 21,
             };
             write(&store, [Part::Ledger(release)]).expect("the neighbour is there");
-            // Not a fresh operation the next time round: its rows are taken away behind the store's back.
-            forget(folder.path(), number);
         }
     }
-}
-
-/// Takes the rows of an operation out of the file.
-fn forget(folder: &Path, number: u8) {
-    let connection = rusqlite::Connection::open(folder.join("t.db")).expect("the file opens");
-    connection
-        .execute(
-            "DELETE FROM entries WHERE op_id = ?1",
-            [operation(number).as_bytes()],
-        )
-        .expect("the rows go");
 }
 
 /// Makes the writer wait until the returned sender is dropped.
@@ -262,7 +251,7 @@ fn stop_writer(store: &Arc<dyn Store>) -> mpsc::Sender<()> {
     go_on
 }
 
-/// The database itself stands against every second hold, second end, and end beside an end, in whichever commits they come.
+/// The store itself stands against every second hold, second end, and end beside an end, in whichever commits they come.
 #[test]
 fn an_operation_is_held_once_and_ends_once() {
     let release = |number| {

@@ -36,6 +36,8 @@ impl Books {
         let folder = tempfile::tempdir().expect("a folder");
         let options = Options {
             durability: Durability::Process,
+            // So few that what is read is partly posted and partly not.
+            post_records: 5,
             ..Options::new(1, RootSecret([7; 32]))
         };
         let store = sqlite::open(&folder.path().join("t.db"), options).expect("the store opens");

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tollgate_money::{AccountId, Micros, OperationId};
-use tollgate_store::books::{Entry, Sealer};
+use tollgate_store::books::Entry;
 use tollgate_store::{
     AccountRow, BatchRows, Contra, EntryKind, OperationRows, PaymentRow, PriceRow, SubscriptionRow,
 };
@@ -26,7 +26,6 @@ pub(crate) struct Check {
     usage_written_off: i128,
     /// Node, and the epoch, number and hash of its last seal.
     chain: BTreeMap<i64, (i64, i64, [u8; 32])>,
-    sealer: Sealer,
     payments: Payments,
 }
 
@@ -61,9 +60,18 @@ impl Check {
         }
         let open = rows.entries.iter().find(|entry| entry.phase() == 0);
         let end = rows.entries.iter().find(|entry| entry.phase() == 1);
+        if rows.is_begun_again {
+            let account = open.map(|open| open.account);
+            let account = account.or(rows.usage.as_ref().map(|usage| usage.account));
+            self.wrong(
+                Some(rows.id),
+                account,
+                String::from("an operation that begins a second time"),
+            );
+        }
         self.ends_its_hold(rows.id, open, end);
         self.open_hold(rows, open, end);
-        self.usage(rows, end.or(open));
+        self.usage(rows);
         self.cost(rows, end.or(open));
     }
 
@@ -135,38 +143,19 @@ impl Check {
         self.wrong(Some(rows.id), account, what.to_owned());
     }
 
-    /// What was charged is what the usage record says, and nothing is charged without one.
-    fn usage(&mut self, rows: &OperationRows, last: Option<&Entry>) {
-        let charge = last.filter(|last| matches!(last.kind, EntryKind::Settle | EntryKind::Charge));
-        if let Some(usage) = &rows.usage {
-            self.report.usage += 1;
-            self.usage_written_off += i128::from(usage.written_off.get());
-            self.accounts.entry(usage.account).or_default();
+    /// A charge and its usage record are one record of the journal, so they agree; what was written off may still be nonsense.
+    fn usage(&mut self, rows: &OperationRows) {
+        let Some(usage) = &rows.usage else { return };
+        self.report.usage += 1;
+        self.usage_written_off += i128::from(usage.written_off.get());
+        self.accounts.entry(usage.account).or_default();
+        if usage.written_off < Micros::ZERO {
+            let what = format!(
+                "a usage record of {} and {} written off",
+                usage.cost, usage.written_off
+            );
+            self.wrong(Some(rows.id), Some(usage.account), what);
         }
-        let what = match (charge, &rows.usage) {
-            (None, None) => return,
-            (Some(charge), None) => {
-                format!("a {:?} without a usage record", charge.kind)
-            }
-            (None, Some(usage)) if usage.cost == Micros::ZERO && last.is_none() => return,
-            (None, Some(usage)) => format!("a usage record of {} without a charge", usage.cost),
-            (Some(charge), Some(usage)) => {
-                let charged =
-                    -(i128::from(charge.d_available.get()) + i128::from(charge.d_held.get()));
-                let agrees =
-                    charged == i128::from(usage.cost.get()) && charge.account == usage.account;
-                if agrees && usage.written_off >= Micros::ZERO {
-                    return;
-                }
-                format!(
-                    "a usage record of {} and {} written off on `{}` for a {:?} of {charged} on `{}`",
-                    usage.cost, usage.written_off, usage.account, charge.kind, charge.account
-                )
-            }
-        };
-        let account = rows.usage.as_ref().map(|usage| usage.account);
-        let account = account.or(last.map(|last| last.account));
-        self.wrong(Some(rows.id), account, what);
     }
 
     /// Nobody pays more than their usage costs at the price it was promised at. Less is no fault: a request that broke off costs no
@@ -259,15 +248,17 @@ impl Check {
         }
     }
 
-    /// Rule 6, for one commit: the seal is there, follows the one before it, and is over these entries.
+    /// The owner of an account is shown something else than the journal says.
+    pub(crate) fn misposted(&mut self, account: AccountId) {
+        let what = String::from("its postings or references are not what the journal says");
+        self.wrong(None, Some(account), what);
+    }
+
+    /// Rule 6, for one commit: its seal follows the one before it, and is over what is there.
     pub(crate) fn batch(&mut self, rows: &BatchRows) {
-        let (node, epoch, number) = rows.key;
+        let seal = &rows.seal;
+        let (node, epoch, number) = (seal.node, seal.epoch, seal.number);
         let name = format!("commit {number} of node {node}, run {epoch}");
-        let Some(seal) = &rows.seal else {
-            let what = format!("{name} has entries and no seal");
-            let operation = rows.entries.first().map(|entry| entry.operation);
-            return self.wrong(operation, None, what);
-        };
         self.report.seals += 1;
         let last = self.chain.insert(node, (epoch, number, seal.hash));
         let (expected, previous) = match last {
@@ -282,18 +273,15 @@ impl Check {
                 format!("{name} does not follow the one before it"),
             );
         }
-        self.sealer.clear();
-        rows.entries.iter().for_each(|entry| self.sealer.add(entry));
-        let made = self.sealer.seal(node, epoch, number, seal.previous);
-        if made != *seal {
-            let operation = rows.entries.first().map(|entry| entry.operation);
-            let what = format!(
+        let what = match seal.made_again(&rows.body) {
+            Ok(made) if made == *seal => return,
+            Ok(made) => format!(
                 "{name} was sealed over {} entries that are not the {} found",
-                seal.entries,
-                rows.entries.len()
-            );
-            self.wrong(operation, None, what);
-        }
+                seal.entries, made.entries
+            ),
+            Err(broken) => format!("{name} {broken}"),
+        };
+        self.wrong(None, None, what);
     }
 
     /// What was found. Accounts that only entries know of are the last thing to show.

@@ -138,6 +138,7 @@ pub fn audit(store: &dyn Read) -> Result<Report, ReadError> {
     view.payments(&mut |row| check.payment(&row))?;
     view.subscriptions(&mut |row| check.subscription(&row))?;
     view.accounts(&mut |account| check.account(&account))?;
+    view.misposted(&mut |account| check.misposted(account))?;
     view.batches(&mut |rows| check.batch(&rows))?;
     Ok(check.report())
 }

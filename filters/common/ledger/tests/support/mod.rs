@@ -38,6 +38,8 @@ pub(crate) fn options() -> Options {
     Options {
         // What the tests look at does not change with the syncs, only their time does.
         durability: Durability::Process,
+        // So few that every test has something posted and something that is not.
+        post_records: 7,
         ..Options::new(NOW, RootSecret([7; 32]))
     }
 }

@@ -1,21 +1,22 @@
 //! One commit: units of work written in one transaction.
 
-use std::collections::HashMap;
+use rusqlite::{Connection, params};
+use tollgate_money::AccountId;
 
-use rusqlite::{Connection, OptionalExtension, params};
-use tollgate_money::{AccountId, Micros, OperationId};
-
-use super::entry::Stamp;
+use super::failure::RowError;
 use super::fold::{Step, plan as folded};
+use super::journal::{self, Move};
 use super::statements::Statements;
+use super::unposted::Unposted;
 use super::{checkout, keys, mandate, oauth, parts, plan, signin, topup, x402};
-use crate::books::{Entry, LedgerPart, Sealer};
-use crate::codes::{ChangeKind, Contra, EntryKind};
+use crate::books::{Entry, LedgerPart, Seal};
+use crate::codes::{ChangeKind, EntryKind};
 use crate::error::Refusal;
+use crate::journal::Packer;
 use crate::oauth::OAuthPart;
 use crate::plan::PlanPart;
 use crate::queue::Item;
-use crate::rows::UsageRecord;
+use crate::seal::Sums;
 use crate::unit::{Part, Receipt};
 
 /// What stops a part from being written.
@@ -39,135 +40,132 @@ pub(crate) type Answers = Vec<Result<Receipt, Refusal>>;
 
 /// A run of the writer: what it needs beside the statements, and buffers that are kept from batch to batch.
 pub(crate) struct Batch {
-    pub(crate) node: i64,
-    pub(crate) epoch: i64,
+    node: i64,
+    epoch: i64,
     /// The number of the last seal.
-    pub(crate) number: i64,
+    number: i64,
     /// Its hash, or that of the last seal of an earlier epoch.
-    pub(crate) previous: [u8; 32],
+    previous: [u8; 32],
     /// Changes written by this run, for ids that nobody else makes.
     changes: u32,
-    sealer: Sealer,
-    moves: Vec<Move>,
+    packer: Packer,
+    sums: Sums,
+    moves: Vec<(AccountId, Move)>,
+    unposted: Unposted,
     /// Entries that were saved by folding, for the gauge.
     pub(crate) folded: u64,
     /// Entries of the last batch.
     pub(crate) entries: u64,
 }
 
-/// A change of one account's fields, to be added up with the others of the batch.
-#[derive(Clone, Copy)]
-struct Move {
-    account: AccountId,
-    available: i64,
-    held: i64,
-    at: i64,
+/// A place in a batch to come back to.
+struct Mark {
+    packer: crate::journal::Mark,
+    sums: Sums,
+    moves: usize,
+    unposted: usize,
 }
 
 impl Batch {
-    pub(crate) fn new(node: i64, epoch: i64, previous: [u8; 32]) -> Batch {
-        Batch {
+    pub(crate) fn load(
+        connection: &Connection,
+        node: i64,
+        epoch: i64,
+        post_records: usize,
+    ) -> Result<Batch, RowError> {
+        Ok(Batch {
             node,
             epoch,
             number: 0,
-            previous,
+            previous: journal::last_hash(connection, node)?,
             changes: 0,
-            sealer: Sealer::default(),
+            packer: Packer::default(),
+            sums: Sums::default(),
             moves: Vec::new(),
+            unposted: Unposted::load(connection, node, post_records)?,
             folded: 0,
             entries: 0,
-        }
+        })
     }
 
-    /// Writes the units into the open transaction: their rows, one change per account touched, and the seal.
-    ///
-    /// `refused` has units that an earlier attempt at the same batch found refused after part of them was written; the transaction
-    /// was rolled back and they are left out now. `Err((Some(unit), _))` asks for such a repetition.
+    /// Writes the units into the open transaction: their rows, and one row of the journal for all that they move. After an error the
+    /// transaction has to be taken back, and this run is over. `now_us` is the time of a clock that never goes back.
     pub(crate) fn write(
         &mut self,
         connection: &Connection,
         statements: &mut Statements<'_>,
         items: &[Item],
-        refused: &HashMap<usize, Refusal>,
-    ) -> Result<Answers, (Option<usize>, Trouble)> {
-        self.sealer.clear();
+        now_us: u64,
+    ) -> Result<Answers, Trouble> {
+        self.sums = Sums::default();
         self.moves.clear();
+        self.unposted.begin_batch();
         self.folded = 0;
         let steps = folded(items);
-        let mut answers: Answers = vec![Ok(Receipt::default()); items.len()];
+        let mut answers: Answers = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
-            if let Some(refusal) = refused.get(&index) {
-                answers[index] = Err(refusal.clone());
-                continue;
-            }
-            let answer = match steps[index] {
-                Step::FoldedInto { by } => match refused.get(&by) {
-                    // The charge that would have stood for both is refused, and with it the hold.
-                    Some(refusal) => Err(Trouble::Refused(refusal.clone())),
-                    None => Ok(Receipt::default()),
-                },
-                Step::Folding { hold } => match &answers[hold] {
+            let answer = match steps.get(index) {
+                Some(Step::Folded) => self.begin(&item.unit.parts),
+                Some(Step::Folding { hold }) => match &answers[*hold] {
                     Err(refusal) => Err(Trouble::Refused(refusal.clone())),
-                    Ok(_) => self.fold(statements, item),
+                    Ok(_) => self.fold(&item.unit.parts),
                 },
-                Step::Brief => self.brief(statements, item),
-                Step::EndOfBrief { hold } => match &answers[hold] {
-                    Err(refusal) => Err(Trouble::Refused(refusal.clone())),
-                    Ok(_) => self.brief(statements, item),
-                },
-                Step::Apply => self.apply(connection, statements, &item.unit.parts),
+                Some(Step::Apply) | None => self.apply(connection, &item.unit.parts),
             };
-            answers[index] = match answer {
+            answers.push(match answer {
                 Ok(receipt) => Ok(receipt),
-                // A unit of one part may have written half of it. That never happens in books that are whole, so the price, doing
-                // the batch again, is better than a savepoint for each unit.
-                Err(Trouble::Refused(refusal)) if self.half_written(item, &steps[index]) => {
-                    return Err((Some(index), Trouble::Refused(refusal)));
-                }
                 Err(Trouble::Refused(refusal)) => Err(refusal),
-                Err(trouble) => return Err((None, trouble)),
-            };
+                Err(trouble) => return Err(trouble),
+            });
         }
-        self.balances(statements)
-            .and_then(|()| self.seal(statements))
-            .map_err(|trouble| (None, trouble))?;
+        self.balances(connection)?;
+        self.journal(statements)?;
+        if self.unposted.is_due(now_us) {
+            self.unposted.post(connection)?;
+        }
         Ok(answers)
     }
 
-    /// Whether a refusal may have come after a row of the unit was written.
-    fn half_written(&self, item: &Item, step: &Step) -> bool {
-        match step {
-            // Refused with its hold, before anything was written, or by the first of its rows.
-            Step::FoldedInto { .. } => false,
-            // The hold was answered already; it has to be answered anew.
-            Step::Folding { .. } => true,
-            _ => {
-                matches!(&item.unit.parts[..], [Part::Ledger(part)] if !matches!(part, LedgerPart::Credit { .. } | LedgerPart::Hold { .. }))
-            }
+    /// Whether the journal has something that was not posted.
+    pub(crate) fn has_unposted(&self) -> bool {
+        self.unposted.has_some()
+    }
+
+    /// Posts whatever has not been, in the open transaction.
+    pub(crate) fn post(&mut self, connection: &Connection) -> Result<(), Trouble> {
+        self.unposted.post(connection)
+    }
+
+    fn mark(&self) -> Mark {
+        Mark {
+            packer: self.packer.mark(),
+            sums: self.sums,
+            moves: self.moves.len(),
+            unposted: self.unposted.mark(),
         }
     }
 
-    fn apply(
-        &mut self,
-        connection: &Connection,
-        statements: &mut Statements<'_>,
-        parts: &[Part],
-    ) -> Result<Receipt, Trouble> {
+    fn rewind(&mut self, mark: &Mark) {
+        self.packer.rewind(mark.packer);
+        self.sums = mark.sums;
+        self.moves.truncate(mark.moves);
+        self.unposted.rewind(mark.unposted);
+    }
+
+    fn apply(&mut self, connection: &Connection, parts: &[Part]) -> Result<Receipt, Trouble> {
         if let [part] = parts {
-            return self.part(connection, statements, part);
+            return self.part(connection, part);
         }
-        let sealed = self.sealer.mark();
-        let moves = self.moves.len();
+        let mark = self.mark();
         connection.prepare_cached("SAVEPOINT unit")?.execute([])?;
         let mut receipt = Receipt::default();
         for part in parts {
-            match self.part(connection, statements, part) {
+            match self.part(connection, part) {
                 Ok(done) => receipt.repeated = receipt.repeated.or(done.repeated),
                 Err(trouble) => {
                     connection.prepare_cached("ROLLBACK TO unit")?.execute([])?;
                     connection.prepare_cached("RELEASE unit")?.execute([])?;
-                    self.sealer.rewind(sealed);
-                    self.moves.truncate(moves);
+                    self.rewind(&mark);
                     return Err(trouble);
                 }
             }
@@ -176,14 +174,9 @@ impl Batch {
         Ok(receipt)
     }
 
-    fn part(
-        &mut self,
-        connection: &Connection,
-        statements: &mut Statements<'_>,
-        part: &Part,
-    ) -> Result<Receipt, Trouble> {
+    fn part(&mut self, connection: &Connection, part: &Part) -> Result<Receipt, Trouble> {
         match part {
-            Part::Ledger(part) => return self.ledger(connection, statements, part),
+            Part::Ledger(part) => return self.ledger(connection, part),
             Part::CreateAccount(account) => {
                 parts::create_account(connection, account)?;
                 self.changed(
@@ -244,77 +237,37 @@ impl Batch {
         Ok(Receipt::default())
     }
 
-    fn ledger(
-        &mut self,
-        connection: &Connection,
-        statements: &mut Statements<'_>,
-        part: &LedgerPart,
-    ) -> Result<Receipt, Trouble> {
+    fn ledger(&mut self, connection: &Connection, part: &LedgerPart) -> Result<Receipt, Trouble> {
         match *part {
-            LedgerPart::Hold { expires_at, .. } => {
-                let entry = self.stamp().of(part);
-                self.insert(statements, &entry)?;
-                statements.insert_hold(&entry, expires_at)?;
+            LedgerPart::Hold { operation, .. } => {
+                if !self.unposted.begin(operation) {
+                    return Err(Trouble::Refused(Refusal::OperationExists(operation)));
+                }
+                self.unposted.hold(part, self.epoch);
             }
             LedgerPart::Settle {
                 operation,
                 account,
                 held,
-                charged,
-                written_off,
-                ref usage,
-                at,
                 ..
-            } => {
-                if !statements.delete_hold(operation, account, held)? {
-                    return Err(Trouble::Refused(Refusal::NoHold(operation)));
-                }
-                let entry = self.stamp().of(part);
-                self.insert(statements, &entry)?;
-                self.usage(
-                    statements,
-                    (operation, account),
-                    usage,
-                    charged,
-                    written_off,
-                    at,
-                )?;
             }
-            LedgerPart::Release {
+            | LedgerPart::Release {
                 operation,
                 account,
                 held,
                 ..
             } => {
-                if !statements.delete_hold(operation, account, held)? {
+                if !self.unposted.end(operation, account, held) {
                     return Err(Trouble::Refused(Refusal::NoHold(operation)));
                 }
-                let entry = self.stamp().of(part);
-                self.insert(statements, &entry)?;
             }
-            LedgerPart::Charge {
-                operation,
-                account,
-                charged,
-                written_off,
-                ref usage,
-                at,
-                ..
-            } => {
-                if charged > Micros::ZERO {
-                    let entry = self.stamp().of(part);
-                    self.insert(statements, &entry)?;
+            LedgerPart::Charge { operation, .. } => {
+                if !self.unposted.begin(operation) {
+                    return Err(Trouble::Refused(Refusal::OperationExists(operation)));
                 }
-                self.usage(
-                    statements,
-                    (operation, account),
-                    usage,
-                    charged,
-                    written_off,
-                    at,
-                )?;
             }
             LedgerPart::Credit {
+                operation,
                 account,
                 kind,
                 amount,
@@ -336,30 +289,46 @@ impl Batch {
                 if !parts::account_exists(connection, account)? {
                     return Err(Trouble::Refused(Refusal::NoAccount(account)));
                 }
-                let entry = self.stamp().of(part);
-                self.insert(statements, &entry)?;
+                if !self.unposted.begin(operation) {
+                    return Err(Trouble::Refused(Refusal::OperationExists(operation)));
+                }
+                parts::book(connection, (account, reference), operation, kind, amount)?;
             }
             LedgerPart::Restate {
                 account,
                 available,
                 held,
                 at,
-            } => parts::restate(connection, account, available, held, at)?,
+            } => {
+                let to = Move {
+                    available: available.get(),
+                    held: held.get(),
+                    at,
+                };
+                if !self.unposted.restate(connection, account, to)? {
+                    return Err(Trouble::Refused(Refusal::NoAccount(account)));
+                }
+                return Ok(Receipt::default());
+            }
         }
+        self.push(part);
         Ok(Receipt::default())
     }
 
-    /// A hold or a release that meet in this batch: two entries, and no row in `holds`.
-    fn brief(&mut self, statements: &mut Statements<'_>, item: &Item) -> Result<Receipt, Trouble> {
-        if let [Part::Ledger(part)] = &item.unit.parts[..] {
-            let entry = self.stamp().of(part);
-            self.insert(statements, &entry)?;
+    /// A hold that is settled in this batch: only its operation is noted.
+    fn begin(&mut self, parts: &[Part]) -> Result<Receipt, Trouble> {
+        match parts {
+            [Part::Ledger(LedgerPart::Hold { operation, .. })]
+                if !self.unposted.begin(*operation) =>
+            {
+                Err(Trouble::Refused(Refusal::OperationExists(*operation)))
+            }
+            _ => Ok(Receipt::default()),
         }
-        Ok(Receipt::default())
     }
 
     /// A settlement whose hold is in this batch: one charge stands for both.
-    fn fold(&mut self, statements: &mut Statements<'_>, item: &Item) -> Result<Receipt, Trouble> {
+    fn fold(&mut self, parts: &[Part]) -> Result<Receipt, Trouble> {
         if let [
             Part::Ledger(LedgerPart::Settle {
                 operation,
@@ -371,95 +340,62 @@ impl Batch {
                 at,
                 ..
             }),
-        ] = &item.unit.parts[..]
+        ] = parts
         {
-            let identity = (*operation, *account);
-            if *charged > Micros::ZERO {
-                let entry = Entry {
-                    price_version: *price_version,
-                    ..self
-                        .stamp()
-                        .row(identity, EntryKind::Charge, -*charged, Micros::ZERO, *at)
-                };
-                self.insert(statements, &entry)?;
-            }
-            self.usage(statements, identity, usage, *charged, *written_off, *at)?;
+            self.push(&LedgerPart::Charge {
+                operation: *operation,
+                account: *account,
+                charged: *charged,
+                written_off: *written_off,
+                price_version: *price_version,
+                usage: usage.clone(),
+                at: *at,
+            });
             self.folded += 1;
         }
         Ok(Receipt::default())
     }
 
-    fn stamp(&self) -> Stamp {
-        Stamp {
-            node: self.node,
-            epoch: self.epoch,
-            batch: self.number + 1,
+    fn push(&mut self, part: &LedgerPart) {
+        self.packer.push(part);
+        if let Some(entry) = Entry::of(part) {
+            self.sums.add(&entry);
+            let mut moved = Move::default();
+            moved.add(&entry);
+            self.moves.push((entry.account, moved));
         }
     }
 
-    fn insert(&mut self, statements: &mut Statements<'_>, entry: &Entry) -> Result<(), Trouble> {
-        debug_assert!(
-            entry.contra != Contra::None || entry.contra_amount() == Micros::ZERO,
-            "an entry without another side moves nothing out of its account"
-        );
-        statements
-            .insert_entry(entry)
-            .map_err(|error| taken(error, || Refusal::OperationExists(entry.operation)))?;
-        self.sealer.add(entry);
-        self.moves.push(Move {
-            account: entry.account,
-            available: entry.d_available.get(),
-            held: entry.d_held.get(),
-            at: entry.at,
-        });
-        Ok(())
-    }
-
-    fn usage(
-        &self,
-        statements: &mut Statements<'_>,
-        (operation, account): (OperationId, AccountId),
-        usage: &UsageRecord,
-        charged: Micros,
-        written_off: Micros,
-        at: i64,
-    ) -> Result<(), Trouble> {
-        statements
-            .insert_usage(operation, account, usage, charged, written_off, at)
-            .map_err(|error| taken(error, || Refusal::OperationExists(operation)))
-    }
-
-    /// One change per account, in the order of the ids: neighbours share a page.
-    fn balances(&mut self, statements: &mut Statements<'_>) -> Result<(), Trouble> {
-        self.moves.sort_unstable_by_key(|change| change.account);
-        for moves in self.moves.chunk_by(|one, next| one.account == next.account) {
-            let account = moves[0].account;
-            // Wrapping, since the order of adding is not that of deciding; the sum is in range whatever its parts do.
-            let sum = |field: fn(&Move) -> i64| {
-                moves
-                    .iter()
-                    .fold(0i64, |sum, change| sum.wrapping_add(field(change)))
-            };
-            let at = moves.iter().map(|change| change.at).max().unwrap_or(0);
-            let (available, held) = (sum(|change| change.available), sum(|change| change.held));
-            if !statements.move_balance(account, available, held, at)? {
-                return Err(Trouble::Books(format!("account `{account}` is not there")));
+    /// One change per account.
+    fn balances(&mut self, connection: &Connection) -> Result<(), Trouble> {
+        self.moves.sort_unstable_by_key(|(account, _)| *account);
+        for moves in self.moves.chunk_by(|(one, _), (next, _)| one == next) {
+            let mut sum = Move::default();
+            for (_, moved) in moves {
+                // Wrapping, since the order of adding is not that of deciding; the sum is in range whatever its parts do.
+                sum.available = sum.available.wrapping_add(moved.available);
+                sum.held = sum.held.wrapping_add(moved.held);
+                sum.at = sum.at.max(moved.at);
             }
+            self.unposted.move_balance(connection, moves[0].0, sum)?;
         }
         Ok(())
     }
 
-    fn seal(&mut self, statements: &mut Statements<'_>) -> Result<(), Trouble> {
-        self.entries = self.sealer.len() as u64;
-        if self.sealer.is_empty() {
+    fn journal(&mut self, statements: &mut Statements<'_>) -> Result<(), Trouble> {
+        self.entries = self.sums.entries.unsigned_abs();
+        let records = self.packer.count();
+        if records == 0 {
             return Ok(());
         }
-        let seal = self
-            .sealer
-            .seal(self.node, self.epoch, self.number + 1, self.previous);
-        statements.insert_seal(&seal)?;
-        self.number = seal.number;
+        let body = self.packer.finish();
+        self.number += 1;
+        let key = (self.node, self.epoch, self.number);
+        let seal = Seal::over(key, self.previous, &self.sums, &body);
+        let id = journal::id(self.node, self.epoch, self.number);
+        statements.insert_journal(id, &seal, &body)?;
         self.previous = seal.hash;
+        self.unposted.journaled(id, body, records);
         Ok(())
     }
 
@@ -493,16 +429,4 @@ pub(crate) fn taken(error: rusqlite::Error, refusal: impl FnOnce() -> Refusal) -
         }
         _ => Trouble::Engine(error),
     }
-}
-
-/// The last seal's hash of a node, zero before the first.
-pub(crate) fn last_hash(connection: &Connection, node: i64) -> rusqlite::Result<[u8; 32]> {
-    connection
-        .query_row(
-            "SELECT hash FROM seals WHERE node_id = ?1 ORDER BY epoch DESC, n DESC LIMIT 1",
-            [node],
-            |row| row.get(0),
-        )
-        .optional()
-        .map(|hash| hash.unwrap_or([0; 32]))
 }

@@ -7,89 +7,12 @@ use rusqlite::{Connection, Params, Row};
 use tollgate_money::{AccountId, Micros, OperationId, Price, TokenPrice};
 
 use super::failure::RowError;
-use crate::books;
-use crate::codes::{
-    AccountStatus, CacheScope, CapPeriod, Contra, CredentialKind, Endpoint, EntryKind, LoginKind,
-};
+use super::journal;
+use crate::codes::{AccountStatus, CacheScope, CapPeriod, CredentialKind, LoginKind};
 use crate::rows::{
     AccountRow, CredentialId, CredentialRow, LoginId, LoginRow, NewCredential, OpenHold, PriceRow,
-    SpendingCap, UsageFlags, UsageRecord, UsageRow, UsageTotal,
+    SpendingCap, UsageRow, UsageTotal,
 };
-
-macro_rules! entry_columns {
-    () => {
-        "e.op_id, e.kind, e.account_id, e.d_avail, e.d_held, e.contra, e.ref, e.price_ver, e.node_id, e.epoch, e.batch, e.at, e.phase"
-    };
-}
-macro_rules! usage_columns {
-    () => {
-        "u.op_id, u.account_id, u.credential_id, u.endpoint, u.model, u.upstream, u.prompt_tokens, u.completion_tokens, u.flags,
-         u.cost, u.writeoff, u.http_status, u.ttfb_us, u.total_us, u.at"
-    };
-}
-
-/// How many columns an entry has.
-pub(crate) const ENTRY_COLUMNS: usize = 13;
-
-pub(crate) const ENTRIES: &str = concat!(
-    "SELECT ",
-    entry_columns!(),
-    " FROM entries e ORDER BY op_id, phase"
-);
-pub(crate) const ENTRIES_BY_BATCH: &str = concat!(
-    "SELECT ",
-    entry_columns!(),
-    " FROM entries e ORDER BY node_id, epoch, batch, op_id, phase"
-);
-pub(crate) const SEALS: &str = "SELECT node_id, epoch, n, entries, sum_avail, sum_held, prev, hash, at FROM seals ORDER BY node_id, epoch, n";
-pub(crate) const USAGE: &str = concat!("SELECT ", usage_columns!(), " FROM usage u ORDER BY op_id");
-pub(crate) const HOLDS: &str =
-    "SELECT id, account_id, amount, node_id, epoch, created_at, expires_at FROM holds ORDER BY id";
-pub(crate) const OPERATION_ENTRIES: &str = concat!(
-    "SELECT ",
-    entry_columns!(),
-    " FROM entries e WHERE op_id = ?1 ORDER BY phase"
-);
-pub(crate) const OPERATION_HOLD: &str = "SELECT id, account_id, amount, node_id, epoch, created_at, expires_at FROM holds WHERE id = ?1";
-pub(crate) const OPERATION_USAGE: &str = concat!(
-    "SELECT ",
-    usage_columns!(),
-    " FROM usage u WHERE op_id = ?1"
-);
-pub(crate) const CREDIT_LINES: &str = concat!(
-    "SELECT ",
-    entry_columns!(),
-    " FROM entries e WHERE account_id = ?1 AND ref IS NOT NULL AND at < ?2 ORDER BY at DESC LIMIT ?3"
-);
-pub(crate) const CREDITS: &str = concat!(
-    "SELECT ",
-    entry_columns!(),
-    " FROM entries e WHERE account_id = ?1 AND ref IS NOT NULL AND at >= ?2 AND at < ?3 ORDER BY at DESC, op_id DESC"
-);
-/// A usage record's entry is its settlement, or the charge that stands alone; a usage record that cost nothing may have none.
-pub(crate) const USAGE_LINES: &str = concat!(
-    "SELECT ",
-    entry_columns!(),
-    ", ",
-    usage_columns!(),
-    " FROM usage u JOIN entries e ON e.op_id = u.op_id AND e.kind IN (2, 4)
-     WHERE u.account_id = ?1 AND u.at < ?2 ORDER BY u.at DESC LIMIT ?3"
-);
-
-/// Newest first, from a mark on into the past. The mark's instant bounds the walk of the index by itself.
-pub(crate) const OLDER_REQUESTS: &str = concat!(
-    "SELECT ",
-    usage_columns!(),
-    " FROM usage u WHERE account_id = ?1 AND at >= ?2 AND at < ?3 AND at <= ?4 AND (at, op_id) < (?4, ?5)
-     AND (?6 IS NULL OR model = ?6) AND (?7 IS NULL OR credential_id = ?7) ORDER BY at DESC, op_id DESC LIMIT ?8"
-);
-/// Oldest first, from a mark on towards now.
-pub(crate) const NEWER_REQUESTS: &str = concat!(
-    "SELECT ",
-    usage_columns!(),
-    " FROM usage u WHERE account_id = ?1 AND at >= ?2 AND at < ?3 AND at >= ?4 AND (at, op_id) > (?4, ?5)
-     AND (?6 IS NULL OR model = ?6) AND (?7 IS NULL OR credential_id = ?7) ORDER BY at, op_id LIMIT ?8"
-);
 
 /// Hands over the rows of a query.
 pub(crate) fn each_row<T>(
@@ -107,21 +30,34 @@ pub(crate) fn each_row<T>(
     Ok(())
 }
 
+/// Hands over accounts with what was committed since they were posted to. `only` is the one that `which` asks for, if it asks for one.
+/// `view` has to be in a transaction: the two have to be read of one state.
 pub(crate) fn all_accounts(
-    connection: &Connection,
+    view: &Connection,
+    only: Option<AccountId>,
     which: &str,
     params: impl Params,
     each: &mut dyn FnMut(AccountRow),
 ) -> Result<(), RowError> {
+    let moves = journal::moves(view, only)?;
     let sql = format!(
         "SELECT id, status, rate_class, cache_scope, available, held, credit_limit, created_at, updated_at, plan_class, plan_until FROM accounts {which}"
     );
     let mut classes = Words::default();
     each_row(
-        connection,
+        view,
         &sql,
         params,
-        |row| account(row, &mut classes),
+        |row| {
+            let mut account = account(row, &mut classes)?;
+            if let Some(since) = moves.get(&account.id) {
+                account.available =
+                    Micros::new(account.available.get().wrapping_add(since.available));
+                account.held = Micros::new(account.held.get().wrapping_add(since.held));
+                account.updated_at = account.updated_at.max(since.at);
+            }
+            Ok(account)
+        },
         each,
     )
 }
@@ -261,77 +197,17 @@ pub(crate) fn hold(row: &Row<'_>) -> Result<OpenHold, RowError> {
     })
 }
 
-pub(crate) fn entry(row: &Row<'_>) -> Result<books::Entry, RowError> {
-    let kind = word(row, 1, "an entry's kind", EntryKind::from_code)?;
-    // The key says in which order the entries of an operation stand; a kind in the other place is none that was ever written.
-    word(row, 12, "an entry's phase", |phase| {
-        (phase == kind.phase()).then_some(())
-    })?;
-    Ok(books::Entry {
-        operation: OperationId::from_bytes(row.get(0)?),
-        kind,
-        account: AccountId::from_bytes(row.get(2)?),
-        d_available: Micros::new(row.get(3)?),
-        d_held: Micros::new(row.get(4)?),
-        contra: word(row, 5, "an entry's other side", Contra::from_code)?,
-        reference: row.get(6)?,
-        price_version: row.get(7)?,
-        node: row.get(8)?,
-        epoch: row.get(9)?,
-        batch: row.get(10)?,
-        at: row.get(11)?,
-    })
-}
-
-/// A usage record whose columns begin at `first`.
-pub(crate) fn usage(row: &Row<'_>, first: usize) -> Result<UsageRow, RowError> {
-    let credential: Option<[u8; 16]> = row.get(first + 2)?;
-    Ok(UsageRow {
-        operation: OperationId::from_bytes(row.get(first)?),
-        account: AccountId::from_bytes(row.get(first + 1)?),
-        usage: UsageRecord {
-            credential: credential.map(CredentialId::from_bytes),
-            endpoint: word(
-                row,
-                first + 3,
-                "a usage record's endpoint",
-                Endpoint::from_code,
-            )?,
-            model: row.get(first + 4)?,
-            upstream: row.get(first + 5)?,
-            prompt_tokens: count(row, first + 6)?,
-            completion_tokens: count(row, first + 7)?,
-            flags: UsageFlags::from_bits(row.get(first + 8)?),
-            http_status: row.get(first + 11)?,
-            ttfb_us: optional_count(row, first + 12)?,
-            total_us: optional_count(row, first + 13)?,
-        },
-        cost: Micros::new(row.get(first + 9)?),
-        written_off: Micros::new(row.get(first + 10)?),
-        at: row.get(first + 14)?,
-    })
-}
-
-pub(crate) fn usage_total(row: &Row<'_>) -> Result<UsageTotal, RowError> {
-    Ok(UsageTotal {
-        day_at: row.get(0)?,
-        model: row.get(1)?,
-        requests: count(row, 2)?,
-        prompt_tokens: count(row, 3)?,
-        completion_tokens: count(row, 4)?,
-        cost: Micros::new(row.get(5)?),
-        written_off: Micros::new(row.get(6)?),
-    })
-}
-
-pub(crate) fn add(total: &mut UsageTotal, more: &UsageTotal) {
-    total.requests += more.requests;
-    total.prompt_tokens = total.prompt_tokens.saturating_add(more.prompt_tokens);
+/// Adds up what was used, by day and model.
+pub(crate) fn add(total: &mut UsageTotal, usage: &UsageRow) {
+    total.requests += 1;
+    total.prompt_tokens = total
+        .prompt_tokens
+        .saturating_add(usage.usage.prompt_tokens);
     total.completion_tokens = total
         .completion_tokens
-        .saturating_add(more.completion_tokens);
-    total.cost = total.cost.saturating_add(more.cost);
-    total.written_off = total.written_off.saturating_add(more.written_off);
+        .saturating_add(usage.usage.completion_tokens);
+    total.cost = total.cost.saturating_add(usage.cost);
+    total.written_off = total.written_off.saturating_add(usage.written_off);
 }
 
 pub(super) fn word<T>(
@@ -345,22 +221,6 @@ pub(super) fn word<T>(
         what,
         value: code.to_string(),
     })
-}
-
-pub(crate) fn count(row: &Row<'_>, column: usize) -> Result<u64, RowError> {
-    optional_count(row, column).map(|count| count.unwrap_or(0))
-}
-
-fn optional_count(row: &Row<'_>, column: usize) -> Result<Option<u64>, RowError> {
-    let count: Option<i64> = row.get(column)?;
-    count
-        .map(|count| {
-            u64::try_from(count).map_err(|_| RowError::Unknown {
-                what: "a count",
-                value: count.to_string(),
-            })
-        })
-        .transpose()
 }
 
 /// A number of rows as SQLite takes it.

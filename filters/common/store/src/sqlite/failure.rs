@@ -67,7 +67,12 @@ pub(crate) fn open_error(path: &Path, action: &'static str, error: rusqlite::Err
 #[derive(Debug)]
 pub(crate) enum RowError {
     Sql(rusqlite::Error),
-    Unknown { what: &'static str, value: String },
+    Unknown {
+        what: &'static str,
+        value: String,
+    },
+    /// What is wrong, as a sentence without its end.
+    Damaged(String),
 }
 
 impl From<rusqlite::Error> for RowError {
@@ -90,6 +95,22 @@ impl RowError {
                 source: Box::new(error),
             },
             RowError::Unknown { what, value } => ReadError::Unknown { what, value },
+            RowError::Damaged(problem) => ReadError::Damaged { what, problem },
+        }
+    }
+
+    /// The same while the store at `path` is opened.
+    pub(crate) fn opening(self, path: &Path) -> OpenError {
+        let damaged = |problem: String| OpenError::Damaged {
+            path: path.to_owned(),
+            problem,
+        };
+        match self {
+            RowError::Sql(error) => open_error(path, "read", error),
+            RowError::Unknown { what, value } => {
+                damaged(format!("has {what} of the unknown value `{value}`"))
+            }
+            RowError::Damaged(problem) => damaged(format!("is damaged: {problem}")),
         }
     }
 }

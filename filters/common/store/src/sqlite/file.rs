@@ -51,6 +51,13 @@ pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, Open
     let schema = schema(&connection, path)?;
     settings(&connection, options).map_err(|error| open_error(path, "set up", error))?;
     if schema < SCHEMA {
+        if schema < JOURNAL
+            && has_entries(&connection).map_err(|error| open_error(path, "read", error))?
+        {
+            return Err(OpenError::Unreleased {
+                path: path.to_owned(),
+            });
+        }
         migrate(&connection, schema).map_err(|error| open_error(path, "migrate", error))?;
     }
     Ok(connection)
@@ -173,6 +180,16 @@ fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
     fill().map_err(|error| open_error(path, "create", error))?;
     fs::rename(&unfinished, path).map_err(failed("create", path))?;
     sync_folder(path).map_err(failed("sync the folder of", path))
+}
+
+/// The schema from which on the books are a journal.
+const JOURNAL: i64 = 5;
+
+/// Whether something was booked before there was a journal.
+fn has_entries(connection: &Connection) -> rusqlite::Result<bool> {
+    connection
+        .prepare("SELECT 1 FROM entries UNION ALL SELECT 1 FROM usage")?
+        .exists([])
 }
 
 /// Runs the steps that are missing, in one transaction.

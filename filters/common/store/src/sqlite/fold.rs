@@ -1,35 +1,29 @@
-//! Holds that end in the commit they begin in.
+//! Holds that are settled in the commit they begin in.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
 use crate::books::LedgerPart;
 use crate::queue::Item;
 use crate::unit::Part;
 
 /// What is to be done with a unit, seen together with the others of its batch.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Step {
     /// Its parts are written one after the other.
     Apply,
-    /// A hold whose settlement is unit `by` of the same batch: the two are one charge, written there.
-    FoldedInto { by: usize },
+    /// A hold that is settled in the same batch: the two are one charge, written by the settlement.
+    Folded,
     /// A settlement whose hold is unit `hold` of the same batch.
     Folding { hold: usize },
-    /// A hold whose release is in the same batch: its row in `holds` would be deleted before anybody could see it.
-    Brief,
-    /// The release of a [`Step::Brief`] hold, unit `hold` of the same batch.
-    EndOfBrief { hold: usize },
 }
 
-/// Looks for holds that end in the batch they begin in.
+/// Looks for holds that are settled in the batch they begin in. Empty when there is none: every unit is then applied.
 pub(crate) fn plan(items: &[Item]) -> Vec<Step> {
-    let mut steps = vec![Step::Apply; items.len()];
-    if items.len() < 2 {
-        return steps;
-    }
-    let mut holds = Holds::with_capacity(items.len());
+    let mut holds = Holds::default();
+    let mut steps = Vec::new();
     for (index, item) in items.iter().enumerate() {
         let [Part::Ledger(part)] = &item.unit.parts[..] else {
             continue;
@@ -52,22 +46,17 @@ pub(crate) fn plan(items: &[Item]) -> Vec<Step> {
                 account,
                 held,
                 ..
-            } => {
+            } if !holds.is_empty() => {
                 if let Some(hold) = meets(&mut holds, operation, account, held) {
-                    steps[hold] = Step::FoldedInto { by: index };
+                    if steps.is_empty() {
+                        steps.resize(items.len(), Step::Apply);
+                    }
+                    steps[hold] = Step::Folded;
                     steps[index] = Step::Folding { hold };
                 }
             }
-            LedgerPart::Release {
-                operation,
-                account,
-                held,
-                ..
-            } => {
-                if let Some(hold) = meets(&mut holds, operation, account, held) {
-                    steps[hold] = Step::Brief;
-                    steps[index] = Step::EndOfBrief { hold };
-                }
+            LedgerPart::Release { operation, .. } => {
+                holds.remove(&operation);
             }
             _ => {}
         }
@@ -76,7 +65,7 @@ pub(crate) fn plan(items: &[Item]) -> Vec<Step> {
 }
 
 /// The holds of a batch that have not met their end: which unit, whose credit and how much.
-type Holds = HashMap<OperationId, Option<(usize, AccountId, Micros)>>;
+type Holds = HashMap<OperationId, Option<(usize, AccountId, Micros)>, BuildHasherDefault<IdHasher>>;
 
 /// Takes the hold that this end belongs to out of the map, so that a second end finds none.
 fn meets(

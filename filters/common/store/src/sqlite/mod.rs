@@ -3,16 +3,22 @@
 //! One thread owns the writing connection and commits in groups: it takes whatever waits, writes it in one transaction, and while
 //! the disk syncs the next group gathers. There is no timer; the sync is the window. A second thread moves the log into the main
 //! file. Reads use connections of their own.
+//!
+//! The books are a journal: one row a commit, with all that it moves packed into one value, sealed and chained to the row before. That is
+//! what a request costs. Balances, open holds and what owners see are made from the journal now and then (*posted*), at a row an account
+//! and not at one a request; whoever reads them adds what the journal says since. The writer keeps open holds, the last hundred thousand
+//! operations and the balances on their way in memory, and refuses there what must not be: a second beginning or end of an operation, a
+//! balance below its limit.
 
 mod backup;
 mod batch;
 mod checkout;
 mod checkpoint;
 mod columns;
-mod entry;
 mod failure;
 mod file;
 mod fold;
+mod journal;
 mod keys;
 mod lock;
 mod mandate;
@@ -20,11 +26,13 @@ mod oauth;
 mod parts;
 mod plan;
 mod read;
+mod records;
 mod signin;
 mod snapshot;
 mod statement;
 mod statements;
 mod topup;
+mod unposted;
 mod usage;
 mod writer;
 mod x402;
@@ -36,9 +44,9 @@ use std::time::Duration;
 
 use tollgate_money::{AccountId, Micros, OperationId};
 
-use self::batch::Batch;
+use self::batch::{Batch, Trouble};
 use self::checkpoint::Checkpointer;
-use self::failure::open_error;
+use self::failure::{RowError, open_error};
 use self::read::Reader;
 use self::writer::{Shared, Writer};
 use crate::codes::LoginKind;
@@ -78,6 +86,8 @@ pub struct Options {
     pub batch_max: usize,
     /// Units in the queue at most; beginnings are refused from three quarters of it on.
     pub queue_max: usize,
+    /// Records of the journal from which on they are posted: what readers add up, and what a start replays.
+    pub post_records: usize,
     /// How long to wait for a lock that another program holds on the file.
     pub busy_timeout: Duration,
     /// The most pages of 4096 bytes that the file may have; beyond, the store stops as it does when the disk is full. `None` for
@@ -105,6 +115,7 @@ impl Options {
             node_name: String::from("gateway"),
             batch_max: 1024,
             queue_max: 16_384,
+            post_records: 65_536,
             busy_timeout: Duration::from_secs(5),
             pages_max: None,
             now,
@@ -125,8 +136,14 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     let connection = file::connect(path, &options)?;
     let root_secret = file::root_secret(&connection, path)?;
     let epoch = file::raise_epoch(&connection, path, &options)?;
-    let previous = batch::last_hash(&connection, options.node)
-        .map_err(|error| open_error(path, "read", error))?;
+    let mut batch = Batch::load(&connection, options.node, epoch, options.post_records)
+        .map_err(|error| error.opening(path))?;
+    // What a run before has left: nobody reads it twice.
+    writer::post(&connection, &mut batch).map_err(|trouble| match trouble {
+        Trouble::Engine(error) => open_error(path, "write", error),
+        Trouble::Books(problem) => RowError::Damaged(problem).opening(path),
+        Trouble::Refused(refusal) => RowError::Damaged(refusal.to_string()).opening(path),
+    })?;
     let thread = |source| OpenError::File {
         action: "start a thread for",
         path: path.to_owned(),
@@ -141,7 +158,7 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     let writer = Writer {
         shared: Arc::clone(&shared),
         connection,
-        batch: Batch::new(options.node, epoch, previous),
+        batch,
         batch_max: options.batch_max.max(1),
         monotonic_us: options.monotonic_us,
         checkpointer: Checkpointer::start(Arc::clone(&shared), checkpoints).map_err(thread)?,

@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_money::{AccountId, Micros, OperationId, Price};
 
 use super::batch::{Trouble, taken};
+use crate::codes::EntryKind;
 use crate::error::Refusal;
 use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
 use crate::unit::AccountChange;
@@ -204,7 +205,7 @@ pub(crate) fn booked(
 ) -> rusqlite::Result<Option<Booked>> {
     connection
         .prepare_cached(
-            "SELECT op_id, kind, d_avail FROM entries WHERE account_id = ?1 AND ref = ?2",
+            "SELECT op_id, kind, amount FROM credit_references WHERE account_id = ?1 AND reference = ?2",
         )?
         .query_row(params![account.as_bytes(), reference], |row| {
             Ok(Booked {
@@ -216,20 +217,24 @@ pub(crate) fn booked(
         .optional()
 }
 
-pub(crate) fn restate(
+/// Writes down what a reference is booked as.
+pub(crate) fn book(
     connection: &Connection,
-    account: AccountId,
-    available: Micros,
-    held: Micros,
-    at: i64,
-) -> Result<(), Trouble> {
-    let changed = connection
+    (account, reference): (AccountId, &str),
+    operation: OperationId,
+    kind: EntryKind,
+    amount: Micros,
+) -> rusqlite::Result<()> {
+    connection
         .prepare_cached(
-            "UPDATE accounts SET available = ?2, held = ?3, updated_at = ?4 WHERE id = ?1",
+            "INSERT INTO credit_references (account_id, reference, op_id, kind, amount) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?
-        .execute(params![account.as_bytes(), available.get(), held.get(), at])?;
-    match changed {
-        0 => Err(Trouble::Refused(Refusal::NoAccount(account))),
-        _ => Ok(()),
-    }
+        .execute(params![
+            account.as_bytes(),
+            reference,
+            operation.as_bytes(),
+            kind.code(),
+            amount.get()
+        ])
+        .map(|_| ())
 }

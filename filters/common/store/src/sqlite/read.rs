@@ -1,21 +1,18 @@
 //! Reads, each on a connection of its own.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use tollgate_money::{AccountId, Micros, OperationId};
 
-use super::columns::{
-    CREDIT_LINES, ENTRY_COLUMNS, HOLDS, OPERATION_ENTRIES, OPERATION_HOLD, OPERATION_USAGE,
-    USAGE_LINES, add, all_accounts, all_credentials, all_prices, each_row, entry, hold, login,
-    rows_max, usage, usage_total,
-};
+use super::columns::{add, all_accounts, all_credentials, all_prices, each_row, login, rows_max};
 use super::failure::RowError;
+use super::records::Wanted;
 use super::snapshot::SqliteSnapshot;
-use super::{file, keys};
+use super::{file, journal, keys};
+use crate::books::{Entry, LedgerPart};
 use crate::codes::LoginKind;
 use crate::error::{OpenError, ReadError};
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
@@ -85,13 +82,22 @@ impl Reader {
         self.give_back(connection);
         result
     }
+
+    /// The same, where several reads have to see one state.
+    pub(crate) fn with_view<T>(
+        &self,
+        what: &'static str,
+        read: impl FnOnce(&Transaction<'_>) -> Result<T, RowError>,
+    ) -> Result<T, ReadError> {
+        self.with(what, |connection| {
+            read(&connection.unchecked_transaction()?)
+        })
+    }
 }
 
 impl Read for Reader {
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
-        self.with("accounts", |connection| {
-            all_accounts(connection, "", [], each)
-        })
+        self.with_view("accounts", |view| all_accounts(view, None, "", [], each))
     }
 
     fn credentials(&self, now: i64, each: &mut dyn FnMut(CredentialRow)) -> Result<(), ReadError> {
@@ -111,19 +117,14 @@ impl Read for Reader {
     }
 
     fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError> {
-        self.with("holds", |connection| {
-            each_row(connection, HOLDS, [], hold, each)
+        self.with_view("holds", |view| {
+            journal::open_holds(view)?.into_values().for_each(each);
+            Ok(())
         })
     }
 
     fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
-        self.with("an account", |connection| {
-            let mut found = None;
-            all_accounts(connection, "WHERE id = ?1", [id.as_bytes()], &mut |row| {
-                found = Some(row);
-            })?;
-            Ok(found)
-        })
+        self.with_view("an account", |view| one_account(view, id))
     }
 
     fn account_by_login(
@@ -131,15 +132,15 @@ impl Read for Reader {
         kind: LoginKind,
         address: &str,
     ) -> Result<Option<AccountRow>, ReadError> {
-        self.with("an account", |connection| {
-            let mut found = None;
-            all_accounts(
-                connection,
-                "WHERE id = (SELECT account_id FROM logins WHERE kind = ?1 AND address = ?2)",
-                params![kind.code(), address],
-                &mut |row| found = Some(row),
-            )?;
-            Ok(found)
+        self.with_view("an account", |view| {
+            let id = view
+                .prepare_cached("SELECT account_id FROM logins WHERE kind = ?1 AND address = ?2")?
+                .query_row(params![kind.code(), address], |row| row.get(0))
+                .optional()?;
+            match id {
+                Some(id) => one_account(view, AccountId::from_bytes(id)),
+                None => Ok(None),
+            }
         })
     }
 
@@ -148,10 +149,11 @@ impl Read for Reader {
         after: Option<AccountId>,
         limit: usize,
     ) -> Result<Vec<AccountRow>, ReadError> {
-        self.with("accounts", |connection| {
+        self.with_view("accounts", |view| {
             let mut found = Vec::new();
             all_accounts(
-                connection,
+                view,
+                None,
                 "WHERE id > ?1 ORDER BY id LIMIT ?2",
                 params![
                     after.as_ref().map_or(&[][..], |id| &id.as_bytes()[..]),
@@ -196,17 +198,20 @@ impl Read for Reader {
         credential: CredentialId,
         since: i64,
     ) -> Result<Micros, ReadError> {
-        self.with("what a credential has spent", |connection| {
-            let spent: i64 = connection
-                .prepare_cached(
-                    "SELECT coalesce(sum(cost), 0) FROM usage
-                     WHERE account_id = ?1 AND at >= ?2 AND credential_id = ?3",
-                )?
-                .query_row(
-                    params![account.as_bytes(), since, credential.as_bytes()],
-                    |row| row.get(0),
-                )?;
-            Ok(Micros::new(spent))
+        let wanted = Wanted {
+            account,
+            from: since,
+            to: i64::MAX,
+        };
+        self.with_view("what a credential has spent", |view| {
+            let mut spent = Micros::ZERO;
+            wanted.each(view, &mut |part| {
+                let usage = part.usage();
+                if let Some(usage) = usage.filter(|it| it.usage.credential == Some(credential)) {
+                    spent = spent.saturating_add(usage.cost);
+                }
+            })?;
+            Ok(spent)
         })
     }
 
@@ -232,22 +237,25 @@ impl Read for Reader {
         from: i64,
         to: i64,
     ) -> Result<Vec<UsageTotal>, ReadError> {
-        self.with("usage", |connection| {
-            // Added up here and not by the engine, whose sum fails where an upstream's absurd counts leave its range.
+        self.with_view("usage", |view| {
             let mut days: BTreeMap<(i64, Arc<str>), UsageTotal> = BTreeMap::new();
-            each_row(
-                connection,
-                "SELECT at / ?4 * ?4, model, 1, prompt_tokens, completion_tokens, cost, writeoff
-                 FROM usage WHERE account_id = ?1 AND at >= ?2 AND at < ?3",
-                params![account.as_bytes(), from, to, DAY_US],
-                usage_total,
-                &mut |row| match days.entry((row.day_at, Arc::clone(&row.model))) {
-                    Entry::Vacant(day) => {
-                        day.insert(row);
-                    }
-                    Entry::Occupied(mut day) => add(day.get_mut(), &row),
-                },
-            )?;
+            Wanted { account, from, to }.each(view, &mut |part| {
+                let Some(usage) = part.usage() else { return };
+                let day_at = usage.at.div_euclid(DAY_US) * DAY_US;
+                let model = &usage.usage.model;
+                let total = days
+                    .entry((day_at, Arc::clone(model)))
+                    .or_insert_with(|| UsageTotal {
+                        day_at,
+                        model: Arc::clone(model),
+                        requests: 0,
+                        prompt_tokens: 0,
+                        completion_tokens: 0,
+                        cost: Micros::ZERO,
+                        written_off: Micros::ZERO,
+                    });
+                add(total, &usage);
+            })?;
             Ok(days.into_values().collect())
         })
     }
@@ -258,15 +266,13 @@ impl Read for Reader {
         from: i64,
         to: i64,
     ) -> Result<Vec<UsageDay>, ReadError> {
-        self.with("usage", |connection| {
-            super::usage::days(connection, account, from, to)
+        self.with_view("usage", |view| {
+            super::usage::days(view, Wanted { account, from, to })
         })
     }
 
     fn requests(&self, wanted: &RequestsWanted) -> Result<Vec<UsageRow>, ReadError> {
-        self.with("requests", |connection| {
-            super::usage::requests(connection, wanted)
-        })
+        self.with_view("requests", |view| super::usage::requests(view, wanted))
     }
 
     fn lines(
@@ -275,63 +281,32 @@ impl Read for Reader {
         before: i64,
         limit: usize,
     ) -> Result<Vec<LedgerLine>, ReadError> {
-        self.with("entries", |connection| {
-            let mut found = Vec::new();
-            each_row(
-                connection,
-                CREDIT_LINES,
-                params![account.as_bytes(), before, rows_max(limit)],
-                entry,
-                &mut |entry| found.push(LedgerLine { entry, usage: None }),
-            )?;
-            each_row(
-                connection,
-                USAGE_LINES,
-                params![account.as_bytes(), before, rows_max(limit)],
-                |row| {
-                    Ok(LedgerLine {
-                        entry: entry(row)?,
-                        usage: Some(usage(row, ENTRY_COLUMNS)?),
-                    })
-                },
-                &mut |line| found.push(line),
-            )?;
-            found.sort_by_key(|line| {
-                std::cmp::Reverse((line.entry.at, line.entry.operation, line.entry.phase()))
-            });
-            found.truncate(limit);
-            Ok(found)
+        let wanted = Wanted {
+            account,
+            from: i64::MIN,
+            to: before,
+        };
+        self.with_view("entries", |view| {
+            let moves = |_, part: &_| Entry::of(part).is_some();
+            let found = wanted.newest(view, limit, &moves)?;
+            let line = |part: LedgerPart| {
+                let usage = part.usage();
+                Entry::of(&part).map(|entry| LedgerLine { entry, usage })
+            };
+            Ok(found.into_iter().filter_map(line).collect())
         })
     }
 
     fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError> {
-        self.with("an operation", |connection| {
-            let mut rows = OperationRows {
+        self.with_view("an operation", |view| {
+            let parts = journal::of_operation(view, id)?;
+            Ok(OperationRows {
                 id,
-                entries: Vec::new(),
-                hold: None,
-                usage: None,
-            };
-            // One transaction, so that a commit in between does not show half of itself.
-            let view = connection.unchecked_transaction()?;
-            each_row(
-                &view,
-                OPERATION_ENTRIES,
-                [id.as_bytes()],
-                entry,
-                &mut |entry| rows.entries.push(entry),
-            )?;
-            each_row(&view, OPERATION_HOLD, [id.as_bytes()], hold, &mut |hold| {
-                rows.hold = Some(hold)
-            })?;
-            each_row(
-                &view,
-                OPERATION_USAGE,
-                [id.as_bytes()],
-                |row| usage(row, 0),
-                &mut |usage| rows.usage = Some(usage),
-            )?;
-            Ok(rows)
+                entries: parts.iter().filter_map(Entry::of).collect(),
+                hold: journal::open_holds(view)?.remove(&id),
+                usage: parts.iter().find_map(LedgerPart::usage),
+                is_begun_again: false,
+            })
         })
     }
 
@@ -339,4 +314,13 @@ impl Read for Reader {
         let snapshot = SqliteSnapshot::begin(self)?;
         Ok(Box::new(snapshot))
     }
+}
+
+fn one_account(view: &Transaction<'_>, id: AccountId) -> Result<Option<AccountRow>, RowError> {
+    let mut found = None;
+    let which = "WHERE id = ?1";
+    all_accounts(view, Some(id), which, [id.as_bytes()], &mut |row| {
+        found = Some(row);
+    })?;
+    Ok(found)
 }

@@ -1,16 +1,19 @@
 //! One unchanging view for the audit.
 
-use rusqlite::{Connection, Rows, Statement};
-use tollgate_money::Micros;
+use std::collections::HashMap;
 
-use super::columns::{self, all_accounts, all_prices, entry, hold, usage};
+use rusqlite::Connection;
+use tollgate_money::{AccountId, OperationId};
+
+use super::columns::{all_accounts, all_prices, each_row};
 use super::failure::RowError;
-use super::plan;
 use super::read::Reader;
-use crate::books::{Entry, Seal};
+use super::{journal, plan};
+use crate::books::{Body, Broken, Entry, LedgerPart, Record};
 use crate::error::ReadError;
+use crate::journal::Packer;
 use crate::plan::{PaymentRow, SubscriptionRow};
-use crate::rows::{AccountRow, PriceRow};
+use crate::rows::{AccountRow, OpenHold, PriceRow};
 use crate::store::{BatchRows, OperationRows, Snapshot};
 
 /// A read transaction on a connection of its own.
@@ -59,11 +62,16 @@ impl Snapshot for SqliteSnapshot<'_> {
     }
 
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
-        all_accounts(self.connection(), "", [], each).map_err(|error| error.reading("accounts"))
+        all_accounts(self.connection(), None, "", [], each)
+            .map_err(|error| error.reading("accounts"))
     }
 
     fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError> {
-        merge(self.connection(), each).map_err(|error| error.reading("operations"))
+        Operations::walk(self.connection(), each).map_err(|error| error.reading("operations"))
+    }
+
+    fn misposted(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError> {
+        misposted(self.connection(), each).map_err(|error| error.reading("postings"))
     }
 
     fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), ReadError> {
@@ -76,114 +84,194 @@ impl Snapshot for SqliteSnapshot<'_> {
     }
 
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError> {
-        merge_batches(self.connection(), each).map_err(|error| error.reading("seals"))
+        let connection = self.connection();
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok(BatchRows {
+                seal: journal::seal(row)?,
+                body: row.get(0)?,
+            })
+        };
+        each_row(connection, journal::ALL, [], read, each).map_err(|error| error.reading("seals"))
     }
 }
 
-/// Walks seals and entries side by side: both come in the order of the commits.
-fn merge_batches(connection: &Connection, each: &mut dyn FnMut(BatchRows)) -> Result<(), RowError> {
-    let mut seals = connection.prepare(columns::SEALS)?;
-    let mut entries = connection.prepare(columns::ENTRIES_BY_BATCH)?;
-    let mut seals = Side::begin(&mut seals, seal)?;
-    let mut entries = Side::begin(&mut entries, entry)?;
-    let seal_key = |seal: &Seal| (seal.node, seal.epoch, seal.number);
-    let entry_key = |entry: &Entry| (entry.node, entry.epoch, entry.batch);
-    loop {
-        let next = [
-            seals.next.as_ref().map(seal_key),
-            entries.next.as_ref().map(entry_key),
-        ];
-        let Some(key) = next.into_iter().flatten().min() else {
+/// Puts operations together from the journal, in the order in which they end; those that have not ended come last.
+struct Operations<'c> {
+    connection: &'c Connection,
+    open: HashMap<OperationId, Entry>,
+    holds: HashMap<OperationId, OpenHold>,
+}
+
+impl Operations<'_> {
+    fn walk(connection: &Connection, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
+        // Every operation there ever was, to find one that was begun twice. The engine keeps it on the disk when there are many.
+        connection.execute_batch(
+            "CREATE TEMP TABLE begun (op_id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID",
+        )?;
+        let mut operations = Operations {
+            connection,
+            open: HashMap::new(),
+            holds: journal::open_holds(connection)?,
+        };
+        let sql = "SELECT body, id FROM journal ORDER BY id";
+        let walked = journal::each_body(connection, sql, [], &mut |_, body| {
+            // What cannot be read shows in its seal.
+            let Ok(body) = Body::read(body) else {
+                return Ok(());
+            };
+            let mut parts = body.records().map_while(|record| record.ok()?.part().ok());
+            parts.try_for_each(|part| operations.part(&part, each))
+        });
+        if walked.is_ok() {
+            operations.rest(each);
+        }
+        connection.execute_batch("DROP TABLE temp.begun")?;
+        walked
+    }
+
+    fn part(
+        &mut self,
+        part: &LedgerPart,
+        each: &mut dyn FnMut(OperationRows),
+    ) -> Result<(), RowError> {
+        let entry = Entry::of(part);
+        let operation = match part {
+            LedgerPart::Hold { operation, .. }
+            | LedgerPart::Settle { operation, .. }
+            | LedgerPart::Release { operation, .. }
+            | LedgerPart::Charge { operation, .. }
+            | LedgerPart::Credit { operation, .. } => *operation,
+            LedgerPart::Restate { .. } => return Ok(()),
+        };
+        let ends = matches!(part, LedgerPart::Settle { .. } | LedgerPart::Release { .. });
+        let is_begun_again = !ends
+            && self
+                .connection
+                .prepare_cached("INSERT OR IGNORE INTO temp.begun (op_id) VALUES (?1)")?
+                .execute([operation.as_bytes()])?
+                == 0;
+        if let (LedgerPart::Hold { .. }, Some(entry), false) = (part, &entry, is_begun_again) {
+            self.open.insert(operation, entry.clone());
             return Ok(());
-        };
-        let mut rows = BatchRows {
-            key,
-            seal: seals.take_if(|seal| seal_key(seal) == key)?,
-            entries: Vec::new(),
-        };
-        while let Some(entry) = entries.take_if(|entry| entry_key(entry) == key)? {
-            rows.entries.push(entry);
         }
-        each(rows);
-    }
-}
-
-fn seal(row: &rusqlite::Row<'_>) -> Result<Seal, RowError> {
-    Ok(Seal {
-        node: row.get(0)?,
-        epoch: row.get(1)?,
-        number: row.get(2)?,
-        entries: row.get(3)?,
-        sum_available: Micros::new(row.get(4)?),
-        sum_held: Micros::new(row.get(5)?),
-        previous: row.get(6)?,
-        hash: row.get(7)?,
-        at: row.get(8)?,
-    })
-}
-
-/// Walks entries, holds and usage side by side: all three come in the order of the operations.
-fn merge(connection: &Connection, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
-    let mut entries = connection.prepare(columns::ENTRIES)?;
-    let mut holds = connection.prepare(columns::HOLDS)?;
-    let mut usages = connection.prepare(columns::USAGE)?;
-    let mut entries = Side::begin(&mut entries, entry)?;
-    let mut holds = Side::begin(&mut holds, hold)?;
-    let mut usages = Side::begin(&mut usages, |row| usage(row, 0))?;
-    loop {
-        let next = [
-            entries.next.as_ref().map(|entry| entry.operation),
-            holds.next.as_ref().map(|hold| hold.operation),
-            usages.next.as_ref().map(|usage| usage.operation),
-        ];
-        let Some(id) = next.into_iter().flatten().min() else {
-            return Ok(());
-        };
-        let mut rows = OperationRows {
-            id,
-            entries: Vec::with_capacity(2),
-            hold: holds.take_if(|hold| hold.operation == id)?,
-            usage: usages.take_if(|usage| usage.operation == id)?,
-        };
-        while let Some(entry) = entries.take_if(|entry| entry.operation == id)? {
-            rows.entries.push(entry);
-        }
-        each(rows);
-    }
-}
-
-/// One table being walked, with its next row at hand.
-struct Side<'s, T, F> {
-    rows: Rows<'s>,
-    read: F,
-    next: Option<T>,
-}
-
-impl<'s, T, F: Fn(&rusqlite::Row<'_>) -> Result<T, RowError>> Side<'s, T, F> {
-    fn begin(statement: &'s mut Statement<'_>, read: F) -> Result<Self, RowError> {
-        let mut side = Side {
-            rows: statement.query([])?,
-            read,
-            next: None,
-        };
-        side.advance()?;
-        Ok(side)
-    }
-
-    fn take_if(&mut self, wanted: impl Fn(&T) -> bool) -> Result<Option<T>, RowError> {
-        if !self.next.as_ref().is_some_and(wanted) {
-            return Ok(None);
-        }
-        let taken = self.next.take();
-        self.advance()?;
-        Ok(taken)
-    }
-
-    fn advance(&mut self) -> Result<(), RowError> {
-        self.next = match self.rows.next()? {
-            Some(row) => Some((self.read)(row)?),
-            None => None,
-        };
+        let begun = ends.then(|| self.open.remove(&operation)).flatten();
+        each(OperationRows {
+            id: operation,
+            entries: begun.into_iter().chain(entry).collect(),
+            hold: None,
+            usage: part.usage(),
+            is_begun_again,
+        });
         Ok(())
     }
+
+    /// Operations that have not ended, and holds that no operation has.
+    fn rest(mut self, each: &mut dyn FnMut(OperationRows)) {
+        for (id, entry) in self.open.drain() {
+            each(OperationRows {
+                id,
+                entries: vec![entry],
+                hold: self.holds.remove(&id),
+                usage: None,
+                is_begun_again: false,
+            });
+        }
+        for (id, hold) in self.holds.drain() {
+            each(OperationRows {
+                id,
+                entries: Vec::new(),
+                hold: Some(hold),
+                usage: None,
+                is_begun_again: false,
+            });
+        }
+    }
+}
+
+/// How many records there are, and a sum over what each of them says: equal records in another order are no difference.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Digest(i64, u64);
+
+impl Digest {
+    fn add(&mut self, text: &[u8], times: i64) {
+        let mut first = [0; 8];
+        first.copy_from_slice(&blake3::hash(text).as_bytes()[..8]);
+        let sum = u64::from_le_bytes(first).wrapping_mul(times as u64);
+        *self = Digest(self.0 + times, self.1.wrapping_add(sum));
+    }
+}
+
+/// Finds accounts whose postings or references are not what the journal says.
+fn misposted(connection: &Connection, each: &mut dyn FnMut(AccountId)) -> Result<(), RowError> {
+    let mut digests: HashMap<AccountId, Digest> = HashMap::new();
+    let mut packer = Packer::default();
+    let mut text = |record: &Record<'_>| -> Result<Vec<u8>, Broken> {
+        packer.push(&record.part()?);
+        Ok(packer.finish())
+    };
+    let mut journal = |record: Record<'_>, is_posted: bool| {
+        let digest = digests.entry(record.account()).or_default();
+        if is_posted && record.is_seen_by_owner() {
+            digest.add(&text(&record)?, 1);
+        }
+        if let LedgerPart::Credit {
+            operation,
+            kind,
+            amount,
+            reference,
+            ..
+        } = record.part()?
+        {
+            let booked = booked(operation.as_bytes(), kind.code(), amount.get(), &reference);
+            digest.add(booked.as_bytes(), 1);
+        }
+        Ok(())
+    };
+    let read = journal::posted(connection, &mut |record| journal(record, true))
+        .and_then(|()| journal::unposted(connection, &mut |_, record| journal(record, false)));
+    match read {
+        // What cannot be read shows in its seal.
+        Err(RowError::Damaged(_)) => return Ok(()),
+        other => other?,
+    }
+    let mut wrong = Vec::new();
+    let mut statement = connection.prepare("SELECT account_id, body FROM postings")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let account = AccountId::from_bytes(row.get(0)?);
+        let digest = digests.entry(account).or_default();
+        let read = Body::read(row.get_ref(1)?.as_blob()?).and_then(|body| {
+            body.records().try_for_each(|record| {
+                digest.add(&text(&record?)?, -1);
+                Ok(())
+            })
+        });
+        if read.is_err() {
+            wrong.push(account);
+        }
+    }
+    let sql = "SELECT account_id, op_id, kind, amount, reference FROM credit_references";
+    let mut statement = connection.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let digest = digests
+            .entry(AccountId::from_bytes(row.get(0)?))
+            .or_default();
+        let operation: [u8; 16] = row.get(1)?;
+        let reference = row.get_ref(4)?.as_str()?;
+        let booked = booked(&operation, row.get(2)?, row.get(3)?, reference);
+        digest.add(booked.as_bytes(), -1);
+    }
+    let differing = digests
+        .iter()
+        .filter(|(_, digest)| **digest != Digest::default());
+    wrong.extend(differing.map(|(account, _)| *account));
+    wrong.sort_unstable();
+    wrong.dedup();
+    wrong.into_iter().for_each(each);
+    Ok(())
+}
+
+fn booked(operation: &[u8; 16], kind: i64, amount: i64, reference: &str) -> String {
+    format!("{operation:?} {kind} {amount} {reference}")
 }

@@ -1,12 +1,17 @@
 //! What happened on an account, read in one transaction so that it adds up.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use rusqlite::Transaction;
 use tollgate_money::{AccountId, Micros};
 
 use super::SqliteStore;
-use super::columns::{CREDITS, each_row, entry};
+use super::columns::all_accounts;
 use super::failure::RowError;
 use super::read::{DAY_US, Reader};
+use super::records::Wanted;
+use crate::books::{Entry, LedgerPart};
 use crate::error::ReadError;
 use crate::rows::CredentialId;
 use crate::statement::{DaySpending, ReadStatement, Statement};
@@ -18,10 +23,7 @@ impl ReadStatement for Reader {
         from: i64,
         to: i64,
     ) -> Result<Option<Statement>, ReadError> {
-        self.with("a statement", |connection| {
-            let view = connection.unchecked_transaction()?;
-            read(&view, account, from, to)
-        })
+        self.with_view("a statement", |view| read(view, account, from, to))
     }
 }
 
@@ -37,73 +39,79 @@ impl ReadStatement for SqliteStore {
 }
 
 fn read(
-    connection: &Connection,
+    view: &Transaction<'_>,
     account: AccountId,
     from: i64,
     to: i64,
 ) -> Result<Option<Statement>, RowError> {
-    let id = account.as_bytes();
-    let balance = connection
-        .prepare_cached("SELECT available, held FROM accounts WHERE id = ?1")?
-        .query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    let Some((available, held)) = balance else {
+    let mut found = None;
+    let which = "WHERE id = ?1";
+    all_accounts(
+        view,
+        Some(account),
+        which,
+        [account.as_bytes()],
+        &mut |row| {
+            found = Some((row.available, row.held));
+        },
+    )?;
+    let Some((available, held)) = found else {
         return Ok(None);
     };
-    let one = |sql: &str, at: i64| -> Result<Option<i64>, RowError> {
-        Ok(connection
-            .prepare_cached(sql)?
-            .query_row(params![id, at], |row| row.get(0))?)
-    };
-    let credited = one(
-        "SELECT sum(d_avail + d_held) FROM entries WHERE account_id = ?1 AND ref IS NOT NULL AND at >= ?2",
-        to,
-    )?;
-    let charged = one(
-        "SELECT sum(cost) FROM usage WHERE account_id = ?1 AND at >= ?2",
-        to,
-    )?;
-    let last_credit = one(
-        "SELECT max(at) FROM entries WHERE account_id = ?1 AND ref IS NOT NULL AND at < ?2",
+    let mut changed_since = 0i64;
+    let mut credits = Vec::new();
+    let mut days: BTreeMap<(Reverse<i64>, Option<CredentialId>), (u64, Micros)> = BTreeMap::new();
+    let since = Wanted {
+        account,
         from,
-    )?;
-    // The newest record that cost something; those that cost nothing leave no line.
-    let last_charge: Option<i64> = connection
-        .prepare_cached(
-            "SELECT at FROM usage WHERE account_id = ?1 AND at < ?2 AND cost > 0 ORDER BY at DESC LIMIT 1",
-        )?
-        .query_row(params![id, from], |row| row.get(0))
-        .optional()?;
-    let mut statement = Statement {
-        available: Micros::new(available),
-        held: Micros::new(held),
-        changed_since: Micros::new(credited.unwrap_or(0) - charged.unwrap_or(0)),
-        credits: Vec::new(),
-        spending: Vec::new(),
-        older: last_credit.max(last_charge),
+        to: i64::MAX,
     };
-    each_row(
-        connection,
-        CREDITS,
-        params![id, from, to],
-        entry,
-        &mut |entry| statement.credits.push(entry),
-    )?;
-    each_row(
-        connection,
-        "SELECT at / ?4 AS day, credential_id, count(*), sum(cost) FROM usage
-         WHERE account_id = ?1 AND at >= ?2 AND at < ?3 AND cost > 0 GROUP BY day, credential_id ORDER BY day DESC, credential_id",
-        params![id, from, to, DAY_US],
-        |row| {
-            let credential: Option<[u8; 16]> = row.get(1)?;
-            Ok(DaySpending {
-                day_at: row.get::<_, i64>(0)? * DAY_US,
-                credential: credential.map(CredentialId::from_bytes),
-                requests: row.get::<_, i64>(2)?.unsigned_abs(),
-                cost: Micros::new(row.get(3)?),
-            })
-        },
-        &mut |spending| statement.spending.push(spending),
-    )?;
-    Ok(Some(statement))
+    since.each(view, &mut |part| {
+        let Some(entry) = Entry::of(&part) else {
+            return;
+        };
+        if entry.at >= to {
+            // A settlement gives back what was held: what it changes of both together is what it cost.
+            let changed = match part.usage() {
+                Some(usage) => usage.cost.get().wrapping_neg(),
+                None => entry.d_available.get().wrapping_add(entry.d_held.get()),
+            };
+            changed_since = changed_since.wrapping_add(changed);
+        } else if entry.reference.is_some() {
+            credits.push(entry);
+        } else if let Some(usage) = part.usage().filter(|usage| usage.cost > Micros::ZERO) {
+            let day = Reverse(usage.at.div_euclid(DAY_US));
+            let (requests, cost) = days.entry((day, usage.usage.credential)).or_default();
+            *requests += 1;
+            *cost = cost.saturating_add(usage.cost);
+        }
+    })?;
+    credits.sort_by_key(|entry| Reverse((entry.at, entry.operation)));
+    let before = Wanted {
+        account,
+        from: i64::MIN,
+        to: from,
+    };
+    // Those that cost nothing leave no line.
+    let leaves_line = |_, part: &LedgerPart| match part.usage() {
+        Some(usage) => usage.cost > Micros::ZERO,
+        None => true,
+    };
+    let older = before.newest(view, 1, &leaves_line)?;
+    let spending = days
+        .into_iter()
+        .map(|((day, credential), (requests, cost))| DaySpending {
+            day_at: day.0 * DAY_US,
+            credential,
+            requests,
+            cost,
+        });
+    Ok(Some(Statement {
+        available,
+        held,
+        changed_since: Micros::new(changed_since),
+        credits,
+        spending: spending.collect(),
+        older: older.first().map(LedgerPart::at),
+    }))
 }

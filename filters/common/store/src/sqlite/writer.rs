@@ -1,13 +1,12 @@
 //! The thread that owns the writing connection.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, Statement};
 
 use super::batch::{Answers, Batch, Trouble};
 use super::checkpoint::Checkpointer;
@@ -128,7 +127,7 @@ fn serve(
             Duration::ZERO
         };
         let began = monotonic_us();
-        let committed = commit(shared, connection, batch, &mut statements, &items);
+        let committed = commit(shared, connection, batch, &mut statements, &items, began);
         match committed {
             Ok(answers) => {
                 let gauges = &shared.gauges;
@@ -150,6 +149,14 @@ fn serve(
             }
         }
     }
+    drop(statements);
+    if let Err(trouble) = post(connection, batch) {
+        // Everything is in the journal already.
+        tracing::warn!(
+            "the balances were not posted, the next start does it: {}",
+            why(shared, trouble)
+        );
+    }
     Ok(())
 }
 
@@ -159,38 +166,48 @@ fn commit(
     batch: &mut Batch,
     statements: &mut Statements<'_>,
     items: &[Item],
+    now_us: u64,
 ) -> Result<Answers, Failure> {
     let stopped = |error| failure(&shared.path, &error);
-    let mut refused = HashMap::new();
-    loop {
-        begin(shared, statements)?;
-        match batch.write(connection, statements, items, &refused) {
-            Ok(answers) => {
-                statements.commit.execute([]).map_err(stopped)?;
-                return Ok(answers);
-            }
-            Err((Some(unit), Trouble::Refused(refusal))) => {
-                connection.execute_batch("ROLLBACK").map_err(stopped)?;
-                refused.insert(unit, refusal);
-            }
-            Err((_, trouble)) => {
-                // The engine may have rolled back by itself already.
-                let _ = connection.execute_batch("ROLLBACK");
-                return Err(match trouble {
-                    Trouble::Engine(error) => stopped(error),
-                    Trouble::Refused(refusal) => books(shared, &refusal.to_string()),
-                    Trouble::Books(problem) => books(shared, &problem),
-                });
-            }
-        }
+    begin(shared, &mut statements.begin)?;
+    let answers = batch
+        .write(connection, statements, items, now_us)
+        .map_err(|trouble| {
+            // The engine may have rolled back by itself already.
+            let _ = connection.execute_batch("ROLLBACK");
+            why(shared, trouble)
+        })?;
+    statements.commit.execute([]).map_err(stopped)?;
+    Ok(answers)
+}
+
+fn why(shared: &Shared, trouble: Trouble) -> Failure {
+    match trouble {
+        Trouble::Engine(error) => failure(&shared.path, &error),
+        Trouble::Refused(refusal) => books(shared, &refusal.to_string()),
+        Trouble::Books(problem) => books(shared, &problem),
     }
 }
 
+/// Posts what has not been, in a transaction of its own.
+pub(crate) fn post(connection: &Connection, batch: &mut Batch) -> Result<(), Trouble> {
+    if !batch.has_unposted() {
+        return Ok(());
+    }
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    batch
+        .post(connection)
+        .and_then(|()| Ok(connection.execute_batch("COMMIT")?))
+        .inspect_err(|_| {
+            let _ = connection.execute_batch("ROLLBACK");
+        })
+}
+
 /// Begins a transaction. Nothing has been written yet, so another program's lock can be waited out.
-fn begin(shared: &Shared, statements: &mut Statements<'_>) -> Result<(), Failure> {
+fn begin(shared: &Shared, begin: &mut Statement<'_>) -> Result<(), Failure> {
     let mut tries = 0;
     loop {
-        match statements.begin.execute([]) {
+        match begin.execute([]) {
             Ok(_) => return Ok(()),
             Err(error) => {
                 tries += 1;

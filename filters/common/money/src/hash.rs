@@ -3,8 +3,8 @@
 use std::hash::Hasher;
 
 /// Mixes the two halves of an id. Ids are made here and are random in their lower half, so nobody can choose them to collide.
-#[derive(Default)]
-pub(crate) struct IdHasher(u64);
+#[derive(Clone, Debug, Default)]
+pub struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {

@@ -1,0 +1,691 @@
+//! The journal's own form: the ledger parts of one commit, packed into bytes and read back.
+//!
+//! ```text
+//! body    = version (1), number of words, words, records
+//! word    = length, UTF-8          a model, a provider, a reference: written once, named by its place
+//! record  = length (2 bytes), kind (1), operation (16), account (16), time (8), what the kind needs
+//! ```
+//!
+//! The head of a record has fixed places, so that a reader who looks for one account or one operation skips the others without reading
+//! them. Numbers after it are LEB128, signed ones zigzag first. All other integers are little-endian.
+
+use std::sync::Arc;
+
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use crate::books::LedgerPart;
+use crate::codes::{Endpoint, EntryKind};
+use crate::rows::{CredentialId, UsageFlags, UsageRecord};
+
+const VERSION: u8 = 1;
+
+const OPERATION: usize = 1;
+const ACCOUNT: usize = 17;
+const AT: usize = 33;
+const HEAD: usize = 41;
+
+/// Why a body, or a record in it, cannot be read. No version writes such a one: the file was damaged or edited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Broken(&'static str);
+
+/// Packs ledger parts, in the order they are handed in.
+#[derive(Debug, Default)]
+pub(crate) struct Packer {
+    words: Vec<Arc<str>>,
+    records: Vec<u8>,
+    count: usize,
+}
+
+/// A place in a [`Packer`] to come back to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    words: usize,
+    records: usize,
+    count: usize,
+}
+
+impl Packer {
+    /// Adds one part. A restatement is none of the journal's.
+    pub(crate) fn push(&mut self, part: &LedgerPart) {
+        let (kind, operation, account, at) = match *part {
+            LedgerPart::Hold {
+                operation,
+                account,
+                at,
+                ..
+            } => (EntryKind::Hold, operation, account, at),
+            LedgerPart::Settle {
+                operation,
+                account,
+                at,
+                ..
+            } => (EntryKind::Settle, operation, account, at),
+            LedgerPart::Release {
+                operation,
+                account,
+                at,
+                ..
+            } => (EntryKind::Release, operation, account, at),
+            LedgerPart::Charge {
+                operation,
+                account,
+                at,
+                ..
+            } => (EntryKind::Charge, operation, account, at),
+            LedgerPart::Credit {
+                operation,
+                account,
+                kind,
+                at,
+                ..
+            } => (kind, operation, account, at),
+            LedgerPart::Restate { .. } => return,
+        };
+        let begin = self.records.len();
+        self.records.extend_from_slice(&[0, 0, kind.code() as u8]);
+        self.records.extend_from_slice(operation.as_bytes());
+        self.records.extend_from_slice(account.as_bytes());
+        self.records.extend_from_slice(&at.to_le_bytes());
+        match part {
+            LedgerPart::Hold {
+                amount,
+                price_version,
+                expires_at,
+                ..
+            } => {
+                self.signed(amount.get());
+                self.optional(*price_version);
+                self.signed(expires_at.wrapping_sub(at));
+            }
+            LedgerPart::Settle {
+                held,
+                charged,
+                written_off,
+                price_version,
+                usage,
+                ..
+            } => {
+                self.signed(held.get());
+                self.signed(charged.get());
+                self.signed(written_off.get());
+                self.optional(*price_version);
+                self.usage(usage);
+            }
+            LedgerPart::Release { held, .. } => self.signed(held.get()),
+            LedgerPart::Charge {
+                charged,
+                written_off,
+                price_version,
+                usage,
+                ..
+            } => {
+                self.signed(charged.get());
+                self.signed(written_off.get());
+                self.optional(*price_version);
+                self.usage(usage);
+            }
+            LedgerPart::Credit {
+                amount, reference, ..
+            } => {
+                self.signed(amount.get());
+                let reference = self.word(reference);
+                self.unsigned(reference);
+            }
+            LedgerPart::Restate { .. } => {}
+        }
+        let length = self.records.len() - begin - 2;
+        // A head and some twenty numbers of ten bytes: texts are kept elsewhere.
+        let length = u16::try_from(length).expect("a record is a few hundred bytes at most");
+        self.records[begin..begin + 2].copy_from_slice(&length.to_le_bytes());
+        self.count += 1;
+    }
+
+    fn usage(&mut self, usage: &UsageRecord) {
+        match &usage.credential {
+            Some(credential) => {
+                self.records.push(1);
+                self.records.extend_from_slice(credential.as_bytes());
+            }
+            None => self.records.push(0),
+        }
+        let model = self.word(&usage.model);
+        let upstream = usage.upstream.as_ref().map(|upstream| self.word(upstream));
+        self.unsigned(usage.endpoint.code() as u64);
+        self.unsigned(model);
+        self.unsigned(upstream.map_or(0, |word| word + 1));
+        self.unsigned(usage.prompt_tokens);
+        self.unsigned(usage.completion_tokens);
+        self.unsigned(u64::from(usage.flags.bits()));
+        self.unsigned(u64::from(usage.http_status));
+        for duration in [usage.ttfb_us, usage.total_us] {
+            self.unsigned(duration.map_or(0, |duration| duration.saturating_add(1)));
+        }
+    }
+
+    /// The place of a word, which is written when it is new.
+    fn word(&mut self, word: &Arc<str>) -> u64 {
+        // The newest first: neighbours say the same.
+        let known = self
+            .words
+            .iter()
+            .rposition(|known| Arc::ptr_eq(known, word) || known == word);
+        let place = known.unwrap_or_else(|| {
+            self.words.push(Arc::clone(word));
+            self.words.len() - 1
+        });
+        place as u64
+    }
+
+    fn optional(&mut self, number: Option<i64>) {
+        match number {
+            Some(number) => {
+                self.records.push(1);
+                self.signed(number);
+            }
+            None => self.records.push(0),
+        }
+    }
+
+    fn signed(&mut self, number: i64) {
+        self.unsigned(((number << 1) ^ (number >> 63)) as u64);
+    }
+
+    fn unsigned(&mut self, number: u64) {
+        leb128(&mut self.records, number);
+    }
+
+    /// How many parts there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Where the parts end now, for [`Packer::rewind`].
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            words: self.words.len(),
+            records: self.records.len(),
+            count: self.count,
+        }
+    }
+
+    /// Forgets the parts added since `mark`.
+    pub(crate) fn rewind(&mut self, mark: Mark) {
+        self.words.truncate(mark.words);
+        self.records.truncate(mark.records);
+        self.count = mark.count;
+    }
+
+    /// The body of all parts; afterwards there are none.
+    pub(crate) fn finish(&mut self) -> Vec<u8> {
+        let words: usize = self.words.iter().map(|word| word.len() + 4).sum();
+        let mut body = Vec::with_capacity(8 + words + self.records.len());
+        body.push(VERSION);
+        leb128(&mut body, self.words.len() as u64);
+        for word in self.words.drain(..) {
+            leb128(&mut body, word.len() as u64);
+            body.extend_from_slice(word.as_bytes());
+        }
+        body.extend_from_slice(&self.records);
+        self.records.clear();
+        self.count = 0;
+        body
+    }
+}
+
+fn leb128(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+/// A body being read.
+#[derive(Debug)]
+pub struct Body<'b> {
+    words: Vec<Arc<str>>,
+    records: &'b [u8],
+}
+
+impl<'b> Body<'b> {
+    /// The body in `bytes`.
+    pub fn read(bytes: &'b [u8]) -> Result<Body<'b>, Broken> {
+        let Some((&VERSION, rest)) = bytes.split_first() else {
+            return Err(Broken("is of a version that this one does not know"));
+        };
+        let mut at = Fields(rest);
+        let count = at.unsigned()?;
+        let mut words = Vec::new();
+        for _ in 0..count {
+            let length = at.unsigned()?;
+            let text = at.take(usize::try_from(length).map_err(|_| CUT)?)?;
+            let text =
+                std::str::from_utf8(text).map_err(|_| Broken("has a word that is no text"))?;
+            words.push(Arc::from(text));
+        }
+        Ok(Body {
+            words,
+            records: at.0,
+        })
+    }
+
+    /// Its records, in the order they were packed in.
+    pub fn records(&self) -> impl Iterator<Item = Result<Record<'_>, Broken>> {
+        let mut rest = Fields(self.records);
+        std::iter::from_fn(move || {
+            if rest.0.is_empty() {
+                return None;
+            }
+            let record = rest.record(&self.words);
+            if record.is_err() {
+                // Where the next one begins is not known either.
+                rest.0 = &[];
+            }
+            Some(record)
+        })
+    }
+}
+
+/// One record, of which only the head has been looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'b> {
+    bytes: &'b [u8],
+    words: &'b [Arc<str>],
+}
+
+impl Record<'_> {
+    fn id(&self, from: usize) -> [u8; 16] {
+        let mut id = [0; 16];
+        id.copy_from_slice(&self.bytes[from..from + 16]);
+        id
+    }
+
+    /// The operation.
+    pub fn operation(&self) -> OperationId {
+        OperationId::from_bytes(self.id(OPERATION))
+    }
+
+    /// Whose credit.
+    pub fn account(&self) -> AccountId {
+        AccountId::from_bytes(self.id(ACCOUNT))
+    }
+
+    /// When, in Unix microseconds.
+    pub fn at(&self) -> i64 {
+        let mut at = [0; 8];
+        at.copy_from_slice(&self.bytes[AT..HEAD]);
+        i64::from_le_bytes(at)
+    }
+
+    /// Whether an account's owner sees it: what moved the balance, and what was used. Holds and releases are not.
+    pub fn is_seen_by_owner(&self) -> bool {
+        ![EntryKind::Hold.code(), EntryKind::Release.code()].contains(&i64::from(self.bytes[0]))
+    }
+
+    /// What was packed.
+    pub fn part(&self) -> Result<LedgerPart, Broken> {
+        let kind = EntryKind::from_code(i64::from(self.bytes[0]));
+        let kind = kind.ok_or(Broken(
+            "has a record of a kind that this version does not know",
+        ))?;
+        let (operation, account, at) = (self.operation(), self.account(), self.at());
+        let mut fields = Fields(&self.bytes[HEAD..]);
+        let part = match kind {
+            EntryKind::Hold => LedgerPart::Hold {
+                operation,
+                account,
+                amount: fields.micros()?,
+                price_version: fields.optional()?,
+                at,
+                expires_at: at.wrapping_add(fields.signed()?),
+            },
+            EntryKind::Settle => LedgerPart::Settle {
+                operation,
+                account,
+                held: fields.micros()?,
+                charged: fields.micros()?,
+                written_off: fields.micros()?,
+                price_version: fields.optional()?,
+                usage: fields.usage(self.words)?,
+                at,
+            },
+            EntryKind::Release => LedgerPart::Release {
+                operation,
+                account,
+                held: fields.micros()?,
+                at,
+            },
+            EntryKind::Charge => LedgerPart::Charge {
+                operation,
+                account,
+                charged: fields.micros()?,
+                written_off: fields.micros()?,
+                price_version: fields.optional()?,
+                usage: fields.usage(self.words)?,
+                at,
+            },
+            kind => LedgerPart::Credit {
+                operation,
+                account,
+                kind,
+                amount: fields.micros()?,
+                reference: fields.word(self.words)?,
+                at,
+            },
+        };
+        match fields.0 {
+            [] => Ok(part),
+            _ => Err(Broken("has a record that is longer than its kind")),
+        }
+    }
+}
+
+const CUT: Broken = Broken("ends in the middle of a record");
+
+/// What is left to be read.
+struct Fields<'b>(&'b [u8]);
+
+impl<'b> Fields<'b> {
+    fn take(&mut self, length: usize) -> Result<&'b [u8], Broken> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(CUT)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn record<'r>(&mut self, words: &'r [Arc<str>]) -> Result<Record<'r>, Broken>
+    where
+        'b: 'r,
+    {
+        let length = self.take(2)?;
+        let bytes = self.take(usize::from(u16::from_le_bytes([length[0], length[1]])))?;
+        if bytes.len() < HEAD {
+            return Err(CUT);
+        }
+        Ok(Record { bytes, words })
+    }
+
+    fn unsigned(&mut self) -> Result<u64, Broken> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1)?[0];
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err(Broken("has a number of more than 64 bits"))
+    }
+
+    fn signed(&mut self) -> Result<i64, Broken> {
+        let number = self.unsigned()?;
+        Ok((number >> 1) as i64 ^ -((number & 1) as i64))
+    }
+
+    fn micros(&mut self) -> Result<Micros, Broken> {
+        self.signed().map(Micros::new)
+    }
+
+    fn is_there(&mut self) -> Result<bool, Broken> {
+        match self.take(1)?[0] {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Broken("has a field that is neither there nor absent")),
+        }
+    }
+
+    fn optional(&mut self) -> Result<Option<i64>, Broken> {
+        Ok(if self.is_there()? {
+            Some(self.signed()?)
+        } else {
+            None
+        })
+    }
+
+    fn word(&mut self, words: &[Arc<str>]) -> Result<Arc<str>, Broken> {
+        let place = self.unsigned()?;
+        named(words, place)
+    }
+
+    fn usage(&mut self, words: &[Arc<str>]) -> Result<UsageRecord, Broken> {
+        let credential = match self.is_there()? {
+            true => {
+                let mut id = [0; 16];
+                id.copy_from_slice(self.take(16)?);
+                Some(CredentialId::from_bytes(id))
+            }
+            false => None,
+        };
+        let endpoint = i64::try_from(self.unsigned()?)
+            .ok()
+            .and_then(Endpoint::from_code);
+        let endpoint = endpoint.ok_or(Broken("has an endpoint that this version does not know"))?;
+        let model = self.word(words)?;
+        let upstream = match self.unsigned()? {
+            0 => None,
+            place => Some(named(words, place - 1)?),
+        };
+        let (prompt_tokens, completion_tokens) = (self.unsigned()?, self.unsigned()?);
+        let flags = u32::try_from(self.unsigned()?)
+            .map_err(|_| Broken("has flags of more than 32 bits"))?;
+        let status = u16::try_from(self.unsigned()?)
+            .map_err(|_| Broken("has a status of more than 16 bits"))?;
+        Ok(UsageRecord {
+            credential,
+            endpoint,
+            model,
+            upstream,
+            prompt_tokens,
+            completion_tokens,
+            flags: UsageFlags::from_bits(flags),
+            http_status: status,
+            ttfb_us: self.unsigned()?.checked_sub(1),
+            total_us: self.unsigned()?.checked_sub(1),
+        })
+    }
+}
+
+fn named(words: &[Arc<str>], place: u64) -> Result<Arc<str>, Broken> {
+    let word = usize::try_from(place)
+        .ok()
+        .and_then(|place| words.get(place));
+    word.map(Arc::clone)
+        .ok_or(Broken("names a word that it has not"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ids() -> impl Strategy<Value = (OperationId, AccountId, i64)> {
+        (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<i64>()).prop_map(|(operation, account, at)| {
+            (
+                OperationId::from_bytes(operation),
+                AccountId::from_bytes(account),
+                at,
+            )
+        })
+    }
+
+    fn micros() -> impl Strategy<Value = Micros> {
+        any::<i64>().prop_map(Micros::new)
+    }
+
+    fn words() -> impl Strategy<Value = Arc<str>> {
+        prop_oneof!["demo-(small|large)", ".{0,300}"].prop_map(Arc::from)
+    }
+
+    fn usage() -> impl Strategy<Value = UsageRecord> {
+        let counts = (any::<u64>(), any::<u64>(), any::<u32>(), any::<u16>());
+        // The last number stands for all that are greater.
+        let durations = prop::option::of(0..u64::MAX);
+        let credential = prop::option::of(any::<[u8; 16]>());
+        (
+            credential,
+            words(),
+            prop::option::of(words()),
+            counts,
+            durations.clone(),
+            durations,
+        )
+            .prop_map(
+                |(
+                    credential,
+                    model,
+                    upstream,
+                    (prompt_tokens, completion_tokens, flags, http_status),
+                    ttfb_us,
+                    total_us,
+                )| UsageRecord {
+                    credential: credential.map(CredentialId::from_bytes),
+                    endpoint: Endpoint::Completions,
+                    model,
+                    upstream,
+                    prompt_tokens,
+                    completion_tokens,
+                    flags: UsageFlags::from_bits(flags),
+                    http_status,
+                    ttfb_us,
+                    total_us,
+                },
+            )
+    }
+
+    fn part() -> impl Strategy<Value = LedgerPart> {
+        let version = prop::option::of(any::<i64>());
+        prop_oneof![
+            (ids(), micros(), version.clone(), any::<i64>()).prop_map(
+                |((operation, account, at), amount, price_version, expires_at)| {
+                    LedgerPart::Hold {
+                        operation,
+                        account,
+                        amount,
+                        price_version,
+                        at,
+                        expires_at,
+                    }
+                }
+            ),
+            (
+                ids(),
+                micros(),
+                micros(),
+                micros(),
+                version.clone(),
+                usage()
+            )
+                .prop_map(
+                    |(
+                        (operation, account, at),
+                        held,
+                        charged,
+                        written_off,
+                        price_version,
+                        usage,
+                    )| LedgerPart::Settle {
+                        operation,
+                        account,
+                        held,
+                        charged,
+                        written_off,
+                        price_version,
+                        usage,
+                        at,
+                    }
+                ),
+            (ids(), micros()).prop_map(|((operation, account, at), held)| LedgerPart::Release {
+                operation,
+                account,
+                held,
+                at
+            }),
+            (ids(), micros(), micros(), version, usage()).prop_map(
+                |((operation, account, at), charged, written_off, price_version, usage)| {
+                    LedgerPart::Charge {
+                        operation,
+                        account,
+                        charged,
+                        written_off,
+                        price_version,
+                        usage,
+                        at,
+                    }
+                }
+            ),
+            (ids(), micros(), words()).prop_map(|((operation, account, at), amount, reference)| {
+                LedgerPart::Credit {
+                    operation,
+                    account,
+                    kind: EntryKind::Refund,
+                    amount,
+                    reference,
+                    at,
+                }
+            }),
+        ]
+    }
+
+    fn unpacked(body: &[u8]) -> Result<Vec<LedgerPart>, Broken> {
+        Body::read(body)?
+            .records()
+            .map(|record| record?.part())
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_packed_is_read_back(parts in prop::collection::vec(part(), 0..20), undone in prop::collection::vec(part(), 0..3)) {
+            let mut packer = Packer::default();
+            for part in &parts {
+                packer.push(part);
+                let mark = packer.mark();
+                undone.iter().for_each(|part| packer.push(part));
+                packer.rewind(mark);
+            }
+            prop_assert_eq!(packer.count(), parts.len());
+            prop_assert_eq!(unpacked(&packer.finish()), Ok(parts));
+            prop_assert_eq!(packer.count(), 0);
+        }
+
+        #[test]
+        fn damaged_bytes_are_told_and_never_followed(parts in prop::collection::vec(part(), 1..4), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
+            let mut packer = Packer::default();
+            parts.iter().for_each(|part| packer.push(part));
+            let mut body = packer.finish();
+            let at = at.index(body.len());
+            if cut {
+                body.truncate(at);
+            } else {
+                body[at] = byte;
+            }
+            // Whatever it says now, it says without a panic, and the head of each record can be looked at.
+            if let Ok(body) = Body::read(&body) {
+                for record in body.records().flatten() {
+                    let _ = (record.operation(), record.account(), record.at(), record.is_seen_by_owner(), record.part());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_of_many_records_is_written_once() {
+        let model = Arc::<str>::from("a-model-with-a-long-name");
+        let part = |number| LedgerPart::Credit {
+            operation: OperationId::from_bytes([number; 16]),
+            account: AccountId::from_bytes([1; 16]),
+            kind: EntryKind::Grant,
+            amount: Micros::new(1),
+            reference: Arc::clone(&model),
+            at: 1,
+        };
+        let mut packer = Packer::default();
+        (0..10).for_each(|number| packer.push(&part(number)));
+        let body = packer.finish();
+        let found = body
+            .windows(model.len())
+            .filter(|window| *window == model.as_bytes());
+        assert_eq!(found.count(), 1);
+    }
+}

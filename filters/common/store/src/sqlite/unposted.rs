@@ -1,0 +1,483 @@
+//! What the writer keeps in memory of the books beside the journal: open holds, operations that were begun, and balances on their way.
+//!
+//! Every decision about a hold or an operation is checked here a second time, whatever the code above has decided: an operation begins
+//! once, a hold ends once, no balance goes below its limit. From time to time all that has gathered is posted: the balances to the
+//! accounts, the open holds to theirs, and what owners see of the journal to their own pages. That costs a row an account and not one a
+//! request.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasherDefault;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
+
+use super::batch::Trouble;
+use super::failure::RowError;
+use super::journal::{self, Move};
+use crate::books::{self, Body, Broken, LedgerPart, Record};
+use crate::journal::Packer;
+use crate::rows::OpenHold;
+
+/// Accounts with balances on their way, from which on they are posted: a posting then takes some milliseconds.
+const ACCOUNTS_MAX: usize = 1024;
+
+/// What has gathered is posted after this long, if it is worth it: a sixteenth of what is posted at once otherwise.
+const POSTED_AFTER_US: u64 = 10_000_000;
+const WORTH_POSTING: usize = 16;
+
+/// Operations of which it is known that they were begun, at least; at most twice as many.
+const SEEN_MIN: usize = 1 << 17;
+
+type Ids<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+
+pub(crate) struct Unposted {
+    node: i64,
+    /// Records from which on they are posted.
+    records_max: usize,
+    standings: Ids<AccountId, Standing>,
+    open: Ids<OperationId, Open>,
+    /// Posted holds that have ended since.
+    ended: Vec<OperationId>,
+    begun: Begun,
+    /// The journal since the last posting.
+    bodies: Vec<Vec<u8>>,
+    records: usize,
+    /// The id of its last row.
+    last: i64,
+    /// When the last posting was, by the caller's monotonic clock.
+    posted_us: u64,
+    /// A restated balance waits to be posted.
+    restated: bool,
+    undo: Vec<Undo>,
+}
+
+/// An account's fields as they are with everything that was committed.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    available: i64,
+    held: i64,
+    credit_limit: i64,
+    at: i64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    hold: OpenHold,
+    posted: bool,
+}
+
+/// How to take back what a unit has done.
+enum Undo {
+    Began(OperationId),
+    Opened(OperationId),
+    Ended(Open),
+    Restated(AccountId, Option<Standing>),
+}
+
+impl Unposted {
+    /// What is left of the run before.
+    pub(crate) fn load(
+        connection: &Connection,
+        node: i64,
+        records_max: usize,
+    ) -> Result<Unposted, RowError> {
+        let posted_holds = journal::posted_holds(connection)?;
+        let open = posted_holds.into_iter().map(|(operation, hold)| {
+            let posted = true;
+            (operation, Open { hold, posted })
+        });
+        let mut unposted = Unposted {
+            node,
+            records_max,
+            standings: Ids::default(),
+            open: open.collect(),
+            ended: Vec::new(),
+            begun: Begun::load(connection, node)?,
+            bodies: Vec::new(),
+            records: 0,
+            last: 0,
+            posted_us: 0,
+            restated: false,
+            undo: Vec::new(),
+        };
+        let mut moves: HashMap<AccountId, Move> = HashMap::new();
+        journal::unposted(connection, &mut |id, record| {
+            unposted.replay(id, &record, &mut moves)
+        })?;
+        journal::each_body(connection, journal::TAIL, [], &mut |id, body| {
+            unposted.bodies.push(body.to_vec());
+            unposted.last = id;
+            Ok(())
+        })?;
+        for (account, sum) in moves {
+            // Entries of nobody are for the audit to tell.
+            if let Some(standing) = unposted.standing(connection, account)? {
+                standing.available = standing.available.wrapping_add(sum.available);
+                standing.held = standing.held.wrapping_add(sum.held);
+                standing.at = standing.at.max(sum.at);
+            }
+        }
+        Ok(unposted)
+    }
+
+    fn replay(
+        &mut self,
+        id: i64,
+        record: &Record<'_>,
+        moves: &mut HashMap<AccountId, Move>,
+    ) -> Result<(), Broken> {
+        self.records += 1;
+        let part = record.part()?;
+        match part {
+            LedgerPart::Hold { .. } => {
+                let (node, epoch, _) = journal::numbers(id);
+                self.keep(&part, node, epoch);
+            }
+            LedgerPart::Settle { operation, .. } | LedgerPart::Release { operation, .. } => {
+                if let Some(open) = self.open.remove(&operation)
+                    && open.posted
+                {
+                    self.ended.push(operation);
+                }
+            }
+            _ => {}
+        }
+        if let Some(entry) = books::Entry::of(&part) {
+            moves.entry(entry.account).or_default().add(&entry);
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, part: &LedgerPart, node: i64, epoch: i64) {
+        if let LedgerPart::Hold {
+            operation,
+            account,
+            amount,
+            at,
+            expires_at,
+            ..
+        } = *part
+        {
+            let hold = OpenHold {
+                operation,
+                account,
+                amount,
+                node,
+                epoch,
+                created_at: at,
+                expires_at,
+            };
+            let posted = false;
+            self.open.insert(operation, Open { hold, posted });
+        }
+    }
+
+    /// Begins an operation; `false` when it has been begun.
+    pub(crate) fn begin(&mut self, operation: OperationId) -> bool {
+        let begun = !self.open.contains_key(&operation) && self.begun.insert(operation);
+        if begun {
+            self.undo.push(Undo::Began(operation));
+        }
+        begun
+    }
+
+    /// Notes the hold of an operation that has just been begun.
+    pub(crate) fn hold(&mut self, part: &LedgerPart, epoch: i64) {
+        self.keep(part, self.node, epoch);
+        if let LedgerPart::Hold { operation, .. } = *part {
+            self.undo.push(Undo::Opened(operation));
+        }
+    }
+
+    /// Ends a hold; `false` when it is not open as described.
+    pub(crate) fn end(
+        &mut self,
+        operation: OperationId,
+        account: AccountId,
+        amount: Micros,
+    ) -> bool {
+        match self.open.get(&operation) {
+            Some(open) if (open.hold.account, open.hold.amount) == (account, amount) => {}
+            _ => return false,
+        }
+        if let Some(open) = self.open.remove(&operation) {
+            if open.posted {
+                self.ended.push(operation);
+            }
+            self.undo.push(Undo::Ended(open));
+        }
+        true
+    }
+
+    /// Sets an account's fields; `false` when there is no such account.
+    pub(crate) fn restate(
+        &mut self,
+        connection: &Connection,
+        account: AccountId,
+        to: Move,
+    ) -> rusqlite::Result<bool> {
+        let before = self.standings.get(&account).copied();
+        let Some(standing) = self.standing(connection, account)? else {
+            return Ok(false);
+        };
+        (standing.available, standing.held, standing.at) = (to.available, to.held, to.at);
+        self.undo.push(Undo::Restated(account, before));
+        self.restated = true;
+        Ok(true)
+    }
+
+    /// Where the doings stand now, for [`Unposted::rewind`].
+    pub(crate) fn mark(&self) -> usize {
+        self.undo.len()
+    }
+
+    /// Takes back what was done since `mark`.
+    pub(crate) fn rewind(&mut self, mark: usize) {
+        while self.undo.len() > mark {
+            match self.undo.pop() {
+                Some(Undo::Began(operation)) => self.begun.forget(operation),
+                Some(Undo::Opened(operation)) => {
+                    self.open.remove(&operation);
+                }
+                Some(Undo::Ended(open)) => {
+                    if open.posted {
+                        self.ended.pop();
+                    }
+                    self.open.insert(open.hold.operation, open);
+                }
+                Some(Undo::Restated(account, Some(standing))) => {
+                    self.standings.insert(account, standing);
+                }
+                Some(Undo::Restated(account, None)) => {
+                    self.standings.remove(&account);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Forgets how to take anything back.
+    pub(crate) fn begin_batch(&mut self) {
+        self.undo.clear();
+    }
+
+    fn standing(
+        &mut self,
+        connection: &Connection,
+        account: AccountId,
+    ) -> rusqlite::Result<Option<&mut Standing>> {
+        let place = match self.standings.entry(account) {
+            Entry::Occupied(standing) => return Ok(Some(standing.into_mut())),
+            Entry::Vacant(place) => place,
+        };
+        let read = connection
+            .prepare_cached(
+                "SELECT available, held, credit_limit, updated_at FROM accounts WHERE id = ?1",
+            )?
+            .query_row([account.as_bytes()], |row| {
+                Ok(Standing {
+                    available: row.get(0)?,
+                    held: row.get(1)?,
+                    credit_limit: row.get(2)?,
+                    at: row.get(3)?,
+                })
+            })
+            .optional()?;
+        Ok(read.map(|standing| place.insert(standing)))
+    }
+
+    /// Moves both fields of an account by what one commit has decided.
+    pub(crate) fn move_balance(
+        &mut self,
+        connection: &Connection,
+        account: AccountId,
+        by: Move,
+    ) -> Result<(), Trouble> {
+        let Some(standing) = self.standing(connection, account)? else {
+            return Err(Trouble::Books(format!("account `{account}` is not there")));
+        };
+        let available = standing.available.checked_add(by.available);
+        let held = standing.held.checked_add(by.held);
+        match (available, held) {
+            (Some(available), Some(held)) if held >= 0 && available >= -standing.credit_limit => {
+                (standing.available, standing.held) = (available, held);
+                standing.at = by.at;
+                Ok(())
+            }
+            _ => Err(Trouble::Books(format!(
+                "account `{account}` would have more taken from it than it has"
+            ))),
+        }
+    }
+
+    /// Takes in a row of the journal.
+    pub(crate) fn journaled(&mut self, id: i64, body: Vec<u8>, records: usize) {
+        self.bodies.push(body);
+        self.records += records;
+        self.last = id;
+    }
+
+    /// Whether anything has gathered.
+    pub(crate) fn has_some(&self) -> bool {
+        !self.bodies.is_empty()
+    }
+
+    /// Whether enough has gathered to be posted; `now_us` is the time of a clock that never goes back.
+    pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
+        let is_late = now_us.saturating_sub(self.posted_us) >= POSTED_AFTER_US
+            && self.records >= self.records_max / WORTH_POSTING;
+        let is_due = self.restated
+            || is_late
+            || self.records >= self.records_max
+            || self.standings.len() >= ACCOUNTS_MAX;
+        if is_due {
+            self.posted_us = now_us;
+        }
+        is_due
+    }
+
+    /// Posts all that has gathered, in the open transaction.
+    pub(crate) fn post(&mut self, connection: &Connection) -> Result<(), Trouble> {
+        self.post_balances(connection)?;
+        self.post_holds(connection)?;
+        self.post_records(connection)?;
+        if self.last != 0 {
+            connection
+                .prepare_cached("UPDATE nodes SET posted = ?2 WHERE id = ?1")?
+                .execute(params![self.node, self.last])?;
+        }
+        Ok(())
+    }
+
+    fn post_balances(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut standings: Vec<_> = self.standings.drain().collect();
+        // Neighbours share a page.
+        standings.sort_unstable_by_key(|(account, _)| *account);
+        let mut update = connection.prepare_cached(
+            // Without a way back of its own, which would copy each page: what fails here takes the whole transaction with it.
+            "UPDATE OR FAIL accounts SET available = ?2, held = ?3, updated_at = max(updated_at, ?4) WHERE id = ?1",
+        )?;
+        for (account, standing) in standings {
+            update.execute(params![
+                account.as_bytes(),
+                standing.available,
+                standing.held,
+                standing.at
+            ])?;
+        }
+        self.restated = false;
+        Ok(())
+    }
+
+    fn post_holds(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut delete = connection.prepare_cached("DELETE FROM holds WHERE id = ?1")?;
+        for operation in self.ended.drain(..) {
+            delete.execute([operation.as_bytes()])?;
+        }
+        let mut insert = connection.prepare_cached(
+            "INSERT INTO holds (id, account_id, amount, node_id, epoch, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?;
+        for open in self.open.values_mut().filter(|open| !open.posted) {
+            let hold = &open.hold;
+            insert.execute(params![
+                hold.operation.as_bytes(),
+                hold.account.as_bytes(),
+                hold.amount.get(),
+                hold.node,
+                hold.epoch,
+                hold.created_at,
+                hold.expires_at,
+            ])?;
+            open.posted = true;
+        }
+        Ok(())
+    }
+
+    fn post_records(&mut self, connection: &Connection) -> Result<(), Trouble> {
+        let bodies = std::mem::take(&mut self.bodies);
+        self.records = 0;
+        // Packed by this process or read by it already.
+        let unreadable = |broken: Broken| Trouble::Books(format!("the journal {broken}"));
+        let bodies = bodies
+            .iter()
+            .map(|body| Body::read(body))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(unreadable)?;
+        let mut records = Vec::new();
+        for record in bodies.iter().flat_map(|body| body.records()) {
+            let record = record.map_err(unreadable)?;
+            if record.is_seen_by_owner() {
+                records.push((record.account(), record));
+            }
+        }
+        // Stable: what happened first stays first.
+        records.sort_by_key(|(account, _)| *account);
+        let mut insert = connection.prepare_cached(
+            "INSERT INTO postings (account_id, at_max, id, at_min, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?;
+        let mut packer = Packer::default();
+        for page in records.chunk_by(|(one, _), (next, _)| one == next) {
+            let times = page.iter().map(|(_, record)| record.at());
+            let (first, last) = times.fold((i64::MAX, i64::MIN), |(first, last), at| {
+                (first.min(at), last.max(at))
+            });
+            for (_, record) in page {
+                packer.push(&record.part().map_err(unreadable)?);
+            }
+            insert.execute(params![
+                page[0].0.as_bytes(),
+                last,
+                self.last,
+                first,
+                packer.finish()
+            ])?;
+        }
+        Ok(())
+    }
+}
+
+/// The last operations that were begun, in two generations: the older one is forgotten when the younger is full.
+struct Begun {
+    younger: HashSet<OperationId, BuildHasherDefault<IdHasher>>,
+    older: HashSet<OperationId, BuildHasherDefault<IdHasher>>,
+}
+
+impl Begun {
+    fn load(connection: &Connection, node: i64) -> Result<Begun, RowError> {
+        let mut begun = Begun {
+            younger: HashSet::default(),
+            older: HashSet::default(),
+        };
+        let (first, last) = journal::ids(node);
+        let mut statement = connection
+            .prepare("SELECT body FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC")?;
+        let mut rows = statement.query([first, last])?;
+        while begun.older.len() < SEEN_MIN
+            && let Some(row) = rows.next()?
+        {
+            // One that cannot be read has nothing to say here; the audit tells.
+            if let Ok(body) = Body::read(row.get_ref(0)?.as_blob()?) {
+                let operations = body.records().flatten().map(|record| record.operation());
+                begun.older.extend(operations);
+            }
+        }
+        Ok(begun)
+    }
+
+    fn insert(&mut self, operation: OperationId) -> bool {
+        if self.older.contains(&operation) || !self.younger.insert(operation) {
+            return false;
+        }
+        if self.younger.len() == SEEN_MIN {
+            self.older = std::mem::take(&mut self.younger);
+        }
+        true
+    }
+
+    fn forget(&mut self, operation: OperationId) {
+        if !self.younger.remove(&operation) {
+            self.older.remove(&operation);
+        }
+    }
+}
