@@ -76,7 +76,8 @@ impl Entry {
 pub(crate) struct Answer {
     /// What the provider sent. It has been read once and found to be an answer.
     came: Option<Bytes>,
-    kept: OnceLock<Kept>,
+    /// Boxed, as most answers never have it.
+    kept: OnceLock<Box<Kept>>,
 }
 
 impl Answer {
@@ -95,7 +96,7 @@ impl Answer {
             // Its size was looked at when it came.
             (None, Some(body)) => {
                 let kept = Kept::of_answer(endpoint, body, model, metadata, usize::MAX)?;
-                Ok(self.kept.get_or_init(|| kept))
+                Ok(self.kept.get_or_init(|| Box::new(kept)))
             }
             (None, None) => Err(KeepError::NoChoices),
         }
@@ -103,14 +104,14 @@ impl Answer {
 
     fn settled(&self) -> Option<Answer> {
         self.came.as_ref()?;
-        self.kept.get().cloned().map(Answer::from)
+        self.kept.get().map(|kept| Answer::from(Kept::clone(kept)))
     }
 
     /// Never changes, as the shelf requires: when what came is read, an entry without it takes its place at once.
     fn bytes(&self) -> usize {
         match &self.came {
             Some(body) => body.len(),
-            None => self.kept.get().map_or(0, Kept::bytes),
+            None => self.kept.get().map_or(0, |kept| kept.bytes()),
         }
     }
 }
@@ -119,7 +120,7 @@ impl From<Kept> for Answer {
     fn from(kept: Kept) -> Answer {
         Answer {
             came: None,
-            kept: OnceLock::from(kept),
+            kept: OnceLock::from(Box::new(kept)),
         }
     }
 }

@@ -182,7 +182,7 @@ impl Cache {
         let Some(key) = self.key(scope, request, &forward.model, &exchange.request.body) else {
             return pass(exchange, CacheStatus::Uncacheable);
         };
-        if let Some(entry) = self.shelf.get(&key, self.clock.elapsed()) {
+        if let Some(entry) = self.shelf.get(&key, || self.clock.elapsed()) {
             return Ok(Looked::Found(key, entry));
         }
         match self.flights.join(key) {
@@ -221,7 +221,7 @@ impl Cache {
 
     /// Goes on as the one request of its key, unless the answer has come in the meantime.
     fn lead(&self, exchange: &mut Exchange, key: Key, leader: Leader) -> Looked {
-        if let Some(entry) = self.shelf.get(&key, self.clock.elapsed()) {
+        if let Some(entry) = self.shelf.get(&key, || self.clock.elapsed()) {
             leader.complete(&entry);
             return Looked::Found(key, entry);
         }

@@ -146,9 +146,10 @@ impl Shelf {
         self.raw.insert(raw, key);
     }
 
-    /// The entry of a key, unless its time is over.
-    pub(crate) fn get(&self, key: &Key, now: Duration) -> Option<Arc<Entry>> {
+    /// The entry of a key, unless its time is over. What time it is, is asked only where there is one.
+    pub(crate) fn get(&self, key: &Key, now: impl FnOnce() -> Duration) -> Option<Arc<Entry>> {
         let entry = self.entries.get(key)?;
+        let now = now();
         if now < entry.expires {
             return Some(entry);
         }
@@ -307,7 +308,7 @@ mod tests {
         shelf.insert(key(0), entry(0, 1, 9));
         for number in 1..10_000 {
             assert!(
-                shelf.get(&key(0), NOW).is_some(),
+                shelf.get(&key(0), || NOW).is_some(),
                 "gone after {number} others"
             );
             shelf.insert(key(number), entry(number, 1, 9));
@@ -319,11 +320,11 @@ mod tests {
         let (shelf, counters) = shelf(1 << 20);
         let large = entry(0, (1 << 16) / 5 - 40, 9);
         shelf.insert(key(0), large.clone());
-        assert!(shelf.get(&key(0), NOW).is_some());
+        assert!(shelf.get(&key(0), || NOW).is_some());
         let (more, _) = told(&large, true);
         shelf.replace(key(0), Arc::new(more));
         assert!(
-            shelf.get(&key(0), NOW).is_some(),
+            shelf.get(&key(0), || NOW).is_some(),
             "its stream has a place too"
         );
         assert_eq!(counters.removals(Removal::Evicted), 0, "nothing has gone");
@@ -335,9 +336,9 @@ mod tests {
         for number in 0..10 {
             shelf.insert(key(number), entry(number, 1, 5 + number));
         }
-        assert!(shelf.get(&key(0), Duration::from_secs(4)).is_some());
+        assert!(shelf.get(&key(0), || Duration::from_secs(4)).is_some());
         assert!(
-            shelf.get(&key(0), Duration::from_secs(5)).is_none(),
+            shelf.get(&key(0), || Duration::from_secs(5)).is_none(),
             "to the second"
         );
         assert_eq!(shelf.len(), 9);
@@ -357,7 +358,7 @@ mod tests {
         // A reply under way that adds its stream to an entry that has gone.
         let (more, _) = told(&entry(2, 1, 9), false);
         shelf.replace(key(2), Arc::new(more));
-        assert!(shelf.get(&key(2), NOW).is_none());
+        assert!(shelf.get(&key(2), || NOW).is_none());
         assert_eq!(shelf.purge(&Purge::All), 4);
         assert_eq!((shelf.len(), shelf.weight()), (0, 0));
         assert_eq!(counters.removals(Removal::Purged), 10);

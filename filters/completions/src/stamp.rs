@@ -1,5 +1,7 @@
 //! The metadata object, from what the exchange knows at its end.
 
+use std::cell::RefCell;
+
 use bytes::{Bytes, BytesMut};
 use tollgate_filter::{
     CacheEntryId, CacheStatus, Charge, Ending, EventKind, Exchange, HeldEvent, Principal, Tail,
@@ -22,10 +24,26 @@ const FREE: Charge = Charge {
     estimated: false,
 };
 
+thread_local! {
+    /// Room to write a metadata object in, a few hundred bytes, before it is known what it will stand behind.
+    static METADATA: RefCell<BytesMut> = RefCell::new(BytesMut::new());
+}
+
 /// Writes the metadata into the last piece of an answer, and closes a stream that its provider left open.
 pub(crate) fn stamp(exchange: &mut Exchange, tail: &mut Tail) -> Result<(), CompletionsError> {
+    METADATA.with_borrow_mut(|room| {
+        room.clear();
+        stamp_with(exchange, tail, room)
+    })
+}
+
+fn stamp_with(
+    exchange: &mut Exchange,
+    tail: &mut Tail,
+    metadata: &mut BytesMut,
+) -> Result<(), CompletionsError> {
     let charge = exchange.get::<Charge>().copied().unwrap_or(FREE);
-    let metadata = metadata(exchange, &charge)?;
+    write_metadata(exchange, &charge, metadata)?;
     let Tokens { prompt, completion } = charge.tokens;
     let counted = charge.estimated.then(|| Usage::new(prompt, completion));
     let stored = exchange.record.cache == Some(CacheStatus::Hit);
@@ -36,9 +54,9 @@ pub(crate) fn stamp(exchange: &mut Exchange, tail: &mut Tail) -> Result<(), Comp
         && counted.is_none()
         && let Some(last) = tail.last_data()
     {
-        last.data = state.stamp_stored(&last.data, &metadata);
+        last.data = state.stamp_stored(&last.data, metadata);
     } else if let Some(last) = tail.last_data()
-        && let Some(stamped) = state.stamp(&last.data, &metadata, counted)
+        && let Some(stamped) = state.stamp(&last.data, metadata, counted)
     {
         last.data = stamped.last;
         if let Some(data) = stamped.more {
@@ -63,13 +81,16 @@ pub(crate) fn stamp(exchange: &mut Exchange, tail: &mut Tail) -> Result<(), Comp
     Ok(())
 }
 
-fn metadata(exchange: &Exchange, charge: &Charge) -> Result<BytesMut, CompletionsError> {
+fn write_metadata(
+    exchange: &Exchange,
+    charge: &Charge,
+    out: &mut BytesMut,
+) -> Result<(), CompletionsError> {
     let principal = exchange
         .get::<Principal>()
         .ok_or(CompletionsError::NoPrincipal)?;
     let cache = exchange.record.cache.unwrap_or(CacheStatus::Bypass);
     let entry = exchange.record.cache_entry.map(CacheEntryId::text);
-    let mut out = BytesMut::new();
     Metadata {
         cache_hit: cache == CacheStatus::Hit,
         cache_entry_id: entry
@@ -78,10 +99,10 @@ fn metadata(exchange: &Exchange, charge: &Charge) -> Result<BytesMut, Completion
         cache_store_status: Some(cache.word()),
         credits_used: &charge.used,
         credits_remaining: &charge.remaining,
-        owner: &principal.account.to_string(),
+        owner: &principal.account,
         resolved_owner: None,
         usage_estimated: charge.estimated,
     }
-    .write(&mut out);
-    Ok(out)
+    .write(out);
+    Ok(())
 }

@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 
 use bytes::BytesMut;
 
+use crate::json::scan::special;
 use crate::string;
 
 /// The metadata of one completion.
@@ -22,8 +23,8 @@ pub struct Metadata<'a> {
     pub credits_used: &'a dyn fmt::Display,
     /// What is left.
     pub credits_remaining: &'a dyn fmt::Display,
-    /// The account that pays.
-    pub owner: &'a str,
+    /// The account that pays: a text or a number.
+    pub owner: &'a dyn fmt::Display,
     /// Another account the request was resolved to.
     pub resolved_owner: Option<&'a str>,
     /// The tokens were counted by us, since the provider did not say.
@@ -33,7 +34,7 @@ pub struct Metadata<'a> {
 impl Metadata<'_> {
     /// Appends the object.
     pub fn write(&self, out: &mut BytesMut) {
-        out.reserve(224 + self.owner.len());
+        out.reserve(288);
         let bool = |value| if value { &b"true"[..] } else { b"false" };
         out.extend_from_slice(br#"{"cache_hit":"#);
         out.extend_from_slice(bool(self.cache_hit));
@@ -46,7 +47,7 @@ impl Metadata<'_> {
         out.extend_from_slice(br#","credits_remaining":"#);
         number(self.credits_remaining, out);
         out.extend_from_slice(br#","owner":"#);
-        string::write(self.owner, out);
+        displayed(self.owner, out);
         out.extend_from_slice(br#","resolved_owner":"#);
         text_or_null(self.resolved_owner, out);
         out.extend_from_slice(br#","usage_estimated":"#);
@@ -59,6 +60,20 @@ fn text_or_null(text: Option<&str>, out: &mut BytesMut) {
     match text {
         Some(text) => string::write(text, out),
         None => out.extend_from_slice(b"null"),
+    }
+}
+
+/// Writes what a value displays as a string.
+fn displayed(value: &dyn fmt::Display, out: &mut BytesMut) {
+    let start = out.len();
+    // Writing to a growing buffer fails only if the value's own `Display` does.
+    let written = write!(out, "\"{value}\"");
+    debug_assert!(written.is_ok(), "what is written displays");
+    // Ids have nothing to escape, so where the first quote stands is seen at once.
+    if special(out, start + 1) + 1 != out.len() {
+        let plain = out.split_off(start);
+        let plain = &plain[1..plain.len().max(2) - 1];
+        string::write(&String::from_utf8_lossy(plain), out);
     }
 }
 
