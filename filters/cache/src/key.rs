@@ -191,3 +191,75 @@ pub(crate) fn scope<'a>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+    use std::sync::atomic::AtomicBool;
+
+    use tollgate_filter::{CapMember, ModelLimits, PartCeilings, Routing};
+    use tollgate_money::{Micros, Price};
+
+    use super::*;
+
+    #[test]
+    fn a_key_digests_all_that_an_answer_depends_on_and_nothing_that_stood_in_its_room_before() {
+        const BODY: &[u8] = br#"{"model":"x","b":1,"a":[true]}"#;
+        let keys = Keys::new(&[7; 32]);
+        let model = model();
+        let digest = |form: u8, body: &[u8]| {
+            let mut hasher = blake3::Hasher::new_keyed(&keys.secret);
+            hasher.update(&[VERSION, 2]);
+            hasher.update(&4u64.to_le_bytes()).update(b"salt");
+            hasher.update(&[0]);
+            hasher.update(&5u64.to_le_bytes()).update(b"bench");
+            hasher.update(&[0, form]).update(body);
+            *hasher.finalize().as_bytes()
+        };
+        let mut scratch = b"what another request left behind".to_vec();
+        let mut prefix = keys.prefix(Scope::Group("salt"), Endpoint::Chat, &model, &mut scratch);
+        for _ in 0..2 {
+            assert_eq!(prefix.raw(BODY).0, digest(0, BODY));
+            let key = prefix.key(BODY).expect("it has a canonical form");
+            assert_eq!(key.0, digest(1, br#"{"a":[true],"b":1}"#));
+        }
+        assert!(
+            prefix.key(br#"{"a":1,"a":2}"#).is_err(),
+            "it cannot be told from others"
+        );
+        assert_eq!(
+            prefix.raw(BODY).0,
+            digest(0, BODY),
+            "half a form is left out"
+        );
+    }
+
+    fn model() -> Model {
+        Model {
+            id: "bench".into(),
+            name: None,
+            owned_by: String::new(),
+            created: None,
+            price: Price {
+                input: "1".parse().expect("a price"),
+                output: "2".parse().expect("a price"),
+                request: Micros::ZERO,
+            },
+            price_version: 1,
+            limits: ModelLimits {
+                context_length: None,
+                output_tokens_default: NonZeroU64::MIN,
+                output_tokens_bound: false,
+            },
+            output_modalities: Vec::new(),
+            part_ceilings: PartCeilings::default(),
+            token_factor_ppm: 1_000_000,
+            providers: Vec::new(),
+            system_as_chat: false,
+            cap_member: CapMember::MaxTokens,
+            routing: Routing::default(),
+            after_leaving: None,
+            working: AtomicBool::new(true),
+        }
+    }
+}
