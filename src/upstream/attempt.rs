@@ -149,8 +149,7 @@ impl Connections {
         let (mut link, reused) = if provider.needs_connector() {
             Box::pin(self.link_pooled(&peer, timeouts.connect, fresh)).await?
         } else {
-            self.link_plain(provider, &peer, timeouts.connect, fresh)
-                .await?
+            self.link_plain(provider, &peer, ask.began, fresh).await?
         };
         let answered = within(first_byte, pin!(converse(&mut link, provider, ask, reused))).await;
         let answer = match answered {
@@ -182,6 +181,7 @@ impl Connections {
             is_stream: answer.is_stream,
             deadline: ask.deadline,
             waiting_since: None,
+            read_at: ask.began,
         })
     }
 
@@ -189,16 +189,17 @@ impl Connections {
         &self,
         provider: &Provider,
         peer: &HttpPeer,
-        limit: Duration,
+        now: Duration,
         fresh: bool,
     ) -> Result<(Link, bool), Failed> {
+        let limit = provider.settings.timeouts.connect;
         let Some(address) = peer_address(peer) else {
             return Err(unconnected(fault::unreachable(
                 "the provider has no internet address",
             )));
         };
         let key = (provider.index, address);
-        if !fresh && let Some(connection) = self.pool.take(key, self.clock.elapsed()) {
+        if !fresh && let Some(connection) = self.pool.take(key, now) {
             return Ok((Link::Plain(connection, address), true));
         }
         let socket = match Box::pin(within(limit, TcpStream::connect(address))).await {

@@ -54,6 +54,8 @@ pub(crate) struct Call {
     /// Clock reading since which the next piece has been waited for. A read that is dropped and made again goes on waiting: a client
     /// that is kept awake, or leaves, gives a silent provider no more time.
     pub(super) waiting_since: Option<Duration>,
+    /// Clock reading when it was last read from.
+    pub(super) read_at: Duration,
 }
 
 impl UpstreamCall for Call {
@@ -63,6 +65,7 @@ impl UpstreamCall for Call {
 
     async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         let now = self.clock.elapsed();
+        self.read_at = now;
         let left = self.deadline.saturating_sub(now);
         if left.is_zero() {
             // What is there already would be taken without a look at the time.
@@ -99,7 +102,7 @@ impl UpstreamCall for Call {
             link,
             provider,
             connections,
-            clock,
+            read_at,
             ..
         } = self;
         match link {
@@ -107,9 +110,7 @@ impl UpstreamCall for Call {
                 if let Some(connection) = connection.keep() {
                     let idle_max = provider.settings.connections_idle_max;
                     let key = (provider.index, address);
-                    connections
-                        .pool
-                        .put(key, connection, clock.elapsed(), idle_max);
+                    connections.pool.put(key, connection, read_at, idle_max);
                 }
             }
             Link::Pooled(session, peer) => {

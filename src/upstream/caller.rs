@@ -290,7 +290,9 @@ impl Upstream for Caller {
         let Some(offers) = self.providers.offers(&forward.model.id) else {
             return Err(fault::unreachable("the model has no provider"));
         };
-        let began = self.clock.elapsed();
+        // The driver has just looked.
+        let began = exchange.record.upstream_started;
+        let began = began.unwrap_or_else(|| self.clock.elapsed());
         let mut trip = Trip {
             began,
             now: began,
