@@ -83,7 +83,7 @@ pub enum Command {
     },
     /// Prove that the books balance; exits with 0 when they do, 1 when not, 2 when that could not be found out.
     Audit {
-        /// Rewrite balances that differ from their entries. The gateway must be stopped.
+        /// Make balances, open holds and what owners see anew from the journal. The gateway must be stopped.
         #[arg(long)]
         fix_derived: bool,
         /// Print JSON.

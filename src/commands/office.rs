@@ -72,6 +72,15 @@ impl Office {
 
     /// The books to write to, which no gateway may have at the same time.
     pub(super) fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
+        sqlite::open(self.database(), self.options()).map_err(taken)
+    }
+
+    /// Makes anew what is derived from the journal of the books, which no gateway may have at the same time.
+    pub(super) fn repost(&self) -> anyhow::Result<()> {
+        sqlite::repost(self.database(), self.options()).map_err(taken)
+    }
+
+    fn options(&self) -> sqlite::Options {
         let random = RootSecret(Entropy::system().bytes());
         let mut options = sqlite::Options::new(self.clock.unix_micros(), random);
         options.node_name = "command line".to_owned();
@@ -79,13 +88,16 @@ impl Office {
             Durability::Power => sqlite::Durability::Power,
             Durability::Process => sqlite::Durability::Process,
         };
-        sqlite::open(self.database(), options).map_err(|error| match error {
-            // Somebody holds the lock and nobody answers on the socket: a gateway on its way up or down.
-            OpenError::InUse { .. } => anyhow::Error::new(error).context(
-                "a gateway has the database and does not answer yet; try again in a moment",
-            ),
-            other => other.into(),
-        })
+        options
+    }
+}
+
+fn taken(error: OpenError) -> anyhow::Error {
+    match error {
+        // Somebody holds the lock and nobody answers on the socket: a gateway on its way up or down.
+        OpenError::InUse { .. } => anyhow::Error::new(error)
+            .context("a gateway has the database and does not answer yet; try again in a moment"),
+        other => other.into(),
     }
 }
 

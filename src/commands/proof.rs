@@ -34,10 +34,9 @@ fn look(
 ) -> anyhow::Result<u8> {
     let office = office()?;
     if fix_derived {
-        let store = office.open()?;
-        let fixed = audit::fix_derived(&*store, office.clock.unix_micros());
-        store.close();
-        for one in fixed? {
+        let before = audit::audit(&*office.read()?)?;
+        office.repost()?;
+        for one in before.derived_differences {
             let ((was, was_held), (is, is_held)) = (one.stored, one.summed);
             tracing::warn!(account = %one.account, %was, %is, %was_held, %is_held, "rewrote a balance");
         }

@@ -38,7 +38,7 @@ struct Shard {
 #[derive(Debug)]
 struct Open {
     request: HoldRequest,
-    /// Whether it has been queued for the disk. One that has not ends without a trace there: as a charge in one row, or as nothing.
+    /// Whether it has been queued for the disk. One that has not ends without a trace there: as one charge, or as nothing.
     written: bool,
 }
 
@@ -424,7 +424,7 @@ impl Inner {
             held: request.amount,
             at,
         };
-        // A store that has stopped keeps the hold's row, and the next start gives it back.
+        // A store that has stopped keeps the hold, and the next start gives it back.
         let _ = self
             .store
             .submit(unit(part, Admission::Ends), Box::new(log_refusal));

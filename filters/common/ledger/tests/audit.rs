@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 use support::*;
-use tollgate_ledger::audit::{Report, audit, fix_derived};
+use tollgate_ledger::audit::{Report, audit};
 use tollgate_ledger::{Charge, Credit};
 use tollgate_money::{Micros, OperationId, PaymentId, SubscriptionId, Usd};
 use tollgate_store::{
@@ -396,29 +396,66 @@ fn every_edit_of_a_record_shows() {
 }
 
 #[test]
-fn derived_balances_are_rewritten_from_the_entries_and_nothing_else_is() {
-    let folder = whole_books();
-    let path = folder.path().join("t.db");
-    let connection = Connection::open(&path).expect("the file opens");
-    connection
-        .execute_batch("UPDATE accounts SET available = available + 500, held = held + 3")
-        .expect("the edit");
-    drop(connection);
-    let store = open(folder.path());
-    let before = audit(&*store).expect("the audit runs");
-    assert_eq!(before.derived_differences.len(), 1);
-    let fixed = fix_derived(&*store, NOW).expect("it is rewritten");
-    assert_eq!(fixed, before.derived_differences);
-    assert_eq!(fixed[0].stored, (Micros::new(1291), Micros::new(43)));
-    assert_eq!(fixed[0].summed, (Micros::new(791), Micros::new(40)));
-    assert_books_balance(&store);
-    let after = audit(&*store).expect("the audit runs");
-    assert_eq!((after.entries, after.seals), (before.entries, before.seals));
-    assert!(
-        fix_derived(&*store, NOW).expect("nothing to do").is_empty(),
-        "a second time there is nothing to rewrite"
-    );
-    drop(Arc::clone(&store));
+fn whatever_is_derived_is_made_anew_from_the_journal_and_nothing_else_is() {
+    for edit in [
+        "",
+        "UPDATE accounts SET available = available + 500, held = held + 3",
+        // What no start gets past.
+        "UPDATE accounts SET available = -5000; UPDATE nodes SET posted = 0",
+        "DELETE FROM holds",
+        "DELETE FROM postings",
+        "UPDATE postings SET body = x'0100', at_max = 5",
+        "DELETE FROM credit_references",
+        "UPDATE credit_references SET amount = amount + 1",
+    ] {
+        let folder = whole_books();
+        let path = folder.path().join("t.db");
+        let before = report_of(&folder);
+        let connection = Connection::open(&path).expect("the file opens");
+        connection
+            .execute_batch("PRAGMA ignore_check_constraints = ON")
+            .and_then(|()| connection.execute_batch(edit))
+            .unwrap_or_else(|error| panic!("`{edit}`: {error}"));
+        drop(connection);
+        assert_eq!(report_of(&folder).clean(), edit.is_empty(), "`{edit}`");
+        sqlite::repost(&path, options()).expect("it is made anew");
+        assert_eq!(report_of(&folder), before, "`{edit}`");
+        let store = open(folder.path());
+        let (_, started) =
+            tollgate_ledger::Ledger::start(Arc::clone(&store), NOW).expect("the books open");
+        assert_eq!(started.orphans, 1, "`{edit}`: the open hold is given back");
+        assert_books_balance(&store);
+    }
+}
+
+#[test]
+fn nothing_is_made_anew_from_a_journal_that_is_not_what_was_sealed() {
+    for edit in [
+        "UPDATE journal SET body = substr(body, 1, length(body) - 1) WHERE (id & 15) = 2",
+        "UPDATE journal SET sum_avail = sum_avail + 1 WHERE (id & 15) = 2",
+        "DELETE FROM journal WHERE (id & 15) = 2",
+    ] {
+        let folder = whole_books();
+        let path = folder.path().join("t.db");
+        let connection = Connection::open(&path).expect("the file opens");
+        let edit = format!("UPDATE accounts SET available = available + 500; {edit}");
+        connection.execute_batch(&edit).expect("the edit");
+        let balance = || -> i64 {
+            let connection = Connection::open(&path).expect("the file opens");
+            let sql = "SELECT available FROM accounts";
+            connection
+                .query_row(sql, [], |row| row.get(0))
+                .expect("a balance")
+        };
+        drop(connection);
+        let before = balance();
+        let refused = sqlite::repost(&path, options()).expect_err("it is refused");
+        assert!(
+            refused.to_string().contains("is not what was sealed"),
+            "`{edit}`: {refused}"
+        );
+        assert_eq!(balance(), before, "`{edit}`: and left alone");
+    }
 }
 
 /// The audit of a store that serves looks at one instant: commits that come meanwhile are no differences.

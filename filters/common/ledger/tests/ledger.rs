@@ -250,7 +250,7 @@ fn an_operation_is_never_booked_twice() {
     }
 
     // A free operation leaves a usage record and no entry. Charged later, alone or by a hold and settlement that meet in one
-    // commit, it is refused by the second of the rows it would have, and the first one goes too.
+    // commit, it is refused: the operation has been.
     let charge = |amount| {
         let charge = Charge {
             operation: operation(2),

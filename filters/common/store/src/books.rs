@@ -1,4 +1,4 @@
-//! The rows of the ledger. Only the crate `tollgate-ledger` makes these parts: it has decided that the credit is there.
+//! The lines of the ledger. Only the crate `tollgate-ledger` makes these parts: it has decided that the credit is there.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry that a part makes; a charge of nothing and a restatement make none.
+    /// The entry that a part makes; a charge of nothing makes none.
     pub fn of(part: &LedgerPart) -> Option<Entry> {
         // Wraps where a damaged record says what no amount can be: its seal tells.
         let less = |amount: Micros| Micros::new(amount.get().wrapping_neg());
@@ -130,18 +130,12 @@ impl Entry {
                 reference: Some(Arc::clone(reference)),
                 ..row(operation, kind, account, amount, Micros::ZERO, None, at)
             },
-            LedgerPart::Restate { .. } => return None,
         })
     }
 
     /// 0 for an entry that opens an operation (or is all of it), 1 for one that resolves a hold.
     pub fn phase(&self) -> i64 {
         self.kind.phase()
-    }
-
-    /// What the contra side gets.
-    pub fn contra_amount(&self) -> Micros {
-        -(self.d_available + self.d_held)
     }
 }
 
@@ -248,17 +242,6 @@ pub enum LedgerPart {
         /// Unix microseconds.
         at: i64,
     },
-    /// Rewrites the two derived fields of an account from its entries. Writes no entry.
-    Restate {
-        /// The account.
-        account: AccountId,
-        /// The sum of its entries' `d_available`.
-        available: Micros,
-        /// The sum of its entries' `d_held`.
-        held: Micros,
-        /// Unix microseconds.
-        at: i64,
-    },
 }
 
 impl LedgerPart {
@@ -306,8 +289,7 @@ impl LedgerPart {
             | LedgerPart::Settle { at, .. }
             | LedgerPart::Release { at, .. }
             | LedgerPart::Charge { at, .. }
-            | LedgerPart::Credit { at, .. }
-            | LedgerPart::Restate { at, .. } => *at,
+            | LedgerPart::Credit { at, .. } => *at,
         }
     }
 }

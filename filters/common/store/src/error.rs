@@ -58,9 +58,19 @@ pub enum OpenError {
         /// The schema that is read.
         known: i64,
     },
+    /// What is derived from the journal is not what the journal leads to.
+    #[error(
+        "the balances in `{path}` are not those that its journal leads to ({problem}); run `tollgate audit --fix-derived`", path = path.display()
+    )]
+    Unbalanced {
+        /// The database file.
+        path: PathBuf,
+        /// What was seen.
+        problem: String,
+    },
     /// A version from before the first release wrote it, which kept its books otherwise.
     #[error(
-        "`{path}` has books as they were kept before the first release, which this version cannot take over; move it away to begin with an empty store", path = path.display()
+        "`{path}` has books as they were kept before the first release, which this version cannot take over; move it away to begin with an empty store, in which nobody has an account or credit", path = path.display()
     )]
     Unreleased {
         /// The database file.
@@ -110,9 +120,7 @@ pub enum ReadError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The journal cannot be read.
-    #[error(
-        "could not read {what}: {problem}; run `tollgate audit`, and put a backup in the store's place"
-    )]
+    #[error("could not read {what}: {problem}; put a backup in the store's place")]
     Damaged {
         /// What was asked for.
         what: &'static str,

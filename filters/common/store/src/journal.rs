@@ -19,6 +19,9 @@ use crate::rows::{CredentialId, UsageFlags, UsageRecord};
 
 const VERSION: u8 = 1;
 
+/// Words that a new one is compared with.
+const WORDS_COMPARED: usize = 32;
+
 const OPERATION: usize = 1;
 const ACCOUNT: usize = 17;
 const AT: usize = 33;
@@ -46,7 +49,7 @@ pub(crate) struct Mark {
 }
 
 impl Packer {
-    /// Adds one part. A restatement is none of the journal's.
+    /// Adds one part.
     pub(crate) fn push(&mut self, part: &LedgerPart) {
         let (kind, operation, account, at) = match *part {
             LedgerPart::Hold {
@@ -80,7 +83,6 @@ impl Packer {
                 at,
                 ..
             } => (kind, operation, account, at),
-            LedgerPart::Restate { .. } => return,
         };
         let begin = self.records.len();
         self.records.extend_from_slice(&[0, 0, kind.code() as u8]);
@@ -132,7 +134,6 @@ impl Packer {
                 let reference = self.word(reference);
                 self.unsigned(reference);
             }
-            LedgerPart::Restate { .. } => {}
         }
         let length = self.records.len() - begin - 2;
         // A head and some twenty numbers of ten bytes: texts are kept elsewhere.
@@ -165,11 +166,12 @@ impl Packer {
 
     /// The place of a word, which is written when it is new.
     fn word(&mut self, word: &Arc<str>) -> u64 {
-        // The newest first: neighbours say the same.
-        let known = self
-            .words
+        // The newest first, since neighbours say the same, and not all of them: a word may stand there twice.
+        let recent = self.words.len().saturating_sub(WORDS_COMPARED);
+        let known = self.words[recent..]
             .iter()
-            .rposition(|known| Arc::ptr_eq(known, word) || known == word);
+            .rposition(|known| Arc::ptr_eq(known, word) || known == word)
+            .map(|place| recent + place);
         let place = known.unwrap_or_else(|| {
             self.words.push(Arc::clone(word));
             self.words.len() - 1

@@ -1,7 +1,8 @@
 //! The numbered steps from nothing to the schema of this version.
 //!
 //! Forward only. A release may add what the one before it does not know, and change nothing that the one before it needs: the
-//! previous release must run on the next schema while an upgrade is under way.
+//! previous release must run on the next schema while an upgrade is under way. The fifth step, which takes the first books away, came before
+//! there was a release.
 
 /// The schema that this version writes.
 pub(crate) const SCHEMA: i64 = MIGRATIONS.len() as i64;

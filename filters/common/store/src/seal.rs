@@ -2,7 +2,7 @@
 
 use tollgate_money::Micros;
 
-use crate::books::{Entry, Seal};
+use crate::books::{Entry, LedgerPart, Seal};
 use crate::journal::{Body, Broken};
 
 /// Adds up the entries of one commit, for its seal.
@@ -15,12 +15,16 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
+    /// Any part, whether it makes an entry or not.
+    pub(crate) fn see(&mut self, part: &LedgerPart) {
+        self.at = self.at.max(part.at());
+    }
+
     pub(crate) fn add(&mut self, entry: &Entry) {
         self.entries += 1;
         // The sums of a damaged file may be anything; they are compared, not relied on.
         self.available = self.available.wrapping_add(entry.d_available.get());
         self.held = self.held.wrapping_add(entry.d_held.get());
-        self.at = self.at.max(entry.at);
     }
 }
 
@@ -66,7 +70,9 @@ impl Seal {
     pub fn made_again(&self, body: &[u8]) -> Result<Seal, Broken> {
         let mut sums = Sums::default();
         for record in Body::read(body)?.records() {
-            if let Some(entry) = Entry::of(&record?.part()?) {
+            let part = record?.part()?;
+            sums.see(&part);
+            if let Some(entry) = Entry::of(&part) {
                 sums.add(&entry);
             }
         }

@@ -263,6 +263,8 @@ fn books_from_before_there_was_a_journal_are_left_alone() {
         message.contains("has books as they were kept before the first release"),
         "{message}"
     );
+    let reader = sqlite::open_read(&path).err().expect("nor is it read");
+    assert_eq!(reader.to_string(), message);
     edit(&path, "DELETE FROM entries");
     assert!(open(&path).is_ok(), "nothing would be lost");
 }

@@ -27,6 +27,7 @@ pub(crate) struct Check {
     /// Node, and the epoch, number and hash of its last seal.
     chain: BTreeMap<i64, (i64, i64, [u8; 32])>,
     payments: Payments,
+    unreadable: bool,
 }
 
 /// What the rows of one account add up to.
@@ -279,9 +280,17 @@ impl Check {
                 "{name} was sealed over {} entries that are not the {} found",
                 seal.entries, made.entries
             ),
-            Err(broken) => format!("{name} {broken}"),
+            Err(broken) => {
+                self.unreadable = true;
+                format!("{name} {broken}")
+            }
         };
         self.wrong(None, None, what);
+    }
+
+    /// Whether a commit cannot be read.
+    pub(crate) fn has_unreadable(&self) -> bool {
+        self.unreadable
     }
 
     /// What was found. Accounts that only entries know of are the last thing to show.

@@ -4,13 +4,9 @@ mod check;
 mod payments;
 
 use std::fmt;
-use std::sync::mpsc;
 
 use tollgate_money::{AccountId, Micros, OperationId};
-use tollgate_store::books::LedgerPart;
-use tollgate_store::{
-    Admission, CommitError, Part, Read, ReadError, Store, SubmitError, UnitOfWork,
-};
+use tollgate_store::{Read, ReadError};
 
 use self::check::Check;
 pub use self::payments::Paid;
@@ -104,7 +100,7 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// How many violations there are.
     pub violations_count: u64,
-    /// Accounts whose stored fields differ from their entries: what [`fix_derived`] would rewrite.
+    /// Accounts whose stored fields differ from their entries.
     pub derived_differences: Vec<DerivedDifference>,
 }
 
@@ -133,57 +129,16 @@ impl Report {
 pub fn audit(store: &dyn Read) -> Result<Report, ReadError> {
     let view = store.snapshot()?;
     let mut check = Check::default();
+    view.batches(&mut |rows| check.batch(&rows))?;
+    if check.has_unreadable() {
+        // Whatever else the books say, it is not all.
+        return Ok(check.report());
+    }
     view.prices(&mut |row| check.price(&row))?;
     view.operations(&mut |rows| check.operation(&rows))?;
     view.payments(&mut |row| check.payment(&row))?;
     view.subscriptions(&mut |row| check.subscription(&row))?;
     view.accounts(&mut |account| check.account(&account))?;
     view.misposted(&mut |account| check.misposted(account))?;
-    view.batches(&mut |rows| check.batch(&rows))?;
     Ok(check.report())
-}
-
-/// Why the derived fields could not be rewritten.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FixError {
-    /// The books could not be read.
-    #[error("could not audit the books")]
-    Read(#[source] ReadError),
-    /// The store said no, or has stopped.
-    #[error("could not rewrite the balances")]
-    Store(#[source] CommitError),
-}
-
-/// Rewrites the stored fields of accounts that differ from their entries, never an entry; says which. No [`crate::Ledger`] may run
-/// on the store: it would go on deciding with the old balances. Blocks.
-pub fn fix_derived(store: &dyn Store, now: i64) -> Result<Vec<DerivedDifference>, FixError> {
-    let differences = audit(store).map_err(FixError::Read)?.derived_differences;
-    let parts = differences.iter().map(|difference| {
-        Part::Ledger(LedgerPart::Restate {
-            account: difference.account,
-            available: difference.summed.0,
-            held: difference.summed.1,
-            at: now,
-        })
-    });
-    let (told, wait) = mpsc::sync_channel(1);
-    let done = move |result| {
-        // The receiver waits below.
-        let _ = told.send(result);
-    };
-    let unit = UnitOfWork::of_all(parts, Admission::Ends);
-    store.submit(unit, Box::new(done)).map_err(|error| {
-        FixError::Store(match error {
-            SubmitError::Stopped(failure) => CommitError::Stopped(failure),
-            _ => CommitError::Stopped(crate::accounts::closed()),
-        })
-    })?;
-    match wait.recv() {
-        Ok(Ok(_)) => Ok(differences),
-        Ok(Err(error)) => Err(FixError::Store(error)),
-        Err(_) => Err(FixError::Store(CommitError::Stopped(
-            crate::accounts::closed(),
-        ))),
-    }
 }

@@ -1,9 +1,11 @@
 //! One commit: units of work written in one transaction.
 
-use rusqlite::{Connection, params};
+use std::path::Path;
+
+use rusqlite::{Connection, ErrorCode, params};
 use tollgate_money::AccountId;
 
-use super::failure::RowError;
+use super::failure::{RowError, open_error};
 use super::fold::{Step, plan as folded};
 use super::journal::{self, Move};
 use super::statements::Statements;
@@ -11,7 +13,7 @@ use super::unposted::Unposted;
 use super::{checkout, keys, mandate, oauth, parts, plan, signin, topup, x402};
 use crate::books::{Entry, LedgerPart, Seal};
 use crate::codes::{ChangeKind, EntryKind};
-use crate::error::Refusal;
+use crate::error::{OpenError, Refusal};
 use crate::journal::Packer;
 use crate::oauth::OAuthPart;
 use crate::plan::PlanPart;
@@ -32,6 +34,27 @@ pub(crate) enum Trouble {
 impl From<rusqlite::Error> for Trouble {
     fn from(error: rusqlite::Error) -> Trouble {
         Trouble::Engine(error)
+    }
+}
+
+impl Trouble {
+    /// The same while the store at `path` is opened.
+    pub(crate) fn opening(self, path: &Path) -> OpenError {
+        let damaged = |problem| OpenError::Unbalanced {
+            path: path.to_owned(),
+            problem,
+        };
+        match self {
+            // A balance that the journal does not lead to.
+            Trouble::Engine(error)
+                if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) =>
+            {
+                damaged(error.to_string())
+            }
+            Trouble::Engine(error) => open_error(path, "write", error),
+            Trouble::Books(problem) => damaged(problem),
+            Trouble::Refused(refusal) => damaged(refusal.to_string()),
+        }
     }
 }
 
@@ -294,22 +317,6 @@ impl Batch {
                 }
                 parts::book(connection, (account, reference), operation, kind, amount)?;
             }
-            LedgerPart::Restate {
-                account,
-                available,
-                held,
-                at,
-            } => {
-                let to = Move {
-                    available: available.get(),
-                    held: held.get(),
-                    at,
-                };
-                if !self.unposted.restate(connection, account, to)? {
-                    return Err(Trouble::Refused(Refusal::NoAccount(account)));
-                }
-                return Ok(Receipt::default());
-            }
         }
         self.push(part);
         Ok(Receipt::default())
@@ -358,6 +365,7 @@ impl Batch {
 
     fn push(&mut self, part: &LedgerPart) {
         self.packer.push(part);
+        self.sums.see(part);
         if let Some(entry) = Entry::of(part) {
             self.sums.add(&entry);
             let mut moved = Move::default();

@@ -51,13 +51,7 @@ pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, Open
     let schema = schema(&connection, path)?;
     settings(&connection, options).map_err(|error| open_error(path, "set up", error))?;
     if schema < SCHEMA {
-        if schema < JOURNAL
-            && has_entries(&connection).map_err(|error| open_error(path, "read", error))?
-        {
-            return Err(OpenError::Unreleased {
-                path: path.to_owned(),
-            });
-        }
+        take_over(&connection, schema, path)?;
         migrate(&connection, schema).map_err(|error| open_error(path, "migrate", error))?;
     }
     Ok(connection)
@@ -77,6 +71,7 @@ pub(crate) fn connect_read(path: &Path) -> Result<Connection, OpenError> {
     )
     .map_err(|error| open_error(path, "open", error))?;
     let found = schema(&connection, path)?;
+    take_over(&connection, found, path)?;
     if found < SCHEMA {
         return Err(OpenError::Older {
             path: path.to_owned(),
@@ -108,7 +103,7 @@ pub(crate) fn raise_epoch(
     path: &Path,
     options: &Options,
 ) -> Result<i64, OpenError> {
-    connection
+    let epoch = connection
         .query_row(
             "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, 1, ?2, 0, ?3)
              ON CONFLICT (id) DO UPDATE SET epoch = epoch + 1, name = excluded.name, started_at = excluded.started_at
@@ -116,7 +111,14 @@ pub(crate) fn raise_epoch(
             params![options.node, options.node_name, options.now],
             |row| row.get(0),
         )
-        .map_err(|error| open_error(path, "write", error))
+        .map_err(|error| open_error(path, "write", error))?;
+    if epoch > super::journal::EPOCH_MAX {
+        return Err(OpenError::Damaged {
+            path: path.to_owned(),
+            problem: format!("has counted {epoch} runs, more than its journal has places for"),
+        });
+    }
+    Ok(epoch)
 }
 
 pub(crate) fn open(path: &Path, access: OpenFlags, busy: Duration) -> rusqlite::Result<Connection> {
@@ -185,11 +187,19 @@ fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
 /// The schema from which on the books are a journal.
 const JOURNAL: i64 = 5;
 
-/// Whether something was booked before there was a journal.
-fn has_entries(connection: &Connection) -> rusqlite::Result<bool> {
-    connection
-        .prepare("SELECT 1 FROM entries UNION ALL SELECT 1 FROM usage")?
-        .exists([])
+/// Makes sure that nothing was booked before there was a journal.
+fn take_over(connection: &Connection, found: i64, path: &Path) -> Result<(), OpenError> {
+    let has_entries = || {
+        connection
+            .prepare("SELECT 1 FROM entries UNION ALL SELECT 1 FROM usage")?
+            .exists([])
+    };
+    if found < JOURNAL && has_entries().map_err(|error| open_error(path, "read", error))? {
+        return Err(OpenError::Unreleased {
+            path: path.to_owned(),
+        });
+    }
+    Ok(())
 }
 
 /// Runs the steps that are missing, in one transaction.

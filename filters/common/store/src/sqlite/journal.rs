@@ -14,11 +14,14 @@ use crate::rows::OpenHold;
 const NODE: u32 = 56;
 const EPOCH: u32 = 34;
 
+/// The last run that has a place.
+pub(crate) const EPOCH_MAX: i64 = (1 << (NODE - EPOCH)) - 1;
+
 /// The id of a commit's row: ascending within a node.
 pub(crate) fn id(node: i64, epoch: i64, number: i64) -> i64 {
     assert!(
         (0..1 << 7).contains(&node)
-            && (0..1 << (NODE - EPOCH)).contains(&epoch)
+            && (0..=EPOCH_MAX).contains(&epoch)
             && (0..1 << EPOCH).contains(&number),
         "commit {number} of node {node}, run {epoch} has no place in the journal"
     );
@@ -32,7 +35,7 @@ pub(crate) fn ids(node: i64) -> (i64, i64) {
 
 /// Node, run and number of the commit with an id.
 pub(crate) fn numbers(id: i64) -> (i64, i64, i64) {
-    let epoch = id >> EPOCH & ((1 << (NODE - EPOCH)) - 1);
+    let epoch = id >> EPOCH & EPOCH_MAX;
     (id >> NODE, epoch, id & ((1 << EPOCH) - 1))
 }
 
@@ -41,11 +44,11 @@ pub(crate) const INSERT: &str = "INSERT INTO journal (id, entries, sum_avail, su
 pub(crate) const ALL: &str =
     "SELECT body, id, entries, sum_avail, sum_held, prev, hash, at FROM journal ORDER BY id";
 
-/// Every node's rows after the last one that it has posted.
+/// Every node's rows after the last one that it has posted. The order is that of the ids, said so that nothing is sorted.
 pub(crate) const TAIL: &str = "SELECT j.body, j.id FROM nodes n JOIN journal j
-     ON j.id BETWEEN max(n.posted + 1, n.id << 56) AND (n.id << 56 | 72057594037927935) ORDER BY j.id";
+     ON j.id BETWEEN max(n.posted + 1, n.id << 56) AND (n.id << 56 | 72057594037927935) ORDER BY n.id, j.id";
 
-const POSTED: &str = "SELECT j.body, j.id FROM nodes n JOIN journal j ON j.id BETWEEN n.id << 56 AND n.posted ORDER BY j.id";
+const POSTED: &str = "SELECT j.body, j.id FROM nodes n JOIN journal j ON j.id BETWEEN n.id << 56 AND n.posted ORDER BY n.id, j.id";
 
 pub(crate) fn seal(row: &Row<'_>) -> Result<Seal, RowError> {
     let (node, epoch, number) = numbers(row.get(1)?);
@@ -63,7 +66,7 @@ pub(crate) fn seal(row: &Row<'_>) -> Result<Seal, RowError> {
 }
 
 /// What is wrong with the row `id`.
-fn broken(id: i64) -> impl Fn(Broken) -> RowError {
+pub(crate) fn broken(id: i64) -> impl Fn(Broken) -> RowError {
     move |broken| {
         let (node, epoch, number) = numbers(id);
         RowError::Damaged(format!(

@@ -27,6 +27,7 @@ mod parts;
 mod plan;
 mod read;
 mod records;
+mod repost;
 mod signin;
 mod snapshot;
 mod statement;
@@ -44,9 +45,9 @@ use std::time::Duration;
 
 use tollgate_money::{AccountId, Micros, OperationId};
 
-use self::batch::{Batch, Trouble};
+use self::batch::Batch;
 use self::checkpoint::Checkpointer;
-use self::failure::{RowError, open_error};
+use self::failure::open_error;
 use self::read::Reader;
 use self::writer::{Shared, Writer};
 use crate::codes::LoginKind;
@@ -63,6 +64,7 @@ use crate::usage::{RequestsWanted, UsageDay};
 
 pub use self::backup::{BackupError, backup};
 pub use self::lock::Lock;
+pub use self::repost::repost;
 
 /// What a commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,11 +141,7 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     let mut batch = Batch::load(&connection, options.node, epoch, options.post_records)
         .map_err(|error| error.opening(path))?;
     // What a run before has left: nobody reads it twice.
-    writer::post(&connection, &mut batch).map_err(|trouble| match trouble {
-        Trouble::Engine(error) => open_error(path, "write", error),
-        Trouble::Books(problem) => RowError::Damaged(problem).opening(path),
-        Trouble::Refused(refusal) => RowError::Damaged(refusal.to_string()).opening(path),
-    })?;
+    writer::post(&connection, &mut batch).map_err(|trouble| trouble.opening(path))?;
     let thread = |source| OpenError::File {
         action: "start a thread for",
         path: path.to_owned(),

@@ -300,12 +300,15 @@ impl Read for Reader {
     fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError> {
         self.with_view("an operation", |view| {
             let parts = journal::of_operation(view, id)?;
+            let ends = |part: &&LedgerPart| {
+                matches!(part, LedgerPart::Settle { .. } | LedgerPart::Release { .. })
+            };
             Ok(OperationRows {
                 id,
                 entries: parts.iter().filter_map(Entry::of).collect(),
                 hold: journal::open_holds(view)?.remove(&id),
                 usage: parts.iter().find_map(LedgerPart::usage),
-                is_begun_again: false,
+                is_begun_again: parts.len() - parts.iter().filter(ends).count() > 1,
             })
         })
     }

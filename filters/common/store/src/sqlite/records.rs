@@ -54,6 +54,9 @@ impl Wanted {
         limit: usize,
         wanted: &dyn Fn(Place, &LedgerPart) -> bool,
     ) -> Result<Vec<LedgerPart>, RowError> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
         let mut found = Kept::new(limit, |one, other| other.cmp(one));
         self.unposted(connection, &mut |place, part| {
             found.offer(wanted, place, part);

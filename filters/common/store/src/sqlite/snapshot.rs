@@ -84,14 +84,18 @@ impl Snapshot for SqliteSnapshot<'_> {
     }
 
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError> {
-        let connection = self.connection();
-        let read = |row: &rusqlite::Row<'_>| {
-            Ok(BatchRows {
-                seal: journal::seal(row)?,
-                body: row.get(0)?,
-            })
-        };
-        each_row(connection, journal::ALL, [], read, each).map_err(|error| error.reading("seals"))
+        each_row(self.connection(), journal::ALL, [], BatchRows::read, each)
+            .map_err(|error| error.reading("seals"))
+    }
+}
+
+impl BatchRows {
+    /// A row of [`journal::ALL`].
+    pub(crate) fn read(row: &rusqlite::Row<'_>) -> Result<BatchRows, RowError> {
+        Ok(BatchRows {
+            seal: journal::seal(row)?,
+            body: row.get(0)?,
+        })
     }
 }
 
@@ -141,7 +145,6 @@ impl Operations<'_> {
             | LedgerPart::Release { operation, .. }
             | LedgerPart::Charge { operation, .. }
             | LedgerPart::Credit { operation, .. } => *operation,
-            LedgerPart::Restate { .. } => return Ok(()),
         };
         let ends = matches!(part, LedgerPart::Settle { .. } | LedgerPart::Release { .. });
         let is_begun_again = !ends
@@ -235,18 +238,22 @@ fn misposted(connection: &Connection, each: &mut dyn FnMut(AccountId)) -> Result
         other => other?,
     }
     let mut wrong = Vec::new();
-    let mut statement = connection.prepare("SELECT account_id, body FROM postings")?;
+    let mut statement =
+        connection.prepare("SELECT account_id, body, at_min, at_max FROM postings")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let account = AccountId::from_bytes(row.get(0)?);
         let digest = digests.entry(account).or_default();
+        let mut times = (i64::MAX, i64::MIN);
         let read = Body::read(row.get_ref(1)?.as_blob()?).and_then(|body| {
             body.records().try_for_each(|record| {
-                digest.add(&text(&record?)?, -1);
+                let record = record?;
+                times = (times.0.min(record.at()), times.1.max(record.at()));
+                digest.add(&text(&record)?, -1);
                 Ok(())
             })
         });
-        if read.is_err() {
+        if read.is_err() || times != (row.get(2)?, row.get(3)?) {
             wrong.push(account);
         }
     }

@@ -15,12 +15,13 @@ use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 use super::batch::Trouble;
 use super::failure::RowError;
 use super::journal::{self, Move};
-use crate::books::{self, Body, Broken, LedgerPart, Record};
+use crate::books::{self, Body, Broken, LedgerPart};
 use crate::journal::Packer;
 use crate::rows::OpenHold;
 
-/// Accounts with balances on their way, from which on they are posted: a posting then takes some milliseconds.
-const ACCOUNTS_MAX: usize = 1024;
+/// Accounts with balances on their way, from which on they are posted: a posting of so many holds commits up for some ten milliseconds.
+/// Where more accounts than these are busy at once, a request costs about a row again.
+const ACCOUNTS_MAX: usize = 4096;
 
 /// What has gathered is posted after this long, if it is worth it: a sixteenth of what is posted at once otherwise.
 const POSTED_AFTER_US: u64 = 10_000_000;
@@ -47,8 +48,6 @@ pub(crate) struct Unposted {
     last: i64,
     /// When the last posting was, by the caller's monotonic clock.
     posted_us: u64,
-    /// A restated balance waits to be posted.
-    restated: bool,
     undo: Vec<Undo>,
 }
 
@@ -72,7 +71,6 @@ enum Undo {
     Began(OperationId),
     Opened(OperationId),
     Ended(Open),
-    Restated(AccountId, Option<Standing>),
 }
 
 impl Unposted {
@@ -82,70 +80,107 @@ impl Unposted {
         node: i64,
         records_max: usize,
     ) -> Result<Unposted, RowError> {
-        let posted_holds = journal::posted_holds(connection)?;
-        let open = posted_holds.into_iter().map(|(operation, hold)| {
-            let posted = true;
-            (operation, Open { hold, posted })
-        });
-        let mut unposted = Unposted {
+        let mut unposted = Unposted::new(node, records_max);
+        for (operation, hold) in journal::posted_holds(connection)? {
+            // Those of other nodes are theirs to end.
+            if hold.node == node {
+                let posted = true;
+                unposted.open.insert(operation, Open { hold, posted });
+            }
+        }
+        unposted.begun = Begun::load(connection, node)?;
+        let (first, last) = journal::ids(node);
+        journal::each_body(
+            connection,
+            "SELECT body, id FROM journal
+             WHERE id BETWEEN ?1 AND ?2 AND id > (SELECT posted FROM nodes WHERE id = ?3) ORDER BY id",
+            params![first, last, node],
+            &mut |id, body| unposted.take_in(connection, id, body),
+        )?;
+        Ok(unposted)
+    }
+
+    /// Makes all that is posted anew from a node's journal, in the open transaction, after what was there has been taken away.
+    pub(crate) fn repost(
+        connection: &Connection,
+        node: i64,
+        records_max: usize,
+    ) -> Result<(), Trouble> {
+        let mut unposted = Unposted::new(node, records_max);
+        let (first, last) = journal::ids(node);
+        let mut trouble = None;
+        let read = journal::each_body(
+            connection,
+            "SELECT body, id FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id",
+            params![first, last],
+            &mut |id, body| {
+                unposted.take_in(connection, id, body)?;
+                if trouble.is_none() && unposted.is_due(0) {
+                    trouble = unposted.post(connection).err();
+                }
+                Ok(())
+            },
+        );
+        match (read, trouble) {
+            (_, Some(trouble)) => Err(trouble),
+            (Err(RowError::Sql(error)), None) => Err(Trouble::Engine(error)),
+            (Err(RowError::Damaged(problem)), None) => Err(Trouble::Books(problem)),
+            (Err(RowError::Unknown { what, value }), None) => {
+                Err(Trouble::Books(format!("{what} is `{value}`")))
+            }
+            (Ok(()), None) => unposted.post(connection),
+        }
+    }
+
+    fn new(node: i64, records_max: usize) -> Unposted {
+        Unposted {
             node,
             records_max,
             standings: Ids::default(),
-            open: open.collect(),
+            open: Ids::default(),
             ended: Vec::new(),
-            begun: Begun::load(connection, node)?,
+            begun: Begun::default(),
             bodies: Vec::new(),
             records: 0,
             last: 0,
             posted_us: 0,
-            restated: false,
             undo: Vec::new(),
-        };
-        let mut moves: HashMap<AccountId, Move> = HashMap::new();
-        journal::unposted(connection, &mut |id, record| {
-            unposted.replay(id, &record, &mut moves)
-        })?;
-        journal::each_body(connection, journal::TAIL, [], &mut |id, body| {
-            unposted.bodies.push(body.to_vec());
-            unposted.last = id;
-            Ok(())
-        })?;
-        for (account, sum) in moves {
-            // Entries of nobody are for the audit to tell.
-            if let Some(standing) = unposted.standing(connection, account)? {
-                standing.available = standing.available.wrapping_add(sum.available);
-                standing.held = standing.held.wrapping_add(sum.held);
-                standing.at = standing.at.max(sum.at);
-            }
         }
-        Ok(unposted)
     }
 
-    fn replay(
-        &mut self,
-        id: i64,
-        record: &Record<'_>,
-        moves: &mut HashMap<AccountId, Move>,
-    ) -> Result<(), Broken> {
-        self.records += 1;
-        let part = record.part()?;
-        match part {
-            LedgerPart::Hold { .. } => {
-                let (node, epoch, _) = journal::numbers(id);
-                self.keep(&part, node, epoch);
-            }
-            LedgerPart::Settle { operation, .. } | LedgerPart::Release { operation, .. } => {
-                if let Some(open) = self.open.remove(&operation)
-                    && open.posted
-                {
-                    self.ended.push(operation);
+    /// Takes in a row that was committed before.
+    fn take_in(&mut self, connection: &Connection, id: i64, bytes: &[u8]) -> Result<(), RowError> {
+        let broken = journal::broken(id);
+        let body = Body::read(bytes).map_err(&broken)?;
+        let mut records = 0;
+        for record in body.records() {
+            let part = record.and_then(|record| record.part()).map_err(&broken)?;
+            records += 1;
+            match part {
+                LedgerPart::Hold { .. } => {
+                    let (node, epoch, _) = journal::numbers(id);
+                    self.keep(&part, node, epoch);
                 }
+                LedgerPart::Settle { operation, .. } | LedgerPart::Release { operation, .. } => {
+                    if let Some(open) = self.open.remove(&operation)
+                        && open.posted
+                    {
+                        self.ended.push(operation);
+                    }
+                }
+                _ => {}
             }
-            _ => {}
+            let Some(entry) = books::Entry::of(&part) else {
+                continue;
+            };
+            // Entries of nobody are for the audit to tell.
+            if let Some(standing) = self.standing(connection, entry.account)? {
+                standing.available = standing.available.wrapping_add(entry.d_available.get());
+                standing.held = standing.held.wrapping_add(entry.d_held.get());
+                standing.at = standing.at.max(entry.at);
+            }
         }
-        if let Some(entry) = books::Entry::of(&part) {
-            moves.entry(entry.account).or_default().add(&entry);
-        }
+        self.journaled(id, bytes.to_vec(), records);
         Ok(())
     }
 
@@ -205,26 +240,11 @@ impl Unposted {
             if open.posted {
                 self.ended.push(operation);
             }
+            // It began long ago, maybe, and has to be known a while longer.
+            self.begun.insert(operation);
             self.undo.push(Undo::Ended(open));
         }
         true
-    }
-
-    /// Sets an account's fields; `false` when there is no such account.
-    pub(crate) fn restate(
-        &mut self,
-        connection: &Connection,
-        account: AccountId,
-        to: Move,
-    ) -> rusqlite::Result<bool> {
-        let before = self.standings.get(&account).copied();
-        let Some(standing) = self.standing(connection, account)? else {
-            return Ok(false);
-        };
-        (standing.available, standing.held, standing.at) = (to.available, to.held, to.at);
-        self.undo.push(Undo::Restated(account, before));
-        self.restated = true;
-        Ok(true)
     }
 
     /// Where the doings stand now, for [`Unposted::rewind`].
@@ -245,12 +265,6 @@ impl Unposted {
                         self.ended.pop();
                     }
                     self.open.insert(open.hold.operation, open);
-                }
-                Some(Undo::Restated(account, Some(standing))) => {
-                    self.standings.insert(account, standing);
-                }
-                Some(Undo::Restated(account, None)) => {
-                    self.standings.remove(&account);
                 }
                 None => {}
             }
@@ -302,7 +316,7 @@ impl Unposted {
         match (available, held) {
             (Some(available), Some(held)) if held >= 0 && available >= -standing.credit_limit => {
                 (standing.available, standing.held) = (available, held);
-                standing.at = by.at;
+                standing.at = standing.at.max(by.at);
                 Ok(())
             }
             _ => Err(Trouble::Books(format!(
@@ -327,10 +341,8 @@ impl Unposted {
     pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
         let is_late = now_us.saturating_sub(self.posted_us) >= POSTED_AFTER_US
             && self.records >= self.records_max / WORTH_POSTING;
-        let is_due = self.restated
-            || is_late
-            || self.records >= self.records_max
-            || self.standings.len() >= ACCOUNTS_MAX;
+        let is_due =
+            is_late || self.records >= self.records_max || self.standings.len() >= ACCOUNTS_MAX;
         if is_due {
             self.posted_us = now_us;
         }
@@ -366,7 +378,6 @@ impl Unposted {
                 standing.at
             ])?;
         }
-        self.restated = false;
         Ok(())
     }
 
@@ -437,7 +448,8 @@ impl Unposted {
     }
 }
 
-/// The last operations that were begun, in two generations: the older one is forgotten when the younger is full.
+/// The last operations that were begun or have ended, in two generations: the older one is forgotten when the younger is full.
+#[derive(Default)]
 struct Begun {
     younger: HashSet<OperationId, BuildHasherDefault<IdHasher>>,
     older: HashSet<OperationId, BuildHasherDefault<IdHasher>>,
@@ -445,10 +457,7 @@ struct Begun {
 
 impl Begun {
     fn load(connection: &Connection, node: i64) -> Result<Begun, RowError> {
-        let mut begun = Begun {
-            younger: HashSet::default(),
-            older: HashSet::default(),
-        };
+        let mut begun = Begun::default();
         let (first, last) = journal::ids(node);
         let mut statement = connection
             .prepare("SELECT body FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC")?;

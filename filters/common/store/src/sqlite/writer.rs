@@ -150,7 +150,11 @@ fn serve(
         }
     }
     drop(statements);
-    if let Err(trouble) = post(connection, batch) {
+    // A disk that has failed under somebody else is left alone.
+    let is_closing = |failure: Failure| failure.kind == FailureKind::Closed;
+    if shared.queue.failure().is_some_and(is_closing)
+        && let Err(trouble) = post(connection, batch)
+    {
         // Everything is in the journal already.
         tracing::warn!(
             "the balances were not posted, the next start does it: {}",

@@ -1,0 +1,115 @@
+//! Making anew what is derived from the journal: balances, open holds, postings and references.
+
+use std::path::Path;
+
+use rusqlite::{Connection, params};
+
+use super::batch::Trouble;
+use super::columns::each_row;
+use super::failure::{RowError, open_error};
+use super::lock::Lock;
+use super::unposted::Unposted;
+use super::{Options, file, journal};
+use crate::books::{Body, LedgerPart};
+use crate::error::OpenError;
+use crate::store::BatchRows;
+
+/// Makes everything that is derived from the journal of the store at `path` anew, in one transaction; the journal stays as it is. Refused
+/// while a gateway has the store, and where a commit of the journal is not what was sealed: what it moved would be left out for good.
+pub fn repost(path: &Path, mut options: Options) -> Result<(), OpenError> {
+    let _lock = match options.lock.take() {
+        Some(lock) => lock,
+        None => Lock::acquire(path)?,
+    };
+    let connection = file::connect(path, &options)?;
+    connection
+        .execute_batch("BEGIN IMMEDIATE")
+        .map_err(|error| open_error(path, "write", error))?;
+    let done = prove(&connection)
+        .map_err(|error| error.opening(path))
+        .and_then(|()| {
+            let posted = post(&connection, options.post_records);
+            posted.map_err(|trouble| trouble.opening(path))
+        });
+    let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    let ended = connection.execute_batch(end);
+    done?;
+    ended.map_err(|error| open_error(path, "write", error))
+}
+
+/// Makes sure that every commit is what was sealed, and follows the one before.
+fn prove(connection: &Connection) -> Result<(), RowError> {
+    let mut previous: Option<(i64, [u8; 32])> = None;
+    let mut wrong = None;
+    each_row(
+        connection,
+        journal::ALL,
+        [],
+        BatchRows::read,
+        &mut |rows: BatchRows| {
+            let seal = &rows.seal;
+            let before = previous.filter(|(node, _)| *node == seal.node);
+            let follows = seal.previous == before.map_or([0; 32], |(_, hash)| hash);
+            if !follows || seal.made_again(&rows.body).as_ref() != Ok(seal) {
+                wrong.get_or_insert((seal.node, seal.epoch, seal.number));
+            }
+            previous = Some((seal.node, seal.hash));
+        },
+    )?;
+    match wrong {
+        None => Ok(()),
+        Some((node, epoch, number)) => Err(RowError::Damaged(format!(
+            "commit {number} of node {node}, run {epoch} is not what was sealed, so nothing can be made anew from it"
+        ))),
+    }
+}
+
+fn post(connection: &Connection, records_max: usize) -> Result<(), Trouble> {
+    connection.execute_batch(
+        "UPDATE accounts SET available = 0, held = 0;
+         DELETE FROM holds; DELETE FROM postings; DELETE FROM credit_references;
+         UPDATE nodes SET posted = 0",
+    )?;
+    let nodes = connection
+        .prepare("SELECT id FROM nodes ORDER BY id")?
+        .query_map([], |row| row.get(0))?
+        .collect::<Result<Vec<i64>, _>>()?;
+    for node in nodes {
+        Unposted::repost(connection, node, records_max)?;
+    }
+    references(connection)
+}
+
+fn references(connection: &Connection) -> Result<(), Trouble> {
+    let mut insert = connection.prepare(
+        "INSERT INTO credit_references (account_id, reference, op_id, kind, amount) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    let mut bodies = connection.prepare("SELECT body FROM journal ORDER BY id")?;
+    let mut rows = bodies.query([])?;
+    while let Some(row) = rows.next()? {
+        // Proven to be readable.
+        let Ok(body) = Body::read(row.get_ref(0)?.as_blob().unwrap_or_default()) else {
+            continue;
+        };
+        for part in body.records().flatten().flat_map(|record| record.part()) {
+            if let LedgerPart::Credit {
+                operation,
+                account,
+                kind,
+                amount,
+                reference,
+                ..
+            } = part
+            {
+                insert.execute(params![
+                    account.as_bytes(),
+                    &*reference,
+                    operation.as_bytes(),
+                    kind.code(),
+                    amount.get()
+                ])?;
+            }
+        }
+    }
+    Ok(())
+}
