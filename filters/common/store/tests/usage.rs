@@ -1,5 +1,6 @@
 //! What an account has used, read by day and request by request.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -73,7 +74,7 @@ impl Books {
             .map(|request| {
                 self.made += 1;
                 Part::Ledger(LedgerPart::Charge {
-                    operation: OperationId::from_bytes([self.made; 16]),
+                    operation: operation(self.made),
                     account,
                     charged: Micros::ZERO,
                     written_off: Micros::ZERO,
@@ -114,6 +115,11 @@ impl Books {
 
 fn key(number: u8) -> CredentialId {
     CredentialId::from_bytes([number; 16])
+}
+
+/// The id of what was made as number `number`: not in the order of these numbers.
+fn operation(number: u8) -> OperationId {
+    OperationId::from_bytes([number.wrapping_mul(167); 16])
 }
 
 fn at(at: i64, model: &'static str, key: u8) -> Request {
@@ -265,35 +271,83 @@ fn requests_are_chosen_by_period_model_and_key() {
     assert_eq!(times(|wanted| wanted.credential = Some(key(2))), [30]);
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+/// Some requests that were committed together.
+fn commits() -> impl Strategy<Value = Vec<Vec<Request>>> {
+    let request = (0i64..9, prop_oneof!["small", "large"], 1u8..3);
+    let request = request.prop_map(|(time, model, key)| match &*model {
+        "small" => at(time, "small", key),
+        _ => at(time, "large", key),
+    });
+    // As many as a posting has, some more and some less: times overlap from one to the next, and in no order.
+    prop::collection::vec(prop::collection::vec(request, 1..9), 1..12)
+}
 
-    /// Several requests of one instant included: whoever follows the links sees each request once, in both directions.
+/// A choice among the requests of an account, with the pages it is read in.
+fn choice() -> impl Strategy<Value = RequestsWanted> {
+    let model = prop::option::of(Just(Arc::from("small")));
+    let credential = prop::option::of((1u8..3).prop_map(key));
+    (0i64..4, 4i64..12, model, credential, 1usize..7).prop_map(
+        |(from, to, model, credential, limit)| RequestsWanted {
+            account: MINE,
+            from,
+            to,
+            model,
+            credential,
+            place: Place::Newest,
+            limit,
+        },
+    )
+}
+
+fn place_of(row: &UsageRow) -> (i64, OperationId) {
+    (row.at, row.operation)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Several requests of one instant included: whoever follows the links sees each request once, in both directions, whatever of
+    /// them is posted.
     #[test]
-    fn pages_in_either_direction_leave_nothing_out(
-        times in prop::collection::vec(0i64..6, 1..40),
-        limit in 1usize..7,
-    ) {
+    fn pages_in_either_direction_leave_nothing_out(commits in commits(), wanted in choice()) {
         let mut books = Books::open();
-        let requests: Vec<_> = times.iter().map(|&time| at(time, "small", 1)).collect();
-        books.used(MINE, &requests);
-        let all = books.requests(|_| {});
-        prop_assert_eq!(all.len(), times.len());
-        let mut older = Vec::new();
-        let mut place = Place::Newest;
+        let mut all = Vec::new();
+        for requests in &commits {
+            let (mine, made) = (requests.as_slice(), books.made);
+            books.used(MINE, mine);
+            all.extend(mine.iter().zip(made + 1..).map(|(request, number)| {
+                ((request.at, operation(number)), *request)
+            }));
+            books.used(THEIRS, &mine[..1]);
+        }
+        all.retain(|(_, request)| {
+            (wanted.from..wanted.to).contains(&request.at)
+                && wanted.model.as_deref().is_none_or(|model| model == request.model)
+                && wanted.credential.is_none_or(|id| id == key(request.key))
+        });
+        all.sort_by_key(|(place, _)| Reverse(*place));
+        let all: Vec<_> = all.into_iter().map(|(place, _)| place).collect();
+        let page = |place| {
+            let rows = books.requests(|it| *it = RequestsWanted { place, ..wanted.clone() });
+            assert!(rows.len() <= wanted.limit);
+            rows
+        };
+        let (mut older, mut place) = (Vec::new(), Place::Newest);
         loop {
-            let page = books.requests(|wanted| { wanted.place = place; wanted.limit = limit; });
-            let Some(last) = page.last() else { break };
+            let rows = page(place);
+            let Some(last) = rows.last() else { break };
             place = Place::OlderThan(mark(last));
-            older.extend(page);
+            older.extend(rows.iter().map(place_of));
         }
         prop_assert_eq!(&older, &all);
-        let mut newer = vec![all[all.len() - 1].clone()];
+        // From before the first one: what a page of no requests would link to.
+        let mut place = Place::NewerThan(RequestMark { at: -1, operation: operation(0) });
+        let mut newer = Vec::new();
         loop {
-            let place = Place::NewerThan(mark(&newer[0]));
-            let page = books.requests(|wanted| { wanted.place = place; wanted.limit = limit; });
-            if page.is_empty() { break }
-            newer.splice(0..0, page);
+            let rows = page(place);
+            let Some(first) = rows.first() else { break };
+            place = Place::NewerThan(mark(first));
+            newer.splice(0..0, rows.iter().map(place_of));
         }
         prop_assert_eq!(&newer, &all);
     }
