@@ -254,6 +254,28 @@ fn every_edit_of_the_books_shows() {
             "UPDATE credit_references SET reference = reference || 'x'",
             "its postings or references are not what the journal says",
         ),
+        (
+            "UPDATE postings SET at_max = 0",
+            "its postings or references are not what the journal says",
+        ),
+        (
+            "UPDATE postings SET at_min = 9",
+            "its postings or references are not what the journal says",
+        ),
+        // How far the journal is posted: what is posted must not be counted again.
+        ("UPDATE nodes SET posted = 0", "the entries add up to"),
+        (
+            "UPDATE nodes SET posted = posted - 1",
+            "the entries add up to",
+        ),
+        (
+            "UPDATE nodes SET posted = 0",
+            "its postings or references are not what the journal says",
+        ),
+        (
+            "DELETE FROM nodes",
+            "its postings or references are not what the journal says",
+        ),
         // The plan.
         (
             "UPDATE payments SET credits = credits + 1",
@@ -277,6 +299,10 @@ fn every_edit_of_the_books_shows() {
         (
             "DELETE FROM journal WHERE id = (SELECT max(id) FROM journal WHERE (id >> 34 & 15) = 1)",
             "does not follow",
+        ),
+        (
+            "DELETE FROM journal WHERE id = (SELECT max(id) FROM journal)",
+            "the entries add up to",
         ),
         (
             "UPDATE journal SET hash = zeroblob(32) WHERE (id & 15) = 2",

@@ -246,7 +246,33 @@ pub(crate) fn last_hash(connection: &Connection, node: i64) -> Result<[u8; 32], 
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Options, file};
     use super::*;
+    use crate::rows::RootSecret;
+
+    #[test]
+    fn what_is_posted_and_what_is_not_is_read_without_a_sort() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = Options::new(1, RootSecret([7; 32]));
+        let path = folder.path().join("t.db");
+        let connection = file::connect(&path, &options).expect("a store");
+        //   the query    how it comes to its rows
+        for (sql, way) in [
+            (TAIL, "SEARCH j USING INTEGER PRIMARY KEY"),
+            (POSTED, "SEARCH j USING INTEGER PRIMARY KEY"),
+            (ALL, "SCAN journal"),
+        ] {
+            let plan: Vec<String> = connection
+                .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+                .expect("a plan")
+                .query_map([], |row| row.get(3))
+                .and_then(Iterator::collect)
+                .expect("its steps");
+            assert!(plan.iter().any(|step| step.starts_with(way)), "{plan:#?}");
+            let sorts = plan.iter().any(|step| step.contains("TEMP B-TREE"));
+            assert!(!sorts, "`{sql}`: {plan:#?}");
+        }
+    }
 
     #[test]
     fn an_id_has_its_numbers_and_the_order_of_the_commits() {
