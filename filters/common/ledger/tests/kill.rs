@@ -255,6 +255,8 @@ fn child(round: u64, path: &Path) -> ExitCode {
             ended.expect("no task panics");
         }
     });
+    // Everybody who waits is told of a failure before `on_failure` is: the writer has to be waited for.
+    store.close();
     ExitCode::SUCCESS
 }
 
