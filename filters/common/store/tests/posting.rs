@@ -498,6 +498,10 @@ fn another_node_posts_its_own_rows_only() {
                 charge(53, 2, 1),
             ],
         );
+        for theirs in [settle(11, 1, 5, 5), release(12, 1, 7)] {
+            let refused = write(&second, [theirs]);
+            assert!(matches!(refused, Err(Refusal::NoHold(_))), "{refused:?}");
+        }
         let more = [(1044, 15), (409, 0)];
         assert_eq!(Seen::by(&*second).balances(), more);
         assert_adds_up(&*second);

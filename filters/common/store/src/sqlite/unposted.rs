@@ -490,3 +490,49 @@ impl Begun {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(number: usize) -> OperationId {
+        let number = (number as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        OperationId::from_bytes(number.to_le_bytes())
+    }
+
+    /// When it began lately, and when its beginning has been forgotten.
+    #[test]
+    fn an_operation_is_known_while_many_begin_after_its_end() {
+        for before in [0, SEEN_MIN - 2, SEEN_MIN - 1, 2 * SEEN_MIN] {
+            let mut unposted = Unposted::new(1, usize::MAX);
+            let (account, amount) = (AccountId::from_bytes([1; 16]), Micros::new(1));
+            assert!(unposted.begin(operation(0)));
+            let hold = LedgerPart::Hold {
+                operation: operation(0),
+                account,
+                amount,
+                price_version: None,
+                at: 1,
+                expires_at: 2,
+            };
+            unposted.hold(&hold, 1);
+            let mut others = 1;
+            let mut begin = |unposted: &mut Unposted, count| {
+                for _ in 0..count {
+                    unposted.begin_batch();
+                    assert!(unposted.begin(operation(others)), "it is a new one");
+                    others += 1;
+                }
+            };
+            begin(&mut unposted, before);
+            assert!(!unposted.begin(operation(0)), "it is open");
+            assert!(unposted.end(operation(0), account, amount));
+            assert!(!unposted.begin(operation(0)), "it has just ended");
+            begin(&mut unposted, SEEN_MIN - 1);
+            assert!(
+                !unposted.begin(operation(0)),
+                "{before} operations began while it was open"
+            );
+        }
+    }
+}
