@@ -291,6 +291,10 @@ fn every_edit_of_the_books_shows() {
             "UPDATE accounts SET plan_until = plan_until + 1",
             "is not that of its subscription",
         ),
+        (
+            "UPDATE nodes SET posted = posted + 1000",
+            "has posted a commit that is not in the journal",
+        ),
         // History: commits that are lost, moved, cut, or sealed anew.
         (
             "DELETE FROM journal WHERE (id & 15) = 2 AND (id >> 34 & 15) = 1",

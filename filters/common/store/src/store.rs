@@ -142,6 +142,9 @@ pub trait Snapshot {
     /// Every commit of the books, by node, epoch and number.
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError>;
 
+    /// Every node, with run and number of the last commit that it has posted, if it has posted one.
+    fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError>;
+
     /// Every account whose postings or whose references say something else than the journal.
     fn misposted(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError>;
 }

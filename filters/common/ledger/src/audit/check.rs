@@ -249,6 +249,18 @@ impl Check {
         }
     }
 
+    /// What a node has posted last is in its journal, after all commits.
+    pub(crate) fn posted(&mut self, node: i64, posted: Option<(i64, i64)>) {
+        let last = self
+            .chain
+            .get(&node)
+            .map(|(epoch, number, _)| (*epoch, *number));
+        if posted > last {
+            let what = format!("node {node} has posted a commit that is not in the journal");
+            self.wrong(None, None, what);
+        }
+    }
+
     /// The owner of an account is shown something else than the journal says.
     pub(crate) fn misposted(&mut self, account: AccountId) {
         let what = String::from("its postings or references are not what the journal says");

@@ -130,6 +130,7 @@ pub fn audit(store: &dyn Read) -> Result<Report, ReadError> {
     let view = store.snapshot()?;
     let mut check = Check::default();
     view.batches(&mut |rows| check.batch(&rows))?;
+    view.posted(&mut |node, last| check.posted(node, last))?;
     if check.has_unreadable() {
         // Whatever else the books say, it is not all.
         return Ok(check.report());

@@ -37,8 +37,15 @@ pub fn repost(path: &Path, mut options: Options) -> Result<(), OpenError> {
     ended.map_err(|error| open_error(path, "write", error))
 }
 
-/// Makes sure that every commit is what was sealed, and follows the one before.
+/// Makes sure that every commit is what was sealed, follows the one before, and is there if it was posted.
 fn prove(connection: &Connection) -> Result<(), RowError> {
+    let lost = "SELECT 1 FROM nodes WHERE posted <> 0 AND posted NOT IN (SELECT id FROM journal)
+                UNION ALL SELECT 1 FROM journal WHERE id >> 56 NOT IN (SELECT id FROM nodes)";
+    if connection.prepare(lost)?.exists([])? {
+        return Err(RowError::Damaged(String::from(
+            "its journal is not what was sealed: the last commit or its node is missing, so nothing can be made anew from it",
+        )));
+    }
     let mut previous: Option<(i64, [u8; 32])> = None;
     let mut wrong = None;
     each_row(

@@ -70,6 +70,21 @@ impl Snapshot for SqliteSnapshot<'_> {
         Operations::walk(self.connection(), each).map_err(|error| error.reading("operations"))
     }
 
+    fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError> {
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+        each_row(
+            self.connection(),
+            "SELECT id, posted FROM nodes",
+            [],
+            read,
+            &mut |(node, posted)| {
+                let (_, epoch, number) = journal::numbers(posted);
+                each(node, (posted != 0).then_some((epoch, number)));
+            },
+        )
+        .map_err(|error| error.reading("nodes"))
+    }
+
     fn misposted(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError> {
         misposted(self.connection(), each).map_err(|error| error.reading("postings"))
     }

@@ -474,14 +474,14 @@ impl Begun {
         Ok(begun)
     }
 
+    /// Remembers an operation from now on; `false` when it was known.
     fn insert(&mut self, operation: OperationId) -> bool {
-        if self.older.contains(&operation) || !self.younger.insert(operation) {
-            return false;
-        }
+        let is_known = self.older.contains(&operation);
+        let is_new = self.younger.insert(operation) && !is_known;
         if self.younger.len() == SEEN_MIN {
             self.older = std::mem::take(&mut self.younger);
         }
-        true
+        is_new
     }
 
     fn forget(&mut self, operation: OperationId) {
@@ -500,10 +500,10 @@ mod tests {
         OperationId::from_bytes(number.to_le_bytes())
     }
 
-    /// When it began lately, and when its beginning has been forgotten.
+    /// In whichever generation it is when it ends, or in none any more.
     #[test]
     fn an_operation_is_known_while_many_begin_after_its_end() {
-        for before in [0, SEEN_MIN - 2, SEEN_MIN - 1, 2 * SEEN_MIN] {
+        for before in [0, SEEN_MIN - 1, SEEN_MIN, 2 * SEEN_MIN - 2, 2 * SEEN_MIN] {
             let mut unposted = Unposted::new(1, usize::MAX);
             let (account, amount) = (AccountId::from_bytes([1; 16]), Micros::new(1));
             assert!(unposted.begin(operation(0)));
