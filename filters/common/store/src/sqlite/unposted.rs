@@ -19,7 +19,7 @@ use crate::books::{self, Body, Broken, LedgerPart};
 use crate::journal::Packer;
 use crate::rows::OpenHold;
 
-/// Accounts with balances on their way, from which on they are posted: a posting of so many holds commits up for some ten milliseconds.
+/// Accounts with balances on their way, from which on they are posted: a posting of so many holds commits up for some tens of milliseconds.
 /// Where more accounts than these are busy at once, a request costs about a row again.
 const ACCOUNTS_MAX: usize = 4096;
 
