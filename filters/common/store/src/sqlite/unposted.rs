@@ -340,7 +340,7 @@ impl Unposted {
     /// Whether enough has gathered to be posted; `now_us` is the time of a clock that never goes back.
     pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
         let is_late = now_us.saturating_sub(self.posted_us) >= POSTED_AFTER_US
-            && self.records >= self.records_max / WORTH_POSTING;
+            && self.records >= (self.records_max / WORTH_POSTING).max(1);
         let is_due =
             is_late || self.records >= self.records_max || self.standings.len() >= ACCOUNTS_MAX;
         if is_due {
@@ -498,6 +498,29 @@ mod tests {
     fn operation(number: usize) -> OperationId {
         let number = (number as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         OperationId::from_bytes(number.to_le_bytes())
+    }
+
+    #[test]
+    fn what_has_gathered_is_posted_when_it_is_much_or_has_waited_and_is_worth_it() {
+        //   records   microseconds since the last posting   due
+        for (records, since, due) in [
+            (0, u64::MAX / 2, false),
+            (1, POSTED_AFTER_US, false),
+            (2, POSTED_AFTER_US - 1, false),
+            (2, POSTED_AFTER_US, true),
+            (2 * WORTH_POSTING - 1, 0, false),
+            (2 * WORTH_POSTING, 0, true),
+        ] {
+            let mut unposted = Unposted::new(1, 2 * WORTH_POSTING);
+            unposted.journaled(1, Vec::new(), records);
+            assert_eq!(unposted.is_due(since), due, "{records} after {since}");
+            let again = records >= 2 * WORTH_POSTING;
+            assert_eq!(
+                unposted.is_due(since),
+                again,
+                "{records}: the wait begins anew"
+            );
+        }
     }
 
     /// In whichever generation it is when it ends, or in none any more.
