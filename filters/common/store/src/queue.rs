@@ -1,7 +1,8 @@
 //! The bounded queue between everybody and the writer.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub(crate) struct Item {
 pub(crate) struct Queue {
     state: Mutex<State>,
     waiting: Condvar,
+    /// Whether there is a [`State::stopped`]; set under the lock.
+    is_stopped: AtomicBool,
     admit_max: usize,
     gauges: Arc<Gauges>,
 }
@@ -52,6 +55,7 @@ impl Queue {
         Queue {
             state: Mutex::default(),
             waiting: Condvar::new(),
+            is_stopped: AtomicBool::new(false),
             admit_max: queue_max / 4 * 3,
             gauges,
         }
@@ -77,7 +81,14 @@ impl Queue {
     }
 
     /// Whether a beginning would be taken now.
+    ///
+    /// Every request asks. It is answered from what is noted under the lock, without the lock, for which the writer and all workers meet;
+    /// only who would be refused looks again.
     pub(crate) fn admit(&self) -> Result<(), SubmitError> {
+        let waiting = self.gauges.queue_depth.load(Relaxed);
+        if waiting < self.admit_max as u64 && !self.is_stopped.load(Acquire) {
+            return Ok(());
+        }
         self.admits(&self.lock())
     }
 
@@ -150,6 +161,7 @@ impl Queue {
     pub(crate) fn stop(&self, failure: Failure) {
         let mut state = self.lock();
         state.stopped.get_or_insert(failure);
+        self.is_stopped.store(true, Release);
         drop(state);
         self.waiting.notify_one();
     }
@@ -162,6 +174,7 @@ impl Queue {
         if state.stopped.is_none() || first {
             state.stopped = Some(failure.clone());
         }
+        self.is_stopped.store(true, Release);
         let lost = std::mem::take(&mut state.items);
         self.gauges.queue_depth.store(0, Relaxed);
         drop(state);
@@ -191,11 +204,16 @@ mod tests {
     fn beginnings_stop_at_three_quarters_and_ends_never() {
         let queue = Queue::new(8, Arc::default());
         for admitted in 0..6 {
+            assert!(queue.admit().is_ok(), "{admitted} of 8 are in use");
             assert!(
                 push(&queue, Admission::Begins).is_ok(),
                 "{admitted} of 8 are in use"
             );
         }
+        assert!(
+            matches!(queue.admit(), Err(SubmitError::Overloaded { waiting: 6 })),
+            "who asks is told the same"
+        );
         assert!(
             matches!(
                 push(&queue, Admission::Begins),
@@ -212,6 +230,7 @@ mod tests {
         let mut batch = Vec::new();
         assert!(queue.take(11, Duration::ZERO, &mut batch));
         assert_eq!(batch.len(), 11, "a batch has its most");
+        assert!(queue.admit().is_ok(), "there is room again");
         assert!(
             push(&queue, Admission::Begins).is_ok(),
             "there is room again"
@@ -223,10 +242,9 @@ mod tests {
         let queue = Queue::new(8, Arc::default());
         push(&queue, Admission::Ends).expect("an open queue");
         queue.stop(failure());
-        assert!(matches!(
-            push(&queue, Admission::Ends),
-            Err(SubmitError::Stopped(_))
-        ));
+        for refused in [push(&queue, Admission::Ends), queue.admit()] {
+            assert!(matches!(refused, Err(SubmitError::Stopped(_))));
+        }
         let mut batch = Vec::new();
         assert!(
             queue.take(8, Duration::ZERO, &mut batch),
@@ -285,6 +303,7 @@ mod tests {
             hear.try_recv(),
             Ok(Err(CommitError::Stopped(failure))) if failure.kind == FailureKind::Io
         ));
+        assert!(matches!(queue.admit(), Err(SubmitError::Stopped(_))));
     }
 
     fn push(queue: &Queue, admission: Admission) -> Result<(), SubmitError> {
