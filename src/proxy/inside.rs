@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tollgate_chain::run::Run;
 use tollgate_chain::{BodyError, Downstream, Gone, Head, drive};
-use tollgate_filter::{Clock, Protocol, Request};
+use tollgate_filter::{Clock, Moment, Protocol, Request};
 use tollgate_portal::{Inside, InsideAnswer, InsideAnswering, InsideCall};
 
 use super::routes::Found;
@@ -70,7 +70,8 @@ async fn serve(
     told: oneshot::Sender<InsideAnswer>,
 ) {
     let _open = OpenExchange::enter(&proxy.state);
-    let Some((request, body)) = request(proxy, call) else {
+    let now = proxy.clock.moment();
+    let Some((request, body)) = request(proxy, call, now) else {
         return;
     };
     let Found::Gate(gate) = proxy.routes.find(&request.method, &request.path) else {
@@ -80,13 +81,13 @@ async fn serve(
         body,
         told: Some(told),
         clock: proxy.clock.clone(),
-        began: proxy.clock.elapsed(),
+        began: now.elapsed,
     };
     let observer = RouteObserver {
         proxy,
         route: Some(gate.index),
     };
-    let mut run = Run::new(begin(proxy, request), &gate.route.chain, &observer);
+    let mut run = Run::new(begin(request, now), &gate.route.chain, &observer);
     let (clock, limits) = (&proxy.clock, &proxy.answer_limits);
     let exchange = drive(&gate.route, &mut run, &mut asker, calls, clock, limits);
     if caught(pin!(exchange)).await.is_err() {
@@ -95,7 +96,7 @@ async fn serve(
 }
 
 /// The request as a client would have sent it, and its body. `None` for a credential or a key that no field can carry.
-fn request(proxy: &Proxy, call: InsideCall) -> Option<(Request, Bytes)> {
+fn request(proxy: &Proxy, call: InsideCall, now: Moment) -> Option<(Request, Bytes)> {
     let mut headers = HeaderMap::with_capacity(3);
     let mut bearer = HeaderValue::try_from(format!("Bearer {}", call.bearer.expose())).ok()?;
     bearer.set_sensitive(true);
@@ -106,7 +107,7 @@ fn request(proxy: &Proxy, call: InsideCall) -> Option<(Request, Bytes)> {
     );
     headers.insert(IDEMPOTENCY_KEY, call.idempotency_key.try_into().ok()?);
     let request = Request {
-        id: proxy.entropy.operation_id(&proxy.clock),
+        id: proxy.entropy.operation_id_at(now.unix_micros),
         method: Method::POST,
         path: call.path.into(),
         query: None,

@@ -31,8 +31,8 @@ use tokio::sync::{Notify, watch};
 use tollgate_chain::run::Run;
 use tollgate_chain::{Chain, Limits, Observer, Route, drive, refuse};
 use tollgate_filter::{
-    ApiError, Clock, Ending, Entropy, ErrorCode, ErrorPage, ErrorShape, Exchange, OldTls, Outcome,
-    Reply, Request,
+    ApiError, Clock, Ending, Entropy, ErrorCode, ErrorPage, ErrorShape, Exchange, Moment, OldTls,
+    Outcome, Reply, Request,
 };
 use tollgate_money::OperationId;
 
@@ -341,7 +341,8 @@ impl Worker {
     ) -> Option<ServerSession> {
         let proxy = &*self.proxy;
         let _open = OpenExchange::enter(&proxy.state);
-        let id = proxy.entropy.operation_id(&proxy.clock);
+        let now = proxy.clock.moment();
+        let id = proxy.entropy.operation_id_at(now.unix_micros);
         let request = head::request(id, session.req_header(), origin);
         let raw = session.as_http1().map(|h1| h1.get_headers_raw_bytes());
         let checked = head::check(&request, raw.as_deref(), &proxy.limits);
@@ -353,7 +354,7 @@ impl Worker {
             (Ok(()), Found::Nothing) => Direct::Error(None, routes::not_found()),
         };
         let mut client = Client::new(session, cork, proxy.limits);
-        let mut exchange = begin(proxy, request);
+        let mut exchange = begin(request, now);
         if origin.old_tls {
             exchange.put(OldTls);
         }
@@ -398,7 +399,8 @@ impl Worker {
     ) {
         let proxy = &*self.proxy;
         let _open = OpenExchange::enter(&proxy.state);
-        let id = proxy.entropy.operation_id(&proxy.clock);
+        let now = proxy.clock.moment();
+        let id = proxy.entropy.operation_id_at(now.unix_micros);
         let error = match fault {
             HeadFault::Malformed => ApiError::new(
                 ErrorCode::InvalidRequest,
@@ -414,7 +416,7 @@ impl Worker {
             ),
         };
         let mut client = Client::unparsed(session, Some(cork), proxy.limits);
-        let exchange = begin(proxy, head::unparsed(id, origin));
+        let exchange = begin(head::unparsed(id, origin), now);
         let outcome = Outcome::refuse(error.closing());
         self.answer(None, exchange, &mut client, outcome).await;
     }
@@ -474,10 +476,9 @@ impl Worker {
 }
 
 /// An exchange at its beginning.
-fn begin(proxy: &Proxy, request: Request) -> Exchange {
+fn begin(request: Request, now: Moment) -> Exchange {
     let (id, tls) = (request.id, request.tls);
-    let mut exchange = Exchange::new(request);
-    exchange.record.started = proxy.clock.elapsed();
+    let mut exchange = Exchange::beginning(request, now);
     exchange.reply_headers.insert(X_REQUEST_ID, id_field(id));
     if tls {
         exchange

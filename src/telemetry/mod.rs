@@ -81,16 +81,14 @@ impl Telemetry {
     /// [`Settings::routes`], or `None` when no route matched.
     pub fn record(&self, exchange: &Exchange, route: Option<usize>, ending: Ending) {
         let inner = &*self.inner;
-        let took = inner
-            .clock
-            .elapsed()
-            .saturating_sub(exchange.record.started);
+        let now = inner.clock.elapsed();
+        let took = now.saturating_sub(exchange.record.started);
         let times = metrics::Times::of(&exchange.record, took);
         inner.metrics.exchange(exchange, route, ending, &times);
         if let Some(log) = &inner.log {
             access::with_line(
                 &access::Entry {
-                    unix_micros: inner.clock.unix_micros(),
+                    unix_micros: exchange.unix_micros_at(now, &inner.clock),
                     route: route.and_then(|at| inner.metrics.route_label(at)),
                     exchange,
                     ending,

@@ -41,10 +41,17 @@ impl Auth {
         })
     }
 
+    /// Unix microseconds, to judge a request by.
+    pub(crate) fn now(&self, exchange: &mut Exchange) -> i64 {
+        exchange.unix_micros(&self.clock)
+    }
+
+    /// Whose a request is that presents this at `now`.
     pub(crate) fn judge(
         &self,
         request: &Request,
         presented: Presented<'_>,
+        now: i64,
     ) -> Result<Principal, Refusal> {
         if let Some(query) = request.query.as_deref()
             && self.forms.iter().any(|form| query.contains(form.prefix()))
@@ -57,7 +64,6 @@ impl Auth {
             Presented::Nothing => return Err(Refusal::Missing),
             Presented::Unreadable(why) => return Err(Refusal::Unreadable(why)),
         };
-        let now = self.clock.unix_micros();
         let credential = self.find(text, now).ok_or(Refusal::Invalid)?;
         if !Resources::from_bits(credential.resources).has(self.access.resource) {
             return Err(Refusal::WrongResource);
@@ -171,8 +177,9 @@ impl Filter for Auth {
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        let now = self.now(exchange);
         let presented = Presented::read(&exchange.request.headers);
-        Step::now(match self.judge(&exchange.request, presented) {
+        Step::now(match self.judge(&exchange.request, presented, now) {
             Ok(principal) => {
                 // Answers of the API end by themselves; a stream of a resource beside it may be listened to for hours.
                 if self.access.resource != Resource::Api

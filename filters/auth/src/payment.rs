@@ -50,11 +50,12 @@ impl PaymentAuth {
 
     fn judge(
         &self,
-        exchange: &Exchange,
+        exchange: &mut Exchange,
     ) -> Result<(Principal, Option<PaymentCredential>), Refusal> {
+        let now = self.auth.now(exchange);
         let request = &exchange.request;
         let Both { bearer, payment } = both(&request.headers, &self.beside)?;
-        let principal = self.auth.judge(request, bearer)?;
+        let principal = self.auth.judge(request, bearer, now)?;
         Ok((principal, payment))
     }
 }

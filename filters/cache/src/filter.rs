@@ -357,7 +357,9 @@ impl Cache {
             id: CacheEntryId(self.entropy.bytes()),
             model,
             tokens,
-            expires: self.clock.elapsed().saturating_add(self.settings.ttl),
+            expires: exchange
+                .elapsed(&self.clock)
+                .saturating_add(self.settings.ttl),
             endpoint,
             answer,
             events: [None, None],

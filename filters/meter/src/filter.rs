@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tollgate_filter::{
     AnswerProgress, AnswerUsage, BeforeCharge, Body, CacheStatus, Charge, Clamped, Clock, Contract,
-    Ending, Estimated, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome,
-    OutputCap, Phase, Principal, SpendingCap, Step, Tail, Tokens,
+    CredentialId as Credential, Ending, Estimated, Exchange, FailureMode, Filter, FilterError,
+    Forward, Model, Outcome, OutputCap, Phase, Principal, SpendingCap, Step, Tail, Tokens,
 };
-use tollgate_ledger::{Beside, Hold, HoldError, HoldRequest, Ledger, Settle, Settled};
+use tollgate_ledger::{Beside, Hold, HoldError, HoldRequest, Ledger, Settle, Settled, Settlement};
 use tollgate_money::Micros;
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{CredentialId, UsageFlags, UsageRecord};
@@ -33,12 +33,30 @@ pub struct Meter {
     pub(crate) spending: Arc<Spending>,
 }
 
-/// The credit promised to one exchange. Private to this filter; dropped with the exchange it is given back.
+/// What one exchange may cost, and the credit promised for it. Private to this filter; dropped with the exchange it is given back.
 struct Held {
-    hold: Hold,
     quote: Quote,
+    /// Placed when the exchange goes upstream. An answer that others have made has none.
+    hold: Option<Hold>,
     /// What is kept of the credential's own cap.
     kept: Option<(SpendingCap, Reserved)>,
+}
+
+/// An answer that is over and has to be paid for.
+struct Over {
+    hold: Hold,
+    held: Box<Held>,
+    succeeded: bool,
+    /// Whether it was cut short.
+    incomplete: bool,
+}
+
+/// A charge that is decided and queued, and what is told of it once it is durable.
+struct Settling {
+    settlement: Settlement,
+    used: Used,
+    kept: Option<(SpendingCap, Reserved)>,
+    at: i64,
 }
 
 /// What was used, ready to be taken.
@@ -103,58 +121,73 @@ impl Meter {
         {
             return Ok(self.refuse(&quote, balance.room()));
         }
-        let principal = principal(exchange)?;
-        if let Some(cap) = principal.spending_cap
-            && let Err(reached) =
-                self.spending
-                    .left(principal.credential, cap, self.clock.unix_micros())
-        {
-            return Ok(self.refuse_cap(&quote, reached));
+        let Principal {
+            credential,
+            spending_cap,
+            ..
+        } = *principal(exchange)?;
+        if let Some(cap) = spending_cap {
+            let now = exchange.unix_micros(&self.clock);
+            if let Err(reached) = self.spending.left(credential, cap, now) {
+                return Ok(self.refuse_cap(&quote, reached));
+            }
         }
         if let Some(forward) = exchange.get_mut::<Forward>() {
             forward.tokens_max = quote.sizes.tokens();
         }
-        exchange.put(quote);
+        exchange.put(Held {
+            quote,
+            hold: None,
+            kept: None,
+        });
         Ok(Outcome::Continue)
     }
 
     /// Promises the worst case in memory; for a stream also on the disk, which works while the upstream is called.
     fn hold(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
-        let mut quote = exchange
-            .take::<Quote>()
+        let Principal {
+            account,
+            credential,
+            spending_cap,
+            ..
+        } = *principal(exchange)?;
+        let operation = exchange.request.id;
+        let is_stream = exchange.record.stream;
+        let at = exchange.unix_micros(&self.clock);
+        let steady = self.clock.steady_micros_at(exchange.elapsed(&self.clock));
+        let held = exchange
+            .get_mut::<Held>()
             .ok_or(MeterError::Missing { what: "quote" })?;
+        let quote = &held.quote;
         let mut clamped = None;
         let mut kept = None;
-        if let Some(cap) = principal(exchange)?.spending_cap {
-            match self.keep(exchange, cap, &quote)? {
+        if let Some(cap) = spending_cap {
+            match self.keep(credential, cap, quote, at) {
                 Ok((reserved, smaller)) => {
                     kept = Some((cap, reserved));
                     clamped = smaller;
                 }
-                Err(reached) => return Ok(self.refuse_cap(&quote, reached)),
+                Err(reached) => return Ok(self.refuse_cap(quote, reached)),
             }
         }
         let request = HoldRequest {
-            operation: exchange.request.id,
-            account: principal(exchange)?.account,
-            amount: clamped.as_ref().unwrap_or(&quote).amount,
+            operation,
+            account,
+            amount: clamped.as_ref().unwrap_or(quote).amount,
             price_version: Some(quote.model.price_version),
-            at: self.clock.unix_micros(),
+            at,
             // By the clock that nobody sets: a jump of the other must not take the credit of answers under way.
-            expires_at: self
-                .clock
-                .steady_micros()
-                .saturating_add(micros(self.settings.hold)),
+            expires_at: steady.saturating_add(micros(self.settings.hold)),
         };
         // From the request as it came: that its key's cap has made it shorter does not keep it from being made shorter still.
         let less = |room| {
-            let smaller = self.clamp(&quote, room)?;
+            let smaller = self.clamp(quote, room)?;
             let amount = smaller.amount;
             clamped = Some(smaller);
             Some(amount)
         };
         // A whole answer shows nothing before it is settled: until then a promise in memory is enough, and its end is one row.
-        let placed = if exchange.record.stream {
+        let placed = if is_stream {
             self.ledger.hold_within(request, less)
         } else {
             self.ledger.reserve_within(request, less)
@@ -162,43 +195,44 @@ impl Meter {
         let hold = match placed {
             Ok(hold) => hold,
             Err(HoldError::InsufficientCredit { available, .. }) => {
-                return Ok(self.refuse(&quote, available));
+                return Ok(self.refuse(quote, available));
             }
             Err(error) => return hold_failed(error),
         };
+        held.hold = Some(hold);
+        held.kept = kept;
         if let Some(clamped) = clamped {
-            quote = clamped;
+            let cap = OutputCap {
+                tokens: clamped.sizes.output_each,
+                member: clamped.model.cap_member,
+            };
+            held.quote = clamped;
             let forward = exchange
                 .get_mut::<Forward>()
                 .ok_or(MeterError::Missing { what: "forward" })?;
-            forward.body.cap_output(OutputCap {
-                tokens: quote.sizes.output_each,
-                member: quote.model.cap_member,
-            });
+            forward.body.cap_output(cap);
             exchange.put(Clamped);
             self.counters.clamped();
         }
-        exchange.put(Held { hold, quote, kept });
         Ok(Outcome::Continue)
     }
 
     /// Keeps the worst case free under the credential's own cap, or what is left of it where the request leaves its length to us.
     fn keep(
         &self,
-        exchange: &Exchange,
+        credential: Credential,
         cap: SpendingCap,
         quote: &Quote,
-    ) -> Result<Result<(Reserved, Option<Quote>), CapReached>, FilterError> {
-        let credential = principal(exchange)?.credential;
-        let now = self.clock.unix_micros();
+        now: i64,
+    ) -> Result<(Reserved, Option<Quote>), CapReached> {
         let reserve = |amount| self.spending.reserve(credential, cap, amount, now);
-        Ok(match reserve(quote.amount) {
+        match reserve(quote.amount) {
             Ok(reserved) => Ok((reserved, None)),
             Err(reached) => match self.clamp(quote, reached.room) {
                 Some(smaller) => reserve(smaller.amount).map(|reserved| (reserved, Some(smaller))),
                 None => Err(reached),
             },
-        })
+        }
     }
 
     #[cold]
@@ -228,27 +262,66 @@ impl Meter {
     }
 
     /// Ends the hold of an answer that is over.
-    async fn end(&self, exchange: &mut Exchange, ending: Ending) -> Result<Outcome, FilterError> {
-        let Some(held) = exchange.take::<Held>() else {
-            // A reply of another filter: nothing was held, and nothing is due.
-            return Ok(Outcome::Continue);
+    fn end<'a>(
+        &'a self,
+        exchange: &'a mut Exchange,
+        mut held: Box<Held>,
+        ending: Ending,
+    ) -> Step<'a, Outcome> {
+        let Some(hold) = held.hold.take() else {
+            return Step::now(Outcome::Continue);
         };
         let usage = exchange.take::<AnswerUsage>().unwrap_or_default();
-        let (tokens, succeeded, incomplete) = match Bill::of(ending, &usage) {
+        let (tokens, over) = match Bill::of(ending, &usage) {
             Bill::Release => {
-                held.hold.release(self.clock.unix_micros());
-                return Ok(Outcome::Continue);
+                hold.release(exchange.unix_micros(&self.clock));
+                return Step::now(Outcome::Continue);
             }
             Bill::Settle {
                 tokens,
                 succeeded,
                 incomplete,
-            } => (tokens, succeeded, incomplete),
+            } => (
+                tokens,
+                Over {
+                    hold,
+                    held,
+                    succeeded,
+                    incomplete,
+                },
+            ),
         };
-        let (tokens, estimated) = match tokens {
-            Source::Reported(tokens) => (tokens, false),
-            Source::Counted => (self.count(exchange, &held.quote.model, usage).await?, true),
-        };
+        // What can be decided now is: the future is boxed, and as large as what it keeps.
+        match tokens {
+            Source::Reported(tokens) => match self.settle(exchange, over, tokens, false) {
+                Ok(settling) => Step::later(self.settled(exchange, settling)),
+                Err(error) => Step::failed(error),
+            },
+            Source::Counted => Step::later(async move {
+                let model = &over.held.quote.model;
+                let tokens = self.count(exchange, model, usage).await?;
+                exchange.time_passes();
+                let settling = self.settle(exchange, over, tokens, true)?;
+                self.settled(exchange, settling).await
+            }),
+        }
+    }
+
+    /// Decides what is taken, and queues it.
+    fn settle(
+        &self,
+        exchange: &mut Exchange,
+        over: Over,
+        tokens: Tokens,
+        estimated: bool,
+    ) -> Result<Settling, FilterError> {
+        let Over {
+            hold,
+            mut held,
+            succeeded,
+            incomplete,
+        } = over;
+        let quote = &held.quote;
         let finished = |progress: &AnswerProgress| progress.finished;
         let whole = !incomplete || exchange.get().is_some_and(finished);
         let mut flags = UsageFlags::NONE;
@@ -263,36 +336,44 @@ impl Meter {
             }
         }
         let used = Used {
-            tokens: self.bounded(exchange, &held.quote, tokens),
+            tokens: self.bounded(exchange, quote, tokens),
             estimated,
             succeeded,
             flags,
             whole,
         };
-        self.settle(exchange, held, used).await
-    }
-
-    async fn settle(
-        &self,
-        exchange: &mut Exchange,
-        held: Held,
-        used: Used,
-    ) -> Result<Outcome, FilterError> {
-        let Held { hold, quote, kept } = held;
         let beside = if used.whole {
             beside(exchange, &used)
         } else {
             None
         };
         let price = bill::price(&quote.model.price, used.succeeded);
-        let at = self.clock.unix_micros();
+        let at = exchange.unix_micros(&self.clock);
         let settle = Settle {
             actual: price.charge(used.tokens.prompt, used.tokens.completion),
             usage: self.usage_record(exchange, &quote.model, &used)?,
             at,
         };
-        let settlement = hold.settle_with(settle, beside);
-        // The last byte waits for the disk: who has the whole answer has been charged for it.
+        Ok(Settling {
+            settlement: hold.settle_with(settle, beside),
+            used,
+            kept: held.kept.take(),
+            at,
+        })
+    }
+
+    /// Waits for the disk before the last byte: who has the whole answer has been charged for it.
+    async fn settled(
+        &self,
+        exchange: &mut Exchange,
+        settling: Settling,
+    ) -> Result<Outcome, FilterError> {
+        let Settling {
+            settlement,
+            used,
+            kept,
+            at,
+        } = settling;
         let settled = settlement.await.map_err(settle_failed)?;
         if let Some((cap, reserved)) = kept {
             reserved.settle(cap, settled.charged, at);
@@ -354,10 +435,11 @@ impl Meter {
 
     pub(crate) fn usage_record(
         &self,
-        exchange: &Exchange,
+        exchange: &mut Exchange,
         model: &Model,
         used: &Used,
     ) -> Result<UsageRecord, FilterError> {
+        let now = exchange.elapsed(&self.clock);
         let request = exchange
             .get::<Arc<CompletionRequest>>()
             .ok_or(MeterError::Missing { what: "request" })?;
@@ -380,7 +462,7 @@ impl Meter {
             // An answer that is charged for is a 200, though a whole one is not sent yet.
             http_status: 200,
             ttfb_us: record.first_byte.map(since_start),
-            total_us: Some(since_start(self.clock.elapsed())),
+            total_us: Some(since_start(now)),
         })
     }
 }
@@ -407,11 +489,12 @@ impl Filter for Meter {
     }
 
     fn before_first_byte<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        let Some(held) = exchange.get_mut::<Held>() else {
+        let held = exchange.get_mut::<Held>();
+        let Some(hold) = held.and_then(|held| held.hold.as_mut()) else {
             return Step::now(Outcome::Continue);
         };
         Step::later(async {
-            match held.hold.durable().await {
+            match hold.durable().await {
                 Ok(()) => Ok(Outcome::Continue),
                 Err(error) => hold_failed(error),
             }
@@ -423,18 +506,26 @@ impl Filter for Meter {
         exchange: &'a mut Exchange,
         tail: &'a mut Tail,
     ) -> Step<'a, Outcome> {
-        if exchange.record.cache == Some(CacheStatus::Hit)
-            && let Some(quote) = exchange.take::<Quote>()
-        {
-            return self.hit(exchange, quote);
+        let Some(held) = exchange.take_boxed::<Held>() else {
+            // Nothing was held, and nothing is due.
+            return Step::now(Outcome::Continue);
+        };
+        match held.hold {
+            Some(_) => self.end(exchange, held, tail.ending()),
+            None if exchange.record.cache == Some(CacheStatus::Hit) => {
+                self.hit(exchange, held.quote)
+            }
+            // A reply of another filter.
+            None => Step::now(Outcome::Continue),
         }
-        Step::later(self.end(exchange, tail.ending()))
     }
 
     fn on_end(&self, exchange: &mut Exchange, _: Ending) {
         // Whatever came to its tail has been resolved there. What is left gave no answer: refused, failed, or left alone.
-        if let Some(held) = exchange.take::<Held>() {
-            held.hold.release(self.clock.unix_micros());
+        if let Some(held) = exchange.take_boxed::<Held>()
+            && let Some(hold) = held.hold
+        {
+            hold.release(exchange.unix_micros(&self.clock));
         }
     }
 }

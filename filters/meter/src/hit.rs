@@ -23,6 +23,7 @@ impl Meter {
             },
             None => Step::later(async move {
                 let tokens = self.count(exchange, &quote.model, usage).await?;
+                exchange.time_passes();
                 match self.charge_hit(exchange, &quote, tokens, true) {
                     Ok(None) => Ok(Outcome::Continue),
                     Ok(Some(settlement)) => durable(settlement).await,
@@ -60,7 +61,7 @@ impl Meter {
             .price
             .charge(used.tokens.prompt, used.tokens.completion);
         let amount = bill::part_of(full, self.hit_price_ppm);
-        let at = self.clock.unix_micros();
+        let at = exchange.unix_micros(&self.clock);
         let Principal {
             account,
             credential,

@@ -44,8 +44,8 @@ impl AddressLimit {
         }
     }
 
-    fn now(&self) -> u64 {
-        self.clock.elapsed().as_nanos() as u64
+    fn now(&self, exchange: &mut Exchange) -> u64 {
+        exchange.elapsed(&self.clock).as_nanos() as u64
     }
 }
 
@@ -63,10 +63,12 @@ impl Filter for AddressLimit {
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        let verdict = self
-            .counters
-            .failures
-            .peek(partition(exchange), &self.quota, self.now());
+        let failures = &self.counters.failures;
+        if failures.is_empty() {
+            return Step::now(Outcome::Continue);
+        }
+        let now = self.now(exchange);
+        let verdict = failures.peek(partition(exchange), &self.quota, now);
         if verdict.admitted {
             return Step::now(Outcome::Continue);
         }
@@ -81,9 +83,10 @@ impl Filter for AddressLimit {
     fn on_end(&self, exchange: &mut Exchange, _: Ending) {
         if exchange.record.error.is_some_and(is_failed_credential) {
             // Requests that were let in together may fail together; those beyond the quota are not held against it twice.
+            let now = self.now(exchange);
             self.counters
                 .failures
-                .take(partition(exchange), &self.quota, self.now());
+                .take(partition(exchange), &self.quota, now);
         }
     }
 }

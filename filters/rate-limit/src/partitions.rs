@@ -92,6 +92,11 @@ impl Partitions {
         quota.take(arrival, now).0
     }
 
+    /// Whether nobody is remembered, who would have less than a whole quota.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.population() == 0
+    }
+
     /// How many partitions are being remembered.
     pub(crate) fn population(&self) -> usize {
         self.population.load(Ordering::Relaxed)

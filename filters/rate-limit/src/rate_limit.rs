@@ -140,7 +140,7 @@ impl RateLimit {
             Owner::Account(_) => &self.counters.accounts,
             Owner::Address(_) => &self.counters.addresses,
         };
-        let verdict = table.take(partition, &class.quota, self.now());
+        let verdict = table.take(partition, &class.quota, self.now(exchange));
         let verdict = spread(verdict, &self.entropy);
         let (remaining, reset_secs) = (verdict.remaining.into(), verdict.reset_secs);
         class
@@ -170,7 +170,7 @@ impl RateLimit {
             return Outcome::Continue;
         }
         let counts = &self.counters.tokens;
-        let verdict = counts.promise(partition, quota, wanted, self.now());
+        let verdict = counts.promise(partition, quota, wanted, self.now(exchange));
         let headers = &mut exchange.reply_headers;
         let Some(tokens) = verdict.promised else {
             let (error, wait) = too_many_tokens(wanted, &verdict, quota, &self.entropy);
@@ -187,8 +187,8 @@ impl RateLimit {
         Outcome::Continue
     }
 
-    fn now(&self) -> u64 {
-        self.clock.elapsed().as_nanos() as u64
+    fn now(&self, exchange: &mut Exchange) -> u64 {
+        exchange.elapsed(&self.clock).as_nanos() as u64
     }
 }
 
@@ -230,7 +230,7 @@ impl Filter for RateLimit {
             let used = record
                 .prompt_tokens
                 .saturating_add(record.completion_tokens);
-            promise.settle(used, self.now());
+            promise.settle(used, self.now(exchange));
         }
         drop(exchange.take::<UnderWay>());
         Step::now(Outcome::Continue)

@@ -55,7 +55,11 @@ async fn exchange<D: Downstream, U: Upstream>(
     limits: &Limits,
 ) -> Ending {
     let outcome = match request(route, run, downstream).await {
-        Ok(Outcome::Continue) => run.on_forward().await,
+        Ok(Outcome::Continue) => {
+            // For those who ask in this phase, and for the call that begins with it.
+            run.exchange.look(clock);
+            run.on_forward().await
+        }
         Ok(outcome) => outcome,
         Err(Gone) => return Ending::GoneBefore,
     };
@@ -82,14 +86,14 @@ async fn exchange<D: Downstream, U: Upstream>(
     };
     let wants_stream = forward.stream;
 
-    run.exchange.record.upstream_started = Some(clock.elapsed());
+    run.exchange.record.upstream_started = Some(run.exchange.elapsed(clock));
     let call = tokio::select! {
         biased;
         call = upstream.call(&mut run.exchange) => call,
         // Nobody waits for the answer any more: the call is dropped, and with it the work at the provider.
         () = downstream.gone() => return Ending::GoneBefore,
     };
-    run.exchange.record.upstream_first_byte = Some(clock.elapsed());
+    run.exchange.record.upstream_first_byte = Some(run.exchange.look(clock));
     let call = match call {
         Ok(call) => call,
         Err(error) => return Box::pin(fail(run, downstream, route.errors, error)).await,
@@ -140,8 +144,8 @@ async fn request<D: Downstream>(
         if !link.has(Phase::Request) {
             continue;
         }
-        let result = match link.filter.on_request(&mut run.exchange) {
-            Step::Now(result) => result,
+        let (result, waited) = match link.filter.on_request(&mut run.exchange) {
+            Step::Now(result) => (result, false),
             // The client may leave meanwhile. While its body is not read nobody can tell: what it sends is the body.
             Step::Later(waits) if body_read => {
                 let decided = Box::pin(async {
@@ -152,12 +156,15 @@ async fn request<D: Downstream>(
                     }
                 });
                 match decided.await {
-                    Some(result) => result,
+                    Some(result) => (result, true),
                     None => return Err(Gone),
                 }
             }
-            Step::Later(waits) => waits.await,
+            Step::Later(waits) => (waits.await, true),
         };
+        if waited {
+            run.exchange.time_passes();
+        }
         match run.decided(link, result) {
             Outcome::Continue => {}
             outcome => return Ok(outcome),
@@ -186,7 +193,9 @@ async fn read_body<D: Downstream>(
         }
         Body::Bytes { bytes_max } => bytes_max,
     };
-    match downstream.read_body(bytes_max.min(route_bytes_max)).await {
+    let read = downstream.read_body(bytes_max.min(route_bytes_max)).await;
+    exchange.time_passes();
+    match read {
         Ok(body) => {
             exchange.request.body = body;
             Ok(())
@@ -319,7 +328,7 @@ async fn whole<D: Downstream, C: UpstreamCall>(
         }
     }
     call.finish().await;
-    run.exchange.record.upstream_ended = Some(clock.elapsed());
+    run.exchange.record.upstream_ended = Some(run.exchange.look(clock));
     let body = if more.is_empty() {
         first
     } else {

@@ -56,7 +56,7 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
         // It says so itself: the upstream need not hear of it.
         return refuse_body(route, run, downstream, &too_large(route)).await;
     }
-    run.exchange.record.upstream_started = Some(clock.elapsed());
+    run.exchange.record.upstream_started = Some(run.exchange.elapsed(clock));
     let opened = {
         let open = upstream.open(&mut run.exchange, length);
         match length {
@@ -132,7 +132,7 @@ impl<D: Downstream> Way<'_, '_, D> {
                             _ => Upload::Reading,
                         },
                         Ok(Heard::Head(head)) => {
-                            self.run.exchange.record.upstream_first_byte = Some(self.clock.elapsed());
+                            self.run.exchange.record.upstream_first_byte = Some(self.run.exchange.look(self.clock));
                             if is_about_us(head.status) {
                                 return self.fail(asks_for_a_credential(head.status)).await;
                             }
@@ -223,7 +223,7 @@ impl<D: Downstream> Way<'_, '_, D> {
             self.comments = (!is_coded).then(Boundary::default);
         }
         self.started = true;
-        self.run.exchange.record.first_byte = Some(self.clock.elapsed());
+        self.run.exchange.record.first_byte = Some(self.run.exchange.look(self.clock));
         let head = head(&mut self.run.exchange, status, own);
         let started = self.downstream.start(head, &mut self.out).await;
         started.map_err(|Gone| Ending::GoneDuring)
@@ -240,7 +240,7 @@ impl<D: Downstream> Way<'_, '_, D> {
 
     /// The answer is over.
     async fn end(mut self, bare: Option<RelayedHead>) -> Ending {
-        self.run.exchange.record.upstream_ended = Some(self.clock.elapsed());
+        self.run.exchange.record.upstream_ended = Some(self.run.exchange.look(self.clock));
         let mut tail = Tail::new(SmallVec::new(), Ending::Complete, true);
         if let Err(error) = self.run.before_tail(&mut tail).await {
             if !self.started {

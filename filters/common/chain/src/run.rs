@@ -2,7 +2,8 @@
 
 use smallvec::SmallVec;
 use tollgate_filter::{
-    ApiError, Ending, ErrorCode, Event, Exchange, FailureMode, FilterError, Outcome, Phase, Tail,
+    ApiError, Ending, ErrorCode, Event, Exchange, FailureMode, FilterError, Outcome, Phase, Step,
+    Tail,
 };
 
 use crate::chain::{Chain, Link};
@@ -35,6 +36,21 @@ pub struct Run<'c> {
     /// How many filters have seen the request; answers pass these in reverse.
     seen: usize,
     ending: Ending,
+}
+
+/// The result of a filter's step, after waiting if need be. No function, because that would be a future of its own, made, moved and polled
+/// for each filter, and nearly all of them answer at once.
+macro_rules! finished {
+    ($exchange:expr, $step:expr) => {{
+        let (result, waited) = match $step {
+            Step::Now(result) => (result, false),
+            Step::Later(waits) => (waits.await, true),
+        };
+        if waited {
+            $exchange.time_passes();
+        }
+        result
+    }};
 }
 
 impl<'c> Run<'c> {
@@ -101,7 +117,7 @@ impl<'c> Run<'c> {
             if !link.has(Phase::Forward) {
                 continue;
             }
-            let result = link.filter.on_forward(&mut self.exchange).finish().await;
+            let result = finished!(self.exchange, link.filter.on_forward(&mut self.exchange));
             match self.decided(link, result) {
                 Outcome::Continue => {}
                 reply => return reply,
@@ -115,11 +131,10 @@ impl<'c> Run<'c> {
             if !link.has(Phase::FirstByte) {
                 continue;
             }
-            let result = link
-                .filter
-                .before_first_byte(&mut self.exchange)
-                .finish()
-                .await;
+            let result = finished!(
+                self.exchange,
+                link.filter.before_first_byte(&mut self.exchange)
+            );
             only_refusal(link, self.decided(link, result))?;
         }
         Ok(())
@@ -138,11 +153,10 @@ impl<'c> Run<'c> {
             if !link.has(Phase::Tail) {
                 continue;
             }
-            let result = link
-                .filter
-                .before_tail(&mut self.exchange, tail)
-                .finish()
-                .await;
+            let result = finished!(
+                self.exchange,
+                link.filter.before_tail(&mut self.exchange, tail)
+            );
             only_refusal(link, self.decided(link, result))?;
         }
         Ok(())
@@ -151,6 +165,7 @@ impl<'c> Run<'c> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
+        self.exchange.time_passes();
         for link in self.seen().iter().rev() {
             if link.has(Phase::End) {
                 link.filter.on_end(&mut self.exchange, self.ending);

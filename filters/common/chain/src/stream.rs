@@ -123,7 +123,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
             break None;
         }
     };
-    relay.run.exchange.record.upstream_ended = Some(clock.elapsed());
+    relay.run.exchange.record.upstream_ended = Some(relay.run.exchange.look(clock));
     let fault = fault.or_else(|| relay.unfinished());
     if relay.gone && !ended && !relay.done {
         // Nothing more is wanted of the provider: it need not work until the books are written.
@@ -338,7 +338,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         } else {
             self.run.before_first_byte().await?;
             self.started = true;
-            self.run.exchange.record.first_byte = Some(self.clock.elapsed());
+            self.run.exchange.record.first_byte = Some(self.run.exchange.look(self.clock));
             let head = stream_head(self.run);
             // A write that fails may have delivered a part, so from here on the client counts as having had some of it.
             self.downstream.start(head, &mut self.out).await
@@ -435,7 +435,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         self.run.exchange.record.bytes_sent += self.out.len() as u64;
         if !self.started {
             // A short answer may end before anything was sent. What makes its charge durable has made its hold durable too.
-            self.run.exchange.record.first_byte = Some(self.clock.elapsed());
+            self.run.exchange.record.first_byte = Some(self.run.exchange.look(self.clock));
             let head = stream_head(self.run);
             if self.downstream.start(head, &mut self.out).await.is_err() {
                 return Ending::GoneDuring;

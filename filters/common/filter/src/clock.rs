@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::Moment;
+
 /// The gateway's only source of time: a wall clock for what is written down and a monotonic clock for what is measured.
 ///
 /// Cheap to clone. Everything that asks for the time is given one, so a test can hold time still or move it.
@@ -65,14 +67,27 @@ impl Clock {
         }
     }
 
+    /// Both clocks.
+    pub fn moment(&self) -> Moment {
+        Moment {
+            elapsed: self.elapsed(),
+            unix_micros: self.unix_micros(),
+        }
+    }
+
     /// Microseconds since 1970 as the wall clock would say if it had not been set since this clock was made: for deadlines that must
     /// not move when an operator or a time service moves it. Means nothing in another process.
     pub fn steady_micros(&self) -> i64 {
+        self.steady_micros_at(self.elapsed())
+    }
+
+    /// The same at a reading of [`Clock::elapsed`].
+    pub fn steady_micros_at(&self, elapsed: Duration) -> i64 {
         let start = match &self.source {
             Source::System { unix_micros, .. } => *unix_micros,
             Source::Manual(manual) => manual.start,
         };
-        start.saturating_add(i64::try_from(self.elapsed().as_micros()).unwrap_or(i64::MAX))
+        start.saturating_add(i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX))
     }
 
     /// Time since this clock was made. Never goes back.

@@ -85,7 +85,12 @@ impl Entropy {
 
     /// A new operation id.
     pub fn operation_id(&self, clock: &Clock) -> OperationId {
-        OperationId::from_parts(clock.unix_micros() as u64 / 1000, self.bytes())
+        self.operation_id_at(clock.unix_micros())
+    }
+
+    /// A new operation id, at a reading of [`Clock::unix_micros`].
+    pub fn operation_id_at(&self, unix_micros: i64) -> OperationId {
+        OperationId::from_parts(unix_micros as u64 / 1000, self.bytes())
     }
 
     /// A new account id.

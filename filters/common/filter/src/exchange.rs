@@ -1,13 +1,15 @@
 //! One request, the answer to it, and what the filters know of both.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use tollgate_money::OperationId;
 
-use crate::Record;
 use crate::slots::Slots;
+use crate::time::Time;
+use crate::{Clock, Moment, Record};
 
 /// One request and what is known of the answer to it.
 pub struct Exchange {
@@ -17,6 +19,7 @@ pub struct Exchange {
     pub reply_headers: HeaderMap,
     /// Facts for the access log and the metrics.
     pub record: Record,
+    time: Time,
     slots: Slots,
 }
 
@@ -27,8 +30,45 @@ impl Exchange {
             request,
             reply_headers: HeaderMap::with_capacity(24),
             record: Record::default(),
+            time: Time::default(),
             slots: Slots::default(),
         }
+    }
+
+    /// An exchange that begins at this moment.
+    pub fn beginning(request: Request, moment: Moment) -> Exchange {
+        let mut exchange = Exchange::new(request);
+        exchange.record.started = moment.elapsed;
+        exchange.time = Time::at(moment);
+        exchange
+    }
+
+    /// [`Clock::elapsed`] as of the last look by anybody, if nothing has been waited for since. For a filter that decides at once.
+    pub fn elapsed(&mut self, clock: &Clock) -> Duration {
+        self.time.elapsed(clock)
+    }
+
+    /// [`Clock::unix_micros`] as of the same look. Set meanwhile, that clock is followed within a second.
+    pub fn unix_micros(&mut self, clock: &Clock) -> i64 {
+        self.time.unix_micros(clock)
+    }
+
+    /// [`Clock::unix_micros`] at a reading of [`Clock::elapsed`] that has just been made.
+    pub fn unix_micros_at(&self, elapsed: Duration, clock: &Clock) -> i64 {
+        let counted_on = self.time.counted_on(elapsed);
+        counted_on.unwrap_or_else(|| clock.unix_micros())
+    }
+
+    /// Something was waited for: whoever asks for the time next looks anew. The driver says so for what it waits for itself, and for
+    /// every step that a filter takes later; a filter has to for what it does in the middle of such a step.
+    pub fn time_passes(&mut self) {
+        self.time.passes();
+    }
+
+    /// Looks at the clock, whenever the last look was.
+    pub fn look(&mut self, clock: &Clock) -> Duration {
+        self.time.passes();
+        self.time.elapsed(clock)
     }
 
     /// Leaves a value for later phases and other filters; at most one of each type. The former value comes back.
@@ -49,6 +89,12 @@ impl Exchange {
     /// Removes the value of this type.
     pub fn take<T: 'static>(&mut self) -> Option<T> {
         self.slots.take()
+    }
+
+    /// Removes the value of this type without moving it. For large ones of which few others know: those that have a place of their own
+    /// in every exchange have to be moved into a box for this.
+    pub fn take_boxed<T: 'static>(&mut self) -> Option<Box<T>> {
+        self.slots.take_boxed()
     }
 }
 

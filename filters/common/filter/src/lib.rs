@@ -27,6 +27,7 @@ mod relay;
 mod reply;
 pub mod settings;
 mod slots;
+mod time;
 mod unambiguous;
 
 pub use address::AddressPrefix;
@@ -54,4 +55,5 @@ pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens}
 pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
 pub use relay::{Relay, end_to_end};
 pub use reply::{Reply, ReplyBody};
+pub use time::Moment;
 pub use unambiguous::Unambiguous;

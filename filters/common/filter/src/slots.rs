@@ -63,6 +63,14 @@ impl Slots {
     pub(crate) fn take<T: 'static>(&mut self) -> Option<T> {
         match self.field_mut() {
             Some(field) => field.take(),
+            None => self.take_from_others().map(|value| *value),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn take_boxed<T: 'static>(&mut self) -> Option<Box<T>> {
+        match self.field_mut() {
+            Some(field) => field.take().map(Box::new),
             None => self.take_from_others(),
         }
     }
@@ -107,10 +115,10 @@ impl Slots {
         }
     }
 
-    fn take_from_others<T: 'static>(&mut self) -> Option<T> {
+    fn take_from_others<T: 'static>(&mut self) -> Option<Box<T>> {
         let at = self.place_among_others::<T>()?;
         let (_, value) = self.others.swap_remove(at);
-        value.downcast().ok().map(|value| *value)
+        value.downcast().ok()
     }
 }
 
@@ -127,6 +135,8 @@ mod tests {
         assert_eq!(slots.find::<u32>(), Some(&2));
         assert_eq!(slots.take::<&str>(), Some("text"));
         assert_eq!(slots.find::<&str>(), None);
+        assert_eq!(slots.take_boxed(), Some(Box::new(2u32)));
+        assert_eq!(slots.find::<u32>(), None);
     }
 
     #[test]
@@ -153,7 +163,7 @@ mod tests {
                 .find::<AnswerProgress>()
                 .is_some_and(|now| now.finished)
         );
-        assert!(slots.take::<AnswerProgress>().is_some());
+        assert!(slots.take_boxed::<AnswerProgress>().is_some());
         assert!(slots.find::<AnswerProgress>().is_none());
         assert_eq!(slots.find::<u32>(), Some(&1));
     }

@@ -18,6 +18,7 @@ const STOP: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]
 const USAGE: &str = r#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":4}}"#;
 const DONE: &str = "[DONE]";
 const ANSWER: &str = r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":4}}"#;
+const UNCOUNTED: &str = r#"{"choices":[{"message":{"content":"hello world"}}]}"#;
 
 /// Turns of the runtime after which everything that can happen without the disk has happened.
 const TURNS: usize = 100;
@@ -128,4 +129,42 @@ async fn a_hold_lives_as_long_as_the_settings_say() {
 
 fn event(data: &str) -> Step {
     Step::Send(format!("data: {data}\n\n"))
+}
+
+/// What is asked for once is not looked at again while nothing has been waited for; what is written down must not be older than the wait.
+#[tokio::test]
+async fn the_books_are_dated_by_the_end_of_an_answer_however_long_it_took() {
+    for wait in [1, 300, 999, 1_000, 90_000].map(Duration::from_millis) {
+        dated(STREAM, &[TEXT, STOP, USAGE, DONE].map(event), wait).await;
+        for answer in [ANSWER, UNCOUNTED] {
+            dated(WHOLE, &[Step::Send(answer.to_owned())], wait).await;
+        }
+    }
+}
+
+/// Sends one request to a provider that takes `wait` before it says something, and as long again after that.
+async fn dated(body: &str, pieces: &[Step], wait: Duration) {
+    let gateway = Gateway::new(CREDITS).await;
+    let hand = gateway.books.hand.clone();
+    let waits = Step::Meanwhile(Arc::new(move || hand.advance(wait)));
+    let mut steps = pieces.to_vec();
+    steps.insert(1, waits.clone());
+    steps.insert(0, waits);
+    let began = gateway.books.clock.moment();
+    let provider = Provider::playing(steps);
+    let outcome = gateway.send(body, Client::staying(), provider).await;
+    let ended = gateway.books.clock.moment();
+    let took = ended.elapsed - began.elapsed;
+    assert_eq!(took, 2 * wait, "the provider has waited");
+    let rows = gateway.books.rows(outcome.operation).await;
+    let usage = rows.usage.expect("a usage record");
+    assert_eq!(usage.at, ended.unix_micros, "{wait:?} of {body}");
+    let entry = rows.entries.last().expect("an entry");
+    assert_eq!(entry.at, ended.unix_micros, "{wait:?} of {body}");
+    let total = usage.usage.total_us.map(Duration::from_micros);
+    // The stand-in for the gateway notes no beginning: its requests began with the clock.
+    assert_eq!(total, Some(ended.elapsed), "{wait:?} of {body}");
+    let record = &outcome.record;
+    assert_eq!(record.upstream_started, Some(began.elapsed));
+    assert_eq!(record.upstream_ended, Some(ended.elapsed));
 }
