@@ -4,7 +4,6 @@
 //! secret by mistake.
 
 use std::cell::RefCell;
-use std::io::Write;
 use std::time::Duration;
 
 use tollgate_filter::{Ending, Exchange, Principal};
@@ -86,7 +85,7 @@ impl Entry<'_> {
             count(out, member!("completion_tokens"), record.completion_tokens);
             flag(out, member!("usage_estimated"), record.estimated);
             out.extend_from_slice(member!("credits"));
-            write!(out, "{}", record.charged).expect("a buffer takes text");
+            out.extend_from_slice(record.charged.text().as_bytes());
         }
         if let Some(cache) = record.cache {
             said(out, member!("cache"), cache.word());

@@ -4,6 +4,7 @@
 //! handles by the number of its route and by one look-up for its model, provider and class.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use prometheus::{
     Registry, TextEncoder,
 };
 use tollgate_filter::{Ending, ErrorCode, Exchange, Record, UpstreamFault};
+use tollgate_money::IdHasher;
 
 use super::names::{self, Metric};
 use super::process;
@@ -47,15 +49,18 @@ const RESULTS: [Result<(), UpstreamFault>; 8] = [
 /// Someone who has numbers to show when the metrics are read.
 pub type Source = Box<dyn Fn(&mut Page) + Send + Sync>;
 
+/// What is counted for each name in the settings.
+type ByName<T> = HashMap<Box<str>, T, BuildHasherDefault<IdHasher>>;
+
 /// The metrics of one process.
 pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
     routes: Vec<Route>,
     unrouted: Route,
-    models: HashMap<Box<str>, Model>,
-    providers: HashMap<Box<str>, Provider>,
-    classes: HashMap<Box<str>, Class>,
+    models: ByName<Model>,
+    providers: ByName<Provider>,
+    classes: ByName<Class>,
     connections: IntGauge,
     connections_total: IntCounter,
     connections_waited: IntCounter,
@@ -270,7 +275,9 @@ impl Metrics {
             model
                 .charged
                 .inc_by(u64::try_from(record.charged.get()).unwrap_or(0));
-            model.estimated.inc_by(u64::from(record.estimated));
+            if record.estimated {
+                model.estimated.inc();
+            }
         }
         if let Some(class) = record
             .class

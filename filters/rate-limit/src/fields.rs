@@ -161,14 +161,15 @@ static DIGITS: &str = match std::str::from_utf8(&TABLE) {
     Err(_) => panic!("digits are ASCII"),
 };
 
-/// A number as a field value; without an allocation for the numbers that ordinary quotas need.
+/// A number as a field value: without an allocation for the numbers that ordinary quotas need, with one for others.
 fn decimal(number: u64) -> HeaderValue {
     match usize::try_from(number) {
         Ok(at) if at < TABLE_NUMBERS => {
             let zeros = usize::from(at < 10) + usize::from(at < 100);
             HeaderValue::from_static(&DIGITS[3 * at + zeros..3 * at + 3])
         }
-        _ => HeaderValue::from(number),
+        // Of a number `HeaderValue` makes itself a buffer that may grow, which takes two.
+        _ => HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are ASCII"),
     }
 }
 

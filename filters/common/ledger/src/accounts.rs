@@ -376,7 +376,8 @@ impl Inner {
                 at: settle.at,
             }
         };
-        let orphan = (written && beside.is_some()).then_some((*request, settle.at));
+        // Boxed, because few have one and all callbacks are as large.
+        let orphan = (written && beside.is_some()).then(|| Box::new((*request, settle.at)));
         let (done, wait) = self.told_of_taking(account, taken.charged, orphan);
         let unit = unit_with(part, beside, settled, Admission::Ends);
         let wait = match self.store.submit(unit, done) {
@@ -561,7 +562,7 @@ impl Inner {
         self: &Arc<Self>,
         account: AccountId,
         taken: Micros,
-        orphan: Option<(HoldRequest, i64)>,
+        orphan: Option<Box<(HoldRequest, i64)>>,
     ) -> (Done, Told) {
         let (told, wait) = oneshot::channel();
         let this = Arc::clone(self);
@@ -569,8 +570,8 @@ impl Inner {
             if result.is_err() {
                 log_refusal(result.clone());
                 this.give_back(account, taken);
-                if let (Some((request, at)), Err(CommitError::Refused(_))) = (orphan, &result) {
-                    this.write_release(&request, at);
+                if let (Some(orphan), Err(CommitError::Refused(_))) = (orphan, &result) {
+                    this.write_release(&orphan.0, orphan.1);
                 }
             }
             let _ = told.send(result);

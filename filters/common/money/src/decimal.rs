@@ -68,9 +68,30 @@ pub(crate) fn read(text: &str, places: u32) -> Result<i64, DecimalError> {
     i64::try_from(if negative { -value } else { value }).map_err(|_| too_large())
 }
 
-/// Writes an integer of the unit `10^-places` with no more places than it needs.
-pub(crate) fn write(f: &mut fmt::Formatter<'_>, value: i64, places: u32) -> fmt::Result {
-    // Sign, 20 digits, a point, and zeros before a small fraction: digits are put in from the back.
+/// The text of an amount, without an allocation.
+#[derive(Clone, Copy)]
+pub struct DecimalText {
+    /// Sign, 20 digits, a point, and zeros before a small fraction.
+    bytes: [u8; 48],
+    start: u8,
+}
+
+impl DecimalText {
+    /// The text.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[usize::from(self.start)..]
+    }
+}
+
+impl fmt::Display for DecimalText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(std::str::from_utf8(self.as_bytes()).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// An integer of the unit `10^-places` with no more places than it needs.
+pub(crate) fn text(value: i64, places: u32) -> DecimalText {
+    // Digits are put in from the back.
     let mut text = [0u8; 48];
     let mut at = text.len();
     let mut rest = value.unsigned_abs();
@@ -103,5 +124,8 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, value: i64, places: u32) -> fmt:
         at -= 1;
         text[at] = b'-';
     }
-    f.write_str(std::str::from_utf8(&text[at..]).map_err(|_| fmt::Error)?)
+    DecimalText {
+        bytes: text,
+        start: at as u8,
+    }
 }

@@ -1,8 +1,11 @@
-//! Hashing of ids that are random already.
+//! Hashing of keys that nobody can choose to collide.
 
 use std::hash::Hasher;
 
-/// Mixes the two halves of an id. Ids are made here and are random in their lower half, so nobody can choose them to collide.
+/// Mixes the words of a key, in a few instructions each.
+///
+/// For ids, which are made here and are random in their lower half, and for tables of names that stand in the settings. Whatever else is
+/// looked up there, the keys in the table are not a stranger's choice. Where strangers make the keys, the table is no place for it.
 #[derive(Clone, Debug, Default)]
 pub struct IdHasher(u64);
 

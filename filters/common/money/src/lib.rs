@@ -10,7 +10,7 @@ mod micros;
 mod price;
 mod usd;
 
-pub use decimal::DecimalError;
+pub use decimal::{DecimalError, DecimalText};
 pub use hash::IdHasher;
 pub use id::{
     AccountId, CheckoutId, IdError, MandateId, OperationId, PaymentId, SubscriptionId, TopUpId,

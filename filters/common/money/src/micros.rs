@@ -4,7 +4,7 @@ use std::fmt;
 use std::iter::Sum;
 use std::str::FromStr;
 
-use crate::decimal::{self, DecimalError};
+use crate::decimal::{self, DecimalError, DecimalText};
 
 /// Micro-credits in one credit.
 pub const MICROS_PER_CREDIT: i64 = 1_000_000;
@@ -40,6 +40,11 @@ impl Micros {
     /// The micro-credits.
     pub const fn get(self) -> i64 {
         self.0
+    }
+
+    /// What [`Micros`] displays as, for those who write bytes.
+    pub fn text(self) -> DecimalText {
+        decimal::text(self.0, DECIMALS)
     }
 
     /// Whether the amount is above zero.
@@ -115,7 +120,7 @@ impl Sum for Micros {
 
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        decimal::write(f, self.0, DECIMALS)
+        self.text().fmt(f)
     }
 }
 
