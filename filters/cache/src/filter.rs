@@ -1,15 +1,14 @@
 //! The filter: looks up before the call, stores after it.
 
 use std::any::Any;
-use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use tollgate_filter::{
     AnswerCopy, AnswerProgress, AnswerUsage, Body, CacheEntryId, CacheStatus, Clamped, Clock,
-    Contract, Ending, Entropy, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome,
-    Phase, Principal, Reply, ReplyBody, Step, Tail, Tokens,
+    Contract, Ending, Entropy, Exchange, FailureMode, Filter, FilterError, Forward, Outcome, Phase,
+    Principal, Reply, ReplyBody, Step, Tail, Tokens,
 };
 use tollgate_openai::{CompletionRequest, Endpoint, Fold, KeepError, Stamp};
 
@@ -18,15 +17,8 @@ use crate::counters::{Counters, Flight, Lookup, Storing};
 use crate::entry::{Answer, Entry};
 use crate::error::CacheError;
 use crate::flight::{Flights, Joined, Leader, Turn};
-use crate::key::{Key, Keys, Scope, scope};
+use crate::key::{Key, Keys, scope};
 use crate::shelf::{Purge, Shelf};
-
-/// A thread keeps this much room to write canonical bodies in; more is given back.
-const SCRATCH_BYTES_MAX: usize = 64 * 1024;
-
-thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// Gives equal requests one answer. One of it serves every route that names it.
 pub struct Cache {
@@ -179,7 +171,9 @@ impl Cache {
         if request.plugins || self.uncached.contains(&forward.model.id) {
             return pass(exchange, CacheStatus::Uncacheable);
         }
-        let Some(key) = self.key(scope, request, &forward.model, &exchange.request.body) else {
+        let body = &exchange.request.body;
+        let Ok(key) = self.keys.key(scope, &forward.model, request, body) else {
+            // It cannot be told from others.
             return pass(exchange, CacheStatus::Uncacheable);
         };
         if let Some(entry) = self.shelf.get(&key, || self.clock.elapsed()) {
@@ -189,34 +183,6 @@ impl Cache {
             Joined::Leads(leader) => Ok(self.lead(exchange, key, leader)),
             Joined::Follows(turn) => Ok(Looked::Wait(key, turn)),
         }
-    }
-
-    /// The key of a request; none for one that cannot be told from others.
-    fn key(
-        &self,
-        scope: Scope<'_>,
-        request: &CompletionRequest,
-        model: &Model,
-        body: &[u8],
-    ) -> Option<Key> {
-        // A digest of a body that comes for the first time would be made for nothing.
-        let is_familiar = self.shelf.is_familiar(body);
-        SCRATCH.with_borrow_mut(|scratch| {
-            let mut prefix = self.keys.prefix(scope, request.endpoint, model, scratch);
-            let raw = is_familiar.then(|| prefix.raw(body));
-            let key = match raw.and_then(|raw| self.shelf.key_of(&raw)) {
-                Some(key) => Some(key),
-                None => prefix.key(body).ok().inspect(|&key| {
-                    if let Some(raw) = raw {
-                        self.shelf.remember(raw, key);
-                    }
-                }),
-            };
-            if scratch.capacity() > SCRATCH_BYTES_MAX {
-                *scratch = Vec::new();
-            }
-            key
-        })
     }
 
     /// Goes on as the one request of its key, unless the answer has come in the meantime.

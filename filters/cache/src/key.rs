@@ -1,33 +1,26 @@
 //! The key of an answer: a digest of everything that it depends on.
 
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+
 use tollgate_filter::{CacheSharing, Model};
 use tollgate_money::AccountId;
-use tollgate_openai::{CanonicalError, Endpoint, canonical};
+use tollgate_openai::{CanonicalError, CompletionRequest, Endpoint, canonical};
 
 /// Raised whenever the form of keys or entries changes.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What keys are derived from the store's secret by.
 const CONTEXT: &str = "tollgate 2026-11-21 completion cache keys";
 
-/// A keyed BLAKE3 digest over format version, scope, operation, model and canonical body.
+/// A BLAKE3 digest over scope and canonical body, keyed with one over format version, operation and model ([`Keys`]).
 ///
 /// Keyed and of full length, since the store is shared between accounts: who could find two requests of one key could be given the
 /// answer to another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key(pub(crate) [u8; 32]);
 
-/// The digest of a body as it came, in front of the work of making it canonical.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RawKey(pub(crate) [u8; 32]);
-
 impl std::hash::Hash for Key {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        state.write_u64(lane(&self.0));
-    }
-}
-
-impl std::hash::Hash for RawKey {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         state.write_u64(lane(&self.0));
     }
@@ -63,6 +56,9 @@ impl std::hash::Hasher for DigestHasher {
 pub(crate) type BuildDigestHasher = std::hash::BuildHasherDefault<DigestHasher>;
 
 /// Makes keys. Whoever has the secret can tell which requests are stored.
+///
+/// What all requests for one model have in common is digested once, to what their keys are then keyed with: two models never share a key,
+/// and the rest is shorter.
 #[derive(Clone)]
 pub(crate) struct Keys {
     secret: [u8; 32],
@@ -82,15 +78,32 @@ pub(crate) enum Scope<'a> {
     Group(&'a str),
 }
 
-/// All of a key but the body, and room to write the rest behind it.
-///
-/// What is digested is written out and digested in one call: a hasher that is fed in parts is an object of two kilobytes, and moving it
-/// about costs more than the digest of an ordinary request.
-pub(crate) struct Prefix<'a> {
-    secret: &'a [u8; 32],
-    scratch: &'a mut Vec<u8>,
-    /// Where it ends.
-    end: usize,
+/// A thread keeps this much room to write canonical bodies in; more is given back.
+const SCRATCH_BYTES_MAX: usize = 64 * 1024;
+
+/// Models whose digests a thread keeps.
+const KNOWN_MAX: usize = 64;
+
+thread_local! {
+    static ROOM: RefCell<Room> = const { RefCell::new(Room { scratch: Vec::new(), known: Vec::new() }) };
+}
+
+/// What a thread needs to make keys.
+struct Room {
+    /// What is digested is written out here and digested in one call: a hasher that is fed in parts is an object of two kilobytes, and
+    /// moving it about costs more than the digest of an ordinary request.
+    scratch: Vec<u8>,
+    known: Vec<Known>,
+}
+
+/// The digest of one model.
+struct Known {
+    /// Of these keys.
+    secret: [u8; 32],
+    endpoint: Endpoint,
+    /// As long as this is here, no other model can come to stand where it stood.
+    model: Weak<Model>,
+    digest: [u8; 32],
 }
 
 impl Keys {
@@ -101,43 +114,87 @@ impl Keys {
         }
     }
 
-    /// The beginning that all keys of one scope, operation and model have, written into `scratch`.
-    pub(crate) fn prefix<'a>(
-        &'a self,
+    /// The key of a request that was read from `body`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told from others.
+    pub(crate) fn key(
+        &self,
         scope: Scope<'_>,
-        endpoint: Endpoint,
-        model: &Model,
-        scratch: &'a mut Vec<u8>,
-    ) -> Prefix<'a> {
-        scratch.clear();
-        scratch.push(VERSION);
-        match scope {
-            Scope::Everyone => scratch.push(0),
-            Scope::Account(account) => {
-                scratch.push(1);
-                scratch.extend_from_slice(account.as_bytes());
+        model: &Arc<Model>,
+        request: &CompletionRequest,
+        body: &[u8],
+    ) -> Result<Key, CanonicalError> {
+        ROOM.with_borrow_mut(|room| {
+            let model = self.model(request.endpoint, model, room);
+            let scratch = &mut room.scratch;
+            scratch.clear();
+            write_scope(scope, scratch);
+            canonical::write(request, body, scratch)?;
+            let key = Key(*blake3::keyed_hash(&model, scratch).as_bytes());
+            if scratch.capacity() > SCRATCH_BYTES_MAX {
+                *scratch = Vec::new();
             }
-            Scope::Group(salt) => {
-                scratch.push(2);
-                text(salt, scratch);
-            }
-        }
-        scratch.push(match endpoint {
-            Endpoint::Chat => 0,
-            Endpoint::Text => 1,
+            Ok(key)
+        })
+    }
+
+    /// The digest of a model and an operation, made anew only when this thread does not know it.
+    fn model(&self, endpoint: Endpoint, model: &Arc<Model>, room: &mut Room) -> [u8; 32] {
+        let known = room.known.iter().find(|known| {
+            known.model.as_ptr() == Arc::as_ptr(model)
+                && known.endpoint == endpoint
+                && known.secret == self.secret
         });
-        // The model by the name clients know it by, and what stands behind it: another provider or version, another answer.
-        text(&model.id, scratch);
-        scratch.push(u8::try_from(model.providers.len()).unwrap_or(u8::MAX));
-        for one in &model.providers {
-            text(&one.provider, scratch);
-            text(&one.model, scratch);
+        if let Some(known) = known {
+            return known.digest;
         }
-        Prefix {
-            secret: &self.secret,
-            end: scratch.len(),
-            scratch,
+        room.scratch.clear();
+        write_model(endpoint, model, &mut room.scratch);
+        let digest = *blake3::keyed_hash(&self.secret, &room.scratch).as_bytes();
+        // New settings bring new models, and those that nobody has any more go.
+        if room.known.len() == KNOWN_MAX {
+            room.known.retain(|known| known.model.strong_count() > 0);
+            room.known.truncate(KNOWN_MAX / 2);
         }
+        room.known.push(Known {
+            secret: self.secret,
+            endpoint,
+            model: Arc::downgrade(model),
+            digest,
+        });
+        digest
+    }
+}
+
+/// Appends a scope so that where it ends cannot be mistaken.
+fn write_scope(scope: Scope<'_>, out: &mut Vec<u8>) {
+    match scope {
+        Scope::Everyone => out.push(0),
+        Scope::Account(account) => {
+            out.push(1);
+            out.extend_from_slice(account.as_bytes());
+        }
+        Scope::Group(salt) => {
+            out.push(2);
+            text(salt, out);
+        }
+    }
+}
+
+/// Appends what all requests for one model have in common: the name clients know it by, and what stands behind it, since another provider
+/// or version gives another answer.
+fn write_model(endpoint: Endpoint, model: &Model, out: &mut Vec<u8>) {
+    out.push(VERSION);
+    out.push(match endpoint {
+        Endpoint::Chat => 0,
+        Endpoint::Text => 1,
+    });
+    text(&model.id, out);
+    for one in &model.providers {
+        text(&one.provider, out);
+        text(&one.model, out);
     }
 }
 
@@ -145,32 +202,6 @@ impl Keys {
 fn text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(&(text.len() as u64).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
-}
-
-impl Prefix<'_> {
-    /// The digest of a body as it came.
-    pub(crate) fn raw(&mut self, body: &[u8]) -> RawKey {
-        self.begin(0);
-        self.scratch.extend_from_slice(body);
-        RawKey(self.digest())
-    }
-
-    /// The key of a body.
-    pub(crate) fn key(&mut self, body: &[u8]) -> Result<Key, CanonicalError> {
-        self.begin(1);
-        canonical::write(body, self.scratch)?;
-        Ok(Key(self.digest()))
-    }
-
-    /// Forgets all but the prefix, and notes which of the two forms of a body comes.
-    fn begin(&mut self, form: u8) {
-        self.scratch.truncate(self.end);
-        self.scratch.push(form);
-    }
-
-    fn digest(&self) -> [u8; 32] {
-        *blake3::keyed_hash(self.secret, self.scratch).as_bytes()
-    }
 }
 
 /// Whom an account shares with, under the service's own setting. None: with nobody, and nothing is stored.
@@ -197,46 +228,119 @@ mod tests {
     use std::num::NonZeroU64;
     use std::sync::atomic::AtomicBool;
 
-    use tollgate_filter::{CapMember, ModelLimits, PartCeilings, Routing};
+    use tollgate_filter::{Apis, CapMember, ModelLimits, PartCeilings, ProviderModel, Routing};
     use tollgate_money::{Micros, Price};
 
     use super::*;
 
-    #[test]
-    fn a_key_digests_all_that_an_answer_depends_on_and_nothing_that_stood_in_its_room_before() {
-        const BODY: &[u8] = br#"{"model":"x","b":1,"a":[true]}"#;
-        let keys = Keys::new(&[7; 32]);
-        let model = model();
-        let digest = |form: u8, body: &[u8]| {
-            let mut hasher = blake3::Hasher::new_keyed(&keys.secret);
-            hasher.update(&[VERSION, 2]);
-            hasher.update(&4u64.to_le_bytes()).update(b"salt");
-            hasher.update(&[0]);
-            hasher.update(&5u64.to_le_bytes()).update(b"bench");
-            hasher.update(&[0, form]).update(body);
-            *hasher.finalize().as_bytes()
-        };
-        let mut scratch = b"what another request left behind".to_vec();
-        let mut prefix = keys.prefix(Scope::Group("salt"), Endpoint::Chat, &model, &mut scratch);
-        for _ in 0..2 {
-            assert_eq!(prefix.raw(BODY).0, digest(0, BODY));
-            let key = prefix.key(BODY).expect("it has a canonical form");
-            assert_eq!(key.0, digest(1, br#"{"a":[true],"b":1}"#));
-        }
-        assert!(
-            prefix.key(br#"{"a":1,"a":2}"#).is_err(),
-            "it cannot be told from others"
-        );
-        assert_eq!(
-            prefix.raw(BODY).0,
-            digest(0, BODY),
-            "half a form is left out"
-        );
+    const BODY: &str = r#"{"model":"x","messages":[{"role":"user","content":"hi"}],"prompt":"hi","b":1,"a":[true]}"#;
+
+    fn request(endpoint: Endpoint, body: &str) -> CompletionRequest {
+        CompletionRequest::read(endpoint, body.as_bytes()).expect("a request")
     }
 
-    fn model() -> Model {
-        Model {
-            id: "bench".into(),
+    fn key(keys: &Keys, scope: Scope<'_>, endpoint: Endpoint, model: &Arc<Model>) -> Key {
+        let key = keys.key(scope, model, &request(endpoint, BODY), BODY.as_bytes());
+        key.expect("it has a canonical form")
+    }
+
+    /// The same key, from everything that goes into it.
+    fn expected(keys: &Keys, scope: &[u8], endpoint: u8, model: &Model) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_keyed(&keys.secret);
+        let mut texts = vec![&*model.id];
+        for one in &model.providers {
+            texts.extend([&*one.provider, &*one.model]);
+        }
+        hasher.update(&[VERSION, endpoint]);
+        for text in texts {
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        }
+        let mut hasher = blake3::Hasher::new_keyed(hasher.finalize().as_bytes());
+        let mut form = Vec::new();
+        let endpoint = [Endpoint::Chat, Endpoint::Text][usize::from(endpoint)];
+        canonical::write(&request(endpoint, BODY), BODY.as_bytes(), &mut form).expect("a form");
+        hasher.update(scope).update(&form);
+        *hasher.finalize().as_bytes()
+    }
+
+    #[test]
+    fn a_key_digests_all_that_an_answer_depends_on() {
+        let account = AccountId::from_parts(1, [7; 10]);
+        let mut seen = Vec::new();
+        for keys in [Keys::new(&[7; 32]), Keys::new(&[8; 32])] {
+            for model in [
+                model("bench", &[]),
+                model("bench2", &[]),
+                model("bench", &[("one", "a")]),
+                model("bench", &[("on", "ea")]),
+                model("bench", &[("one", "a"), ("other", "b")]),
+            ] {
+                for (number, endpoint) in [(0, Endpoint::Chat), (1, Endpoint::Text)] {
+                    for (scope, bytes) in [
+                        (Scope::Everyone, vec![0]),
+                        (
+                            Scope::Account(account),
+                            [&[1], &account.as_bytes()[..]].concat(),
+                        ),
+                        (Scope::Group("s"), b"\x02\x01\0\0\0\0\0\0\0s".to_vec()),
+                    ] {
+                        // The second time the thread knows the model.
+                        for _ in 0..2 {
+                            let key = key(&keys, scope, endpoint, &model);
+                            assert_eq!(key.0, expected(&keys, &bytes, number, &model));
+                        }
+                        seen.push(key(&keys, scope, endpoint, &model).0);
+                    }
+                }
+            }
+        }
+        let all = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!((seen.len(), all), (60, 60), "no two of them share a key");
+    }
+
+    #[test]
+    fn models_that_come_and_go_are_never_taken_for_each_other() {
+        let keys = Keys::new(&[7; 32]);
+        let stays = model("stays", &[]);
+        for number in 0..3 * KNOWN_MAX {
+            let comes = model(&format!("model {number}"), &[]);
+            for model in [&comes, &stays] {
+                let key = key(&keys, Scope::Everyone, Endpoint::Chat, model);
+                assert_eq!(key.0, expected(&keys, &[0], 0, model), "{number}");
+            }
+        }
+        let kept = ROOM.with_borrow(|room| room.known.len());
+        assert!(kept <= KNOWN_MAX, "{kept} are kept");
+    }
+
+    #[test]
+    fn nothing_that_stood_in_its_room_before_is_part_of_a_key() {
+        let (keys, model) = (Keys::new(&[7; 32]), model("bench", &[]));
+        let of = |body: &str| {
+            let request = request(Endpoint::Chat, body);
+            keys.key(Scope::Everyone, &model, &request, body.as_bytes())
+        };
+        let first = of(BODY).expect("a key");
+        let long = BODY.replace("hi", &"x".repeat(100_000));
+        for body in [long, BODY.replace("[true]", r#"{"c":1,"c":2}"#)] {
+            assert!(of(&body) != Ok(first));
+            assert_eq!(of(BODY), Ok(first));
+        }
+        assert!(ROOM.with_borrow(|room| room.scratch.capacity()) <= SCRATCH_BYTES_MAX);
+    }
+
+    fn model(id: &str, providers: &[(&str, &str)]) -> Arc<Model> {
+        let provider = |&(provider, model): &(&str, &str)| ProviderModel {
+            provider: provider.into(),
+            model: model.into(),
+            apis: Apis::ALL,
+            weight: 1,
+        };
+        Arc::new(Model {
+            id: id.into(),
             name: None,
             owned_by: String::new(),
             created: None,
@@ -254,12 +358,12 @@ mod tests {
             output_modalities: Vec::new(),
             part_ceilings: PartCeilings::default(),
             token_factor_ppm: 1_000_000,
-            providers: Vec::new(),
+            providers: providers.iter().map(provider).collect(),
             system_as_chat: false,
             cap_member: CapMember::MaxTokens,
             routing: Routing::default(),
             after_leaving: None,
             working: AtomicBool::new(true),
-        }
+        })
     }
 }

@@ -2,56 +2,20 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use tollgate_filter::CacheEntryId;
 
 use crate::counters::{Counters, Removal};
 use crate::entry::{Entry, OVERHEAD};
-use crate::key::{BuildDigestHasher, Key, RawKey};
-
-/// One byte of this many is for the map from bodies as they came to keys.
-const RAW_SHARE: usize = 32;
-/// How many bodies are remembered as seen.
-const SEEN: u64 = 1 << 14;
-/// Memory of one place in the map.
-const RAW_BYTES: usize = 160;
+use crate::key::{BuildDigestHasher, Key};
 
 /// Entries by key, within a bound of memory.
 pub(crate) struct Shelf {
     entries: Cache<Key, Arc<Entry>, Weigh, BuildDigestHasher, Gone>,
-    /// Keys by the digest of bodies as they came. A short cut and nothing else: what is lost here is worked out again.
-    raw: Cache<RawKey, Key, quick_cache::UnitWeighter, BuildDigestHasher>,
-    /// Marks of bodies seen lately, so that one that comes for the first time is not looked for in `raw`, nor put there.
-    seen: Box<[AtomicU64]>,
     counters: Arc<Counters>,
-}
-
-/// A number made of a body, odd: as quick as reading it, and no digest.
-fn mark(body: &[u8]) -> u64 {
-    // The multiplier of Knuth's hash, and a rotation so that high bits come back down.
-    let mix = |lane: u64, word: u64| {
-        (lane ^ word)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(29)
-    };
-    // Four words at a time, since each step waits for the one before it in its own lane only.
-    let mut lanes = [body.len() as u64, 1, 2, 3];
-    let mut take = |block: &[u8; 32]| {
-        for (at, word) in block.as_chunks::<8>().0.iter().enumerate() {
-            lanes[at] = mix(lanes[at], u64::from_le_bytes(*word));
-        }
-    };
-    let (blocks, remainder) = body.as_chunks::<32>();
-    blocks.iter().for_each(&mut take);
-    let mut rest = [0; 32];
-    rest[..remainder.len()].copy_from_slice(remainder);
-    take(&rest);
-    lanes.into_iter().fold(0, mix) | 1
 }
 
 #[derive(Clone, Copy)]
@@ -96,54 +60,23 @@ pub enum Purge {
 impl Shelf {
     /// A shelf that holds at most `bytes_max` bytes; no entry is larger than `entry_bytes_max`.
     pub(crate) fn new(bytes_max: usize, entry_bytes_max: usize, counters: Arc<Counters>) -> Shelf {
-        let raw_items = bytes_max / RAW_SHARE / RAW_BYTES;
-        let room = bytes_max - bytes_max / RAW_SHARE;
         // Each part must have room for several of the largest entries, streams included, or it could not take one.
-        let shards = (room / (16 * (entry_bytes_max + OVERHEAD))).clamp(1, 32);
-        let shards = 1 << shards.ilog2();
-        let options = |items: usize, weight: usize, shards: usize| {
-            OptionsBuilder::new()
-                .estimated_items_capacity(items)
-                .weight_capacity(weight as u64)
-                .shards(shards)
-                .build()
-                .expect("all that has to be set is set")
-        };
+        let shards = (bytes_max / (16 * (entry_bytes_max + OVERHEAD))).clamp(1, 32);
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity((bytes_max / 4096).clamp(16, 1 << 16))
+            .weight_capacity(bytes_max as u64)
+            .shards(1 << shards.ilog2())
+            .build()
+            .expect("all that has to be set is set");
         Shelf {
             entries: Cache::with_options(
-                options((room / 4096).clamp(16, 1 << 16), room, shards),
+                options,
                 Weigh,
                 BuildDigestHasher::default(),
                 Gone(counters.clone()),
             ),
-            raw: Cache::with_options(
-                options(raw_items.max(16), raw_items.max(16), 16),
-                quick_cache::UnitWeighter,
-                BuildDigestHasher::default(),
-                DefaultLifecycle::default(),
-            ),
-            seen: (0..SEEN).map(|_| AtomicU64::new(0)).collect(),
             counters,
         }
-    }
-
-    /// Whether a body looks like one that came lately; from now on this one does.
-    ///
-    /// A guess: a wrong one costs a digest too many or a short cut not taken, and never a wrong answer.
-    pub(crate) fn is_familiar(&self, body: &[u8]) -> bool {
-        let mark = mark(body);
-        let place = &self.seen[((mark >> 1) % SEEN) as usize];
-        place.swap(mark, Relaxed) == mark
-    }
-
-    /// The key that a body was found to have before.
-    pub(crate) fn key_of(&self, raw: &RawKey) -> Option<Key> {
-        self.raw.get(raw)
-    }
-
-    /// Remembers the key of a body.
-    pub(crate) fn remember(&self, raw: RawKey, key: Key) {
-        self.raw.insert(raw, key);
     }
 
     /// The entry of a key, unless its time is over. What time it is, is asked only where there is one.
@@ -285,20 +218,6 @@ mod tests {
             }
             assert!(shelf.weight() >= 1 << 20, "most of the room is used");
             assert!(counters.removals(Removal::Evicted) > 0);
-        }
-    }
-
-    #[test]
-    fn a_body_is_familiar_the_second_time() {
-        let (shelf, _) = shelf(1 << 20);
-        for length in [0, 1, 7, 8, 9, 127, 128, 129, 1000, 100_000] {
-            let mut body = vec![b'x'; length];
-            assert!(!shelf.is_familiar(&body), "{length}");
-            assert!(shelf.is_familiar(&body), "{length}");
-            if let Some(last) = body.last_mut() {
-                *last = b'y';
-                assert!(!shelf.is_familiar(&body), "{length}, ending otherwise");
-            }
         }
     }
 

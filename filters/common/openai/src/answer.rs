@@ -45,7 +45,8 @@ impl<'a> Answer<'a> {
     ///
     /// The body is no answer: the provider is at fault, not the client.
     pub fn read(body: &'a [u8], patch: &Patch) -> Result<Self, AnswerError> {
-        if std::str::from_utf8(body).is_err() {
+        // Most are ASCII, which is seen much sooner.
+        if !body.is_ascii() && std::str::from_utf8(body).is_err() {
             return Err(AnswerError::NotUtf8);
         }
         let mut facts = Completion::new();

@@ -1,40 +1,75 @@
 //! The canonical form of a request body: what two requests have in common when any provider would answer both alike.
 //!
-//! It is RFC 8785 (JSON Canonicalization Scheme) with two differences, both on the safe side. A number keeps its exact decimal
-//! value, where RFC 8785 rounds to a binary double, so that two seeds beyond 2^53 stay two requests. And members that choose how an
-//! answer is delivered, or only label it, are left out of the top level.
+//! Two bodies have one form exactly when they say the same, however they are written: in any order of members, with any white space and
+//! any escapes, with `1` for `1.0`. A number keeps its exact decimal value, so that two seeds beyond 2^53 stay two requests. Members that
+//! choose how an answer is delivered, or only label it, are left out of the top level.
+//!
+//! The form is for digests and nothing else, and short, since what is short is soon digested. It is made while a body is read, by listening
+//! to the reader. Every value says in its first byte what it is and how long, so that no two lists of values look alike:
+//!
+//! | First byte | Value | Then |
+//! |---|---|---|
+//! | `01`, `02`, `03` | null, false, true | |
+//! | `04` to `3f` | a string that is a [`Word`] | |
+//! | `40` + length, `7f` | another string; one of 63 bytes or more | its length in eight bytes if it is `7f`; the string without escapes |
+//! | `80` + length, `9f` | a number; one of 31 bytes or more | its length as for a string; the number as [`number`] has it |
+//! | `a0` + items, `bf` | an array; one of 31 items or more | its items; `00` if it is `bf` |
+//! | `c0` + members, `df` | an object; one of 31 members or more | name and value of each by the bytes of the names; `00` if it is `df` |
 
 mod number;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
-use std::cmp::Ordering;
-
 use smallvec::SmallVec;
 
-use crate::json::{Key, Kind, Reader, SyntaxError};
+use crate::json::{Kind, Listener, Reader, SyntaxError};
+use crate::request::CompletionRequest;
 use crate::string::Text;
+use crate::word::Word;
 
-/// Whether a top-level member does not change what a model says. The model itself is named by whoever makes the key, since its name
-/// here may be missing or an alias.
-fn is_dropped(name: &[u8]) -> bool {
-    matches!(
-        name,
-        b"cache"
-            | b"stream"
-            | b"stream_options"
-            | b"user"
-            | b"metadata"
-            | b"store"
-            | b"service_tier"
-            | b"model"
-    )
-}
+const END: u8 = 0x00;
+const NULL: u8 = 0x01;
+const FALSE: u8 = 0x02;
+const TRUE: u8 = 0x03;
+const WORD: u8 = 0x04;
+const STRING: u8 = 0x40;
+const NUMBER: u8 = 0x80;
+const ARRAY: u8 = 0xa0;
+const OBJECT: u8 = 0xc0;
+
+/// Lengths of strings, and then those of everything else, from which on the first byte does not tell them.
+const LONG_STRING: usize = 0x3f;
+const LONG: usize = 0x1f;
+
+/// The last word that has a first byte of its own. Those behind it stand in answers only.
+const LAST_WORD: Word = Word::Auto;
+const _: () = assert!(WORD + (LAST_WORD as u8) < STRING);
+
+/// Forms of up to this many bytes are kept with the request; what would be longer is made again when it is asked for. So what is kept
+/// stays small beside the buffers of a connection, however large a body is.
+const KEPT_BYTES_MAX: usize = 32 * 1024;
 
 /// Bytes that may be moved for each byte of the body. Members that stand in another order than the canonical one are moved once a
 /// level; only a body made to cost time gets here.
 const MOVES_MAX: usize = 16;
+
+/// Whether a top-level member does not change what a model says. The model itself is named by whoever makes the key, since its name
+/// here may be missing or an alias.
+fn is_dropped(name: Option<Word>) -> bool {
+    matches!(
+        name,
+        Some(
+            Word::Cache
+                | Word::Stream
+                | Word::StreamOptions
+                | Word::User
+                | Word::Metadata
+                | Word::Store
+                | Word::ServiceTier
+                | Word::Model
+        )
+    )
+}
 
 /// Why a body has no canonical form. It can be forwarded, but not be told from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,225 +92,210 @@ pub enum CanonicalError {
     Syntax(#[from] SyntaxError),
 }
 
-/// Appends the canonical form of a request body to `out`.
-///
-/// The body is one that [`crate::CompletionRequest::read`] has accepted; what is not is an error or nonsense, never a panic.
+/// The canonical form of a body that has been read, as far as it is kept.
+#[derive(Clone)]
+pub(crate) enum Form {
+    Kept(Vec<u8>),
+    /// To be made again from the body.
+    TooLong,
+    None(CanonicalError),
+}
+
+impl std::fmt::Debug for Form {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // What was asked stays out of every log.
+        match self {
+            Self::Kept(form) => write!(f, "Kept({} bytes)", form.len()),
+            Self::TooLong => f.write_str("TooLong"),
+            Self::None(error) => write!(f, "None({error})"),
+        }
+    }
+}
+
+/// Appends the canonical form of the body that `request` was read from to `out`.
 ///
 /// # Errors
 ///
-/// The body has no canonical form; `out` holds a part of one then.
-pub fn write(body: &[u8], out: &mut Vec<u8>) -> Result<(), CanonicalError> {
-    // What is sorted stands there twice for a moment; most texts become no longer otherwise.
-    out.reserve(2 * body.len());
-    let mut writer = Writer {
-        body,
-        reader: Reader::new(body),
-        out,
-        members: SmallVec::new(),
-        frames: SmallVec::new(),
-        moves_left: body.len().saturating_mul(MOVES_MAX),
-    };
-    writer.value()?;
-    writer.reader.end()?;
+/// The body has no canonical form; `out` is what it was.
+pub fn write(
+    request: &CompletionRequest,
+    body: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), CanonicalError> {
+    match &request.canonical {
+        Form::Kept(form) => out.extend_from_slice(form),
+        Form::TooLong => out.append(&mut make(body)?),
+        Form::None(error) => return Err(*error),
+    }
     Ok(())
 }
 
-struct Writer<'a, 'o> {
-    body: &'a [u8],
-    reader: Reader<'a>,
-    out: &'o mut Vec<u8>,
-    /// The members of all open objects, the innermost object's last.
-    members: SmallVec<[Member<'a>; 24]>,
-    frames: SmallVec<[Frame; 8]>,
-    moves_left: usize,
+/// Makes the canonical form of any JSON text, however long.
+fn make(body: &[u8]) -> Result<Vec<u8>, CanonicalError> {
+    let mut reader = Reader::heard_by(body, Encoder::unbounded(body.len()));
+    reader.skip()?;
+    reader.end()?;
+    match reader.into_listener().finish() {
+        Form::Kept(form) => Ok(form),
+        Form::None(error) => Err(error),
+        Form::TooLong => Err(CanonicalError::TooCostly),
+    }
 }
 
-/// One member that has been written, with a comma behind it.
-struct Member<'a> {
-    name: Cow<'a, [u8]>,
+/// Makes the canonical form of what it hears.
+pub(crate) struct Encoder {
+    out: Vec<u8>,
+    /// What has been stepped into, and not been left.
+    frames: SmallVec<[Frame; 8]>,
+    /// The members of all open objects, the innermost object's last.
+    members: SmallVec<[Member; 16]>,
+    /// How deep in a value it is that does not count, the value itself being level 1. When there will be no form, deeper than any value.
+    unheard: u32,
+    moves_left: usize,
+    bytes_max: usize,
+    /// Why there will be no form.
+    none: Option<Form>,
+}
+
+/// An object or array that has been stepped into.
+struct Frame {
+    kind: Kind,
+    /// Where its first byte stands.
     start: usize,
+    /// Values in it so far.
+    values: usize,
+    /// Its first member in the list of all.
+    members: usize,
+    /// Its members have come in their order.
+    sorted: bool,
+}
+
+/// One member of an open object.
+#[derive(Clone, Copy)]
+struct Member {
+    start: usize,
+    /// Where its value starts.
+    value: usize,
     /// Where the next member of its object starts. Known when the object is sorted.
     end: usize,
 }
 
-/// An object or array that has been stepped into.
-enum Frame {
-    Array {
-        first: bool,
-    },
-    Object {
-        first: bool,
-        /// Its first member in the list of all.
-        members: usize,
-        /// Its members have come in their order.
-        sorted: bool,
-    },
+impl Member {
+    fn name(self, out: &[u8]) -> &[u8] {
+        &out[self.start..self.value]
+    }
 }
 
-impl<'a> Writer<'a, '_> {
-    /// Writes the value that comes next. Nesting is kept in `frames`, so that it costs no stack.
-    fn value(&mut self) -> Result<(), CanonicalError> {
-        loop {
-            let opened = self.scalar_or_open()?;
-            if !opened {
-                self.after_value();
-            }
-            // Steps to the next value, closing what is over on the way.
-            loop {
-                let more = match self.frames.last_mut() {
-                    None => return Ok(()),
-                    Some(Frame::Array { first }) => self.reader.item(first)?,
-                    Some(Frame::Object { first, .. }) => match self.reader.key(first)? {
-                        Some(key) => self.member(key)?,
-                        None => false,
-                    },
-                };
-                if more {
-                    break;
-                }
-                self.close()?;
-                self.after_value();
-                if self.frames.is_empty() {
-                    return Ok(());
-                }
-            }
+/// Deeper than anything that is read.
+const NEVER: u32 = u32::MAX / 2;
+
+impl Encoder {
+    /// Gives up when the form of a body of `body_bytes` is too long to be kept.
+    pub(crate) fn new(body_bytes: usize) -> Self {
+        Self::within(body_bytes, KEPT_BYTES_MAX)
+    }
+
+    fn unbounded(body_bytes: usize) -> Self {
+        Self::within(body_bytes, usize::MAX)
+    }
+
+    fn within(body_bytes: usize, bytes_max: usize) -> Self {
+        Self {
+            // Most forms are shorter than what they are made of.
+            out: Vec::with_capacity(body_bytes.min(bytes_max)),
+            frames: SmallVec::new(),
+            members: SmallVec::new(),
+            unheard: 0,
+            moves_left: body_bytes.saturating_mul(MOVES_MAX),
+            bytes_max,
+            none: None,
         }
     }
 
-    /// Writes a scalar, or steps into what comes; tells whether it did the latter.
-    fn scalar_or_open(&mut self) -> Result<bool, CanonicalError> {
-        match self.reader.kind()? {
-            Kind::Object => {
-                self.reader.enter()?;
-                self.out.push(b'{');
-                self.frames.push(Frame::Object {
-                    first: true,
-                    members: self.members.len(),
-                    sorted: true,
-                });
-                return Ok(true);
-            }
-            Kind::Array => {
-                self.reader.enter()?;
-                self.out.push(b'[');
-                self.frames.push(Frame::Array { first: true });
-                return Ok(true);
-            }
-            Kind::String => {
-                let start = self.reader.at();
-                let text = self.reader.string()?;
-                if text.escaped {
-                    string(text, self.out)?;
-                } else {
-                    let quoted = &self.body[start..self.reader.at()];
-                    self.out.extend_from_slice(quoted);
-                }
-            }
-            Kind::Number => {
-                let text = self.reader.number()?;
-                number::write(text, self.out).ok_or(CanonicalError::Number)?;
-            }
-            Kind::Bool => {
-                let value = self.reader.bool()?;
-                self.out
-                    .extend_from_slice(if value { b"true" } else { b"false" });
-            }
-            Kind::Null => {
-                self.reader.null()?;
-                self.out.extend_from_slice(b"null");
-            }
-        }
-        Ok(false)
+    /// The form of a whole value that was heard.
+    pub(crate) fn finish(self) -> Form {
+        self.none.unwrap_or(Form::Kept(self.out))
     }
 
-    /// Begins a member. Gives false at the end of the object, which can come here when the last members are left out.
-    fn member(&mut self, key: Key<'a>) -> Result<bool, CanonicalError> {
-        let mut key = key;
-        loop {
-            let name = key.text.bytes().ok_or(CanonicalError::HalfPair)?;
-            if self.frames.len() > 1 || !is_dropped(&name) {
-                self.name(&key, name)?;
-                return Ok(true);
-            }
-            self.reader.skip()?;
-            let mut first = false;
-            match self.reader.key(&mut first)? {
-                Some(next) => key = next,
-                None => return Ok(false),
-            }
-        }
+    #[cold]
+    fn give_up(&mut self, none: Form) {
+        self.unheard = NEVER;
+        self.none = Some(none);
+        self.out = Vec::new();
     }
 
-    /// Writes the name of a member and its colon.
-    fn name(&mut self, key: &Key<'a>, name: Cow<'a, [u8]>) -> Result<(), CanonicalError> {
-        if let Some(Frame::Object {
-            members, sorted, ..
-        }) = self.frames.last_mut()
-            && let [.., before] = &self.members[*members..]
-        {
-            *sorted &= order(&before.name, &name) == Ordering::Less;
+    /// Notes that a value begins, and tells whether it counts.
+    #[inline]
+    fn begins(&mut self) -> bool {
+        if self.unheard > 0 {
+            return false;
         }
-        let start = self.out.len();
-        let end = start;
-        self.members.push(Member { name, start, end });
-        let as_it_stands = &self.body[key.at..self.reader.at()];
-        // Two quotes and a colon: nothing between them.
-        if !key.text.escaped && as_it_stands.len() == key.text.raw.len() + 3 {
-            self.out.extend_from_slice(as_it_stands);
+        if self.out.len() > self.bytes_max {
+            self.give_up(Form::TooLong);
+            return false;
+        }
+        if let Some(frame) = self.frames.last_mut() {
+            frame.values += 1;
+        }
+        true
+    }
+
+    /// Appends a string without escapes, or a number.
+    #[inline]
+    fn text(&mut self, first: u8, long: usize, text: &[u8]) {
+        if self.out.len().saturating_add(text.len()) > self.bytes_max {
+            return self.give_up(Form::TooLong);
+        }
+        if text.len() < long {
+            self.out.push(first | text.len() as u8);
         } else {
-            string(key.text, self.out)?;
-            self.out.push(b':');
+            self.out.push(first | long as u8);
+            self.out
+                .extend_from_slice(&(text.len() as u64).to_le_bytes());
         }
-        Ok(())
+        self.out.extend_from_slice(text);
     }
 
-    /// A value is complete: what it belongs to gets its comma.
-    fn after_value(&mut self) {
-        if !self.frames.is_empty() {
-            self.out.push(b',');
+    #[inline]
+    fn said(&mut self, text: Text<'_>, word: Option<Word>) {
+        match word {
+            Some(word) if word as u8 <= LAST_WORD as u8 => self.out.push(WORD + word as u8),
+            _ if text.escaped => self.escaped(text),
+            _ => self.text(STRING, LONG_STRING, text.raw),
         }
     }
 
-    /// Closes the innermost object or array.
-    fn close(&mut self) -> Result<(), CanonicalError> {
-        let Some(frame) = self.frames.pop() else {
-            return Ok(());
+    #[cold]
+    fn escaped(&mut self, text: Text<'_>) {
+        let Some(said) = text.decode() else {
+            return self.give_up(Form::None(CanonicalError::HalfPair));
         };
-        let end = match frame {
-            Frame::Array { .. } => b']',
-            Frame::Object {
-                members, sorted, ..
-            } => {
-                if !sorted {
-                    self.sort(members)?;
-                }
-                self.members.truncate(members);
-                b'}'
-            }
-        };
-        // The comma of the last member goes; an empty one has none.
-        match self.out.last_mut() {
-            Some(last @ b',') => *last = end,
-            _ => self.out.push(end),
-        }
-        Ok(())
+        let raw = said.as_bytes();
+        let escaped = false;
+        self.said(Text { raw, escaped }, Word::at(raw, 0, raw.len()));
     }
 
-    fn sort(&mut self, members: usize) -> Result<(), CanonicalError> {
-        let members = &mut self.members[members..];
+    /// Puts the members of an object that is complete into their order.
+    #[cold]
+    fn sort(&mut self, first: usize) {
+        let members = &mut self.members[first..];
         let object_end = self.out.len();
         let mut start = object_end;
         for member in members.iter_mut().rev() {
             member.end = start;
             start = member.start;
         }
-        self.moves_left = self
-            .moves_left
-            .checked_sub(object_end - start)
-            .ok_or(CanonicalError::TooCostly)?;
-        members.sort_unstable_by(|one, other| order(&one.name, &other.name));
-        if members.windows(2).any(|pair| pair[0].name == pair[1].name) {
-            return Err(CanonicalError::Twins);
+        let Some(moves_left) = self.moves_left.checked_sub(object_end - start) else {
+            return self.give_up(Form::None(CanonicalError::TooCostly));
+        };
+        self.moves_left = moves_left;
+        let name = |member: &Member| member.name(&self.out);
+        members.sort_unstable_by(|one, other| name(one).cmp(name(other)));
+        if members
+            .windows(2)
+            .any(|pair| name(&pair[0]) == name(&pair[1]))
+        {
+            return self.give_up(Form::None(CanonicalError::Twins));
         }
         // They are put in their order behind the object, and that in the place of the object.
         for member in &*members {
@@ -283,85 +303,110 @@ impl<'a> Writer<'a, '_> {
         }
         self.out.copy_within(object_end.., start);
         self.out.truncate(object_end);
-        Ok(())
     }
 }
 
-/// The order of member names: by UTF-16 code units (RFC 8785 section 3.2.3).
-fn order(one: &[u8], other: &[u8]) -> Ordering {
-    // It differs from that of the bytes only where a surrogate pair meets a character above it, and both start with 0xee or more.
-    let mut pairs = one.iter().zip(other);
-    match pairs.find(|(one, other)| one != other) {
-        Some((0xee.., 0xee..)) => high_order(one, other),
-        Some((one, other)) => one.cmp(other),
-        None => one.len().cmp(&other.len()),
+impl Listener for Encoder {
+    #[inline]
+    fn open(&mut self, kind: Kind) {
+        if !self.begins() {
+            self.unheard += 1;
+            return;
+        }
+        self.frames.push(Frame {
+            kind,
+            start: self.out.len(),
+            values: 0,
+            members: self.members.len(),
+            sorted: true,
+        });
+        // Its first byte is written when it is known how many values there are.
+        self.out.push(END);
     }
-}
 
-/// The order of two names that differ first in a byte of 0xee or more, which begins a character in both.
-#[cold]
-fn high_order(one: &[u8], other: &[u8]) -> Ordering {
-    let one = String::from_utf8_lossy(one);
-    let other = String::from_utf8_lossy(other);
-    one.encode_utf16().cmp(other.encode_utf16())
-}
-
-/// Appends a string with no more escapes than it needs (RFC 8785 section 3.2.2.2).
-fn string(text: Text<'_>, out: &mut Vec<u8>) -> Result<(), CanonicalError> {
-    out.push(b'"');
-    if !text.escaped {
-        out.extend_from_slice(text.raw);
-        out.push(b'"');
-        return Ok(());
-    }
-    let mut rest = text.raw;
-    while let Some(at) = memchr::memchr(b'\\', rest) {
-        out.extend_from_slice(&rest[..at]);
-        rest = &rest[at..];
-        let taken = match rest.get(1) {
-            // As short as can be already.
-            Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                out.extend_from_slice(&rest[..2]);
-                2
-            }
-            Some(b'u') => {
-                let (character, taken) = crate::string::unicode(rest);
-                character_of(character.ok_or(CanonicalError::HalfPair)?, out);
-                taken
-            }
-            Some(&byte) => {
-                out.push(byte);
-                2
-            }
-            None => 1,
+    fn close(&mut self) {
+        if self.unheard > 1 {
+            self.unheard -= 1;
+            return;
+        }
+        self.unheard = 0;
+        let Some(frame) = self.frames.pop() else {
+            return;
         };
-        rest = &rest[taken..];
+        if !frame.sorted {
+            self.sort(frame.members);
+        }
+        self.members.truncate(frame.members);
+        let Some(first) = self.out.get_mut(frame.start) else {
+            return; // It was given up.
+        };
+        let kind = match frame.kind {
+            Kind::Object => OBJECT,
+            _ => ARRAY,
+        };
+        *first = kind | frame.values.min(LONG) as u8;
+        if frame.values >= LONG {
+            self.out.push(END);
+        }
     }
-    out.extend_from_slice(rest);
-    out.push(b'"');
-    Ok(())
-}
 
-/// Appends one character that was written as an escape.
-fn character_of(character: char, out: &mut Vec<u8>) {
-    let short = match character {
-        '"' => b'"',
-        '\\' => b'\\',
-        '\u{8}' => b'b',
-        '\u{c}' => b'f',
-        '\n' => b'n',
-        '\r' => b'r',
-        '\t' => b't',
-        '\0'..='\u{1f}' => {
-            const HEX: &[u8; 16] = b"0123456789abcdef";
-            let code = character as usize;
-            out.extend_from_slice(&[b'\\', b'u', b'0', b'0', HEX[code >> 4], HEX[code & 15]]);
+    #[inline]
+    fn name(&mut self, name: Text<'_>, word: Option<Word>) {
+        if self.unheard > 1 {
             return;
         }
-        other => {
-            out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes());
+        self.unheard = 0;
+        if self.frames.len() == 1 && is_dropped(word) {
+            self.unheard = 1;
             return;
         }
-    };
-    out.extend_from_slice(&[b'\\', short]);
+        let start = self.out.len();
+        self.said(name, word);
+        let value = self.out.len();
+        let Some(frame) = self.frames.last_mut().filter(|_| self.unheard == 0) else {
+            return; // It was given up.
+        };
+        let member = Member {
+            start,
+            value,
+            end: value,
+        };
+        if let [.., before] = self.members[frame.members..] {
+            frame.sorted &= before.name(&self.out) < &self.out[start..];
+        }
+        self.members.push(member);
+    }
+
+    #[inline]
+    fn string(&mut self, text: Text<'_>, word: Option<Word>) {
+        if self.begins() {
+            self.said(text, word);
+        }
+    }
+
+    fn number(&mut self, text: &[u8]) {
+        if !self.begins() {
+            return;
+        }
+        if number::is_canonical(text) {
+            return self.text(NUMBER, LONG, text);
+        }
+        let mut canonical = SmallVec::<[u8; 32]>::new();
+        match number::write(text, &mut canonical) {
+            Some(()) => self.text(NUMBER, LONG, &canonical),
+            None => self.give_up(Form::None(CanonicalError::Number)),
+        }
+    }
+
+    fn bool(&mut self, value: bool) {
+        if self.begins() {
+            self.out.push(if value { TRUE } else { FALSE });
+        }
+    }
+
+    fn null(&mut self) {
+        if self.begins() {
+            self.out.push(NULL);
+        }
+    }
 }

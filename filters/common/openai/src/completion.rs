@@ -4,11 +4,12 @@
 
 use smallvec::SmallVec;
 
-use crate::json::{Kind, Reader, Span, SyntaxError};
+use crate::json::{Key, Kind, Reader, Span, SyntaxError};
 use crate::number::{self, Whole};
 use crate::splice::{Layout, Member};
 use crate::string::{self, Text};
 use crate::usage::Usage;
+use crate::word::Word;
 
 /// Why a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +116,7 @@ impl Completion {
         while let Some(key) = reader.key(&mut first)? {
             let kind = reader.kind()?;
             let start = reader.at();
-            let tracked = match Name::of(key.text, metadata) {
+            let tracked = match Name::of(&key, metadata) {
                 Some(Name::Tracked(tracked)) => Some(tracked),
                 Some(Name::Error) => {
                     let value = reader.skip()?;
@@ -196,19 +197,19 @@ impl Completion {
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
-            match (key.text.raw, reader.kind()?) {
-                (b"index", Kind::Number) => {
+            match (key.word, reader.kind()?) {
+                (Some(Word::Index), Kind::Number) => {
                     if let Whole::Value(index) = number::whole(reader.number()?) {
                         choice.index = u32::try_from(index).unwrap_or(u32::MAX);
                     }
                 }
-                (b"finish_reason", Kind::String) => {
+                (Some(Word::FinishReason), Kind::String) => {
                     choice.finish = Some(FinishReason::read(reader.string()?));
                 }
-                (b"delta" | b"message", Kind::Object) => self.speech(reader)?,
-                (b"text", Kind::String) => self.text(reader)?,
+                (Some(Word::Delta | Word::Message), Kind::Object) => self.speech(reader)?,
+                (Some(Word::Text), Kind::String) => self.text(reader)?,
                 // Thoughts stand beside the text where a chat was turned into a text.
-                (b"reasoning_content" | b"reasoning", Kind::String) if !reasoned => {
+                (_, Kind::String) if !reasoned && is_thought(&key) => {
                     let before = self.texts.len();
                     self.text(reader)?;
                     reasoned = self.texts.len() > before;
@@ -228,18 +229,18 @@ impl Completion {
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
-            match (key.text.raw, reader.kind()?) {
-                (b"content" | b"refusal", Kind::String) => self.text(reader)?,
-                (b"content", Kind::Array) => self.parts(reader, &[b"text"])?,
-                (b"audio", Kind::Object) => self.parts(reader, &[b"transcript"])?,
-                (b"images", Kind::Array) => self.parts(reader, &[])?,
+            match (key.word, reader.kind()?) {
+                (Some(Word::Content | Word::Refusal), Kind::String) => self.text(reader)?,
+                (Some(Word::Content), Kind::Array) => self.parts(reader, &[b"text"])?,
+                (Some(Word::Audio), Kind::Object) => self.parts(reader, &[b"transcript"])?,
+                (Some(Word::Images), Kind::Array) => self.parts(reader, &[])?,
                 // Some providers write the same thoughts under both names. They were thought once.
-                (b"reasoning_content" | b"reasoning", Kind::String) if !reasoned => {
+                (_, Kind::String) if !reasoned && is_thought(&key) => {
                     let before = self.texts.len();
                     self.text(reader)?;
                     reasoned = self.texts.len() > before;
                 }
-                (b"tool_calls" | b"function_call", _) => {
+                (Some(Word::ToolCalls | Word::FunctionCall), _) => {
                     self.texts_named(reader, &[b"name", b"arguments"])?;
                 }
                 _ => {
@@ -289,6 +290,11 @@ impl Completion {
     }
 }
 
+/// Whether a member has what a model thought, in text.
+fn is_thought(key: &Key<'_>) -> bool {
+    key.word == Some(Word::Reasoning) || key.text.raw == b"reasoning_content"
+}
+
 /// What a top-level name is to the gateway.
 enum Name {
     Tracked(Tracked),
@@ -296,21 +302,15 @@ enum Name {
 }
 
 impl Name {
-    fn of(key: Text<'_>, metadata: &str) -> Option<Self> {
-        if key.escaped {
-            // No provider writes these names with escapes, but a client would understand them.
-            let decoded = key.decode()?;
-            let raw = decoded.as_bytes();
-            let escaped = false;
-            return Self::of(Text { raw, escaped }, metadata);
-        }
-        Some(match key.raw {
-            b"id" => Self::Tracked(Tracked::Id),
-            b"model" => Self::Tracked(Tracked::Model),
-            b"choices" => Self::Tracked(Tracked::Choices),
-            b"usage" => Self::Tracked(Tracked::Usage),
-            b"error" => Self::Error,
-            name if name == metadata.as_bytes() => Self::Tracked(Tracked::Metadata),
+    fn of(key: &Key<'_>, metadata: &str) -> Option<Self> {
+        Some(match key.word {
+            Some(Word::Id) => Self::Tracked(Tracked::Id),
+            Some(Word::Model) => Self::Tracked(Tracked::Model),
+            Some(Word::Choices) => Self::Tracked(Tracked::Choices),
+            Some(Word::Usage) => Self::Tracked(Tracked::Usage),
+            Some(Word::Error) => Self::Error,
+            // No provider writes it with escapes, but a client would understand them.
+            _ if key.text.is(metadata) => Self::Tracked(Tracked::Metadata),
             _ => return None,
         })
     }

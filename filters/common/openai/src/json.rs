@@ -2,14 +2,15 @@
 //!
 //! The gateway changes single members of texts it otherwise passes on to the byte, so positions matter more
 //! than values. A deserialiser into structures hides them, and a tree of values costs an allocation a node.
-//! This reader allocates nothing, never recurses, and refuses what RFC 8259 refuses: its callers have checked
-//! that the text is UTF-8.
+//! This reader allocates nothing, never recurses, and refuses what RFC 8259 refuses: its callers check that the text is UTF-8.
+//! Whoever wants to know of everything that is passed, and not only of what is asked for, listens ([`Listener`]).
 
 pub(crate) mod scan;
 #[cfg(test)]
 mod tests;
 
 use crate::string::Text;
+use crate::word::Word;
 
 use scan::special;
 
@@ -72,29 +73,58 @@ impl Kind {
 #[derive(Clone, Copy)]
 pub(crate) struct Key<'a> {
     pub(crate) text: Text<'a>,
+    /// The word that it says.
+    pub(crate) word: Option<Word>,
     /// Where the opening quote of the key stands.
     pub(crate) at: usize,
 }
 
+/// Hears of everything that a reader passes, in the order of the text. What is told may be the beginning of a text that is no JSON.
+pub(crate) trait Listener {
+    /// An object or an array begins.
+    fn open(&mut self, kind: Kind);
+    /// The innermost of them is over.
+    fn close(&mut self);
+    /// The name of a member; its value follows.
+    fn name(&mut self, name: Text<'_>, word: Option<Word>);
+    fn string(&mut self, text: Text<'_>, word: Option<Word>);
+    fn number(&mut self, number: &[u8]);
+    fn bool(&mut self, value: bool);
+    fn null(&mut self);
+}
+
+/// Nobody listens.
+impl Listener for () {
+    fn open(&mut self, _: Kind) {}
+    fn close(&mut self) {}
+    fn name(&mut self, _: Text<'_>, _: Option<Word>) {}
+    fn string(&mut self, _: Text<'_>, _: Option<Word>) {}
+    fn number(&mut self, _: &[u8]) {}
+    fn bool(&mut self, _: bool) {}
+    fn null(&mut self) {}
+}
+
 /// The walk over one text.
-pub(crate) struct Reader<'a> {
+pub(crate) struct Reader<'a, L = ()> {
     text: &'a [u8],
     at: usize,
     depth: u32,
+    listener: L,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(text: &'a [u8]) -> Self {
-        Self {
-            text,
-            at: 0,
-            depth: 0,
-        }
+        Self::starting_at(text, 0)
     }
 
     /// A reader that starts at `at`; used to look at one string in a text whose surroundings are known.
     pub(crate) fn starting_at(text: &'a [u8], at: usize) -> Self {
-        Self { text, at, depth: 0 }
+        Self {
+            text,
+            at,
+            depth: 0,
+            listener: (),
+        }
     }
 
     /// A reader that stands at the same place, to look ahead.
@@ -103,7 +133,25 @@ impl<'a> Reader<'a> {
             text: self.text,
             at: self.at,
             depth: self.depth,
+            listener: (),
         }
+    }
+}
+
+impl<'a, L: Listener> Reader<'a, L> {
+    /// A reader that tells `listener` what it passes.
+    pub(crate) fn heard_by(text: &'a [u8], listener: L) -> Self {
+        Self {
+            text,
+            at: 0,
+            depth: 0,
+            listener,
+        }
+    }
+
+    /// Whoever has listened.
+    pub(crate) fn into_listener(self) -> L {
+        self.listener
     }
 
     /// Offset of the next unread byte.
@@ -128,22 +176,27 @@ impl<'a> Reader<'a> {
     }
 
     /// Steps into the object or array that comes next; the caller has asked for its kind.
+    #[inline]
     pub(crate) fn enter(&mut self) -> Result<(), SyntaxError> {
         if self.depth == DEPTH_MAX {
             return self.fail("more than 64 levels of nesting");
         }
+        self.listener.open(match self.text.get(self.at) {
+            Some(b'{') => Kind::Object,
+            _ => Kind::Array,
+        });
         self.depth += 1;
         self.at += 1;
         Ok(())
     }
 
     /// The next key of the object stepped into, or none after its closing brace. `first` starts as true.
+    #[inline]
     pub(crate) fn key(&mut self, first: &mut bool) -> Result<Option<Key<'a>>, SyntaxError> {
         self.space();
         match self.text.get(self.at) {
             Some(b'}') => {
-                self.at += 1;
-                self.depth -= 1;
+                self.leave();
                 return Ok(None);
             }
             Some(b',') if !*first => {
@@ -155,11 +208,12 @@ impl<'a> Reader<'a> {
         }
         *first = false;
         let at = self.at;
-        let text = self.key_and_colon()?;
-        Ok(Some(Key { text, at }))
+        let (text, word) = self.key_and_colon()?;
+        Ok(Some(Key { text, word, at }))
     }
 
     /// Whether the array stepped into has a further item; false after its closing bracket.
+    #[inline]
     pub(crate) fn item(&mut self, first: &mut bool) -> Result<bool, SyntaxError> {
         self.space();
         match self.text.get(self.at) {
@@ -174,13 +228,31 @@ impl<'a> Reader<'a> {
             }
             _ => return self.fail("`,` or `]` was expected"),
         }
-        self.at += 1;
-        self.depth -= 1;
+        self.leave();
         Ok(false)
     }
 
+    /// Steps over the brace or bracket that ends what was stepped into.
+    #[inline]
+    fn leave(&mut self) {
+        self.at += 1;
+        self.depth -= 1;
+        self.listener.close();
+    }
+
     /// The string that comes next.
+    #[inline]
     pub(crate) fn string(&mut self) -> Result<Text<'a>, SyntaxError> {
+        let (text, word) = self.quoted()?;
+        self.listener.string(text, word);
+        Ok(text)
+    }
+
+    /// The string that comes next, whether it is a name or a value, and the word that it says if it has no escapes.
+    ///
+    /// A part of its callers, since what it gives is more than fits into registers.
+    #[inline(always)]
+    fn quoted(&mut self) -> Result<(Text<'a>, Option<Word>), SyntaxError> {
         self.space();
         if self.text.get(self.at) != Some(&b'"') {
             return self.fail("a string was expected");
@@ -188,14 +260,13 @@ impl<'a> Reader<'a> {
         let start = self.at + 1;
         self.at = special(self.text, start);
         if self.text.get(self.at) != Some(&b'"') {
-            return self.rest_of_string(start);
+            return Ok((self.rest_of_string(start)?, None));
         }
         let raw = &self.text[start..self.at];
+        let word = Word::at(self.text, start, self.at);
         self.at += 1;
-        Ok(Text {
-            raw,
-            escaped: false,
-        })
+        let escaped = false;
+        Ok((Text { raw, escaped }, word))
     }
 
     /// Goes on in a string that began at `start`, from the first byte in it that is not plain.
@@ -238,26 +309,48 @@ impl<'a> Reader<'a> {
                 return self.fail("a digit was expected in the exponent");
             }
         }
-        Ok(&self.text[start..self.at])
+        let number = &self.text[start..self.at];
+        self.listener.number(number);
+        Ok(number)
     }
 
     /// The boolean that comes next.
     pub(crate) fn bool(&mut self) -> Result<bool, SyntaxError> {
         self.space();
         let value = self.text.get(self.at) == Some(&b't');
-        self.word(if value { b"true" } else { b"false" })?;
+        self.literal(if value { b"true" } else { b"false" })?;
+        self.listener.bool(value);
         Ok(value)
     }
 
     /// Passes over the `null` that comes next.
     pub(crate) fn null(&mut self) -> Result<(), SyntaxError> {
         self.space();
-        self.word(b"null")
+        self.literal(b"null")?;
+        self.listener.null();
+        Ok(())
     }
 
     /// Passes over one whole value of any kind, checks it, and says where it stands.
+    #[inline]
     pub(crate) fn skip(&mut self) -> Result<Span, SyntaxError> {
-        self.walk(|_, _| {})
+        let kind = self.kind()?;
+        let start = self.at;
+        match kind {
+            Kind::Object | Kind::Array => return self.walk(|_, _| {}),
+            Kind::String => {
+                self.string()?;
+            }
+            Kind::Number => {
+                self.number()?;
+            }
+            Kind::Bool => {
+                self.bool()?;
+            }
+            Kind::Null => self.null()?,
+        }
+        let end = self.at;
+        Ok(Span { start, end })
     }
 
     /// Passes over one whole value and shows every string in it with the name of the member it stands in: the
@@ -280,7 +373,7 @@ impl<'a> Reader<'a> {
                     objects = objects << 1 | 1;
                     self.space();
                     if self.text.get(self.at) != Some(&b'}') {
-                        name = self.key_and_colon()?.raw;
+                        name = self.key_and_colon()?.0.raw;
                         continue;
                     }
                 }
@@ -327,15 +420,14 @@ impl<'a> Reader<'a> {
                         self.at += 1;
                         if in_object {
                             self.space();
-                            name = self.key_and_colon()?.raw;
+                            name = self.key_and_colon()?.0.raw;
                         }
                         break;
                     }
                     _ if in_object => return self.fail("`,` or `}` was expected"),
                     _ => return self.fail("`,` or `]` was expected"),
                 }
-                self.at += 1;
-                self.depth -= 1;
+                self.leave();
                 objects >>= 1;
             }
         }
@@ -351,16 +443,21 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn key_and_colon(&mut self) -> Result<Text<'a>, SyntaxError> {
+    #[inline]
+    fn key_and_colon(&mut self) -> Result<(Text<'a>, Option<Word>), SyntaxError> {
         if self.text.get(self.at) != Some(&b'"') {
             return self.fail("a member name in quotes was expected");
         }
-        let key = self.string()?;
+        let (text, mut word) = self.quoted()?;
+        if text.escaped {
+            word = Word::of(text);
+        }
         self.space();
         if !self.take(b':') {
             return self.fail("`:` was expected");
         }
-        Ok(key)
+        self.listener.name(text, word);
+        Ok((text, word))
     }
 
     fn escape(&mut self) -> Result<(), SyntaxError> {
@@ -378,7 +475,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn word(&mut self, word: &[u8]) -> Result<(), SyntaxError> {
+    fn literal(&mut self, word: &[u8]) -> Result<(), SyntaxError> {
         if self.text[self.at..].starts_with(word) {
             self.at += word.len();
             Ok(())

@@ -7,6 +7,7 @@ mod number;
 mod patch;
 mod splice;
 mod string;
+mod word;
 
 pub mod answer;
 pub mod canonical;

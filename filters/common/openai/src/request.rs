@@ -8,12 +8,16 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use crate::json::{Kind, Reader, Span};
+use crate::canonical::{Encoder, Form};
+use crate::json::{Kind, Span};
 use crate::splice::{Layout, Member};
 
 pub use error::{RequestError, RequestErrorCode};
 
 use error::{Path, brief};
+
+/// What reads a body also makes its canonical form: it is walked once.
+type Reader<'a> = crate::json::Reader<'a, Encoder>;
 
 /// Most top-level members that are read. Real requests have about twenty; the bound keeps the look for a
 /// member that stands twice small.
@@ -43,7 +47,7 @@ pub struct Parts {
     pub media_bytes: u64,
 }
 
-/// The facts of one request body, small and owned; the body itself is not kept.
+/// The facts of one request body, owned, and its canonical form if that is short; the body itself is not kept.
 ///
 /// A value of this type says that the body is strict JSON with no top-level member twice, and that every member
 /// the service describes has its type and range. Members it does not describe were passed over.
@@ -86,6 +90,7 @@ pub struct CompletionRequest {
     pub(crate) layout: Layout<Owned>,
     pub(crate) stream_options: StreamOptions,
     pub(crate) body_bytes: usize,
+    pub(crate) canonical: Form,
 }
 
 /// Top-level members the gateway may change before the body goes on.
@@ -122,13 +127,23 @@ impl CompletionRequest {
                 "the body starts with a byte order mark; send it without".into(),
             ));
         }
-        if let Err(error) = std::str::from_utf8(body) {
+        let read = Self::walk(endpoint, body);
+        // Whatever else is wrong with it, this has to be mended first. Not looked at in front, since most bodies are ASCII, which is
+        // seen much sooner.
+        if !body.is_ascii()
+            && let Err(error) = std::str::from_utf8(body)
+        {
             return Err(RequestError::invalid_json(format!(
                 "the body is not UTF-8 from byte {} on; encode it as UTF-8",
                 error.valid_up_to()
             )));
         }
-        let mut reader = Reader::new(body);
+        read
+    }
+
+    /// Reads a body of whatever bytes; what it says of one that is not UTF-8 means nothing.
+    fn walk(endpoint: Endpoint, body: &[u8]) -> Result<Self, RequestError> {
+        let mut reader = Reader::heard_by(body, Encoder::new(body.len()));
         let kind = reader.kind()?;
         if kind != Kind::Object {
             return Err(RequestError::invalid_json(format!(
@@ -140,6 +155,7 @@ impl CompletionRequest {
         request.members(&mut reader)?;
         reader.end()?;
         request.check_whole()?;
+        request.canonical = reader.into_listener().finish();
         Ok(request)
     }
 
@@ -174,15 +190,18 @@ impl CompletionRequest {
             layout: Layout::new(),
             stream_options: StreamOptions::default(),
             body_bytes,
+            canonical: Form::TooLong,
         }
     }
 
     fn members(&mut self, reader: &mut Reader<'_>) -> Result<(), RequestError> {
-        let mut names: SmallVec<[Cow<'_, [u8]>; 24]> = SmallVec::new();
+        // A bit for each word that has been a name. All other names, and words that stand twice.
+        let mut words = 0u128;
+        let mut names: SmallVec<[Cow<'_, [u8]>; 4]> = SmallVec::new();
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
-            if names.len() == MEMBERS_MAX {
+            if self.layout.count as usize == MEMBERS_MAX {
                 return Err(RequestError::invalid_json(format!(
                     "the body has more than {MEMBERS_MAX} members; send fewer"
                 )));
@@ -194,7 +213,7 @@ impl CompletionRequest {
             })?;
             let kind = reader.kind()?;
             let start = reader.at();
-            let owned = members::read(self, reader, &name, kind)?;
+            let owned = members::read(self, reader, &name, key.word, kind)?;
             if let Some(owned) = owned {
                 let value = Span {
                     start,
@@ -207,7 +226,14 @@ impl CompletionRequest {
                 };
                 self.layout.members.push((owned, member));
             }
-            names.push(name);
+            let bit = key.word.map_or(0, |word| 1 << word as u8);
+            if words & bit != 0 {
+                names.push(name.clone());
+            }
+            if words & bit != 0 || bit == 0 {
+                names.push(name);
+            }
+            words |= bit;
             self.layout.count += 1;
         }
         self.layout.close = reader.at() - 1;
@@ -232,7 +258,7 @@ impl CompletionRequest {
     }
 }
 
-/// Refuses an object in which one name stands twice: we would charge for one value and the provider use the other.
+/// Refuses an object of whose names one stands twice: we would charge for one value and the provider use the other.
 fn refuse_twins(names: &mut [Cow<'_, [u8]>]) -> Result<(), RequestError> {
     // By length first, since most names differ in it and need not be looked at.
     names.sort_unstable_by(|one, other| (one.len(), one).cmp(&(other.len(), other)));

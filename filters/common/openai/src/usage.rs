@@ -2,6 +2,7 @@
 
 use crate::json::{Kind, Reader, SyntaxError};
 use crate::number::{self, Whole};
+use crate::word::Word;
 
 /// More tokens than one answer can have. A count above it is a mistake of the provider, and nobody pays for it.
 const TOKENS_MAX: u64 = 1 << 32;
@@ -59,10 +60,11 @@ impl Usage {
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
-            let count = match key.text.raw {
-                b"prompt_tokens" => &mut prompt,
-                b"completion_tokens" => &mut completion,
-                b"total_tokens" => &mut total,
+            let count = match key.word {
+                Some(Word::PromptTokens) => &mut prompt,
+                Some(Word::TotalTokens) => &mut total,
+                // Too long for a word.
+                _ if key.text.raw == b"completion_tokens" => &mut completion,
                 _ => {
                     reader.skip()?;
                     continue;

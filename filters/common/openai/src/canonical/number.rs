@@ -9,16 +9,31 @@ use smallvec::SmallVec;
 /// An exponent beyond this is no number that anybody means.
 const EXPONENT_MAX: i64 = 1 << 32;
 
-/// Appends a number that the reader has passed. None when its exponent is beyond all bounds.
-pub(super) fn write(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    // An integer of ordinary length is in its one spelling already, but for minus zero.
-    if text.len() <= 15
-        && text != b"-0"
-        && !text.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'))
-    {
-        out.extend_from_slice(text);
-        return Some(());
+/// Whether a number that the reader has passed is seen at once to be in its one spelling already, as most are.
+pub(super) fn is_canonical(text: &[u8]) -> bool {
+    if text.len() > 15 {
+        return false;
     }
+    let (mut fraction, mut exponent) = (false, false);
+    for byte in text {
+        fraction |= *byte == b'.';
+        exponent |= *byte >= b'E';
+    }
+    if exponent {
+        return false;
+    }
+    match text {
+        // No zeros at the end, and so few in front that none is left out.
+        [.., last] if fraction => {
+            let unsigned = text.strip_prefix(b"-").unwrap_or(text);
+            *last != b'0' && !unsigned.starts_with(b"0.00000")
+        }
+        _ => text != b"-0",
+    }
+}
+
+/// Appends a number that the reader has passed. None when its exponent is beyond all bounds.
+pub(super) fn write(text: &[u8], out: &mut SmallVec<[u8; 32]>) -> Option<()> {
     let (negative, unsigned) = match text {
         [b'-', rest @ ..] => (true, rest),
         _ => (false, text),

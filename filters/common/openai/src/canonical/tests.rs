@@ -1,14 +1,18 @@
-//! Canonical forms, beside those of another implementation.
+//! Canonical forms, told again as RFC 8785 has them and held beside those of another implementation.
+//!
+//! What can be read back is made of one value only: two values have two forms.
+
+mod decode;
 
 use proptest::prelude::*;
 use serde_json::{Map, Number, Value};
 
 use super::*;
+use crate::request::Endpoint;
 
+/// The form of a body as RFC 8785 would have it.
 fn canonical(body: &str) -> Result<String, CanonicalError> {
-    let mut out = Vec::new();
-    write(body.as_bytes(), &mut out)?;
-    Ok(String::from_utf8(out).expect("what is written is UTF-8"))
+    make(body.as_bytes()).map(|form| decode::rfc8785(&form))
 }
 
 #[test]
@@ -46,6 +50,7 @@ fn spellings_of_one_value_have_one_form() {
         assert_eq!(canonical(form).as_deref(), Ok(form), "it is its own form");
         for spelling in spellings {
             assert_eq!(canonical(spelling).as_deref(), Ok(form), "{spelling}");
+            assert_eq!(make(spelling.as_bytes()), make(form.as_bytes()));
         }
     }
 }
@@ -108,6 +113,101 @@ fn a_body_made_to_cost_time_is_given_up() {
     assert_eq!(canonical(&body), Err(CanonicalError::TooCostly));
 }
 
+/// A request with one more member.
+fn request(member: &str) -> String {
+    format!(
+        r#"{{"model":"m","messages":[{{"role":"user","content":"hi"}}],"cache":true,{member}}}"#
+    )
+}
+
+fn read(body: &str) -> CompletionRequest {
+    CompletionRequest::read(Endpoint::Chat, body.as_bytes()).expect("a request")
+}
+
+/// What is appended for a request, behind what stood there.
+fn written(request: &CompletionRequest, body: &str) -> Result<Vec<u8>, CanonicalError> {
+    let mut out = b"prefix".to_vec();
+    let written = write(request, body.as_bytes(), &mut out);
+    let form = out.split_off(6);
+    assert!(out == b"prefix" && (written.is_ok() || form.is_empty()));
+    written.map(|()| form)
+}
+
+#[test]
+fn a_form_has_the_bytes_that_are_described() {
+    let long = "x".repeat(63);
+    let digits = "9".repeat(30);
+    let nines = format!("0.{digits}");
+    for (body, form) in [
+        ("{}".to_owned(), b"\xc0".to_vec()),
+        (
+            r#"{"a":[null,false,true,"","b",-1.5],"role":"user"}"#.to_owned(),
+            [
+                b"\xc2",
+                &[WORD + Word::Role as u8, WORD + Word::User as u8][..],
+                b"\x41a\xa6\x01\x02\x03\x40\x41b\x84-1.5",
+            ]
+            .concat(),
+        ),
+        (
+            format!(r#"["{long}"]"#),
+            [b"\xa1\x7f\x3f\0\0\0\0\0\0\0", long.as_bytes()].concat(),
+        ),
+        (
+            format!("[{nines}]"),
+            [b"\xa1\x9f\x20\0\0\0\0\0\0\0", nines.as_bytes()].concat(),
+        ),
+        (
+            format!("[{}]", ["1"; 30].join(",")),
+            [b"\xbe".to_vec(), b"\x811".repeat(30)].concat(),
+        ),
+        (
+            format!("[{}]", ["1"; 31].join(",")),
+            [b"\xbf".to_vec(), b"\x811".repeat(31), b"\0".to_vec()].concat(),
+        ),
+    ] {
+        assert_eq!(make(body.as_bytes()), Ok(form), "{body}");
+    }
+}
+
+#[test]
+fn a_form_that_is_too_long_to_be_kept_is_made_again() {
+    for (length, kept) in [(1, true), (KEPT_BYTES_MAX, false), (1 << 20, false)] {
+        for value in [
+            format!(r#""{}""#, "x".repeat(length)),
+            format!("[{}0]", "0,".repeat(length / 2)),
+            format!("[{}true]", "true,".repeat(length)),
+            format!("[{}[]]", "[],".repeat(length)),
+            format!(r#"[{}""]"#, r#""user","#.repeat(length)),
+            format!(r#""{}""#, r"\n".repeat(length)),
+        ] {
+            let body = request(&format!(r#""x":{value}"#));
+            let request = read(&body);
+            assert_eq!(matches!(request.canonical, Form::Kept(_)), kept, "{length}");
+            if let Form::Kept(form) = &request.canonical {
+                assert!(form.capacity() <= KEPT_BYTES_MAX);
+            }
+            assert_eq!(written(&request, &body), make(body.as_bytes()));
+        }
+    }
+    // What is left out takes no room.
+    let body = request(&format!(r#""user":"{}""#, "x".repeat(1 << 20)));
+    assert!(matches!(read(&body).canonical, Form::Kept(_)));
+}
+
+#[test]
+fn what_has_no_form_is_read_all_the_same() {
+    for member in [
+        r#""x":{"b":1,"b":1}"#,
+        r#""x":["\ud83d"]"#,
+        r#""x":1e99999999999"#,
+    ] {
+        let body = request(&format!(r#"{member},"y":[1,{{"z":2}}]"#));
+        let error = make(body.as_bytes()).expect_err("it has none");
+        assert_eq!(written(&read(&body), &body), Err(error));
+    }
+}
+
 /// Any JSON value whose numbers a double holds as they are written.
 fn value() -> impl Strategy<Value = Value> {
     let number = prop_oneof![
@@ -123,14 +223,25 @@ fn value() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         number.prop_map(Value::Number),
         any::<String>().prop_map(Value::from),
+        text().prop_map(Value::from),
     ];
     leaf.prop_recursive(5, 48, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-            prop::collection::btree_map(any::<String>(), inner, 0..6)
+            prop::collection::vec(any::<bool>(), 28..34).prop_map(Value::from),
+            prop::collection::btree_map(text(), inner, 0..6)
                 .prop_map(|map| Value::from(map.into_iter().collect::<Map<_, _>>())),
         ]
     })
+}
+
+/// Any text, many that are words or nearly, and some about as long as those whose length stands apart.
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<String>(),
+        "(role|content|user|system|type|index|n|model)[a-z\u{0}]{0,1}",
+        "[a-z]{61,65}",
+    ]
 }
 
 fn body() -> impl Strategy<Value = Value> {
@@ -216,7 +327,26 @@ proptest! {
     fn order_white_space_escapes_and_spelling_of_numbers_change_nothing(body in body(), seed: u64) {
         let mut spelled = String::new();
         spell(&body, &mut seed.clone(), &mut spelled);
-        prop_assert_eq!(canonical(&spelled), canonical(&body.to_string()));
+        let form = make(body.to_string().as_bytes());
+        prop_assert!(form.is_ok());
+        prop_assert_eq!(make(spelled.as_bytes()), form);
+    }
+
+    #[test]
+    fn what_is_heard_while_a_request_is_read_is_what_its_body_says(value in value(), content: String, seed: u64) {
+        let mut spelled = String::new();
+        let said = serde_json::json!({
+            "model": "m", "stream": true, "temperature": 0.25, "user": [value.clone()],
+            "messages": [
+                {"role": "system", "content": content.clone(), "name": null},
+                {"role": "assistant", "content": null, "tool_calls": [{"x": value.clone()}], "thought": value.clone()},
+                {"role": "user", "content": [{"type": "text", "text": content}, {"image_url": value.clone(), "type": "image_url"}]},
+            ],
+            "tools": [{"type": "function", "function": value.clone()}], "stream_options": {"include_usage": true, "x": value.clone()},
+            "max_tokens": 5, "tool_choice": "auto", "response_format": value,
+        });
+        spell(&said, &mut seed.clone(), &mut spelled);
+        prop_assert_eq!(written(&read(&spelled), &spelled), make(spelled.as_bytes()));
     }
 
     #[test]
@@ -224,9 +354,9 @@ proptest! {
         let with = |value: &Value| {
             let mut body = body.clone();
             body[&name] = value.clone();
-            canonical(&body.to_string())
+            make(body.to_string().as_bytes())
         };
-        let without = canonical(&body.to_string());
+        let without = make(body.to_string().as_bytes());
         let as_before = body.get(&name);
         prop_assert_eq!(with(&one) == with(&other), one == other, "{} and {}", one, other);
         prop_assert_eq!(with(&one) == without, as_before == Some(&one));
@@ -234,6 +364,6 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(bytes: Vec<u8>) {
-        let _ = write(&bytes, &mut Vec::new());
+        let _ = make(&bytes);
     }
 }

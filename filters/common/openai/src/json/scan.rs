@@ -2,48 +2,55 @@
 
 /// Offset of the first quote, backslash or control character at or after `from`, or the length of the text.
 ///
-/// Most strings are short, and looked at eight bytes at a time; what goes on is left to wider registers.
+/// Most strings are names and short values, and end within two words; what goes on is left to wider registers.
 #[inline]
 pub(crate) fn special(text: &[u8], from: usize) -> usize {
-    let (words, rest) = text[from..].as_chunks::<8>();
-    for (number, word) in words.iter().take(NEAR_WORDS).enumerate() {
+    let Some(near) = text.get(from..).and_then(|rest| rest.first_chunk::<16>()) else {
+        return last(text, from);
+    };
+    let (words, _) = near.as_chunks::<8>();
+    for (number, word) in words.iter().enumerate() {
         let marks = marks(u64::from_le_bytes(*word));
         if marks != 0 {
             return from + 8 * number + marks.trailing_zeros() as usize / 8;
         }
     }
-    if words.len() > NEAR_WORDS {
-        far(text, from + 8 * NEAR_WORDS)
-    } else {
-        last(text, text.len() - rest.len())
-    }
+    far(text, from + 16)
 }
 
-/// How many words are looked at before the long way round begins.
-const NEAR_WORDS: usize = 4;
-
-/// The same for a string that goes on for long.
+/// The same for a string that goes on for longer.
 #[inline(never)]
 fn far(text: &[u8], from: usize) -> usize {
-    let rest = &text[from..];
-    let end = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
-    // All of them, without a way out, so that the compiler can take many at once: text hardly ever has one.
-    let controls = rest[..end]
-        .iter()
-        .fold(false, |any, &byte| any | (byte < 0x20));
-    if controls {
-        return last(text, from);
+    let (blocks, rest) = text[from..].as_chunks::<32>();
+    for (number, block) in blocks.iter().enumerate() {
+        // All of them, without a way out, so that the compiler takes many at once.
+        let any = block
+            .iter()
+            .fold(0, |any, &byte| any | u8::from(is_special(byte)));
+        if any != 0 {
+            return last(text, from + 32 * number);
+        }
     }
-    from + end
+    last(text, text.len() - rest.len())
 }
 
-/// The same byte by byte, for the last few of a text.
-#[cold]
+#[inline]
+fn is_special(byte: u8) -> bool {
+    (byte == b'"') | (byte == b'\\') | (byte < 0x20)
+}
+
+/// The same for where the end is near, in the text or of it.
 #[inline(never)]
 fn last(text: &[u8], from: usize) -> usize {
-    let is_special = |&byte: &u8| byte == b'"' || byte == b'\\' || byte < 0x20;
-    let found = text[from..].iter().position(is_special);
-    found.map_or(text.len(), |found| from + found)
+    let (words, rest) = text[from..].as_chunks::<8>();
+    for (number, word) in words.iter().enumerate() {
+        let marks = marks(u64::from_le_bytes(*word));
+        if marks != 0 {
+            return from + 8 * number + marks.trailing_zeros() as usize / 8;
+        }
+    }
+    let found = rest.iter().position(|&byte| is_special(byte));
+    found.map_or(text.len(), |found| text.len() - rest.len() + found)
 }
 
 /// A bit in the top of the lowest byte of a word that is special, or none.

@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
-use crate::json::{Kind, Reader, Span};
+use crate::json::{Kind, Span};
 use crate::number::{self, Whole};
+use crate::word::Word;
 
 use super::error::{Path, RequestErrorCode, expect};
-use super::{CompletionRequest, Endpoint, Owned, RequestError, StreamOptions, message};
+use super::{CompletionRequest, Endpoint, Owned, Reader, RequestError, StreamOptions, message};
 
 /// Reads one member into `request`, and says whether its place has to be remembered.
 ///
@@ -17,86 +18,100 @@ pub(super) fn read(
     request: &mut CompletionRequest,
     reader: &mut Reader<'_>,
     name: &[u8],
+    word: Option<Word>,
     kind: Kind,
 ) -> Result<Option<Owned>, RequestError> {
     use Endpoint::{Chat, Text};
     let absent = kind == Kind::Null;
     let path = Path::Top(name);
     let mut owned = None;
-    match (request.endpoint, name) {
-        (Chat, b"messages") => message::read_all(request, reader, kind)?,
-        (Text, b"prompt") => {
+    let Some(word) = word else {
+        // Too long for a word.
+        if name == b"max_completion_tokens" {
+            request.max_completion_tokens = count(reader, path, kind)?;
+            return Ok(Some(Owned::MaxCompletionTokens));
+        }
+        other(request, reader, kind)?;
+        return Ok(None);
+    };
+    match (request.endpoint, word) {
+        (Chat, Word::Messages) => message::read_all(request, reader, kind)?,
+        (Text, Word::Prompt) => {
             owned = Some(Owned::Prompt);
             prompt(request, reader, kind)?;
         }
-        (_, b"model") => {
+        (_, Word::Model) => {
             owned = Some(Owned::Model);
             request.model = string(reader, path, kind)?.map(Cow::into_owned);
         }
-        (_, b"stream") => request.stream = boolean(reader, path, kind)?.unwrap_or(false),
-        (_, b"cache") => {
+        (_, Word::Stream) => request.stream = boolean(reader, path, kind)?.unwrap_or(false),
+        (_, Word::Cache) => {
             owned = Some(Owned::Cache);
             request.cache = boolean(reader, path, kind)?.unwrap_or(true);
         }
-        (_, b"max_tokens") => {
+        (_, Word::MaxTokens) => {
             owned = Some(Owned::MaxTokens);
             request.max_tokens = count(reader, path, kind)?;
         }
-        (_, b"max_completion_tokens") => {
-            owned = Some(Owned::MaxCompletionTokens);
-            request.max_completion_tokens = count(reader, path, kind)?;
-        }
-        (_, b"n") => request.n = count(reader, path, kind)?.unwrap_or(1),
-        (_, b"best_of") => request.best_of = count(reader, path, kind)?.unwrap_or(1),
-        (_, b"stream_options") => {
+        (_, Word::N) => request.n = count(reader, path, kind)?.unwrap_or(1),
+        (_, Word::BestOf) => request.best_of = count(reader, path, kind)?.unwrap_or(1),
+        (_, Word::StreamOptions) => {
             owned = Some(Owned::StreamOptions);
             stream_options(request, reader, kind)?;
         }
-        (_, b"temperature") if !absent => temperature(reader, path, kind)?,
-        (Text, b"system") => {
+        (_, Word::Temperature) if !absent => temperature(reader, path, kind)?,
+        (Text, Word::System) => {
             let start = reader.at();
             if string(reader, path, kind)?.is_some() {
                 owned = Some(Owned::System);
                 request.system_bytes = (reader.at() - start - 2) as u64;
             }
         }
-        (Chat, b"tools" | b"plugins") if !absent => {
+        (Chat, Word::Tools | Word::Plugins) if !absent => {
             let start = reader.at();
             let some = array_of(reader, path, kind, Kind::Object)?;
-            if name == b"tools" {
+            if word == Word::Tools {
                 request.tools = some;
                 request.text_bytes += (reader.at() - start) as u64;
             } else {
                 request.plugins = some;
             }
         }
-        (Chat, b"modalities") if !absent => {
+        (Chat, Word::Modalities) if !absent => {
             array_of(reader, path, kind, Kind::String)?;
         }
-        (Chat, b"tool_choice") if !absent => {
+        (Chat, Word::ToolChoice) if !absent => {
             if !matches!(kind, Kind::String | Kind::Object) {
                 let wanted = "a string or an object";
                 return Err(RequestError::invalid_type(path, wanted, kind.noun()));
             }
             reader.skip()?;
         }
-        (Chat, b"image_config" | b"reasoning") if !absent => {
+        (Chat, Word::ImageConfig | Word::Reasoning) if !absent => {
             expect(path, "an object", kind, Kind::Object)?;
             reader.skip()?;
         }
         // These never reach the model's text.
-        (_, b"user" | b"metadata") => {
+        (_, Word::User | Word::Metadata) => {
             reader.skip()?;
         }
-        _ => {
-            let value = reader.skip()?;
-            // A structure or text the service does not know may well end in the prompt: schemas, documents.
-            if matches!(kind, Kind::Object | Kind::Array | Kind::String) {
-                request.text_bytes += value.len() as u64;
-            }
-        }
+        _ => other(request, reader, kind)?,
     }
     Ok(owned)
+}
+
+/// A member that the service does not know, or that is null.
+fn other(
+    request: &mut CompletionRequest,
+    reader: &mut Reader<'_>,
+    kind: Kind,
+) -> Result<(), RequestError> {
+    let value = reader.skip()?;
+    // A structure or text may well end in the prompt: schemas, documents.
+    if matches!(kind, Kind::Object | Kind::Array | Kind::String) {
+        request.text_bytes += value.len() as u64;
+    }
+    Ok(())
 }
 
 fn prompt(
@@ -153,7 +168,7 @@ fn stream_options(
     while let Some(key) = reader.key(&mut first)? {
         options.empty = false;
         let kind = reader.kind()?;
-        if !key.text.is("include_usage") {
+        if key.word != Some(Word::IncludeUsage) {
             reader.skip()?;
             continue;
         }

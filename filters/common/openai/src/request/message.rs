@@ -1,11 +1,12 @@
 //! The messages of a chat request: who speaks, what they say, and what is not text.
 
-use crate::json::{Kind, Reader};
+use crate::json::Kind;
 use crate::string::Text;
+use crate::word::Word;
 
 use super::error::{Path, brief, expect};
 use super::members::{array_of, item_of};
-use super::{CompletionRequest, Parts, RequestError};
+use super::{CompletionRequest, Parts, Reader, RequestError};
 
 /// Reads `messages` into the counts of `request`.
 pub(super) fn read_all(
@@ -41,30 +42,35 @@ fn read_one(request: &mut CompletionRequest, reader: &mut Reader<'_>) -> Result<
     while let Some(key) = reader.key(&mut first)? {
         let kind = reader.kind()?;
         let start = reader.at();
-        if key.text.is("role") {
-            role(reader, Path::InMessage(index, "role"), kind)?;
-            has_role = true;
-            continue;
-        }
-        if key.text.is("content") {
-            content(request, reader, Path::InMessage(index, "content"), kind)?;
-            has_content = true;
-            continue;
-        }
-        if kind == Kind::Null {
-            reader.null()?;
-            continue;
-        }
-        let known = ["name", "tool_call_id", "tool_calls"];
-        match known.into_iter().find(|name| key.text.is(name)) {
-            Some(name @ "tool_calls") => {
-                array_of(reader, Path::InMessage(index, name), kind, Kind::Object)?;
+        match key.word {
+            Some(Word::Role) => {
+                role(reader, Path::InMessage(index, "role"), kind)?;
+                has_role = true;
+                continue;
             }
-            Some(name) => {
+            Some(Word::Content) => {
+                content(request, reader, Path::InMessage(index, "content"), kind)?;
+                has_content = true;
+                continue;
+            }
+            _ if kind == Kind::Null => {
+                reader.null()?;
+                continue;
+            }
+            Some(Word::ToolCalls) => {
+                let path = Path::InMessage(index, "tool_calls");
+                array_of(reader, path, kind, Kind::Object)?;
+            }
+            Some(word @ (Word::Name | Word::ToolCallId)) => {
+                let name = if word == Word::Name {
+                    "name"
+                } else {
+                    "tool_call_id"
+                };
                 expect(Path::InMessage(index, name), "a string", kind, Kind::String)?;
                 reader.string()?;
             }
-            None => {
+            _ => {
                 reader.skip()?;
             }
         }
@@ -174,7 +180,7 @@ impl Part {
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
             let kind = reader.kind()?;
-            if key.text.is("type") && kind == Kind::String {
+            if key.word == Some(Word::Type) && kind == Kind::String {
                 part.kind = kind_of(reader.string()?).unwrap_or(PartKind::Other);
                 continue;
             }

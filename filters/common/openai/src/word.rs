@@ -1,0 +1,173 @@
+//! Words that requests and answers are full of, known by a number each.
+//!
+//! A name is compared with one word instead of with all that it might be: sixteen bytes of the text are taken for a number, and where that
+//! number stands in a table says which word alone it can be.
+
+use crate::string::Text;
+
+/// Lists the words, in the order of their numbers.
+macro_rules! words {
+    ($($name:ident $text:literal)*) => {
+        /// A member name or a value that is known by a number. None is longer than sixteen bytes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum Word {
+            $($name,)*
+        }
+
+        /// All words, each at its number.
+        pub(crate) const ALL: &[(Word, &str)] = &[$((Word::$name, $text),)*];
+    };
+}
+
+// Those of requests first, and those in the order in which programs write them: canonical forms sort by it, and what comes sorted is not
+// moved.
+words! {
+    Model "model" Messages "messages" Role "role" Content "content" System "system" User "user" Assistant "assistant" Tool "tool"
+    Developer "developer" Function "function" Prompt "prompt" MaxTokens "max_tokens" Temperature "temperature" TopP "top_p" N "n"
+    Stop "stop" Seed "seed" Stream "stream" StreamOptions "stream_options" IncludeUsage "include_usage" Cache "cache" Tools "tools"
+    ToolChoice "tool_choice" ToolCalls "tool_calls" ToolCallId "tool_call_id" Id "id" Type "type" Text "text" ImageUrl "image_url"
+    Url "url" Name "name" Arguments "arguments" Description "description" Strict "strict" Parameters "parameters"
+    Properties "properties" Required "required" Object "object" String "string" Number "number" Integer "integer" Boolean "boolean"
+    Array "array" Items "items" Enum "enum" ResponseFormat "response_format" JsonSchema "json_schema" Schema "schema" BestOf "best_of"
+    Metadata "metadata" Store "store" ServiceTier "service_tier" Plugins "plugins" Modalities "modalities" Reasoning "reasoning"
+    ImageConfig "image_config" Logprobs "logprobs" Auto "auto"
+    Choices "choices" Message "message" Index "index" FinishReason "finish_reason" Usage "usage" Created "created"
+    PromptTokens "prompt_tokens" TotalTokens "total_tokens" Refusal "refusal" Delta "delta" Error "error" Audio "audio" Images "images"
+    FunctionCall "function_call"
+}
+
+/// How many bytes of a text are looked at.
+const WINDOW: usize = 16;
+
+/// Spreads all words over [`PLACES`] without two in one place. Found by trying; a list with more words needs another.
+const SPREAD: u64 = 0x48b5_cccc_3805_cbf5;
+
+const NOWHERE: u8 = u8::MAX;
+
+/// The words as numbers, with their lengths.
+const TEXTS: [(u128, u8); ALL.len()] = {
+    let mut texts = [(0, 0); ALL.len()];
+    let mut at = 0;
+    while at < ALL.len() {
+        let text = ALL[at].1.as_bytes();
+        let mut byte = text.len();
+        while byte > 0 {
+            byte -= 1;
+            texts[at].0 = texts[at].0 << 8 | text[byte] as u128;
+        }
+        texts[at].1 = text.len() as u8;
+        at += 1;
+    }
+    texts
+};
+
+/// Which word alone a number can be, by its place.
+static PLACES: [u8; 256] = {
+    let mut places = [NOWHERE; 256];
+    let mut at = 0;
+    while at < ALL.len() {
+        let place = place(TEXTS[at].0);
+        assert!(
+            places[place] == NOWHERE && TEXTS[at].1 as usize <= WINDOW,
+            "two words in one place, or one that is too long"
+        );
+        places[place] = at as u8;
+        at += 1;
+    }
+    places
+};
+
+const fn place(text: u128) -> usize {
+    let folded = text as u64 ^ (text >> 64) as u64;
+    (folded.wrapping_mul(SPREAD) >> 56) as usize
+}
+
+impl Word {
+    /// The word between two offsets of a text.
+    #[inline]
+    pub(crate) fn at(text: &[u8], start: usize, end: usize) -> Option<Word> {
+        let length = end.wrapping_sub(start);
+        if length.wrapping_sub(1) >= WINDOW {
+            return None;
+        }
+        let window = match text.get(start..).and_then(|rest| rest.first_chunk()) {
+            Some(window) => u128::from_le_bytes(*window),
+            None => end_of(text.get(start..end)?),
+        };
+        let text = window & (u128::MAX >> (8 * (WINDOW - length)));
+        let at = usize::from(PLACES[place(text)]);
+        // The length as well: a text may end with zeros, which look like nothing.
+        let found = TEXTS
+            .get(at)
+            .is_some_and(|&word| word == (text, length as u8));
+        found.then(|| ALL[at].0)
+    }
+
+    /// The word that a string says, however it is written.
+    #[cold]
+    pub(crate) fn of(text: Text<'_>) -> Option<Word> {
+        if !text.escaped {
+            return Word::at(text.raw, 0, text.raw.len());
+        }
+        // A byte takes six at most, as in `\u0061`.
+        if text.raw.len() > 6 * WINDOW {
+            return None;
+        }
+        let said = text.decode()?;
+        Word::at(said.as_bytes(), 0, said.len())
+    }
+}
+
+/// The last few bytes of a text as a number.
+#[cold]
+fn end_of(rest: &[u8]) -> u128 {
+    let mut window = [0; WINDOW];
+    for (to, from) in window.iter_mut().zip(rest) {
+        *to = *from;
+    }
+    u128::from_le_bytes(window)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_known_wherever_it_stands_and_nothing_else_is() {
+        let known = |text: &[u8]| {
+            let found = ALL.iter().find(|(_, word)| word.as_bytes() == text);
+            found.map(|(word, _)| *word)
+        };
+        for (_, text) in ALL {
+            for whole in [
+                (*text).to_owned(),
+                format!("\"{text}\":1"),
+                format!("{text}\0"),
+                format!("{text}_and_whatever_may_follow"),
+                format!("x{}", &text[1..]),
+            ] {
+                let whole = whole.as_bytes();
+                for start in 0..=whole.len() {
+                    for end in start..=whole.len() {
+                        let part = &whole[start..end];
+                        assert_eq!(Word::at(whole, start, end), known(part), "{part:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_written_with_escapes_is_the_same_word() {
+        let said = |raw: &str| {
+            Word::of(Text {
+                raw: raw.as_bytes(),
+                escaped: true,
+            })
+        };
+        assert_eq!(said(r"r\u006fle"), Some(Word::Role));
+        assert_eq!(said(r"role\u0000"), None);
+        assert_eq!(said(r"\ud83d"), None);
+    }
+}
