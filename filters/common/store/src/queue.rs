@@ -32,9 +32,9 @@ pub(crate) struct Queue {
 /// How long notes wait for company. They are written a hundred at a time instead of a few, and a crash loses no more than these.
 const NAP: Duration = Duration::from_millis(10);
 
-/// When nothing has come for so long, nobody is on the way: requests come in bursts, since those that were committed together go on
-/// together.
-const QUIET: Duration = Duration::from_micros(150);
+/// How long a batch is left open for those to come again that have been told of the last one: requests come in bursts, since those that
+/// were committed together go on together. Time enough for some hundred of them, and little beside an answer of a model.
+const LINGER: Duration = Duration::from_millis(2);
 
 fn is_note(item: &Item) -> bool {
     item.unit.admission == Admission::Notes
@@ -46,6 +46,8 @@ struct State {
     writer_sleeps: bool,
     /// It has nothing but notes, and waits for more of them or for something that somebody waits for.
     writer_naps: bool,
+    /// It waits until there are so many, or for somebody who waits for a first byte; zero when it does not.
+    writer_awaits: usize,
     stopped: Option<Failure>,
     failed: bool,
 }
@@ -68,12 +70,11 @@ impl Queue {
             (Some(failure), _) => return Err(SubmitError::Stopped(failure.clone())),
             (None, _) => {}
         }
-        let hurried = unit.admission != Admission::Notes;
+        let admission = unit.admission;
         state.items.push_back(Item { unit, done });
-        let waiting = state.items.len() as u64;
-        self.gauges.queue_depth.store(waiting, Relaxed);
-        if std::mem::take(&mut state.writer_sleeps) || (hurried && state.writer_naps) {
-            state.writer_naps = false;
+        let waiting = state.items.len();
+        self.gauges.queue_depth.store(waiting as u64, Relaxed);
+        if state.wakes_for(admission) {
             drop(state);
             self.waiting.notify_one();
         }
@@ -104,11 +105,22 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for units and moves at most `max` of them into `batch`. With a `linger`, units of which nobody waits for the first byte of
-    /// an answer (ends, that is) are given that long to be joined by more, as long as more come. `false` when the queue has stopped: after a failure at once,
-    /// after [`Queue::stop`] once it is empty.
-    pub(crate) fn take(&self, max: usize, linger: Duration, batch: &mut Vec<Item>) -> bool {
+    /// Waits for units and moves at most `max` of them into `batch`. `told` have been told a moment ago of what they waited for: as many
+    /// more units are waited for, but not for long, and not while somebody waits for the first byte of an answer. `false` when the queue
+    /// has stopped: after a failure at once, after [`Queue::stop`] once it is empty.
+    pub(crate) fn take(&self, max: usize, told: usize, batch: &mut Vec<Item>) -> bool {
         let mut state = self.lock();
+        let begins = |item: &Item| item.unit.admission == Admission::Begins;
+        let company = (state.items.len() + told).min(max);
+        if state.items.len() < company && !state.items.iter().any(begins) {
+            state.writer_awaits = company;
+            // One wait, ended by whoever completes the company: every other look would cost the processor as much as a unit does.
+            let waited = self.waiting.wait_timeout_while(state, LINGER, |state| {
+                state.writer_awaits > 0 && state.stopped.is_none()
+            });
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.writer_awaits = 0;
+        }
         while state.items.is_empty() {
             if state.stopped.is_some() {
                 return false;
@@ -129,25 +141,6 @@ impl Queue {
             if state.items.is_empty() {
                 return false;
             }
-        }
-        let begins = |item: &Item| item.unit.admission == Admission::Begins;
-        let mut left = linger;
-        while !left.is_zero()
-            && state.stopped.is_none()
-            && state.items.len() < max
-            && !state.items.iter().any(begins)
-        {
-            let waiting = state.items.len();
-            // Nobody notifies a writer that does not say it sleeps, so this is a plain wait, cut short when the queue stops.
-            let waited = self.waiting.wait_timeout(state, QUIET.min(left));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if state.items.is_empty() {
-                return false;
-            }
-            if state.items.len() == waiting {
-                break;
-            }
-            left = left.saturating_sub(QUIET);
         }
         let count = state.items.len().min(max);
         batch.extend(state.items.drain(..count));
@@ -195,6 +188,24 @@ impl Queue {
     }
 }
 
+impl State {
+    /// Whether the writer waits for what has just come; it is told once.
+    fn wakes_for(&mut self, admission: Admission) -> bool {
+        let has_company = match admission {
+            // Somebody waits for the first byte.
+            Admission::Begins => true,
+            _ => self.items.len() >= self.writer_awaits,
+        };
+        let wakes = self.writer_sleeps
+            || (self.writer_naps && admission != Admission::Notes)
+            || (self.writer_awaits > 0 && has_company);
+        if wakes {
+            (self.writer_sleeps, self.writer_naps, self.writer_awaits) = (false, false, 0);
+        }
+        wakes
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,7 +239,7 @@ mod tests {
             );
         }
         let mut batch = Vec::new();
-        assert!(queue.take(11, Duration::ZERO, &mut batch));
+        assert!(queue.take(11, 0, &mut batch));
         assert_eq!(batch.len(), 11, "a batch has its most");
         assert!(queue.admit().is_ok(), "there is room again");
         assert!(
@@ -247,13 +258,10 @@ mod tests {
         }
         let mut batch = Vec::new();
         assert!(
-            queue.take(8, Duration::ZERO, &mut batch),
+            queue.take(8, 0, &mut batch),
             "what was taken in is handed out"
         );
-        assert!(
-            !queue.take(8, Duration::ZERO, &mut batch),
-            "then there is nothing more"
-        );
+        assert!(!queue.take(8, 0, &mut batch), "then there is nothing more");
     }
 
     #[test]
@@ -265,7 +273,7 @@ mod tests {
         let writer = Arc::clone(&queue);
         let taken = std::thread::spawn(move || {
             let mut batch = Vec::new();
-            assert!(writer.take(64, Duration::ZERO, &mut batch));
+            assert!(writer.take(64, 0, &mut batch));
             batch.len()
         });
         // Either the writer naps and this wakes it, or it has not looked yet; both ways all of it is one batch, or the nap is over.
@@ -284,10 +292,60 @@ mod tests {
         );
         queue.stop(failure());
         let mut batch = Vec::new();
-        assert!(
-            queue.take(64, Duration::ZERO, &mut batch),
-            "a stop ends the nap"
-        );
+        assert!(queue.take(64, 0, &mut batch), "a stop ends the nap");
+    }
+
+    #[test]
+    fn those_who_were_told_are_waited_for_but_not_for_long() {
+        let queue = Queue::new(64, Arc::default());
+        let mut batch = Vec::new();
+        for units in 1..3 {
+            push(&queue, Admission::Ends).expect("an open queue");
+            batch.clear();
+            assert!(queue.take(64, 50, &mut batch), "nobody comes, {units}");
+            assert_eq!(batch.len(), 1);
+            assert_eq!(queue.lock().writer_awaits, 0, "the wait is over");
+        }
+    }
+
+    #[test]
+    fn the_writer_is_woken_once_and_only_for_what_it_waits_for() {
+        use Admission::{Begins, Ends, Notes};
+        #[derive(Debug)]
+        enum Waiting {
+            Not,
+            Sleeps,
+            Naps,
+            For(usize),
+        }
+        //   how the writer waits, what comes, how many are there then, whether it is woken
+        for (waiting, admission, there, wakes) in [
+            (Waiting::Not, Begins, 1, false),
+            (Waiting::Sleeps, Notes, 1, true),
+            (Waiting::Naps, Notes, 2, false),
+            (Waiting::Naps, Ends, 2, true),
+            (Waiting::Naps, Begins, 2, true),
+            (Waiting::For(3), Ends, 2, false),
+            (Waiting::For(3), Ends, 3, true),
+            (Waiting::For(3), Notes, 3, true),
+            (Waiting::For(3), Begins, 1, true),
+        ] {
+            let mut state = State::default();
+            match waiting {
+                Waiting::Not => {}
+                Waiting::Sleeps => state.writer_sleeps = true,
+                Waiting::Naps => state.writer_naps = true,
+                Waiting::For(count) => state.writer_awaits = count,
+            }
+            let item = |_| Item {
+                unit: UnitOfWork::of_all([], admission),
+                done: Box::new(|_| {}),
+            };
+            state.items.extend((0..there).map(item));
+            let what = format!("{waiting:?}, {admission:?} comes");
+            assert_eq!(state.wakes_for(admission), wakes, "{what}");
+            assert!(!wakes || !state.wakes_for(Begins), "{what}: once");
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Statement};
 
@@ -20,10 +19,7 @@ use crate::store::Observer;
 use crate::unit::{Effect, Part};
 
 /// A batch of this size means that requests come faster than commits.
-const LINGER_FROM: usize = 8;
-
-/// How long the next batch is then left open.
-const LINGER: Duration = Duration::from_millis(1);
+const CROWD: usize = 8;
 
 /// What the writer shares with everybody else.
 pub(crate) struct Shared {
@@ -118,14 +114,10 @@ fn serve(
     let stopped = |error| failure(&shared.path, &error);
     let mut statements = Statements::prepare(connection).map_err(stopped)?;
     let mut items = Vec::with_capacity(batch_max);
-    let mut linger = Duration::ZERO;
-    while shared.queue.take(batch_max, linger, &mut items) {
+    let mut told = 0;
+    while shared.queue.take(batch_max, told, &mut items) {
         // Under load every commit waited for costs more than the wait for company; a unit that comes alone is written at once.
-        linger = if items.len() >= LINGER_FROM {
-            LINGER
-        } else {
-            Duration::ZERO
-        };
+        told = if items.len() >= CROWD { items.len() } else { 0 };
         let began = monotonic_us();
         let committed = commit(shared, connection, batch, &mut statements, &items, began);
         match committed {
