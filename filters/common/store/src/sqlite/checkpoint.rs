@@ -1,4 +1,7 @@
 //! The thread that moves the log into the main file, so that no commit has to.
+//!
+//! The log begins anew when nothing in it is left to be moved, and under load something always is. So when it has grown long the writer
+//! moves the little that came meanwhile, between two of its commits, and the next one begins anew.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,11 +17,9 @@ use super::writer::Shared;
 /// How often what has gathered is moved.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The log's size from which on writers wait for it to begin anew.
-const LOG_BYTES_MAX: u64 = 64 * 1024 * 1024;
-
-/// How many rounds to leave the writers alone after readers were in the way of beginning anew.
-const ROUNDS_AFTER_BUSY: u32 = 10;
+/// The log's size from which on it should begin anew. A sync over space that was written before is one write to the disk; where the file
+/// grows it is three, one behind the other.
+const LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// The handle of the thread.
 pub(crate) struct Checkpointer {
@@ -53,7 +54,6 @@ impl Checkpointer {
 
 fn run(shared: &Shared, connection: &Connection, stop: &(Mutex<bool>, Condvar)) {
     let mut seen = 0;
-    let mut pause = 0;
     let (flag, wake) = stop;
     let mut stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
     while !*stopped {
@@ -65,17 +65,12 @@ fn run(shared: &Shared, connection: &Connection, stop: &(Mutex<bool>, Condvar)) 
             continue;
         }
         seen = commits;
-        pause = u32::saturating_sub(pause, 1);
-        let large = shared.gauges.wal_bytes.load(Relaxed) > LOG_BYTES_MAX && pause == 0;
-        match checkpoint(connection, if large { "RESTART" } else { "PASSIVE" }) {
-            Ok(moved) => {
-                shared.gauges.wal_bytes.store(moved.log_bytes, Relaxed);
-                if large && moved.busy {
-                    // A long read (an audit, a backup) keeps the log. Trying again at once would only hold up the writer.
-                    pause = ROUNDS_AFTER_BUSY;
-                }
+        match checkpoint(connection) {
+            Ok(None) => {}
+            Ok(Some(log_bytes)) => {
+                shared.gauges.wal_bytes.store(log_bytes, Relaxed);
+                shared.log_is_long.store(log_bytes > LOG_BYTES_MAX, Relaxed);
             }
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
             Err(error) => {
                 // A failed sync of the main file says the same about the disk as one of the log.
                 shared.fail(failure(&shared.path, &error));
@@ -85,24 +80,21 @@ fn run(shared: &Shared, connection: &Connection, stop: &(Mutex<bool>, Condvar)) 
     }
 }
 
-struct Moved {
-    busy: bool,
-    /// The length of the log that was used when the checkpoint began.
-    log_bytes: u64,
-}
-
-fn checkpoint(connection: &Connection, mode: &str) -> rusqlite::Result<Moved> {
+/// Moves what no reader keeps, without waiting for anybody. Gives the length of the log in bytes; none while another is at it.
+pub(crate) fn checkpoint(connection: &Connection) -> rusqlite::Result<Option<u64>> {
     let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-    connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
-        let frames: i64 = row.get(1)?;
-        Ok(Moved {
-            busy: row.get::<_, i64>(0)? != 0,
-            log_bytes: u64::try_from(frames * page).unwrap_or(0),
-        })
-    })
+    let frames = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+        row.get::<_, i64>(1)
+    });
+    match frames {
+        // It is -1 where nothing was done.
+        Ok(frames) => Ok(u64::try_from(page * frames).ok()),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
-/// How long a checkpoint waits for readers: short, since writers wait with it.
+/// How long the thread waits for a lock of another program.
 pub(crate) const BUSY: Duration = Duration::from_millis(20);
 
 /// Opens the connection of the thread.
@@ -110,4 +102,42 @@ pub(crate) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = super::file::open(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE, BUSY)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_begins_anew_when_the_writer_moves_what_has_come_meanwhile() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("t.db");
+        let writer = Connection::open(&path).expect("a new file");
+        writer
+            .execute_batch(
+                "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (body BLOB)",
+            )
+            .expect("a table");
+        let write = || {
+            let rows = writer.execute("INSERT INTO t VALUES (randomblob(20000))", []);
+            assert_eq!(rows, Ok(1));
+        };
+        let other = connect(&path).expect("a second connection");
+        let log = |connection| checkpoint(connection).expect("a checkpoint");
+        (0..50).for_each(|_| write());
+        // As if these were written while the thread was at it: it leaves them.
+        let reader = Connection::open(&path).expect("a third connection");
+        reader
+            .execute_batch("BEGIN; SELECT count(*) FROM t")
+            .expect("a view");
+        write();
+        let long = log(&other);
+        assert!(long > Some(1_000_000), "{long:?}");
+        reader.execute_batch("COMMIT").expect("the end of the view");
+        write();
+        assert!(log(&writer) > long, "it went on where it was");
+        write();
+        let anew = log(&other);
+        assert!(anew < Some(100_000), "{anew:?}");
+    }
 }

@@ -2,13 +2,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rusqlite::{Connection, ErrorCode, Statement};
 
 use super::batch::{Answers, Batch, Trouble};
-use super::checkpoint::Checkpointer;
+use super::checkpoint::{Checkpointer, checkpoint};
 use super::failure::failure;
 use super::lock::Lock;
 use super::statements::Statements;
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) observers: RwLock<Vec<Arc<dyn Observer>>>,
+    /// The log should begin anew.
+    pub(crate) log_is_long: AtomicBool,
     on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
 }
 
@@ -42,6 +45,7 @@ impl Shared {
             queue: Queue::new(queue_max, Arc::clone(&gauges)),
             gauges,
             observers: RwLock::default(),
+            log_is_long: AtomicBool::new(false),
             on_failure,
         }
     }
@@ -130,6 +134,9 @@ fn serve(
                 gauges.folded.fetch_add(batch.folded, Relaxed);
                 gauges.entries.fetch_add(batch.entries, Relaxed);
                 tell(shared, &mut items, answers);
+                if shared.log_is_long.swap(false, Relaxed) {
+                    checkpoint(connection).map_err(stopped)?;
+                }
             }
             Err(failure) => {
                 // The queue stops before anybody of this batch is told: who hears of it finds it stopped.
