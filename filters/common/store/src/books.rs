@@ -245,6 +245,17 @@ pub enum LedgerPart {
 }
 
 impl LedgerPart {
+    /// Whose credit it is about.
+    pub fn account(&self) -> AccountId {
+        match *self {
+            LedgerPart::Hold { account, .. }
+            | LedgerPart::Settle { account, .. }
+            | LedgerPart::Release { account, .. }
+            | LedgerPart::Charge { account, .. }
+            | LedgerPart::Credit { account, .. } => account,
+        }
+    }
+
     /// The usage record that it leaves: a settlement's or a charge's.
     pub fn usage(&self) -> Option<UsageRow> {
         match *self {

@@ -220,18 +220,25 @@ impl Packer {
 
     /// The body of all parts; afterwards there are none.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        self.finish_into(&mut body);
+        body
+    }
+
+    /// The same, written in the place of what `body` holds.
+    pub(crate) fn finish_into(&mut self, body: &mut Vec<u8>) {
         let words: usize = self.words.iter().map(|word| word.len() + 4).sum();
-        let mut body = Vec::with_capacity(8 + words + self.records.len());
+        body.clear();
+        body.reserve(8 + words + self.records.len());
         body.push(VERSION);
-        leb128(&mut body, self.words.len() as u64);
+        leb128(body, self.words.len() as u64);
         for word in self.words.drain(..) {
-            leb128(&mut body, word.len() as u64);
+            leb128(body, word.len() as u64);
             body.extend_from_slice(word.as_bytes());
         }
         body.extend_from_slice(&self.records);
         self.records.clear();
         self.count = 0;
-        body
     }
 }
 

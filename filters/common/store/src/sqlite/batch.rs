@@ -72,6 +72,7 @@ pub(crate) struct Batch {
     /// Changes written by this run, for ids that nobody else makes.
     changes: u32,
     packer: Packer,
+    body: Vec<u8>,
     sums: Sums,
     moves: Vec<(AccountId, Move)>,
     unposted: Unposted,
@@ -103,6 +104,7 @@ impl Batch {
             previous: journal::last_hash(connection, node)?,
             changes: 0,
             packer: Packer::default(),
+            body: Vec::new(),
             sums: Sums::default(),
             moves: Vec::new(),
             unposted: Unposted::load(connection, node, post_records)?,
@@ -365,6 +367,7 @@ impl Batch {
 
     fn push(&mut self, part: &LedgerPart) {
         self.packer.push(part);
+        self.unposted.owner(part.account());
         self.sums.see(part);
         if let Some(entry) = Entry::of(part) {
             self.sums.add(&entry);
@@ -396,14 +399,14 @@ impl Batch {
         if records == 0 {
             return Ok(());
         }
-        let body = self.packer.finish();
+        self.packer.finish_into(&mut self.body);
         self.number += 1;
         let key = (self.node, self.epoch, self.number);
-        let seal = Seal::over(key, self.previous, &self.sums, &body);
+        let seal = Seal::over(key, self.previous, &self.sums, &self.body);
         let id = journal::id(self.node, self.epoch, self.number);
-        statements.insert_journal(id, &seal, &body)?;
+        statements.insert_journal(id, &seal, &self.body)?;
         self.previous = seal.hash;
-        self.unposted.journaled(id, body, records);
+        self.unposted.journaled(id, &self.body, records);
         Ok(())
     }
 

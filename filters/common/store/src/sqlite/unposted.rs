@@ -23,9 +23,14 @@ use crate::rows::OpenHold;
 /// Where more accounts than these are busy at once, a request costs about a row again.
 const ACCOUNTS_MAX: usize = 4096;
 
-/// What has gathered is posted after this long, if it is worth it: a sixteenth of what is posted at once otherwise.
-const POSTED_AFTER_US: u64 = 10_000_000;
+/// Records of each account, on average, that make its row of the postings worth it.
+const RECORDS_EACH: usize = 16;
+
+/// Fewer than this part of the most that are posted at once are left to gather, whatever accounts they are of.
 const WORTH_POSTING: usize = 16;
+
+/// What is worth it is posted after this long at the latest.
+const POSTED_AFTER_US: u64 = 10_000_000;
 
 /// Operations of which it is known that they were begun, at least; at most twice as many.
 const SEEN_MIN: usize = 1 << 17;
@@ -34,21 +39,33 @@ type Ids<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 pub(crate) struct Unposted {
     node: i64,
-    /// Records from which on they are posted.
+    /// Records from which on they are posted, however many accounts they are of.
     records_max: usize,
     standings: Ids<AccountId, Standing>,
     open: Ids<OperationId, Open>,
     /// Posted holds that have ended since.
     ended: Vec<OperationId>,
     begun: Begun,
-    /// The journal since the last posting.
-    bodies: Vec<Vec<u8>>,
-    records: usize,
-    /// The id of its last row.
-    last: i64,
+    tail: Tail,
+    /// Whose records those of the tail are.
+    owners: HashSet<AccountId, BuildHasherDefault<IdHasher>>,
+    packer: Packer,
+    page: Vec<u8>,
     /// When the last posting was, by the caller's monotonic clock.
     posted_us: u64,
     undo: Vec<Undo>,
+}
+
+/// The journal since the last posting. Its memory is kept for the next: what is taken anew has to be cleared by the system, page by page,
+/// while commits wait.
+#[derive(Default)]
+struct Tail {
+    bodies: Vec<u8>,
+    /// Where each body ends.
+    ends: Vec<usize>,
+    records: usize,
+    /// The id of its last row.
+    last: i64,
 }
 
 /// An account's fields as they are with everything that was committed.
@@ -140,9 +157,10 @@ impl Unposted {
             open: Ids::default(),
             ended: Vec::new(),
             begun: Begun::default(),
-            bodies: Vec::new(),
-            records: 0,
-            last: 0,
+            tail: Tail::default(),
+            owners: HashSet::default(),
+            packer: Packer::default(),
+            page: Vec::new(),
             posted_us: 0,
             undo: Vec::new(),
         }
@@ -156,6 +174,7 @@ impl Unposted {
         for record in body.records() {
             let part = record.and_then(|record| record.part()).map_err(&broken)?;
             records += 1;
+            self.owner(part.account());
             match part {
                 LedgerPart::Hold { .. } => {
                     let (node, epoch, _) = journal::numbers(id);
@@ -180,7 +199,7 @@ impl Unposted {
                 standing.at = standing.at.max(entry.at);
             }
         }
-        self.journaled(id, bytes.to_vec(), records);
+        self.journaled(id, bytes, records);
         Ok(())
     }
 
@@ -325,24 +344,33 @@ impl Unposted {
         }
     }
 
+    /// Notes whose record one of the journal is.
+    pub(crate) fn owner(&mut self, account: AccountId) {
+        self.owners.insert(account);
+    }
+
     /// Takes in a row of the journal.
-    pub(crate) fn journaled(&mut self, id: i64, body: Vec<u8>, records: usize) {
-        self.bodies.push(body);
-        self.records += records;
-        self.last = id;
+    pub(crate) fn journaled(&mut self, id: i64, body: &[u8], records: usize) {
+        self.tail.bodies.extend_from_slice(body);
+        self.tail.ends.push(self.tail.bodies.len());
+        self.tail.records += records;
+        self.tail.last = id;
     }
 
     /// Whether anything has gathered.
     pub(crate) fn has_some(&self) -> bool {
-        !self.bodies.is_empty()
+        !self.tail.ends.is_empty()
     }
 
     /// Whether enough has gathered to be posted; `now_us` is the time of a clock that never goes back.
+    ///
+    /// A posting costs a row an account, and holds commits up for as long as it has records: as few as are worth their rows.
     pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
-        let is_late = now_us.saturating_sub(self.posted_us) >= POSTED_AFTER_US
-            && self.records >= (self.records_max / WORTH_POSTING).max(1);
-        let is_due =
-            is_late || self.records >= self.records_max || self.standings.len() >= ACCOUNTS_MAX;
+        let worth = (self.records_max / WORTH_POSTING).max(1);
+        let enough = (self.owners.len().saturating_mul(RECORDS_EACH)).min(self.records_max);
+        let is_late = now_us.saturating_sub(self.posted_us) >= POSTED_AFTER_US;
+        let is_due = self.tail.records >= if is_late { worth } else { worth.max(enough) }
+            || self.standings.len() >= ACCOUNTS_MAX;
         if is_due {
             self.posted_us = now_us;
         }
@@ -354,11 +382,13 @@ impl Unposted {
         self.post_balances(connection)?;
         self.post_holds(connection)?;
         self.post_records(connection)?;
-        if self.last != 0 {
+        if self.tail.last != 0 {
             connection
                 .prepare_cached("UPDATE nodes SET posted = ?2 WHERE id = ?1")?
-                .execute(params![self.node, self.last])?;
+                .execute(params![self.node, self.tail.last])?;
         }
+        self.tail.clear();
+        self.owners.clear();
         Ok(())
     }
 
@@ -406,16 +436,15 @@ impl Unposted {
     }
 
     fn post_records(&mut self, connection: &Connection) -> Result<(), Trouble> {
-        let bodies = std::mem::take(&mut self.bodies);
-        self.records = 0;
         // Packed by this process or read by it already.
         let unreadable = |broken: Broken| Trouble::Books(format!("the journal {broken}"));
-        let bodies = bodies
-            .iter()
-            .map(|body| Body::read(body))
+        let bodies = self
+            .tail
+            .bodies()
+            .map(Body::read)
             .collect::<Result<Vec<_>, _>>()
             .map_err(unreadable)?;
-        let mut records = Vec::new();
+        let mut records = Vec::with_capacity(self.tail.records);
         for record in bodies.iter().flat_map(|body| body.records()) {
             let record = record.map_err(unreadable)?;
             if record.is_seen_by_owner() {
@@ -427,24 +456,38 @@ impl Unposted {
         let mut insert = connection.prepare_cached(
             "INSERT INTO postings (account_id, at_max, id, at_min, body) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?;
-        let mut packer = Packer::default();
         for page in records.chunk_by(|(one, _), (next, _)| one == next) {
             let times = page.iter().map(|(_, record)| record.at());
             let (first, last) = times.fold((i64::MAX, i64::MIN), |(first, last), at| {
                 (first.min(at), last.max(at))
             });
             for (_, record) in page {
-                packer.push(&record.part().map_err(unreadable)?);
+                self.packer.push(&record.part().map_err(unreadable)?);
             }
+            self.packer.finish_into(&mut self.page);
             insert.execute(params![
                 page[0].0.as_bytes(),
                 last,
-                self.last,
+                self.tail.last,
                 first,
-                packer.finish()
+                self.page
             ])?;
         }
         Ok(())
+    }
+}
+
+impl Tail {
+    fn bodies(&self) -> impl Iterator<Item = &[u8]> {
+        let begins = std::iter::once(&0).chain(&self.ends);
+        let places = begins.zip(&self.ends);
+        places.map(|(&begin, &end)| &self.bodies[begin..end])
+    }
+
+    fn clear(&mut self) {
+        self.bodies.clear();
+        self.ends.clear();
+        self.records = 0;
     }
 }
 
@@ -479,7 +522,9 @@ impl Begun {
         let is_known = self.older.contains(&operation);
         let is_new = self.younger.insert(operation) && !is_known;
         if self.younger.len() == SEEN_MIN {
-            self.older = std::mem::take(&mut self.younger);
+            // Emptied and filled again, not made anew: a table that grows is copied each time.
+            std::mem::swap(&mut self.older, &mut self.younger);
+            self.younger.clear();
         }
         is_new
     }
@@ -502,23 +547,30 @@ mod tests {
 
     #[test]
     fn what_has_gathered_is_posted_when_it_is_much_or_has_waited_and_is_worth_it() {
-        //   records   microseconds since the last posting   due
-        for (records, since, due) in [
-            (0, u64::MAX / 2, false),
-            (1, POSTED_AFTER_US, false),
-            (2, POSTED_AFTER_US - 1, false),
-            (2, POSTED_AFTER_US, true),
-            (2 * WORTH_POSTING - 1, 0, false),
-            (2 * WORTH_POSTING, 0, true),
+        const MOST: usize = 4 * RECORDS_EACH;
+        const WORTH: usize = MOST / WORTH_POSTING;
+        //   records   accounts   microseconds since the last posting   due
+        for (records, accounts, since, due) in [
+            (0, 0, u64::MAX / 2, false),
+            (WORTH - 1, 1, POSTED_AFTER_US, false),
+            (WORTH, 1, POSTED_AFTER_US - 1, false),
+            (WORTH, 1, POSTED_AFTER_US, true),
+            (RECORDS_EACH - 1, 1, 0, false),
+            (RECORDS_EACH, 1, 0, true),
+            (3 * RECORDS_EACH - 1, 3, 0, false),
+            (3 * RECORDS_EACH, 3, 0, true),
+            (MOST - 1, 9, 0, false),
+            (MOST, 9, 0, true),
         ] {
-            let mut unposted = Unposted::new(1, 2 * WORTH_POSTING);
-            unposted.journaled(1, Vec::new(), records);
-            assert_eq!(unposted.is_due(since), due, "{records} after {since}");
-            let again = records >= 2 * WORTH_POSTING;
+            let mut unposted = Unposted::new(1, MOST);
+            (0..accounts).for_each(|account| unposted.owner(AccountId::from_bytes([account; 16])));
+            unposted.journaled(1, &[], records);
+            let what = format!("{records} of {accounts}");
+            assert_eq!(unposted.is_due(since), due, "{what} after {since}");
             assert_eq!(
                 unposted.is_due(since),
-                again,
-                "{records}: the wait begins anew"
+                due && since == 0,
+                "{what}: the wait begins anew"
             );
         }
     }
