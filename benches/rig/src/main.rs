@@ -28,6 +28,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+/// That of the program: a gateway without filters is measured here, and only the filters should make the difference.
+#[global_allocator]
+static ALLOCATOR: tollgate::Allocator = tollgate::Allocator;
+
 #[derive(Parser)]
 #[command(about = "Measures gateways side by side; `benches/run` sets them up")]
 struct Args {
