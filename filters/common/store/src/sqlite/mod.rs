@@ -88,7 +88,8 @@ pub struct Options {
     pub batch_max: usize,
     /// Units in the queue at most; beginnings are refused from three quarters of it on.
     pub queue_max: usize,
-    /// Records of the journal from which on they are posted: what readers add up, and what a start replays.
+    /// Records of the journal from which on they are posted however many accounts they are of, those of few accounts sooner: what readers
+    /// add up, and what a start replays.
     pub post_records: usize,
     /// How long to wait for a lock that another program holds on the file.
     pub busy_timeout: Duration,
