@@ -4,7 +4,6 @@
 use std::num::NonZeroU32;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use smallvec::SmallVec;
 
 use crate::quota::Quota;
 use crate::tokens::TokenQuota;
@@ -23,7 +22,36 @@ pub(crate) struct PolicyFields {
     /// `60`
     limit: HeaderValue,
     /// `"requests";r=`
-    state_start: Box<[u8]>,
+    state_start: Start,
+}
+
+/// The most bytes of the state of one policy: its name, two numbers, and what stands between them.
+const STATE_BYTES_MAX: usize = Start::BYTES_MAX + 2 * NUMBER_BYTES_MAX + BEFORE_RESET.len();
+
+/// Digits of a 64-bit number.
+const NUMBER_BYTES_MAX: usize = 20;
+
+const BEFORE_RESET: &[u8; 3] = b";t=";
+
+/// How a policy's state begins. All of its room is copied at once, which is a few instructions; so many bytes as it has would be a call.
+#[derive(Debug)]
+struct Start {
+    bytes: [u8; Start::BYTES_MAX],
+    length: usize,
+}
+
+impl Start {
+    const BYTES_MAX: usize = 32;
+
+    fn of(name: &str) -> Start {
+        let text = format!("\"{name}\";r=");
+        let mut bytes = [0; Start::BYTES_MAX];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        Start {
+            bytes,
+            length: text.len(),
+        }
+    }
 }
 
 /// A policy as `RateLimit-Policy` names it.
@@ -75,7 +103,7 @@ impl PolicyFields {
         let fields = |policy: &Policy| PolicyFields {
             policies: all.clone(),
             limit: HeaderValue::from(policy.limit),
-            state_start: format!("\"{}\";r=", policy.name).into_bytes().into(),
+            state_start: Start::of(policy.name),
         };
         policies.iter().map(fields).collect()
     }
@@ -89,7 +117,8 @@ impl PolicyFields {
     /// Writes all five fields, in place of any that are there.
     pub(crate) fn write(&self, remaining: u64, reset_secs: u64, headers: &mut HeaderMap) {
         headers.insert(POLICY, self.policies.clone());
-        headers.insert(STATE, self.state(&[], remaining, reset_secs));
+        let state = self.with_state(remaining, reset_secs, HeaderValue::from_bytes);
+        headers.insert(STATE, changing(state.expect(STATE_IS_VISIBLE)));
         self.write_trio(remaining, reset_secs, headers);
     }
 
@@ -99,8 +128,11 @@ impl PolicyFields {
         let Some(other) = headers.get(STATE) else {
             return self.write(remaining, reset_secs, headers);
         };
-        let state = self.state(other.as_bytes(), remaining, reset_secs);
-        headers.insert(STATE, state);
+        let mut state = other.as_bytes().to_vec();
+        state.extend_from_slice(b", ");
+        self.with_state(remaining, reset_secs, |own| state.extend_from_slice(own));
+        let state = HeaderValue::try_from(state).expect(STATE_IS_VISIBLE);
+        headers.insert(STATE, changing(state));
         let number = |value: Option<&HeaderValue>| -> u128 {
             let text = value.and_then(|value| value.to_str().ok());
             text.and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -118,20 +150,29 @@ impl PolicyFields {
         headers.insert(RESET, decimal(reset_secs));
     }
 
-    fn state(&self, before: &[u8], remaining: u64, reset_secs: u64) -> HeaderValue {
-        let mut number = itoa::Buffer::new();
-        let mut state = SmallVec::<[u8; 64]>::new();
-        if !before.is_empty() {
-            state.extend_from_slice(before);
-            state.extend_from_slice(b", ");
-        }
-        state.extend_from_slice(&self.state_start);
-        state.extend_from_slice(number.format(remaining).as_bytes());
-        state.extend_from_slice(b";t=");
-        state.extend_from_slice(number.format(reset_secs).as_bytes());
-        let state = HeaderValue::from_bytes(&state);
-        changing(state.expect("a word and two numbers are visible ASCII"))
+    /// Has `take` see the text of the state.
+    fn with_state<T>(&self, remaining: u64, reset_secs: u64, take: impl FnOnce(&[u8]) -> T) -> T {
+        let mut state = [0; STATE_BYTES_MAX];
+        state[..Start::BYTES_MAX].copy_from_slice(&self.state_start.bytes);
+        let mut end = self.state_start.length;
+        end = put_number(&mut state, end, remaining);
+        state[end..end + BEFORE_RESET.len()].copy_from_slice(BEFORE_RESET);
+        end = put_number(&mut state, end + BEFORE_RESET.len(), reset_secs);
+        take(&state[..end])
     }
+}
+
+const STATE_IS_VISIBLE: &str = "a word and two numbers are visible ASCII";
+
+/// Writes the digits of `number` at `at`, and gives where they end.
+fn put_number(out: &mut [u8; STATE_BYTES_MAX], at: usize, number: u64) -> usize {
+    let end = at + number.checked_ilog10().map_or(1, |tens| tens as usize + 1);
+    let mut rest = number;
+    for place in out[at..end].iter_mut().rev() {
+        *place = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    end
 }
 
 /// A value that will be another one in the next answer. HTTP/2 is told not to remember it (RFC 7541 section 7.1.3): it would crowd out of
@@ -181,6 +222,21 @@ mod tests {
     fn numbers_from_the_table_are_those_that_would_be_formatted() {
         for number in 0..2 * TABLE_NUMBERS as u64 {
             assert_eq!(decimal(number), HeaderValue::from(number));
+        }
+    }
+
+    #[test]
+    fn a_state_has_its_numbers_in_full() {
+        let most = u64::MAX;
+        for (remaining, reset_secs) in [(0, 0), (9, 10), (99, 100), (999_999, 1), (most, most)] {
+            let one = NonZeroU32::new(1).expect("not zero");
+            let mut headers = HeaderMap::new();
+            let policy = Policy::requests("failed-credentials", &Quota::new(one, one, one));
+            PolicyFields::alone(policy).write(remaining, reset_secs, &mut headers);
+            let state = format!("\"failed-credentials\";r={remaining};t={reset_secs}");
+            assert_eq!(headers[STATE], state);
+            assert_eq!(headers[REMAINING], remaining.to_string());
+            assert_eq!(headers[RESET], reset_secs.to_string());
         }
     }
 

@@ -13,7 +13,7 @@ use crate::answer::{fail, send_error, send_reply, send_whole};
 use crate::chain::Route;
 use crate::downstream::{BodyError, BodyLength, Downstream, Gone, Head};
 use crate::relay::relay;
-use crate::run::Run;
+use crate::run::{Run, goes_on};
 use crate::stream;
 use crate::upstream::{Upstream, UpstreamCall, UpstreamError, answer_for};
 
@@ -164,6 +164,9 @@ async fn request<D: Downstream>(
         };
         if waited {
             run.exchange.time_passes();
+        }
+        if goes_on(&result) {
+            continue;
         }
         match run.decided(link, result) {
             Outcome::Continue => {}

@@ -87,7 +87,8 @@ impl<'c> Run<'c> {
         self.chain.links.get(self.seen)
     }
 
-    /// Applies a filter's failure mode to what it decided or could not decide.
+    /// Applies a filter's failure mode to what it decided or could not decide. Only asked where [`goes_on`] does not tell.
+    #[cold]
     pub(crate) fn decided(&self, link: &Link, result: Result<Outcome, FilterError>) -> Outcome {
         let error = match result {
             Ok(outcome) => return outcome,
@@ -118,6 +119,9 @@ impl<'c> Run<'c> {
                 continue;
             }
             let result = finished!(self.exchange, link.filter.on_forward(&mut self.exchange));
+            if goes_on(&result) {
+                continue;
+            }
             match self.decided(link, result) {
                 Outcome::Continue => {}
                 reply => return reply,
@@ -135,6 +139,9 @@ impl<'c> Run<'c> {
                 self.exchange,
                 link.filter.before_first_byte(&mut self.exchange)
             );
+            if goes_on(&result) {
+                continue;
+            }
             only_refusal(link, self.decided(link, result))?;
         }
         Ok(())
@@ -157,6 +164,9 @@ impl<'c> Run<'c> {
                 self.exchange,
                 link.filter.before_tail(&mut self.exchange, tail)
             );
+            if goes_on(&result) {
+                continue;
+            }
             only_refusal(link, self.decided(link, result))?;
         }
         Ok(())
@@ -173,6 +183,11 @@ impl Drop for Run<'_> {
         }
         self.observer.ended(&self.exchange, self.ending);
     }
+}
+
+/// Whether the exchange goes on, as nearly always.
+pub(crate) fn goes_on(result: &Result<Outcome, FilterError>) -> bool {
+    matches!(result, Ok(Outcome::Continue))
 }
 
 fn chain_of_causes(error: &FilterError) -> String {

@@ -32,6 +32,8 @@ struct Shard {
     accounts: HashMap<AccountId, Balance, BuildHasherDefault<IdHasher>>,
     /// Whoever takes a hold out of here resolves it; that it can be taken out once makes every end of a hold the only one.
     open: HashMap<OperationId, Open, BuildHasherDefault<IdHasher>>,
+    /// What those promise together.
+    held: Micros,
 }
 
 /// An open hold.
@@ -49,9 +51,7 @@ struct Open {
 pub(crate) struct Inner {
     store: Arc<dyn Store>,
     shards: Box<[Mutex<Shard>]>,
-    open_holds: AtomicI64,
-    held: AtomicI64,
-    /// The latest time anybody has handed in, for holds that are dropped and cannot say when.
+    /// About the latest time anybody has handed in, for holds that are dropped and cannot say when.
     latest: AtomicI64,
 }
 
@@ -67,8 +67,6 @@ impl Inner {
         let inner = Arc::new(Inner {
             store,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            open_holds: AtomicI64::new(0),
-            held: AtomicI64::new(0),
             latest: AtomicI64::new(now),
         });
         let mut started = inner.load().map_err(StartError::Read)?;
@@ -84,9 +82,20 @@ impl Inner {
     }
 
     pub(crate) fn totals(&self) -> Totals {
-        Totals {
-            open_holds: u64::try_from(self.open_holds.load(Relaxed)).unwrap_or(0),
-            held: Micros::new(self.held.load(Relaxed)),
+        let mut totals = Totals::default();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            totals.open_holds += shard.open.len() as u64;
+            totals.held += shard.held;
+        }
+        totals
+    }
+
+    /// Takes note of a time that was handed in. Two threads may put an earlier one over a later one of the same moment, and nobody minds:
+    /// it is not worth a locked instruction at each hold and each end.
+    fn note(&self, at: i64) {
+        if at > self.latest.load(Relaxed) {
+            self.latest.store(at, Relaxed);
         }
     }
 
@@ -95,11 +104,7 @@ impl Inner {
     }
 
     fn shard(&self, account: AccountId) -> MutexGuard<'_, Shard> {
-        let shard = usize::from(account.as_bytes()[15]) % SHARDS;
-        // A panic under the lock is a broken invariant of one account; the others must go on.
-        self.shards[shard]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[usize::from(account.as_bytes()[15]) % SHARDS])
     }
 
     fn load(&self) -> Result<Started, ReadError> {
@@ -209,7 +214,7 @@ impl Inner {
             amount >= Micros::ZERO,
             "a hold of {amount} would give credit away"
         );
-        self.latest.fetch_max(request.at, Relaxed);
+        self.note(request.at);
         let mut shard = self.shard(account);
         let Some(balance) = shard.accounts.get_mut(&account) else {
             return Err(HoldError::NoAccount { account });
@@ -250,7 +255,7 @@ impl Inner {
                 return Err(error);
             }
         };
-        self.count(1, request.amount);
+        shard.held += request.amount;
         Ok(Hold {
             ledger: Arc::clone(self),
             request,
@@ -309,7 +314,7 @@ impl Inner {
     fn forget(&self, request: &HoldRequest) {
         let mut shard = self.shard(request.account);
         if shard.open.remove(&request.operation).is_some() {
-            self.count(-1, -request.amount);
+            shard.held -= request.amount;
             if let Some(balance) = shard.accounts.get_mut(&request.account) {
                 balance.release(request.amount);
             }
@@ -333,9 +338,13 @@ impl Inner {
             "usage of {} would give credit away",
             settle.actual
         );
-        self.latest.fetch_max(settle.at, Relaxed);
+        self.note(settle.at);
         let mut shard = self.shard(account);
-        let Shard { accounts, open } = &mut *shard;
+        let Shard {
+            accounts,
+            open,
+            held,
+        } = &mut *shard;
         let balance = accounts
             .get_mut(&account)
             .expect("an account that has a hold is never removed");
@@ -350,7 +359,7 @@ impl Inner {
                 wait: Err(SettleError::Expired { operation }),
             };
         };
-        self.count(-1, -amount);
+        *held -= amount;
         let taken = balance.settle(amount, settle.actual);
         let settled = settled(taken, balance);
         let part = if written {
@@ -396,7 +405,7 @@ impl Inner {
     }
 
     pub(crate) fn release(&self, request: &HoldRequest, at: i64) {
-        self.latest.fetch_max(at, Relaxed);
+        self.note(at);
         let mut shard = self.shard(request.account);
         self.release_open(&mut shard, request.operation, at);
     }
@@ -406,7 +415,7 @@ impl Inner {
         let Some(Open { request, written }) = shard.open.remove(&operation) else {
             return false;
         };
-        self.count(-1, -request.amount);
+        shard.held -= request.amount;
         if let Some(balance) = shard.accounts.get_mut(&request.account) {
             balance.release(request.amount);
         }
@@ -432,10 +441,10 @@ impl Inner {
     }
 
     pub(crate) fn sweep(&self, now: i64) -> usize {
-        self.latest.fetch_max(now, Relaxed);
+        self.note(now);
         let mut released = 0;
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = lock(shard);
             let expired: Vec<OperationId> = shard
                 .open
                 .values()
@@ -464,7 +473,7 @@ impl Inner {
             amount >= Micros::ZERO,
             "a charge of {amount} would give credit away"
         );
-        self.latest.fetch_max(charge.at, Relaxed);
+        self.note(charge.at);
         let mut shard = self.shard(account);
         let Some(balance) = shard.accounts.get_mut(&account) else {
             return Err(ChargeError::NoAccount { account });
@@ -516,7 +525,7 @@ impl Inner {
         beside: Vec<Part>,
     ) -> Result<Told, CreditError> {
         let account = credit.account;
-        self.latest.fetch_max(credit.at, Relaxed);
+        self.note(credit.at);
         let mut shard = self.shard(account);
         let Some(balance) = shard.accounts.get_mut(&account) else {
             return Err(CreditError::NoAccount { account });
@@ -584,11 +593,6 @@ impl Inner {
             balance.available += amount;
         }
     }
-
-    fn count(&self, holds: i64, amount: Micros) {
-        self.open_holds.fetch_add(holds, Relaxed);
-        self.held.fetch_add(amount.get(), Relaxed);
-    }
 }
 
 impl fmt::Debug for Inner {
@@ -626,6 +630,11 @@ impl Inner {
             .entry(account.id)
             .or_insert(balance);
     }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    // A panic under the lock is a broken invariant of one account; the others must go on.
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn not_queued(operation: OperationId, error: SubmitError) -> HoldError {
