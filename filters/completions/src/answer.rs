@@ -14,8 +14,8 @@ use tollgate_openai::{
 /// The answer of one exchange on its way to the client. Private to this filter.
 pub(crate) struct AnswerState {
     patch: Arc<Patch>,
-    /// There for a stream.
-    stream: Option<StreamState>,
+    /// There for a stream. Boxed, because it is a kilobyte, which whole answers need not carry from place to place.
+    stream: Option<Box<StreamState>>,
     /// What the provider reported last.
     usage: Option<Usage>,
     /// A whole answer as it came, and what was found in it.
@@ -76,7 +76,7 @@ impl AnswerState {
         };
         AnswerState {
             patch,
-            stream: Some(stream),
+            stream: Some(Box::new(stream)),
             usage: None,
             whole: None,
         }

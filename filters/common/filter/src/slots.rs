@@ -106,11 +106,14 @@ impl Slots {
     }
 
     fn put_among_others<T: Send + Sync + 'static>(&mut self, value: T) -> Option<T> {
-        match self.find_mut() {
-            Some(slot) => Some(std::mem::replace(slot, value)),
+        match self.place_among_others::<T>() {
             None => {
                 self.others.push((TypeId::of::<T>(), Box::new(value)));
                 None
+            }
+            Some(at) => {
+                let slot = self.others[at].1.downcast_mut();
+                slot.map(|slot| std::mem::replace(slot, value))
             }
         }
     }
