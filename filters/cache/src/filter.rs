@@ -176,10 +176,16 @@ impl Cache {
             // It cannot be told from others.
             return pass(exchange, CacheStatus::Uncacheable);
         };
+        let brought = self.flights.brought(&key);
         if let Some(entry) = self.shelf.get(&key, || self.clock.elapsed()) {
             return Ok(Looked::Found(key, entry));
         }
         match self.flights.join(key) {
+            Joined::Leads(leader) if self.flights.brought(&key) == brought => {
+                self.miss(exchange, key, Some(leader));
+                Ok(Looked::Nothing)
+            }
+            // An answer has come since it was looked for, to this key or another.
             Joined::Leads(leader) => Ok(self.lead(exchange, key, leader)),
             Joined::Follows(turn) => Ok(Looked::Wait(key, turn)),
         }

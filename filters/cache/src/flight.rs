@@ -5,6 +5,8 @@
 //! waiting is dropped with the message it was in, so the lead goes on to the next: it is never lost, and never held twice.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
@@ -20,8 +22,20 @@ type Table = HashMap<Key, VecDeque<oneshot::Sender<Turn>>, BuildDigestHasher>;
 /// The requests under way, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
-    shards: [Mutex<Table>; SHARDS],
+    shards: [Shard; SHARDS],
 }
+
+/// The requests of some of the keys.
+#[derive(Debug, Default)]
+struct Shard {
+    table: Mutex<Table>,
+    /// Answers that leaders have brought. Grows before the leader is gone from the table.
+    brought: AtomicU64,
+}
+
+/// How many answers leaders had brought when somebody looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Brought(u64);
 
 /// What a request that asks to fly is told.
 #[derive(Debug)]
@@ -50,6 +64,11 @@ pub(crate) struct Leader {
 }
 
 impl Flights {
+    /// To be asked before an answer to `key` is looked for. As long as it stays the same, no leader has brought one since.
+    pub(crate) fn brought(&self, key: &Key) -> Brought {
+        Brought(self.shard(key).brought.load(Acquire))
+    }
+
     /// Leads if nobody does, else follows.
     pub(crate) fn join(self: &Arc<Self>, key: Key) -> Joined {
         let mut table = self.table(&key);
@@ -76,8 +95,8 @@ impl Flights {
 
     /// How many wait now.
     pub(crate) fn waiting(&self) -> usize {
-        let of = |shard: &Mutex<Table>| {
-            let table = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |shard: &Shard| {
+            let table = shard.table.lock().unwrap_or_else(PoisonError::into_inner);
             let waiting = table.values().flatten();
             waiting.filter(|one| !one.is_closed()).count()
         };
@@ -86,9 +105,12 @@ impl Flights {
 
     fn table(&self, key: &Key) -> MutexGuard<'_, Table> {
         // Every change is one insertion or removal, so a panic elsewhere leaves nothing half done.
-        self.shards[usize::from(key.0[31]) % SHARDS]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        let table = &self.shard(key).table;
+        table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shard(&self, key: &Key) -> &Shard {
+        &self.shards[usize::from(key.0[31]) % SHARDS]
     }
 }
 
@@ -96,7 +118,13 @@ impl Leader {
     /// Gives the answer to all who wait.
     pub(crate) fn complete(mut self, entry: &Arc<Entry>) {
         self.over = true;
-        let waiting = self.flights.table(&self.key).remove(&self.key);
+        let waiting = {
+            let mut table = self.flights.table(&self.key);
+            // Nobody can lead anew before the lock is given back, and whoever does then sees it.
+            let brought = &self.flights.shard(&self.key).brought;
+            brought.fetch_add(1, Release);
+            table.remove(&self.key)
+        };
         for one in waiting.into_iter().flatten() {
             // Whoever has left needs no answer.
             let _ = one.send(Turn::Answer(entry.clone()));
@@ -176,7 +204,19 @@ mod tests {
         flights
             .shards
             .iter()
-            .all(|shard| shard.lock().expect("no panic").is_empty())
+            .all(|shard| shard.table.lock().expect("no panic").is_empty())
+    }
+
+    #[test]
+    fn whoever_leads_after_an_answer_has_come_can_see_that_it_has() {
+        let flights = Arc::new(Flights::default());
+        let key = Key([1; 32]);
+        let before = flights.brought(&key);
+        drop(lead(&flights, key));
+        assert_eq!(flights.brought(&key), before, "nothing was brought");
+        lead(&flights, key).complete(&entry());
+        let _leader = lead(&flights, key);
+        assert_ne!(flights.brought(&key), before);
     }
 
     #[test]
