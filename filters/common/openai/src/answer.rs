@@ -28,13 +28,14 @@ pub enum AnswerError {
 #[derive(Clone, Debug)]
 pub struct Answer<'a> {
     body: &'a [u8],
-    facts: Completion,
+    /// Boxed: they are read where they stay, and not moved from hand to hand.
+    facts: Box<Completion>,
 }
 
 /// The facts of an [`Answer`] without its body, for those who come back to it later.
 #[derive(Clone, Debug)]
 pub struct AnswerFacts {
-    facts: Completion,
+    facts: Box<Completion>,
     length: usize,
 }
 
@@ -49,7 +50,7 @@ impl<'a> Answer<'a> {
         if !body.is_ascii() && std::str::from_utf8(body).is_err() {
             return Err(AnswerError::NotUtf8);
         }
-        let mut facts = Completion::new();
+        let mut facts = Box::new(Completion::new());
         facts.read(body, patch.metadata_name())?;
         let answers = !facts.choices.is_empty() && !facts.odd_choice;
         if !answers && facts.error.is_none() {

@@ -45,31 +45,54 @@ const SPREAD: u64 = 0x48b5_cccc_3805_cbf5;
 
 const NOWHERE: u8 = u8::MAX;
 
-/// The words as numbers, with their lengths.
-const TEXTS: [(u128, u8); ALL.len()] = {
-    let mut texts = [(0, 0); ALL.len()];
+/// A word with all that tells whether a text is it.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Its bytes as a number, the first of them lowest.
+    text: u128,
+    length: u8,
+    word: Word,
+}
+
+/// The words, each at its number.
+static KNOWN: [Known; ALL.len()] = {
+    let nothing = Known {
+        text: 0,
+        length: 0,
+        word: ALL[0].0,
+    };
+    let mut known = [nothing; ALL.len()];
     let mut at = 0;
     while at < ALL.len() {
-        let text = ALL[at].1.as_bytes();
-        let mut byte = text.len();
-        while byte > 0 {
-            byte -= 1;
-            texts[at].0 = texts[at].0 << 8 | text[byte] as u128;
-        }
-        texts[at].1 = text.len() as u8;
+        known[at] = of_word(ALL[at]);
         at += 1;
     }
-    texts
+    known
 };
+
+const fn of_word((word, text): (Word, &str)) -> Known {
+    let bytes = text.as_bytes();
+    let mut text = 0;
+    let mut at = bytes.len();
+    while at > 0 {
+        at -= 1;
+        text = text << 8 | bytes[at] as u128;
+    }
+    Known {
+        text,
+        length: bytes.len() as u8,
+        word,
+    }
+}
 
 /// Which word alone a number can be, by its place.
 static PLACES: [u8; 256] = {
     let mut places = [NOWHERE; 256];
     let mut at = 0;
     while at < ALL.len() {
-        let place = place(TEXTS[at].0);
+        let place = place(of_word(ALL[at]).text);
         assert!(
-            places[place] == NOWHERE && TEXTS[at].1 as usize <= WINDOW,
+            places[place] == NOWHERE && ALL[at].1.len() <= WINDOW,
             "two words in one place, or one that is too long"
         );
         places[place] = at as u8;
@@ -96,12 +119,9 @@ impl Word {
             None => end_of(text.get(start..end)?),
         };
         let text = window & (u128::MAX >> (8 * (WINDOW - length)));
-        let at = usize::from(PLACES[place(text)]);
+        let known = KNOWN.get(usize::from(PLACES[place(text)]))?;
         // The length as well: a text may end with zeros, which look like nothing.
-        let found = TEXTS
-            .get(at)
-            .is_some_and(|&word| word == (text, length as u8));
-        found.then(|| ALL[at].0)
+        (known.text == text && usize::from(known.length) == length).then_some(known.word)
     }
 
     /// The word that a string says, however it is written.
