@@ -268,14 +268,14 @@ mod tests {
     fn a_key_digests_all_that_an_answer_depends_on() {
         let account = AccountId::from_parts(1, [7; 10]);
         let mut seen = Vec::new();
-        for keys in [Keys::new(&[7; 32]), Keys::new(&[8; 32])] {
-            for model in [
-                model("bench", &[]),
-                model("bench2", &[]),
-                model("bench", &[("one", "a")]),
-                model("bench", &[("on", "ea")]),
-                model("bench", &[("one", "a"), ("other", "b")]),
-            ] {
+        for model in [
+            model("bench", &[]),
+            model("bench2", &[]),
+            model("bench", &[("one", "a")]),
+            model("bench", &[("on", "ea")]),
+            model("bench", &[("one", "a"), ("other", "b")]),
+        ] {
+            for keys in [Keys::new(&[7; 32]), Keys::new(&[8; 32])] {
                 for (number, endpoint) in [(0, Endpoint::Chat), (1, Endpoint::Text)] {
                     for (scope, bytes) in [
                         (Scope::Everyone, vec![0]),
