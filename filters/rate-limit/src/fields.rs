@@ -102,7 +102,7 @@ impl PolicyFields {
         let all = HeaderValue::try_from(all.join(", ")).expect("words and numbers are ASCII");
         let fields = |policy: &Policy| PolicyFields {
             policies: all.clone(),
-            limit: HeaderValue::from(policy.limit),
+            limit: decimal(policy.limit),
             state_start: Start::of(policy.name),
         };
         policies.iter().map(fields).collect()

@@ -2,43 +2,54 @@
 
 use std::sync::Arc;
 
-use tollgate_filter::{Body, ErrorShape, FailureMode, Filter, Phase};
+use tollgate_filter::{Body, Contract, ErrorShape, FailureMode, Filter, Phase};
 
 /// A filter with its contract, which is asked for once.
 pub(crate) struct Link {
     pub(crate) filter: Arc<dyn Filter>,
     pub(crate) body: Body,
     pub(crate) on_failure: FailureMode,
-    phases: tollgate_filter::Phases,
-}
-
-impl Link {
-    pub(crate) fn has(&self, phase: Phase) -> bool {
-        self.phases.has(phase)
-    }
+    /// Whether it looks at requests.
+    pub(crate) is_asked: bool,
 }
 
 /// The filters of a route, outermost first.
 pub struct Chain {
     pub(crate) links: Vec<Link>,
+    /// The numbers of those with each phase after the first, so that the others need not be visited.
+    pub(crate) forward: Vec<usize>,
+    pub(crate) first_byte: Vec<usize>,
+    pub(crate) event: Vec<usize>,
+    pub(crate) tail: Vec<usize>,
+    pub(crate) end: Vec<usize>,
 }
 
 impl Chain {
     /// A chain of these filters.
     pub fn new(filters: Vec<Arc<dyn Filter>>) -> Chain {
-        let links = filters
-            .into_iter()
-            .map(|filter| {
-                let contract = filter.contract();
-                Link {
+        let contracts: Vec<Contract> = filters.iter().map(|filter| filter.contract()).collect();
+        let with = |phase| -> Vec<usize> {
+            let numbered = contracts.iter().enumerate();
+            let those = numbered.filter(|(_, contract)| contract.phases.has(phase));
+            those.map(|(at, _)| at).collect()
+        };
+        Chain {
+            forward: with(Phase::Forward),
+            first_byte: with(Phase::FirstByte),
+            event: with(Phase::Event),
+            tail: with(Phase::Tail),
+            end: with(Phase::End),
+            links: filters
+                .into_iter()
+                .zip(&contracts)
+                .map(|(filter, contract)| Link {
                     filter,
                     body: contract.body,
                     on_failure: contract.on_failure,
-                    phases: contract.phases,
-                }
-            })
-            .collect();
-        Chain { links }
+                    is_asked: contract.phases.has(Phase::Request),
+                })
+                .collect(),
+        }
     }
 
     /// The names of the filters, outermost first.

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tollgate_filter::{
     AfterLeaving, ApiError, Body, Clock, Ending, ErrorCode, ErrorShape, Exchange, Forward, Outcome,
-    Phase, Relay, Step, UpstreamFault,
+    Relay, Step, UpstreamFault,
 };
 
 use crate::answer::{fail, send_error, send_reply, send_whole};
@@ -141,7 +141,7 @@ async fn request<D: Downstream>(
             }
         }
         let Some(link) = run.advance() else { break };
-        if !link.has(Phase::Request) {
+        if !link.is_asked {
             continue;
         }
         let (result, waited) = match link.filter.on_request(&mut run.exchange) {

@@ -2,8 +2,7 @@
 
 use smallvec::SmallVec;
 use tollgate_filter::{
-    ApiError, Ending, ErrorCode, Event, Exchange, FailureMode, FilterError, Outcome, Phase, Step,
-    Tail,
+    ApiError, Ending, ErrorCode, Event, Exchange, FailureMode, FilterError, Outcome, Step, Tail,
 };
 
 use crate::chain::{Chain, Link};
@@ -109,15 +108,17 @@ impl<'c> Run<'c> {
         }
     }
 
-    fn seen(&self) -> &'c [Link] {
-        &self.chain.links[..self.seen]
+    /// Those of some filters that have seen the request, outermost first.
+    fn seen(&self, numbers: &'c [usize]) -> impl DoubleEndedIterator<Item = &'c Link> + use<'c> {
+        // Nearly always all of them have.
+        let unseen = numbers.iter().rev().take_while(|&&at| at >= self.seen);
+        let seen = &numbers[..numbers.len() - unseen.count()];
+        let links = &self.chain.links;
+        seen.iter().map(move |&at| &links[at])
     }
 
     pub(crate) async fn on_forward(&mut self) -> Outcome {
-        for link in self.seen() {
-            if !link.has(Phase::Forward) {
-                continue;
-            }
+        for link in self.seen(&self.chain.forward) {
             let result = finished!(self.exchange, link.filter.on_forward(&mut self.exchange));
             if goes_on(&result) {
                 continue;
@@ -131,10 +132,7 @@ impl<'c> Run<'c> {
     }
 
     pub(crate) async fn before_first_byte(&mut self) -> Result<(), Box<ApiError>> {
-        for link in self.seen().iter().rev() {
-            if !link.has(Phase::FirstByte) {
-                continue;
-            }
+        for link in self.seen(&self.chain.first_byte).rev() {
             let result = finished!(
                 self.exchange,
                 link.filter.before_first_byte(&mut self.exchange)
@@ -148,18 +146,13 @@ impl<'c> Run<'c> {
     }
 
     pub(crate) fn on_event(&mut self, event: &mut Event<'_>) {
-        for link in self.seen().iter().rev() {
-            if link.has(Phase::Event) {
-                link.filter.on_event(&mut self.exchange, event);
-            }
+        for link in self.seen(&self.chain.event).rev() {
+            link.filter.on_event(&mut self.exchange, event);
         }
     }
 
     pub(crate) async fn before_tail(&mut self, tail: &mut Tail) -> Result<(), Box<ApiError>> {
-        for link in self.seen().iter().rev() {
-            if !link.has(Phase::Tail) {
-                continue;
-            }
+        for link in self.seen(&self.chain.tail).rev() {
             let result = finished!(
                 self.exchange,
                 link.filter.before_tail(&mut self.exchange, tail)
@@ -176,10 +169,8 @@ impl<'c> Run<'c> {
 impl Drop for Run<'_> {
     fn drop(&mut self) {
         self.exchange.time_passes();
-        for link in self.seen().iter().rev() {
-            if link.has(Phase::End) {
-                link.filter.on_end(&mut self.exchange, self.ending);
-            }
+        for link in self.seen(&self.chain.end).rev() {
+            link.filter.on_end(&mut self.exchange, self.ending);
         }
         self.observer.ended(&self.exchange, self.ending);
     }
