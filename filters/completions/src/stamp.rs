@@ -7,7 +7,7 @@ use tollgate_filter::{
     CacheEntryId, CacheStatus, Charge, Ending, EventKind, Exchange, HeldEvent, Principal, Tail,
     Tokens,
 };
-use tollgate_money::Micros;
+use tollgate_money::{IdText, Micros};
 use tollgate_openai::{Metadata, Usage, event};
 
 use crate::answer::AnswerState;
@@ -97,9 +97,9 @@ fn write_metadata(
             .as_ref()
             .map(|text| std::str::from_utf8(text).unwrap_or_default()),
         cache_store_status: Some(cache.word()),
-        credits_used: &charge.used,
-        credits_remaining: &charge.remaining,
-        owner: &principal.account,
+        credits_used: charge.used.text().as_str(),
+        credits_remaining: charge.remaining.text().as_str(),
+        owner: principal.account.text(&mut IdText::default()),
         resolved_owner: None,
         usage_estimated: charge.estimated,
     }

@@ -78,6 +78,12 @@ pub struct DecimalText {
 
 impl DecimalText {
     /// The text.
+    pub fn as_str(&self) -> &str {
+        let text = std::str::from_utf8(self.as_bytes());
+        text.expect("a sign, digits and a point are ASCII")
+    }
+
+    /// The same as bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[usize::from(self.start)..]
     }
@@ -85,7 +91,7 @@ impl DecimalText {
 
 impl fmt::Display for DecimalText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(std::str::from_utf8(self.as_bytes()).map_err(|_| fmt::Error)?)
+        f.write_str(self.as_str())
     }
 }
 

@@ -13,6 +13,19 @@ pub struct IdError {
     prefix: &'static str,
 }
 
+/// The longest prefix, in bytes.
+const PREFIX_BYTES_MAX: usize = 9;
+
+/// Room for the text form of any id.
+#[derive(Clone, Copy, Debug)]
+pub struct IdText([u8; PREFIX_BYTES_MAX + uuid::fmt::Simple::LENGTH]);
+
+impl Default for IdText {
+    fn default() -> IdText {
+        IdText([0; PREFIX_BYTES_MAX + uuid::fmt::Simple::LENGTH])
+    }
+}
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
@@ -39,11 +52,20 @@ macro_rules! id {
             }
         }
 
+        impl $name {
+            /// What the id displays as, written into a buffer.
+            pub fn text(self, buffer: &mut IdText) -> &str {
+                const DIGITS: usize = $prefix.len();
+                const END: usize = DIGITS + uuid::fmt::Simple::LENGTH;
+                buffer.0[..DIGITS].copy_from_slice($prefix.as_bytes());
+                self.0.simple().encode_lower(&mut buffer.0[DIGITS..END]);
+                std::str::from_utf8(&buffer.0[..END]).expect("a word and hex digits are ASCII")
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut text = [0u8; uuid::fmt::Simple::LENGTH];
-                f.write_str($prefix)?;
-                f.write_str(self.0.simple().encode_lower(&mut text))
+                f.write_str(self.text(&mut IdText::default()))
             }
         }
 

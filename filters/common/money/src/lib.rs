@@ -13,7 +13,8 @@ mod usd;
 pub use decimal::{DecimalError, DecimalText};
 pub use hash::IdHasher;
 pub use id::{
-    AccountId, CheckoutId, IdError, MandateId, OperationId, PaymentId, SubscriptionId, TopUpId,
+    AccountId, CheckoutId, IdError, IdText, MandateId, OperationId, PaymentId, SubscriptionId,
+    TopUpId,
 };
 pub use micros::{MICROS_PER_CREDIT, Micros};
 pub use price::{Price, TOKENS_PER_PRICE, TokenPrice};

@@ -1,16 +1,12 @@
 //! The metadata object that the gateway adds to answers: what a completion cost and where it came from.
 
-use std::fmt::{self, Write as _};
-
 use bytes::BytesMut;
 
-use crate::json::scan::special;
 use crate::string;
 
 /// The metadata of one completion.
 ///
-/// Credits are given as anything that displays as a JSON number, so that exact decimals stay exact: a type with
-/// a binary float behind it has no place here.
+/// Credits are given as the texts of JSON numbers, so that exact decimals stay exact: a binary float has no place here.
 #[derive(Clone, Copy)]
 pub struct Metadata<'a> {
     /// The answer was made for an earlier request.
@@ -20,11 +16,11 @@ pub struct Metadata<'a> {
     /// What the cache did: `hit`, `stored`, `bypass`, `uncacheable`, `too_large`, `error`.
     pub cache_store_status: Option<&'a str>,
     /// The price of this completion, at least 0.
-    pub credits_used: &'a dyn fmt::Display,
+    pub credits_used: &'a str,
     /// What is left.
-    pub credits_remaining: &'a dyn fmt::Display,
-    /// The account that pays: a text or a number.
-    pub owner: &'a dyn fmt::Display,
+    pub credits_remaining: &'a str,
+    /// The account that pays.
+    pub owner: &'a str,
     /// Another account the request was resolved to.
     pub resolved_owner: Option<&'a str>,
     /// The tokens were counted by us, since the provider did not say.
@@ -47,7 +43,7 @@ impl Metadata<'_> {
         out.extend_from_slice(br#","credits_remaining":"#);
         number(self.credits_remaining, out);
         out.extend_from_slice(br#","owner":"#);
-        displayed(self.owner, out);
+        string::write(self.owner, out);
         out.extend_from_slice(br#","resolved_owner":"#);
         text_or_null(self.resolved_owner, out);
         out.extend_from_slice(br#","usage_estimated":"#);
@@ -63,27 +59,10 @@ fn text_or_null(text: Option<&str>, out: &mut BytesMut) {
     }
 }
 
-/// Writes what a value displays as a string.
-fn displayed(value: &dyn fmt::Display, out: &mut BytesMut) {
-    let start = out.len();
-    // Writing to a growing buffer fails only if the value's own `Display` does.
-    let written = write!(out, "\"{value}\"");
-    debug_assert!(written.is_ok(), "what is written displays");
-    // Ids have nothing to escape, so where the first quote stands is seen at once.
-    if special(out, start + 1) + 1 != out.len() {
-        let plain = out.split_off(start);
-        let plain = &plain[1..plain.len().max(2) - 1];
-        string::write(&String::from_utf8_lossy(plain), out);
-    }
-}
-
-fn number(amount: &dyn fmt::Display, out: &mut BytesMut) {
-    let start = out.len();
-    // Writing to a growing buffer fails only if the amount's own `Display` does.
-    let written = write!(out, "{amount}");
+fn number(amount: &str, out: &mut BytesMut) {
     debug_assert!(
-        written.is_ok() && crate::json::is_number(&out[start..]),
-        "credits must display as a JSON number, not as {:?}",
-        &out[start..]
+        crate::json::is_number(amount.as_bytes()),
+        "credits must be a JSON number, not {amount:?}"
     );
+    out.extend_from_slice(amount.as_bytes());
 }

@@ -82,9 +82,9 @@ fn metadata_states_all_it_knows_with_exact_decimals() {
         cache_hit: false,
         cache_entry_id: None,
         cache_store_status: Some("stored"),
-        credits_used: &"0.002",
-        credits_remaining: &"-41.498",
-        owner: &"acct_42",
+        credits_used: "0.002",
+        credits_remaining: "-41.498",
+        owner: "acct_42",
         resolved_owner: None,
         usage_estimated: false,
     };
@@ -96,10 +96,10 @@ fn metadata_states_all_it_knows_with_exact_decimals() {
         cache_hit: true,
         cache_entry_id: Some("e\"1"),
         cache_store_status: None,
-        owner: &"a\\\n",
+        owner: "a\\\n",
         resolved_owner: Some("b"),
         usage_estimated: true,
-        credits_used: &0,
+        credits_used: "0",
         ..metadata
     };
     assert_eq!(
