@@ -114,13 +114,17 @@ impl CacheEntryId {
 
     /// The text form: `ce_` and 32 hexadecimal digits.
     pub fn text(self) -> [u8; 35] {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
+        // Both loops are of a length that is known and without a table, so that the digits are made side by side.
+        let mut digits = [0; 32];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
+            (pair[0], pair[1]) = (byte >> 4, byte & 15);
+        }
+        for digit in &mut digits {
+            *digit += if *digit < 10 { b'0' } else { b'a' - 10 };
+        }
         let mut text = [0; 35];
         text[..3].copy_from_slice(CacheEntryId::PREFIX.as_bytes());
-        for (at, byte) in self.0.into_iter().enumerate() {
-            text[3 + 2 * at] = HEX[usize::from(byte >> 4)];
-            text[4 + 2 * at] = HEX[usize::from(byte & 15)];
-        }
+        text[3..].copy_from_slice(&digits);
         text
     }
 }
@@ -178,4 +182,23 @@ pub struct Charge {
     pub tokens: Tokens,
     /// Whether the tokens were counted by us.
     pub estimated: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_named_by_its_digits_and_read_back() {
+        let id = CacheEntryId(std::array::from_fn(|at| at as u8 * 17));
+        assert_eq!(id.to_string(), "ce_00112233445566778899aabbccddeeff");
+        for byte in 0..=u8::MAX {
+            let id = CacheEntryId([byte; 16]);
+            assert_eq!(
+                id.to_string(),
+                format!("ce_{}", format!("{byte:02x}").repeat(16))
+            );
+            assert_eq!(id.to_string().parse(), Ok(id));
+        }
+    }
 }
