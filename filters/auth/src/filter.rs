@@ -93,7 +93,7 @@ impl Auth {
     }
 
     fn digest(&self, text: &[u8]) -> Option<Digest> {
-        self.forms.iter().find_map(|form| form.digest_to_find(text))
+        self.forms.iter().find_map(|form| form.digest(text))
     }
 
     /// For a request that was let in: whether it would be again.

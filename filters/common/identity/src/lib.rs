@@ -9,7 +9,6 @@
 //! handed in. Scopes and resources are the bit sets that are stored; what a bit means is said where requests are judged.
 
 mod accounts;
-mod checksum;
 mod credentials;
 mod digest;
 mod form;
