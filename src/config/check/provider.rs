@@ -86,7 +86,7 @@ pub(super) fn providers(
             problems,
             key("connections_idle_max"),
             one.connections_idle_max.as_ref(),
-            128,
+            512,
             1..=65_536,
         ) as usize;
         let weight = number(
