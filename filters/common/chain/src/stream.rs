@@ -343,6 +343,8 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             // A write that fails may have delivered a part, so from here on the client counts as having had some of it.
             self.downstream.start(head, &mut self.out).await
         };
+        // A client that reads slowly may have been waited for.
+        self.run.exchange.time_passes();
         if written.is_err() {
             self.lose_client();
             self.out.clear();

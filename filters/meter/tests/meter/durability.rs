@@ -142,6 +142,24 @@ async fn the_books_are_dated_by_the_end_of_an_answer_however_long_it_took() {
     }
 }
 
+/// What is left when the answer is over is written before it is charged for, and a client may take its time.
+#[tokio::test]
+async fn the_books_are_dated_by_the_end_of_what_a_slow_client_reads() {
+    let gateway = Gateway::new(CREDITS).await;
+    let hand = gateway.books.hand.clone();
+    let mut client = Client::staying();
+    client.reads_slowly = Some((hand, Duration::from_secs(50)));
+    let last = [TEXT, STOP, USAGE, DONE].map(|data| format!("data: {data}\n\n"));
+    let provider = Provider::playing([event(TEXT), Step::Send(last.concat())]);
+    let began = gateway.books.clock.unix_micros();
+    let outcome = gateway.send(STREAM, client, provider).await;
+    let ended = gateway.books.clock.unix_micros();
+    assert!(ended > began, "the client has been waited for");
+    let rows = gateway.books.rows(outcome.operation).await;
+    assert_eq!(rows.usage.expect("a usage record").at, ended);
+    assert_eq!(rows.entries.last().expect("an entry").at, ended);
+}
+
 /// Sends one request to a provider that takes `wait` before it says something, and as long again after that.
 async fn dated(body: &str, pieces: &[Step], wait: Duration) {
     let gateway = Gateway::new(CREDITS).await;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use tollgate_chain::{BodyError, Downstream, Gone, Head};
+use tollgate_filter::ManualClock;
 
 /// When a client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub(crate) struct Client {
     pieces: usize,
     /// Pieces received, for whoever watches from outside.
     pub(crate) watched: Arc<AtomicUsize>,
+    /// The clock it moves while a piece is on its way to it, and how far.
+    pub(crate) reads_slowly: Option<(ManualClock, Duration)>,
 }
 
 impl Client {
@@ -41,6 +45,7 @@ impl Client {
             headers: HeaderMap::new(),
             pieces: 0,
             watched: Arc::default(),
+            reads_slowly: None,
         }
     }
 
@@ -92,6 +97,9 @@ impl Downstream for Client {
     }
 
     async fn write(&mut self, piece: &mut BytesMut) -> Result<(), Gone> {
+        if let Some((hand, by)) = &self.reads_slowly {
+            hand.advance(*by);
+        }
         self.receive(&piece.split())
     }
 
