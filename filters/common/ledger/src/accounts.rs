@@ -32,8 +32,8 @@ struct Shard {
     accounts: HashMap<AccountId, Balance, BuildHasherDefault<IdHasher>>,
     /// Whoever takes a hold out of here resolves it; that it can be taken out once makes every end of a hold the only one.
     open: HashMap<OperationId, Open, BuildHasherDefault<IdHasher>>,
-    /// What those promise together.
-    held: Micros,
+    /// What those promise together, in micro-credits; wrapping, since two absurd promises are more than fits, and it is told, not decided on.
+    held: i64,
 }
 
 /// An open hold.
@@ -83,11 +83,13 @@ impl Inner {
 
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
+        let mut held = 0i64;
         for shard in &self.shards {
             let shard = lock(shard);
             totals.open_holds += shard.open.len() as u64;
-            totals.held += shard.held;
+            held = held.wrapping_add(shard.held);
         }
+        totals.held = Micros::new(held);
         totals
     }
 
@@ -255,7 +257,7 @@ impl Inner {
                 return Err(error);
             }
         };
-        shard.held += request.amount;
+        shard.held = shard.held.wrapping_add(request.amount.get());
         Ok(Hold {
             ledger: Arc::clone(self),
             request,
@@ -314,7 +316,7 @@ impl Inner {
     fn forget(&self, request: &HoldRequest) {
         let mut shard = self.shard(request.account);
         if shard.open.remove(&request.operation).is_some() {
-            shard.held -= request.amount;
+            shard.held = shard.held.wrapping_sub(request.amount.get());
             if let Some(balance) = shard.accounts.get_mut(&request.account) {
                 balance.release(request.amount);
             }
@@ -359,7 +361,7 @@ impl Inner {
                 wait: Err(SettleError::Expired { operation }),
             };
         };
-        *held -= amount;
+        *held = held.wrapping_sub(amount.get());
         let taken = balance.settle(amount, settle.actual);
         let settled = settled(taken, balance);
         let part = if written {
@@ -415,7 +417,7 @@ impl Inner {
         let Some(Open { request, written }) = shard.open.remove(&operation) else {
             return false;
         };
-        shard.held -= request.amount;
+        shard.held = shard.held.wrapping_sub(request.amount.get());
         if let Some(balance) = shard.accounts.get_mut(&request.account) {
             balance.release(request.amount);
         }

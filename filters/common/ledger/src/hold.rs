@@ -190,7 +190,8 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         if !self.resolved {
-            self.ledger.release(&self.request, self.ledger.latest());
+            let at = self.ledger.latest().max(self.request.at);
+            self.ledger.release(&self.request, at);
         }
     }
 }
