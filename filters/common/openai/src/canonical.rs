@@ -10,9 +10,9 @@
 //! | First byte | Value | Then |
 //! |---|---|---|
 //! | `01`, `02`, `03` | null, false, true | |
-//! | `04` to `3f` | a string that is a [`Word`] | |
+//! | `04` to `3f` | a string that is a `Word` | |
 //! | `40` + length, `7f` | another string; one of 63 bytes or more | its length in eight bytes if it is `7f`; the string without escapes |
-//! | `80` + length, `9f` | a number; one of 31 bytes or more | its length as for a string; the number as [`number`] has it |
+//! | `80` + length, `9f` | a number; one of 31 bytes or more | its length as for a string; the number as `number` has it |
 //! | `a0` + items, `bf` | an array; one of 31 items or more | its items; `00` if it is `bf` |
 //! | `c0` + members, `df` | an object; one of 31 members or more | name and value of each by the bytes of the names; `00` if it is `df` |
 
@@ -48,6 +48,9 @@ const _: () = assert!(WORD + (LAST_WORD as u8) < STRING);
 /// Forms of up to this many bytes are kept with the request; what would be longer is made again when it is asked for. So what is kept
 /// stays small beside the buffers of a connection, however large a body is.
 const KEPT_BYTES_MAX: usize = 32 * 1024;
+
+/// A form that takes no more than this is kept as it lies, room to spare and all.
+const SPARE_BYTES_MAX: usize = 4 * 1024;
 
 /// Bytes that may be moved for each byte of the body. Members that stand in another order than the canonical one are moved once a
 /// level; only a body made to cost time gets here.
@@ -213,7 +216,11 @@ impl Encoder {
     }
 
     /// The form of a whole value that was heard.
-    pub(crate) fn finish(self) -> Form {
+    pub(crate) fn finish(mut self) -> Form {
+        if self.out.capacity() > SPARE_BYTES_MAX {
+            // It may have grown to twice its length while members were sorted.
+            self.out.shrink_to_fit();
+        }
         self.none.unwrap_or(Form::Kept(self.out))
     }
 
