@@ -1,7 +1,8 @@
 //! The thread that moves the log into the main file, so that no commit has to.
 //!
 //! The log begins anew when nothing in it is left to be moved, and under load something always is. So when it has grown long the writer
-//! moves the little that came meanwhile, between two of its commits, and the next one begins anew.
+//! moves what came meanwhile, between two of its commits, and the next one begins anew. SQLite syncs the main file when nothing is left, so
+//! the writer waits for the disk to take what the thread has moved since that was last so: seconds of pages, or those of a long read.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;

@@ -136,7 +136,7 @@ fn settings(connection: &Connection, options: &Options) -> rusqlite::Result<()> 
     };
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", synchronous)?;
-    // A checkpoint inside a commit would make everybody in that commit wait for it: it has a thread of its own.
+    // A checkpoint inside a commit would make everybody in that commit wait for it: a thread of its own does nearly all of it.
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "cell_size_check", true)?;

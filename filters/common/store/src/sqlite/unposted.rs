@@ -56,8 +56,8 @@ pub(crate) struct Unposted {
     undo: Vec<Undo>,
 }
 
-/// The journal since the last posting. Its memory is kept for the next: what is taken anew has to be cleared by the system, page by page,
-/// while commits wait.
+/// The journal since the last posting. Its memory, the larger part of what a posting takes, is kept for the next: what is taken anew has to
+/// be cleared by the system, page by page, while commits wait.
 #[derive(Default)]
 struct Tail {
     bodies: Vec<u8>,
