@@ -24,7 +24,7 @@ use crate::rows::OpenHold;
 const ACCOUNTS_MAX: usize = 4096;
 
 /// Records of each account, on average, that make its row of the postings worth it.
-const RECORDS_EACH: usize = 16;
+const RECORDS_EACH: usize = 64;
 
 /// Fewer than this part of the most that are posted at once are left to gather, whatever accounts they are of.
 const WORTH_POSTING: usize = 16;
