@@ -277,9 +277,8 @@ impl Inner {
         let (told, wait) = oneshot::channel();
         let this = Arc::clone(self);
         let done: Done = Box::new(move |result| {
-            if result.is_err() {
-                this.forget(&request);
-            }
+            // Told under the lock: who finds the hold gone also finds the reason.
+            let _forgotten = result.is_err().then(|| this.forget(&request));
             let _ = told.send(result);
         });
         let part = LedgerPart::Hold {
@@ -312,8 +311,8 @@ impl Inner {
         }
     }
 
-    /// Undoes a hold that the books refused, unless it was resolved meanwhile.
-    fn forget(&self, request: &HoldRequest) {
+    /// Undoes a hold that the books refused, unless it was resolved meanwhile; its shard stays locked.
+    fn forget(&self, request: &HoldRequest) -> MutexGuard<'_, Shard> {
         let mut shard = self.shard(request.account);
         if shard.open.remove(&request.operation).is_some() {
             shard.held = shard.held.wrapping_sub(request.amount.get());
@@ -321,6 +320,7 @@ impl Inner {
                 balance.release(request.amount);
             }
         }
+        shard
     }
 
     pub(crate) fn settle(

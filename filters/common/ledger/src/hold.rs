@@ -7,7 +7,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{CommitError, Failure, Receipt, Refusal, UsageRecord};
 
 use crate::accounts::{Inner, closed};
-use crate::settlement::{Beside, Settlement};
+use crate::settlement::{Beside, SettleError, Settlement};
 
 /// What is asked for before the upstream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub(crate) enum Durability {
     /// Promised in memory alone.
     Unwritten,
     Waiting(oneshot::Receiver<Result<Receipt, CommitError>>),
-    Known(Result<(), HoldError>),
+    Known(Result<(), CommitError>),
 }
 
 impl Hold {
@@ -150,17 +150,15 @@ impl Hold {
         }
         if let Durability::Waiting(wait) = &mut self.durability {
             let known = match wait.await {
-                Ok(Ok(_)) => Ok(()),
-                Ok(Err(error)) => Err(HoldError::from_commit(operation, error)),
-                Err(_) => Err(HoldError::Store {
-                    operation,
-                    source: closed(),
-                }),
+                Ok(result) => result.map(|_| ()),
+                Err(_) => Err(CommitError::Stopped(closed())),
             };
             self.durability = Durability::Known(known);
         }
         match &self.durability {
-            Durability::Known(known) => known.clone(),
+            Durability::Known(known) => known
+                .clone()
+                .map_err(|error| HoldError::from_commit(operation, error)),
             Durability::Unwritten | Durability::Waiting(_) => {
                 unreachable!("the wait has just ended")
             }
@@ -177,7 +175,22 @@ impl Hold {
     /// The same, with a part that becomes durable in the same commit or not at all.
     pub fn settle_with(mut self, settle: Settle, beside: Option<Beside>) -> Settlement {
         self.resolved = true;
-        self.ledger.settle(&self.request, settle, beside)
+        let mut settlement = self.ledger.settle(&self.request, settle, beside);
+        if matches!(settlement.wait, Err(SettleError::Expired { .. }))
+            && let Some(error) = self.refused()
+        {
+            settlement.wait = Err(SettleError::from_commit(self.request.operation, error));
+        }
+        settlement
+    }
+
+    /// Why the disk did not take the hold, as far as it has told.
+    fn refused(&mut self) -> Option<CommitError> {
+        match &mut self.durability {
+            Durability::Waiting(wait) => wait.try_recv().ok()?.err(),
+            Durability::Known(known) => known.clone().err(),
+            Durability::Unwritten => None,
+        }
     }
 
     /// Gives all of it back, and queues that for the disk.

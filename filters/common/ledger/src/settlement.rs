@@ -111,7 +111,7 @@ impl Future for Settlement {
 }
 
 impl SettleError {
-    fn from_commit(operation: OperationId, error: CommitError) -> SettleError {
+    pub(crate) fn from_commit(operation: OperationId, error: CommitError) -> SettleError {
         match error {
             CommitError::Refused(source) => SettleError::Refused { operation, source },
             CommitError::Stopped(source) => SettleError::Store { operation, source },

@@ -370,7 +370,7 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
     });
     let payer = account_with(&books.store, &books.ledger, 1, 1_000_000, 0);
     let mut durable = 0;
-    let refused = loop {
+    loop {
         assert!(durable < 100_000, "120 pages never fill up");
         let hold = match books.ledger.hold(request(payer, durable, 10)) {
             Ok(hold) => hold,
@@ -378,13 +378,13 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
         };
         match wait(hold.settle(settle(1))) {
             Ok(_) => durable += 1,
-            Err(error) => break error,
+            Err(SettleError::Store { source, .. }) => {
+                assert_eq!(source.kind, FailureKind::DiskFull);
+                break;
+            }
+            Err(error) => panic!("{error}"),
         }
-    };
-    assert!(
-        matches!(&refused, SettleError::Store { source, .. } if source.kind == FailureKind::DiskFull),
-        "{refused:?}"
-    );
+    }
     let after = books.ledger.hold(request(payer, durable + 1, 10));
     assert!(matches!(after, Err(HoldError::Store { .. })), "{after:?}");
     assert!(books.store.failure().is_some());
@@ -407,6 +407,44 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
         "every acknowledged settlement is there, and no other"
     );
     assert_books_balance(&store);
+}
+
+/// The disk may fail under the hold already, before anybody settles it: that is what its settlement tells, asked before or not.
+#[test]
+fn a_settlement_tells_why_the_disk_refused_its_hold() {
+    let books = books(Options {
+        pages_max: Some(120),
+        ..options()
+    });
+    let payer = account_with(&books.store, &books.ledger, 1, 1_000_000, 0);
+    let mut kept = Vec::new();
+    let (mut asked, unasked) = loop {
+        let number = kept.len() as u64;
+        assert!(number < 100_000, "120 pages never fill up");
+        let go_on = books.stop_writer();
+        let unasked = books.ledger.hold(request(payer, number, 1)).expect("room");
+        let mut asked = books
+            .ledger
+            .hold(request(payer, number + 1, 1))
+            .expect("room");
+        drop(go_on);
+        // Both are in one commit, whose units are told in their order.
+        match wait(asked.durable()) {
+            Ok(()) => kept.extend([unasked, asked]),
+            Err(_) => break (asked, unasked),
+        }
+    };
+    assert!(matches!(
+        wait(asked.durable()),
+        Err(HoldError::Store { .. })
+    ));
+    for hold in [unasked, asked] {
+        let refused = wait(hold.settle(settle(1)));
+        assert!(
+            matches!(&refused, Err(SettleError::Store { source, .. }) if source.kind == FailureKind::DiskFull),
+            "{refused:?}"
+        );
+    }
 }
 
 #[test]
