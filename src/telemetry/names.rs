@@ -113,6 +113,10 @@ metrics! {
         "Units of work in one commit.";
     COMMIT_SECONDS = "tollgate_commit_seconds", Histogram, [],
         "Time of one commit, the disk included.";
+    POSTING_SECONDS = "tollgate_store_posting_seconds", Histogram, [],
+        "Time that commits spent posting what had gathered to the accounts, as part of theirs.";
+    CHECKPOINT_SECONDS = "tollgate_store_checkpoint_seconds", Histogram, [],
+        "Time in which nothing was committed because the writer moved a long log into the main file.";
     LEDGER_ENTRIES = "tollgate_ledger_entries_total", Counter, [],
         "Ledger entries written.";
     LEDGER_FOLDED = "tollgate_ledger_folded_total", Counter, [],

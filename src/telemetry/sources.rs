@@ -30,6 +30,18 @@ pub fn store(store: Arc<dyn Store>) -> Source {
             &gauges.commit_us,
             MICROS_PER_SECOND,
         );
+        powers(
+            page,
+            names::POSTING_SECONDS,
+            &gauges.posting_us,
+            MICROS_PER_SECOND,
+        );
+        powers(
+            page,
+            names::CHECKPOINT_SECONDS,
+            &gauges.checkpoint_us,
+            MICROS_PER_SECOND,
+        );
         page.number(names::LEDGER_ENTRIES, gauges.entries.load(Relaxed).into());
         page.number(names::LEDGER_FOLDED, gauges.folded.load(Relaxed).into());
         page.number(names::WAL_BYTES, gauges.wal_bytes.load(Relaxed).into());

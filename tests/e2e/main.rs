@@ -17,6 +17,7 @@ mod leaving;
 mod limits;
 mod mandates;
 mod mcp;
+mod metrics;
 mod money;
 mod oauth;
 mod pages;

@@ -49,6 +49,11 @@ pub struct Gauges {
     pub batch_size: Histogram,
     /// Microseconds per commit, from the first statement to the disk's word.
     pub commit_us: Histogram,
+    /// Microseconds that a commit spent posting balances, holds and records; within those of [`Gauges::commit_us`], and without what the
+    /// disk then took longer. Only commits that posted are counted.
+    pub posting_us: Histogram,
+    /// Microseconds in which the writer itself moved the log into the main file, between two commits.
+    pub checkpoint_us: Histogram,
     /// Holds that met their settlement in one commit and became one entry.
     pub folded: AtomicU64,
     /// Ledger entries written.

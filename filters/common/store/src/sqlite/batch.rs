@@ -114,13 +114,12 @@ impl Batch {
     }
 
     /// Writes the units into the open transaction: their rows, and one row of the journal for all that they move. After an error the
-    /// transaction has to be taken back, and this run is over. `now_us` is the time of a clock that never goes back.
+    /// transaction has to be taken back, and this run is over.
     pub(crate) fn write(
         &mut self,
         connection: &Connection,
         statements: &mut Statements<'_>,
         items: &[Item],
-        now_us: u64,
     ) -> Result<Answers, Trouble> {
         self.sums = Sums::default();
         self.moves.clear();
@@ -145,15 +144,17 @@ impl Batch {
         }
         self.balances(connection)?;
         self.journal(statements)?;
-        if self.unposted.is_due(now_us) {
-            self.unposted.post(connection)?;
-        }
         Ok(answers)
     }
 
     /// Whether the journal has something that was not posted.
     pub(crate) fn has_unposted(&self) -> bool {
         self.unposted.has_some()
+    }
+
+    /// Whether enough has gathered to be posted; `now_us` is the time of a clock that never goes back.
+    pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
+        self.unposted.is_due(now_us)
     }
 
     /// Posts whatever has not been, in the open transaction.

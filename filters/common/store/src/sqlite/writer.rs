@@ -123,7 +123,14 @@ fn serve(
         // Under load every commit waited for costs more than the wait for company; a unit that comes alone is written at once.
         told = if items.len() >= CROWD { items.len() } else { 0 };
         let began = monotonic_us();
-        let committed = commit(shared, connection, batch, &mut statements, &items, began);
+        let committed = commit(
+            shared,
+            connection,
+            batch,
+            &mut statements,
+            &items,
+            monotonic_us,
+        );
         match committed {
             Ok(answers) => {
                 let gauges = &shared.gauges;
@@ -135,7 +142,11 @@ fn serve(
                 gauges.entries.fetch_add(batch.entries, Relaxed);
                 tell(shared, &mut items, answers);
                 if shared.log_is_long.swap(false, Relaxed) {
-                    checkpoint(connection).map_err(stopped)?;
+                    let began = monotonic_us();
+                    if checkpoint(connection).map_err(stopped)?.is_some() {
+                        let us = monotonic_us().saturating_sub(began);
+                        shared.gauges.checkpoint_us.record(us);
+                    }
                 }
             }
             Err(failure) => {
@@ -169,12 +180,21 @@ fn commit(
     batch: &mut Batch,
     statements: &mut Statements<'_>,
     items: &[Item],
-    now_us: u64,
+    monotonic_us: &dyn Fn() -> u64,
 ) -> Result<Answers, Failure> {
     let stopped = |error| failure(&shared.path, &error);
     begin(shared, &mut statements.begin)?;
     let answers = batch
-        .write(connection, statements, items, now_us)
+        .write(connection, statements, items)
+        .and_then(|answers| {
+            let began = monotonic_us();
+            if batch.is_due(began) {
+                batch.post(connection)?;
+                let us = monotonic_us().saturating_sub(began);
+                shared.gauges.posting_us.record(us);
+            }
+            Ok(answers)
+        })
         .map_err(|trouble| {
             // The engine may have rolled back by itself already.
             let _ = connection.execute_batch("ROLLBACK");
@@ -262,5 +282,92 @@ fn books(shared: &Shared, problem: &str) -> Failure {
             "the books in `{}` are not those that were decided on: {problem}; start again and run `tollgate audit`",
             shared.path.display()
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use tollgate_money::{AccountId, Micros, OperationId};
+
+    use super::*;
+    use crate::books::LedgerPart;
+    use crate::gauges::Histogram;
+    use crate::sqlite::{Options, file};
+    use crate::unit::{Admission, UnitOfWork};
+    use crate::{CacheScope, EntryKind, NewAccount, RootSecret};
+
+    const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
+
+    fn new_account() -> Part {
+        Part::CreateAccount(Box::new(NewAccount {
+            id: ACCOUNT,
+            class: Arc::from("free"),
+            cache_scope: CacheScope::Shared,
+            credit_limit: Micros::ZERO,
+            created_at: 1,
+        }))
+    }
+
+    fn grant(number: u8) -> Part {
+        Part::Ledger(LedgerPart::Credit {
+            operation: OperationId::from_bytes([number; 16]),
+            account: ACCOUNT,
+            kind: EntryKind::Grant,
+            amount: Micros::new(1),
+            reference: Arc::from(number.to_string()),
+            at: 1,
+        })
+    }
+
+    /// Nobody is served meanwhile, so both are to be seen.
+    #[test]
+    fn a_posting_and_the_writers_own_checkpoint_are_timed() {
+        /// What the clock goes on with every look at it.
+        const LOOK_US: u64 = 1000;
+        let timed = |histogram: &Histogram| (histogram.count(), histogram.sum());
+        //   records, worth posting, whether the log is long, postings, checkpoints
+        for (records, post_records, log_is_long, postings, checkpoints) in [
+            (0, 1, false, 0, 0),
+            (1, 1, false, 1, 0),
+            (1, 1, true, 1, 1),
+            (1, 2, true, 0, 1),
+            (2, 2, false, 1, 0),
+        ] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("t.db");
+            let options = Options::new(1, RootSecret([7; 32]));
+            let connection = file::connect(&path, &options).expect("a new file");
+            let epoch = file::raise_epoch(&connection, &path, &options).expect("the first run");
+            let mut batch =
+                Batch::load(&connection, options.node, epoch, post_records).expect("no books yet");
+            let shared = Shared::new(path, 8, Box::new(|_| {}));
+            let parts = std::iter::once(new_account()).chain((1..=records).map(grant));
+            shared
+                .queue
+                .push(
+                    UnitOfWork::of_all(parts, Admission::Ends),
+                    Box::new(|answer| assert!(answer.is_ok(), "{answer:?}")),
+                )
+                .expect("an open queue");
+            shared.queue.stop(Failure {
+                kind: FailureKind::Closed,
+                message: Arc::from("no more units"),
+            });
+            shared.log_is_long.store(log_is_long, Relaxed);
+            let now_us = AtomicU64::new(0);
+            let clock = || now_us.fetch_add(LOOK_US, Relaxed);
+            serve(&shared, &connection, &mut batch, 8, &clock).expect("it is written");
+            let case = format!("{records} of {post_records}, {log_is_long}");
+            let gauges = &shared.gauges;
+            let posted = timed(&gauges.posting_us);
+            assert_eq!(posted, (postings, postings * LOOK_US), "{case}");
+            let moved = timed(&gauges.checkpoint_us);
+            assert_eq!(moved, (checkpoints, checkpoints * LOOK_US), "{case}");
+            // From the first look to the last one, those at a posting between them.
+            let committed = timed(&gauges.commit_us);
+            assert_eq!(committed, (1, (2 + postings) * LOOK_US), "{case}");
+        }
     }
 }
