@@ -204,6 +204,10 @@ async fn a_buyer_who_leaves_in_the_middle_has_the_plan_all_the_same() {
         assert_eq!(shop.ask().await.status, 503, "no offer meanwhile");
         gate.open();
         shop.clear().await;
+        // It is in the books before the attempt is over: who asks in between hears what the buyer who left would have heard.
+        let heard = shop.bring(&payment).await;
+        assert_eq!(heard.status, 200, "{effect:?}: {}", heard.text());
+        assert!(heard.header("payment-response").is_some());
         let again = shop.bring(&payment).await;
         assert_eq!(again.status, 200, "{effect:?}: {}", again.text());
         assert_eq!(again.json()["already_active"], true);
