@@ -12,6 +12,7 @@
 
 mod backup;
 mod batch;
+mod begun;
 mod checkout;
 mod checkpoint;
 mod columns;

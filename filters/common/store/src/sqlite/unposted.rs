@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
 use super::batch::Trouble;
+use super::begun::Begun;
 use super::failure::RowError;
 use super::journal::{self, Move};
 use crate::books::{self, Body, Broken, LedgerPart};
@@ -31,9 +32,6 @@ const WORTH_POSTING: usize = 16;
 
 /// What is worth it is posted after this long at the latest.
 const POSTED_AFTER_US: u64 = 10_000_000;
-
-/// Operations of which it is known that they were begun, at least; at most twice as many.
-const SEEN_MIN: usize = 1 << 17;
 
 type Ids<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
@@ -491,53 +489,9 @@ impl Tail {
     }
 }
 
-/// The last operations that were begun or have ended, in two generations: the older one is forgotten when the younger is full.
-#[derive(Default)]
-struct Begun {
-    younger: HashSet<OperationId, BuildHasherDefault<IdHasher>>,
-    older: HashSet<OperationId, BuildHasherDefault<IdHasher>>,
-}
-
-impl Begun {
-    fn load(connection: &Connection, node: i64) -> Result<Begun, RowError> {
-        let mut begun = Begun::default();
-        let (first, last) = journal::ids(node);
-        let mut statement = connection
-            .prepare("SELECT body FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC")?;
-        let mut rows = statement.query([first, last])?;
-        while begun.older.len() < SEEN_MIN
-            && let Some(row) = rows.next()?
-        {
-            // One that cannot be read has nothing to say here; the audit tells.
-            if let Ok(body) = Body::read(row.get_ref(0)?.as_blob()?) {
-                let operations = body.records().flatten().map(|record| record.operation());
-                begun.older.extend(operations);
-            }
-        }
-        Ok(begun)
-    }
-
-    /// Remembers an operation from now on; `false` when it was known.
-    fn insert(&mut self, operation: OperationId) -> bool {
-        let is_known = self.older.contains(&operation);
-        let is_new = self.younger.insert(operation) && !is_known;
-        if self.younger.len() == SEEN_MIN {
-            // Emptied and filled again, not made anew: a table that grows is copied each time.
-            std::mem::swap(&mut self.older, &mut self.younger);
-            self.younger.clear();
-        }
-        is_new
-    }
-
-    fn forget(&mut self, operation: OperationId) {
-        if !self.younger.remove(&operation) {
-            self.older.remove(&operation);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::begun::SEEN_MIN;
     use super::*;
 
     fn operation(number: usize) -> OperationId {

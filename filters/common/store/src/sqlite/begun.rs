@@ -1,0 +1,137 @@
+//! Which operations were begun not long ago: each begins once.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use rusqlite::Connection;
+use tollgate_money::OperationId;
+
+use super::failure::RowError;
+use super::journal;
+use crate::books::Body;
+
+/// Operations of which it is known that they were begun, at least; at most twice as many.
+pub(crate) const SEEN_MIN: usize = 1 << 17;
+
+/// The last operations that were begun or have ended, in two generations: the older one is forgotten when the younger is full.
+#[derive(Default)]
+pub(crate) struct Begun {
+    younger: HashSet<OperationId, BuildHasherDefault<TimeHasher>>,
+    older: HashSet<OperationId, BuildHasherDefault<TimeHasher>>,
+}
+
+/// Puts operations of one moment beside each other in a table of megabytes: those that come now are looked for, and put, where the last
+/// ones are, in memory that the processor has at hand.
+///
+/// An id begins with its time, and what follows is random (RFC 9562, section 5.7). Those of 16 ms share 4096 places, and the next 16 ms
+/// have the places behind. Should more come, or the clock stand still, a table looks further, and is slower for it but no less right.
+#[derive(Clone, Copy, Default)]
+struct TimeHasher(u64);
+
+impl Hasher for TimeHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        let mut half = [0; 8];
+        let (time, random) = bytes.split_at(bytes.len().min(8));
+        half[..time.len()].copy_from_slice(time);
+        // 48 bits of milliseconds, of which the lowest 4 stay out.
+        let time = u64::from_be_bytes(half) >> 20;
+        half = [0; 8];
+        half[..random.len().min(8)].copy_from_slice(&random[..random.len().min(8)]);
+        // A table takes the lowest bits for the place, and tells those of a place apart by the highest 7.
+        let random = u64::from_be_bytes(half).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = (random & 0xfe00_0000_0000_0fff) | (time << 12 & 0x01ff_ffff_ffff_f000);
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Begun {
+    pub(crate) fn load(connection: &Connection, node: i64) -> Result<Begun, RowError> {
+        let mut begun = Begun::default();
+        let (first, last) = journal::ids(node);
+        let mut statement = connection
+            .prepare("SELECT body FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC")?;
+        let mut rows = statement.query([first, last])?;
+        while begun.older.len() < SEEN_MIN
+            && let Some(row) = rows.next()?
+        {
+            // One that cannot be read has nothing to say here; the audit tells.
+            if let Ok(body) = Body::read(row.get_ref(0)?.as_blob()?) {
+                let operations = body.records().flatten().map(|record| record.operation());
+                begun.older.extend(operations);
+            }
+        }
+        Ok(begun)
+    }
+
+    /// Remembers an operation from now on; `false` when it was known.
+    pub(crate) fn insert(&mut self, operation: OperationId) -> bool {
+        let is_known = self.older.contains(&operation);
+        let is_new = self.younger.insert(operation) && !is_known;
+        if self.younger.len() == SEEN_MIN {
+            // Emptied and filled again, not made anew: a table that grows is copied each time.
+            std::mem::swap(&mut self.older, &mut self.younger);
+            self.younger.clear();
+        }
+        is_new
+    }
+
+    pub(crate) fn forget(&mut self, operation: OperationId) {
+        if !self.younger.remove(&operation) {
+            self.older.remove(&operation);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher;
+
+    use super::*;
+
+    #[test]
+    fn operations_of_one_moment_are_neighbours_in_a_table() {
+        let hash = |ms: u64, random: u64| {
+            let mut bytes = [0; 10];
+            bytes[2..].copy_from_slice(&random.to_be_bytes());
+            BuildHasherDefault::<TimeHasher>::default().hash_one(OperationId::from_parts(ms, bytes))
+        };
+        const NOW: u64 = 1_700_000_000_000;
+        let place = |hash: u64| hash & 0x01ff_ffff_ffff_ffff;
+        let first = place(hash(NOW, 0)) & !0xfff;
+        let mut places = HashSet::new();
+        let mut tags = HashSet::new();
+        for number in 0..1000 {
+            for ms in [NOW, NOW + 15] {
+                let hash = hash(ms, number);
+                assert_eq!(place(hash) & !0xfff, first, "within 4096 places");
+                places.insert(place(hash));
+                tags.insert(hash >> 57);
+            }
+            let next = place(hash(NOW + 16, number));
+            assert_eq!(next & !0xfff, first + 0x1000, "the places behind");
+        }
+        assert!(places.len() > 700, "{} places of 4096", places.len());
+        assert_eq!(tags.len(), 128, "what tells those of a place apart");
+    }
+
+    #[test]
+    fn operations_are_known_though_the_clock_stands_still() {
+        let mut begun = Begun::default();
+        let id = |number: u64| {
+            let mut random = [0; 10];
+            random[2..].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+            OperationId::from_parts(1_700_000_000_000, random)
+        };
+        for number in 0..50_000 {
+            assert!(begun.insert(id(number)), "{number} is new");
+        }
+        for number in 0..50_000 {
+            assert!(!begun.insert(id(number)), "{number} is known");
+        }
+    }
+}
