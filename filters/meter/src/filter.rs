@@ -1,6 +1,8 @@
 //! The filter: credit held before the call, and taken after it.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tollgate_filter::{
@@ -51,12 +53,31 @@ struct Over {
     incomplete: bool,
 }
 
-/// A charge that is decided and queued, and what is told of it once it is durable.
-struct Settling {
+/// A charge that is decided and queued, and what is told of it once it is durable. Resolves then: who has the whole answer has been
+/// charged for it.
+///
+/// Written out, since an `async fn` has room for its arguments twice, and this one is boxed for each request.
+struct Settling<'a> {
+    meter: &'a Meter,
+    exchange: &'a mut Exchange,
     settlement: Settlement,
     used: Used,
     kept: Option<(SpendingCap, Reserved)>,
     at: i64,
+}
+
+impl Future for Settling<'_> {
+    type Output = Result<Outcome, FilterError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let settled = ready!(Pin::new(&mut this.settlement).poll(cx)).map_err(settle_failed)?;
+        if let Some((cap, reserved)) = this.kept.take() {
+            reserved.settle(cap, settled.charged, this.at);
+        }
+        this.meter.tell(this.exchange, &this.used, settled);
+        Poll::Ready(Ok(Outcome::Continue))
+    }
 }
 
 /// What was used, ready to be taken.
@@ -294,27 +315,26 @@ impl Meter {
         // What can be decided now is: the future is boxed, and as large as what it keeps.
         match tokens {
             Source::Reported(tokens) => match self.settle(exchange, over, tokens, false) {
-                Ok(settling) => Step::later(self.settled(exchange, settling)),
+                Ok(settling) => Step::later(settling),
                 Err(error) => Step::failed(error),
             },
             Source::Counted => Step::later(async move {
                 let model = &over.held.quote.model;
                 let tokens = self.count(exchange, model, usage).await?;
                 exchange.time_passes();
-                let settling = self.settle(exchange, over, tokens, true)?;
-                self.settled(exchange, settling).await
+                self.settle(exchange, over, tokens, true)?.await
             }),
         }
     }
 
     /// Decides what is taken, and queues it.
-    fn settle(
-        &self,
-        exchange: &mut Exchange,
+    fn settle<'a>(
+        &'a self,
+        exchange: &'a mut Exchange,
         over: Over,
         tokens: Tokens,
         estimated: bool,
-    ) -> Result<Settling, FilterError> {
+    ) -> Result<Settling<'a>, FilterError> {
         let Over {
             hold,
             mut held,
@@ -355,31 +375,13 @@ impl Meter {
             at,
         };
         Ok(Settling {
+            meter: self,
+            exchange,
             settlement: hold.settle_with(settle, beside),
             used,
             kept: held.kept.take(),
             at,
         })
-    }
-
-    /// Waits for the disk before the last byte: who has the whole answer has been charged for it.
-    async fn settled(
-        &self,
-        exchange: &mut Exchange,
-        settling: Settling,
-    ) -> Result<Outcome, FilterError> {
-        let Settling {
-            settlement,
-            used,
-            kept,
-            at,
-        } = settling;
-        let settled = settlement.await.map_err(settle_failed)?;
-        if let Some((cap, reserved)) = kept {
-            reserved.settle(cap, settled.charged, at);
-        }
-        self.tell(exchange, &used, settled);
-        Ok(Outcome::Continue)
     }
 
     /// Leaves for others what was taken.
