@@ -149,7 +149,8 @@ impl AnswerState {
             answer.append_text(&mut so_far.text);
             so_far.media_bytes = answer.media_bytes();
         }
-        let facts = answer.into_facts();
+        let facts = answer.facts();
+        drop(answer);
         self.whole = Some((body, facts));
         Facts {
             usage,
@@ -170,12 +171,14 @@ impl AnswerState {
         let mut out = BytesMut::with_capacity(last.len() + metadata.len() + 128);
         let Some(stream) = &mut self.stream else {
             // It was read when it came; it is written now, when its charge is known.
-            let answer = match self.whole.take() {
-                Some((body, facts)) if is_same(&body, last) => Answer::again(last, facts)?,
+            let facts = match self.whole.take() {
+                Some((body, facts)) if is_same(&body, last) => facts,
                 // Another filter has put something else in its place.
-                _ => Answer::read(last, &self.patch).ok()?,
+                _ => Answer::read(last, &self.patch).ok()?.facts(),
             };
-            answer.write(&self.patch, counted, Some(metadata), &mut out);
+            if !facts.write(last, &self.patch, counted, Some(metadata), &mut out) {
+                return None;
+            }
             return Some(Stamped {
                 last: out.freeze(),
                 more: None,

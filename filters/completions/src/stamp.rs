@@ -93,13 +93,11 @@ fn write_metadata(
     let entry = exchange.record.cache_entry.map(CacheEntryId::text);
     Metadata {
         cache_hit: cache == CacheStatus::Hit,
-        cache_entry_id: entry
-            .as_ref()
-            .map(|text| std::str::from_utf8(text).unwrap_or_default()),
-        cache_store_status: Some(cache.word()),
-        credits_used: charge.used.text().as_str(),
-        credits_remaining: charge.remaining.text().as_str(),
-        owner: principal.account.text(&mut IdText::default()),
+        cache_entry_id: entry.as_ref().map(<[u8; _]>::as_slice),
+        cache_store_status: Some(cache.word().as_bytes()),
+        credits_used: charge.used.text().as_bytes(),
+        credits_remaining: charge.remaining.text().as_bytes(),
+        owner: principal.account.text(&mut IdText::default()).as_bytes(),
         resolved_owner: None,
         usage_estimated: charge.estimated,
     }

@@ -2,9 +2,12 @@
 
 use bytes::BytesMut;
 
-use crate::completion::{Choice, Completion};
+use crate::completion::{Choice, Completion, Tracked};
 use crate::json::SyntaxError;
+use crate::json::scan::Bytes;
 use crate::patch::{Change, Patch, UsageChange};
+use crate::shape::{self, Shape};
+use crate::splice::Layout;
 use crate::usage::Usage;
 
 /// Why a body is no answer to a completion request.
@@ -25,18 +28,27 @@ pub enum AnswerError {
 /// The facts of one whole answer.
 ///
 /// A value of this type says that the body is a JSON object with at least one choice, or reports an error.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Answer<'a> {
     body: &'a [u8],
-    /// Boxed: they are read where they stay, and not moved from hand to hand.
-    facts: Box<Completion>,
+    /// The facts, in room that is used again. There until the answer is dropped.
+    shape: Option<Box<Shape>>,
 }
 
-/// The facts of an [`Answer`] without its body, for those who come back to it later.
+/// What has to be known of an [`Answer`] to write it, without its body, for those who come back to it later.
 #[derive(Clone, Debug)]
 pub struct AnswerFacts {
-    facts: Box<Completion>,
+    layout: Layout<Tracked>,
+    has_usage: bool,
     length: usize,
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        if let Some(shape) = self.shape.take() {
+            shape::give_back(shape);
+        }
+    }
 }
 
 impl<'a> Answer<'a> {
@@ -46,78 +58,90 @@ impl<'a> Answer<'a> {
     ///
     /// The body is no answer: the provider is at fault, not the client.
     pub fn read(body: &'a [u8], patch: &Patch) -> Result<Self, AnswerError> {
+        let bytes = Bytes::of(body);
         // Most are ASCII, which is seen much sooner.
-        if !body.is_ascii() && std::str::from_utf8(body).is_err() {
+        if !bytes.ascii && std::str::from_utf8(body).is_err() {
             return Err(AnswerError::NotUtf8);
         }
-        let mut facts = Box::new(Completion::new());
-        facts.read(body, patch.metadata_name())?;
-        let answers = !facts.choices.is_empty() && !facts.odd_choice;
-        if !answers && facts.error.is_none() {
-            return Err(AnswerError::NoChoices);
+        let (shape, read) = shape::read(body, bytes, patch.metadata_name());
+        let facts = &shape.facts;
+        let is_answer = !facts.choices.is_empty() && !facts.odd_choice || facts.error.is_some();
+        let answer = Self {
+            body,
+            shape: Some(shape),
+        };
+        read?;
+        if is_answer {
+            Ok(answer)
+        } else {
+            Err(AnswerError::NoChoices)
         }
-        Ok(Self { body, facts })
     }
 
-    /// Puts the facts aside; [`Answer::again`] takes them up.
-    pub fn into_facts(self) -> AnswerFacts {
+    fn completion(&self) -> Option<&Completion> {
+        self.shape.as_ref().map(|shape| &shape.facts)
+    }
+
+    /// What has to be known to write the answer later, without reading it a second time.
+    pub fn facts(&self) -> AnswerFacts {
+        let facts = self.completion();
         AnswerFacts {
+            layout: facts.map_or_else(Layout::new, |facts| facts.layout.clone()),
+            has_usage: self.usage().is_some(),
             length: self.body.len(),
-            facts: self.facts,
         }
-    }
-
-    /// The answer that `facts` are of, without reading it a second time. `None` if the body has another length, and is not the same.
-    ///
-    /// It is for the caller to know that the bytes are those that were read: with others, what is written is garbage.
-    pub fn again(body: &'a [u8], facts: AnswerFacts) -> Option<Self> {
-        let AnswerFacts { facts, length } = facts;
-        (length == body.len()).then_some(Self { body, facts })
     }
 
     /// The choices; empty only if there is an error.
     pub fn choices(&self) -> &[Choice] {
-        &self.facts.choices
+        self.completion().map_or(&[], |facts| &facts.choices)
     }
 
     /// The `usage`, if it is there and makes sense.
     pub fn usage(&self) -> Option<Usage> {
-        self.facts.usage
+        self.completion()?.usage
     }
 
     /// The value of a top-level `error` as JSON: some providers answer 200 and report a failure all the same.
     pub fn error(&self) -> Option<&'a [u8]> {
-        self.facts.error.map(|span| span.of(self.body))
+        self.completion()?.error.map(|span| span.of(self.body))
     }
 
     /// Bytes the model said, before escapes are undone.
     pub fn text_bytes(&self) -> usize {
-        self.facts.text_bytes()
+        self.completion().map_or(0, Completion::text_bytes)
     }
 
     /// Bytes of pictures and sounds, as they stand in the answer.
     pub fn media_bytes(&self) -> u64 {
-        self.facts.media_bytes
+        self.completion().map_or(0, |facts| facts.media_bytes)
     }
 
     /// Appends what the model said, of all choices: content, thoughts, refusals, calls of tools. For counting.
     pub fn append_text(&self, out: &mut String) {
-        self.facts.append_text(self.body, out);
+        if let Some(facts) = self.completion() {
+            facts.append_text(self.body, out);
+        }
     }
+}
 
-    /// Appends the answer as the client gets it.
+impl AnswerFacts {
+    /// Appends the answer of which these facts are as the client gets it, or nothing if `body` has another length than it.
     ///
     /// `counted` is written as the `usage` if the provider gave none that makes sense; `metadata` is the metadata
     /// object as JSON. Nothing but the members the patch is for differs from what the provider sent.
+    ///
+    /// It is for the caller to know that the bytes are those that were read: with others, what is written is garbage.
     pub fn write(
         &self,
+        body: &[u8],
         patch: &Patch,
         counted: Option<Usage>,
         metadata: Option<&[u8]>,
         out: &mut BytesMut,
-    ) {
-        let usage = match (self.facts.usage, counted) {
-            (None, Some(counted)) => UsageChange::Set(counted),
+    ) -> bool {
+        let usage = match counted {
+            Some(counted) if !self.has_usage => UsageChange::Set(counted),
             _ => UsageChange::Keep,
         };
         let change = Change {
@@ -125,6 +149,10 @@ impl<'a> Answer<'a> {
             no_choices: false,
             metadata,
         };
-        patch.write(self.body, &self.facts, &change, None, out);
+        let same = self.length == body.len();
+        if same {
+            patch.write(body, &self.layout, &change, None, out);
+        }
+        same
     }
 }

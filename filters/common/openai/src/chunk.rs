@@ -113,7 +113,7 @@ impl ChunkReader {
         let mark = Some(said.start + 1);
         let marked = self
             .patch
-            .write(data, facts, &change, mark, &mut template.scratch);
+            .write(data, &facts.layout, &change, mark, &mut template.scratch);
         let Some(marked) = marked else { return };
         let (before, after) = template.scratch.split_at(marked);
         replace(&mut template.before_patched, before);
@@ -240,7 +240,7 @@ impl<'a> Chunk<'a> {
         let change = change(self.reader.include_usage, facts, metadata);
         self.reader
             .patch
-            .write(self.data, facts, &change, None, out);
+            .write(self.data, &facts.layout, &change, None, out);
     }
 
     /// Appends an event of the kind that carries the usage: this one with no choices, and with `usage`.
@@ -260,7 +260,7 @@ impl<'a> Chunk<'a> {
             };
             self.reader
                 .patch
-                .write(self.data, &facts, &change, None, out);
+                .write(self.data, &facts.layout, &change, None, out);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use smallvec::SmallVec;
 
+use crate::json::scan::Bytes;
 use crate::json::{Key, Kind, Reader, Span, SyntaxError};
 use crate::number::{self, Whole};
 use crate::splice::{Layout, Member};
@@ -96,8 +97,43 @@ impl Completion {
         }
     }
 
+    /// Has each offset become what `to` makes of it, but for that of an error: always in the same order.
+    pub(crate) fn move_places(&mut self, mut to: impl FnMut(usize) -> usize) {
+        for (_, member) in &mut self.layout.members {
+            member.move_places(&mut to);
+        }
+        self.layout.close = to(self.layout.close);
+        for Span { start, end } in &mut self.texts {
+            (*start, *end) = (to(*start), to(*end));
+        }
+    }
+
+    /// Whether it takes no memory beside its own.
+    pub(crate) fn is_small(&self) -> bool {
+        !(self.layout.members.spilled() || self.choices.spilled() || self.texts.spilled())
+    }
+
     /// Reads `text`, an object, in place of whatever was read before. `metadata` is the name of our own member.
     pub(crate) fn read(&mut self, text: &[u8], metadata: &str) -> Result<(), SyntaxError> {
+        self.walk(Reader::new(text), text, metadata)
+    }
+
+    /// The same of a text that has been looked at as a whole.
+    pub(crate) fn read_knowing(
+        &mut self,
+        text: &[u8],
+        bytes: Bytes,
+        metadata: &str,
+    ) -> Result<(), SyntaxError> {
+        self.walk(Reader::new(text).knowing(bytes), text, metadata)
+    }
+
+    fn walk(
+        &mut self,
+        mut reader: Reader<'_>,
+        text: &[u8],
+        metadata: &str,
+    ) -> Result<(), SyntaxError> {
         self.layout.members.clear();
         self.layout.count = 0;
         self.choices.clear();
@@ -107,7 +143,6 @@ impl Completion {
         self.odd_choice = false;
         self.usage = None;
         self.error = None;
-        let mut reader = Reader::new(text);
         if reader.kind()? != Kind::Object {
             return reader.fail("an object was expected");
         }
@@ -141,13 +176,10 @@ impl Completion {
                         reader.skip()?;
                     }
                 }
-                let member = Member {
-                    ordinal: self.layout.count,
-                    key: key.at,
-                    value: Span {
-                        start,
-                        end: reader.at(),
-                    },
+                let end = reader.at();
+                let Some(member) = Member::new(self.layout.count, key.at, Span { start, end })
+                else {
+                    return reader.fail("the text goes on for four gigabytes");
                 };
                 self.layout.members.push((tracked, member));
             }

@@ -121,20 +121,20 @@ impl<'a> BodyEdit<'a> {
             match self.change(*name) {
                 None => {}
                 Some(Change::Remove) => splice.remove(member),
-                Some(Change::Model) => self.write_model(splice.instead_of(member.value)),
-                Some(Change::Cap) => self.write_cap(splice.instead_of(member.value)),
+                Some(Change::Model) => self.write_model(splice.instead_of(member.value())),
+                Some(Change::Cap) => self.write_cap(splice.instead_of(member.value())),
                 Some(Change::UsageAlone) => splice
-                    .instead_of(member.value)
+                    .instead_of(member.value())
                     .extend_from_slice(br#"{"include_usage":true}"#),
                 Some(Change::UsageValue(value)) => {
                     splice.instead_of(value).extend_from_slice(b"true");
                 }
                 Some(Change::Prompts(system)) => {
-                    let out = splice.instead_of(member.value);
-                    prefix_prompts(inner(system, body), member.value.of(body), out);
+                    let out = splice.instead_of(member.value());
+                    prefix_prompts(inner(system, body), member.value().of(body), out);
                 }
                 Some(Change::UsageMember { comma }) => {
-                    let out = splice.up_to(member.value.end - 1);
+                    let out = splice.up_to(member.value().end - 1);
                     out.extend_from_slice(if comma { b"," } else { b"" });
                     out.extend_from_slice(br#""include_usage":true"#);
                 }
@@ -171,7 +171,7 @@ impl<'a> BodyEdit<'a> {
             Owned::Cache => self.remove_cache.then_some(Change::Remove),
             Owned::System => self.system_before_prompt.then_some(Change::Remove),
             Owned::Prompt => {
-                let system = request.layout.find(Owned::System)?.value;
+                let system = request.layout.find(Owned::System)?.value();
                 let prefixes = self.system_before_prompt && request.system_bytes > 0;
                 prefixes.then_some(Change::Prompts(system))
             }

@@ -5,6 +5,7 @@ pub mod contract;
 mod json;
 mod number;
 mod patch;
+mod shape;
 mod splice;
 mod string;
 mod word;

@@ -2,7 +2,8 @@
 
 use bytes::BytesMut;
 
-use crate::string;
+/// Letters, digits, `_` and `-`: ids and words of ours, which are written as they are.
+pub type Word<'a> = &'a [u8];
 
 /// The metadata of one completion.
 ///
@@ -12,17 +13,17 @@ pub struct Metadata<'a> {
     /// The answer was made for an earlier request.
     pub cache_hit: bool,
     /// The cache's entry that was read or written.
-    pub cache_entry_id: Option<&'a str>,
+    pub cache_entry_id: Option<Word<'a>>,
     /// What the cache did: `hit`, `stored`, `bypass`, `uncacheable`, `too_large`, `error`.
-    pub cache_store_status: Option<&'a str>,
+    pub cache_store_status: Option<Word<'a>>,
     /// The price of this completion, at least 0.
-    pub credits_used: &'a str,
+    pub credits_used: &'a [u8],
     /// What is left.
-    pub credits_remaining: &'a str,
+    pub credits_remaining: &'a [u8],
     /// The account that pays.
-    pub owner: &'a str,
+    pub owner: Word<'a>,
     /// Another account the request was resolved to.
-    pub resolved_owner: Option<&'a str>,
+    pub resolved_owner: Option<Word<'a>>,
     /// The tokens were counted by us, since the provider did not say.
     pub usage_estimated: bool,
 }
@@ -35,34 +36,47 @@ impl Metadata<'_> {
         out.extend_from_slice(br#"{"cache_hit":"#);
         out.extend_from_slice(bool(self.cache_hit));
         out.extend_from_slice(br#","cache_entry_id":"#);
-        text_or_null(self.cache_entry_id, out);
+        word_or_null(self.cache_entry_id, out);
         out.extend_from_slice(br#","cache_store_status":"#);
-        text_or_null(self.cache_store_status, out);
+        word_or_null(self.cache_store_status, out);
         out.extend_from_slice(br#","credits_used":"#);
         number(self.credits_used, out);
         out.extend_from_slice(br#","credits_remaining":"#);
         number(self.credits_remaining, out);
         out.extend_from_slice(br#","owner":"#);
-        string::write(self.owner, out);
+        word(self.owner, out);
         out.extend_from_slice(br#","resolved_owner":"#);
-        text_or_null(self.resolved_owner, out);
+        word_or_null(self.resolved_owner, out);
         out.extend_from_slice(br#","usage_estimated":"#);
         out.extend_from_slice(bool(self.usage_estimated));
         out.extend_from_slice(b"}");
     }
 }
 
-fn text_or_null(text: Option<&str>, out: &mut BytesMut) {
+fn word_or_null(text: Option<Word<'_>>, out: &mut BytesMut) {
     match text {
-        Some(text) => string::write(text, out),
+        Some(text) => word(text, out),
         None => out.extend_from_slice(b"null"),
     }
 }
 
-fn number(amount: &str, out: &mut BytesMut) {
+fn word(text: Word<'_>, out: &mut BytesMut) {
     debug_assert!(
-        crate::json::is_number(amount.as_bytes()),
-        "credits must be a JSON number, not {amount:?}"
+        text.iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte)),
+        "an id or a word must stand in JSON as it is, not {}",
+        text.escape_ascii()
     );
-    out.extend_from_slice(amount.as_bytes());
+    out.extend_from_slice(b"\"");
+    out.extend_from_slice(text);
+    out.extend_from_slice(b"\"");
+}
+
+fn number(amount: &[u8], out: &mut BytesMut) {
+    debug_assert!(
+        crate::json::is_number(amount),
+        "credits must be a JSON number, not {}",
+        amount.escape_ascii()
+    );
+    out.extend_from_slice(amount);
 }

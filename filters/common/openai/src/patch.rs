@@ -2,9 +2,9 @@
 
 use bytes::BytesMut;
 
-use crate::completion::{Completion, Tracked};
+use crate::completion::Tracked;
 use crate::request::Endpoint;
-use crate::splice::{Member, Splice};
+use crate::splice::{Layout, Member, Splice};
 use crate::string;
 use crate::usage::Usage;
 
@@ -56,13 +56,13 @@ impl Patch {
         out.extend_from_slice(b"}");
     }
 
-    /// Writes `text`, of which `facts` tell, with this patch and the changes for this one text.
+    /// Writes `text`, which has this `layout`, with this patch and the changes for this one text.
     ///
     /// Gives the offset in `out` at which byte `mark` of the text came to stand, if it lies in `choices`.
     pub(crate) fn write(
         &self,
         text: &[u8],
-        facts: &Completion,
+        layout: &Layout<Tracked>,
         change: &Change<'_>,
         mark: Option<usize>,
         out: &mut BytesMut,
@@ -70,23 +70,23 @@ impl Patch {
         let mut marked = None;
         let (mut has_model, mut has_usage) = (false, false);
         let mut splice = Splice::new(text, out);
-        for (name, member) in &facts.layout.members {
+        for (name, member) in &layout.members {
             match name {
                 Tracked::Id => {
-                    let value = member.value.of(text);
+                    let value = member.value().of(text);
                     if value[0] == b'"' && !value[1..].starts_with(self.id_prefix) {
-                        let out = splice.up_to(member.value.start + 1);
+                        let out = splice.up_to(member.value().start + 1);
                         out.extend_from_slice(self.id_prefix);
                     }
                 }
                 Tracked::Model => {
                     has_model = true;
                     if let Some(model) = &self.model {
-                        splice.instead_of(member.value).extend_from_slice(model);
+                        splice.instead_of(member.value()).extend_from_slice(model);
                     }
                 }
                 Tracked::Choices if change.no_choices => {
-                    splice.instead_of(member.value).extend_from_slice(b"[]");
+                    splice.instead_of(member.value()).extend_from_slice(b"[]");
                 }
                 Tracked::Choices => {
                     if let Some(mark) = mark {
@@ -101,17 +101,17 @@ impl Patch {
             }
         }
         if let (false, Some(model)) = (has_model, &self.model) {
-            let out = splice.append(&facts.layout);
+            let out = splice.append(layout);
             out.extend_from_slice(br#""model":"#);
             out.extend_from_slice(model);
         }
         if let (false, UsageChange::Set(usage)) = (has_usage, change.usage) {
-            let out = splice.append(&facts.layout);
+            let out = splice.append(layout);
             out.extend_from_slice(br#""usage":"#);
             usage.write(out);
         }
         if let Some(metadata) = change.metadata {
-            let out = splice.append(&facts.layout);
+            let out = splice.append(layout);
             string::write(&self.metadata_name, out);
             out.extend_from_slice(b":");
             out.extend_from_slice(metadata);
@@ -135,8 +135,8 @@ impl UsageChange {
         match self {
             Self::Keep => {}
             Self::Remove => splice.remove(member),
-            Self::Null => splice.instead_of(member.value).extend_from_slice(b"null"),
-            Self::Set(usage) => usage.write(splice.instead_of(member.value)),
+            Self::Null => splice.instead_of(member.value()).extend_from_slice(b"null"),
+            Self::Set(usage) => usage.write(splice.instead_of(member.value())),
         }
     }
 }

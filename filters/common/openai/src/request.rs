@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use crate::canonical::{Encoder, Form};
+use crate::json::scan::Bytes;
 use crate::json::{Kind, Span};
 use crate::splice::{Layout, Member};
 
@@ -127,10 +128,11 @@ impl CompletionRequest {
                 "the body starts with a byte order mark; send it without".into(),
             ));
         }
-        let read = Self::walk(endpoint, body);
+        let bytes = Bytes::of(body);
+        let read = Self::walk(endpoint, body, bytes);
         // Whatever else is wrong with it, this has to be mended first. Not looked at in front, since most bodies are ASCII, which is
         // seen much sooner.
-        if !body.is_ascii()
+        if !bytes.ascii
             && let Err(error) = std::str::from_utf8(body)
         {
             return Err(RequestError::invalid_json(format!(
@@ -142,8 +144,8 @@ impl CompletionRequest {
     }
 
     /// Reads a body of whatever bytes; what it says of one that is not UTF-8 means nothing.
-    fn walk(endpoint: Endpoint, body: &[u8]) -> Result<Self, RequestError> {
-        let mut reader = Reader::heard_by(body, Encoder::new(body.len()));
+    fn walk(endpoint: Endpoint, body: &[u8], bytes: Bytes) -> Result<Self, RequestError> {
+        let mut reader = Reader::heard_by(body, Encoder::new(body.len())).knowing(bytes);
         let kind = reader.kind()?;
         if kind != Kind::Object {
             return Err(RequestError::invalid_json(format!(
@@ -215,14 +217,10 @@ impl CompletionRequest {
             let start = reader.at();
             let owned = members::read(self, reader, &name, key.word, kind)?;
             if let Some(owned) = owned {
-                let value = Span {
-                    start,
-                    end: reader.at(),
-                };
-                let member = Member {
-                    ordinal: self.layout.count,
-                    key: key.at,
-                    value,
+                let end = reader.at();
+                let Some(member) = Member::new(self.layout.count, key.at, Span { start, end })
+                else {
+                    return Ok(reader.fail("the text goes on for four gigabytes")?);
                 };
                 self.layout.members.push((owned, member));
             }

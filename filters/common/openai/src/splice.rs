@@ -5,14 +5,47 @@ use smallvec::SmallVec;
 
 use crate::json::Span;
 
-/// Where one member of an object stands.
+/// Where one member of an object stands, in few bytes: it is kept for each request until its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
     /// How many members stand before it.
-    pub(crate) ordinal: u32,
+    ordinal: u32,
+    key: u32,
+    value: u32,
+    end: u32,
+}
+
+impl Member {
+    /// The member with `ordinal` others before it, whose key's opening quote stands at `key`. None in a text of four gigabytes.
+    pub(crate) fn new(ordinal: u32, key: usize, value: Span) -> Option<Self> {
+        // The end is the last of the three.
+        let end = u32::try_from(value.end).ok()?;
+        Some(Self {
+            ordinal,
+            key: key as u32,
+            value: value.start as u32,
+            end,
+        })
+    }
+
+    /// Has each offset become what `to` makes of it, in the order of the text.
+    pub(crate) fn move_places(&mut self, mut to: impl FnMut(usize) -> usize) {
+        for place in [&mut self.key, &mut self.value, &mut self.end] {
+            *place = to(*place as usize) as u32;
+        }
+    }
+
     /// Offset of the opening quote of the key.
-    pub(crate) key: usize,
-    pub(crate) value: Span,
+    pub(crate) fn key(&self) -> usize {
+        self.key as usize
+    }
+
+    pub(crate) fn value(&self) -> Span {
+        Span {
+            start: self.value as usize,
+            end: self.end as usize,
+        }
+    }
 }
 
 /// The members of an object that may be changed, in the order of the text, each with its name in `K`.
@@ -85,17 +118,17 @@ impl<'t, 'o> Splice<'t, 'o> {
     /// That is the comma before it, unless no member before it remains: then it is the one after it.
     pub(crate) fn remove(&mut self, member: &Member) {
         let mut span = Span {
-            start: member.key,
-            end: member.value.end,
+            start: member.key(),
+            end: member.value().end,
         };
         if self.removed < member.ordinal {
-            let before = &self.text[..member.key];
+            let before = &self.text[..member.key()];
             span.start = before
                 .iter()
                 .rposition(|&byte| byte == b',')
                 .unwrap_or(span.start);
         } else {
-            let rest = &self.text[member.value.end..];
+            let rest = &self.text[member.value().end..];
             let next = rest.iter().position(|byte| !byte.is_ascii_whitespace());
             if let Some(at) = next.filter(|&at| rest[at] == b',') {
                 span.end += at + 1;

@@ -1,11 +1,11 @@
 //! The token counts a provider reports.
 
-use crate::json::{Kind, Reader, SyntaxError};
+use crate::json::{Key, Kind, Reader, SyntaxError};
 use crate::number::{self, Whole};
 use crate::word::Word;
 
 /// More tokens than one answer can have. A count above it is a mistake of the provider, and nobody pays for it.
-const TOKENS_MAX: u64 = 1 << 32;
+pub(crate) const TOKENS_MAX: u64 = 1 << 32;
 
 /// Token counts of one completion, as the provider reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,36 +56,38 @@ impl Usage {
             reader.skip()?;
             return Ok(None);
         }
-        let (mut prompt, mut completion, mut total) = (None, None, None);
+        let mut counts = [None; 3];
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
-            let count = match key.word {
-                Some(Word::PromptTokens) => &mut prompt,
-                Some(Word::TotalTokens) => &mut total,
-                // Too long for a word.
-                _ if key.text.raw == b"completion_tokens" => &mut completion,
-                _ => {
-                    reader.skip()?;
-                    continue;
-                }
+            let Some(place) = Self::place(&key) else {
+                reader.skip()?;
+                continue;
             };
             if reader.kind()? != Kind::Number {
                 reader.skip()?;
                 continue;
             }
             if let Whole::Value(value @ ..=TOKENS_MAX) = number::whole(reader.number()?) {
-                *count = Some(value);
+                counts[place] = Some(value);
             }
         }
-        Ok(Self::from_counts(prompt, completion, total))
+        Ok(Self::from_counts(counts))
     }
 
-    fn from_counts(
-        prompt: Option<u64>,
-        completion: Option<u64>,
-        total: Option<u64>,
-    ) -> Option<Self> {
+    /// Which of the three counts a member is, in the order of [`Usage::from_counts`].
+    pub(crate) fn place(key: &Key<'_>) -> Option<usize> {
+        match key.word {
+            Some(Word::PromptTokens) => Some(0),
+            // Too long for a word.
+            _ if key.text.raw == b"completion_tokens" => Some(1),
+            Some(Word::TotalTokens) => Some(2),
+            _ => None,
+        }
+    }
+
+    /// The usage of the counts in and out and of both, as far as they are told.
+    pub(crate) fn from_counts([prompt, completion, total]: [Option<u64>; 3]) -> Option<Self> {
         let (prompt, completion) = match (prompt, completion, total) {
             (Some(prompt), Some(completion), _) => (prompt, completion),
             (Some(prompt), None, Some(total)) => (prompt, total.checked_sub(prompt)?),

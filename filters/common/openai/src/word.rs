@@ -3,6 +3,7 @@
 //! A name is compared with one word instead of with all that it might be: sixteen bytes of the text are taken for a number, and where that
 //! number stands in a table says which word alone it can be.
 
+use crate::json::scan;
 use crate::string::Text;
 
 /// Lists the words, in the order of their numbers.
@@ -38,7 +39,7 @@ words! {
 }
 
 /// How many bytes of a text are looked at.
-const WINDOW: usize = 16;
+pub(crate) const WINDOW: usize = 16;
 
 /// Spreads all words over [`PLACES`] without two in one place. Found by trying; a list with more words needs another.
 const SPREAD: u64 = 0x48b5_cccc_3805_cbf5;
@@ -118,7 +119,38 @@ impl Word {
             Some(window) => u128::from_le_bytes(*window),
             None => end_of(text.get(start..end)?),
         };
-        let text = window & (u128::MAX >> (8 * (WINDOW - length)));
+        Word::known(window & (u128::MAX >> (8 * (WINDOW - length))), length)
+    }
+
+    /// The word that a window begins with, if the quote that ends a string stands behind it, and its length.
+    ///
+    /// None as well for a word that fills the window. One quote is looked for and nothing else: a word has no byte that could not stand in
+    /// a string.
+    #[inline]
+    pub(crate) fn quoted(window: [u8; WINDOW]) -> Option<(Word, usize)> {
+        let window = u128::from_le_bytes(window);
+        let low = window as u64;
+        let quote = scan::marks_of(b'"', low);
+        let (text, length) = if quote != 0 {
+            (u128::from(low & scan::below(quote)), scan::place(quote))
+        } else {
+            let high = (window >> 64) as u64;
+            let quote = scan::marks_of(b'"', high);
+            if quote == 0 {
+                return None;
+            }
+            let high = high & scan::below(quote);
+            (
+                u128::from(high) << 64 | u128::from(low),
+                8 + scan::place(quote),
+            )
+        };
+        Word::known(text, length).map(|word| (word, length))
+    }
+
+    /// The word of these bytes, the first of them lowest.
+    #[inline]
+    fn known(text: u128, length: usize) -> Option<Word> {
         let known = KNOWN.get(usize::from(PLACES[place(text)]))?;
         // The length as well: a text may end with zeros, which look like nothing.
         (known.text == text && usize::from(known.length) == length).then_some(known.word)
@@ -151,6 +183,8 @@ fn end_of(rest: &[u8]) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -175,6 +209,39 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_word_is_no_other_with_zeros_behind_it() {
+        for (word, text) in ALL {
+            for zeros in 0..WINDOW - text.len() {
+                let zeros_behind = "\0".repeat(zeros);
+                let window = format!("{text}{zeros_behind}\"{zeros_behind:\"<16}");
+                let found = Word::quoted(*window.as_bytes().first_chunk().expect("long enough"));
+                assert_eq!(
+                    found,
+                    (zeros == 0).then_some((*word, text.len())),
+                    "{window:?}"
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_short_way_to_a_word_agrees_with_the_long_one(
+            word in prop::sample::select(ALL),
+            cut in 0..=WINDOW,
+            behind in "[\"\\\\a-z\0é\u{80}\u{a2}!#_]{0,16}",
+        ) {
+            let mut text = word.1.as_bytes()[..cut.min(word.1.len())].to_vec();
+            text.extend_from_slice(behind.as_bytes());
+            text.resize(WINDOW, b'.');
+            let window = text.first_chunk().expect("as long as a window");
+            let quote = text.iter().take(WINDOW).position(|&byte| byte == b'"');
+            let long = quote.and_then(|quote| Some((Word::at(&text, 0, quote)?, quote)));
+            prop_assert_eq!(Word::quoted(*window), long, "{:?}", text);
         }
     }
 

@@ -12,10 +12,65 @@ pub(crate) fn special(text: &[u8], from: usize) -> usize {
     for (number, word) in words.iter().enumerate() {
         let marks = marks(u64::from_le_bytes(*word));
         if marks != 0 {
-            return from + 8 * number + marks.trailing_zeros() as usize / 8;
+            return from + 8 * number + place(marks);
         }
     }
     far(text, from + 16)
+}
+
+/// The same for a text of which is known that no control character stands in it.
+#[inline]
+pub(crate) fn special_but_controls(text: &[u8], from: usize) -> usize {
+    let rest = text.get(from..).unwrap_or_default();
+    if let Some(near) = rest.first_chunk() {
+        let word = u64::from_le_bytes(*near);
+        let marks = marks_of(b'"', word) | marks_of(b'\\', word);
+        if marks != 0 {
+            return from + place(marks);
+        }
+    }
+    let found = memchr::memchr2(b'"', b'\\', rest);
+    from + found.unwrap_or(rest.len())
+}
+
+/// What all of a text is, found in one walk over it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes {
+    /// Every byte is ASCII, so the text is UTF-8.
+    pub(crate) ascii: bool,
+    /// Some byte is a control character.
+    pub(crate) controls: bool,
+}
+
+impl Bytes {
+    pub(crate) fn of(text: &[u8]) -> Bytes {
+        // Whole blocks without a way out, so that the compiler takes many bytes at once.
+        let look = |(any, least): (u8, u8), &byte: &u8| (any | byte, least.min(byte));
+        let (blocks, rest) = text.as_chunks::<32>();
+        let mut seen = ([0u8; 32], [u8::MAX; 32]);
+        for block in blocks {
+            for (at, byte) in block.iter().enumerate() {
+                seen.0[at] |= byte;
+                seen.1[at] = seen.1[at].min(*byte);
+            }
+        }
+        let any = seen.0.iter().fold(0, |any, &byte| any | byte);
+        let least = seen.1.iter().fold(u8::MAX, |least, &byte| least.min(byte));
+        let (any, least) = rest.iter().fold((any, least), look);
+        Bytes {
+            ascii: any.is_ascii(),
+            controls: least < b' ',
+        }
+    }
+}
+
+/// How many decimal digits a word begins with, the first byte lowest.
+#[inline]
+pub(crate) fn digits(word: u64) -> usize {
+    let ten = word ^ (ONES * b'0' as u64);
+    // A byte of ten and more reaches the top of its byte; with that bit left out, none reaches beyond.
+    let marks = (((ten & !TOPS) + ONES * (0x80 - 10)) | ten) & TOPS;
+    if marks == 0 { 8 } else { place(marks) }
 }
 
 /// The same for a string that goes on for longer.
@@ -46,7 +101,7 @@ fn last(text: &[u8], from: usize) -> usize {
     for (number, word) in words.iter().enumerate() {
         let marks = marks(u64::from_le_bytes(*word));
         if marks != 0 {
-            return from + 8 * number + marks.trailing_zeros() as usize / 8;
+            return from + 8 * number + place(marks);
         }
     }
     let found = rest.iter().position(|&byte| is_special(byte));
@@ -59,15 +114,31 @@ fn last(text: &[u8], from: usize) -> usize {
 /// the one that is used.
 #[inline]
 fn marks(word: u64) -> u64 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const TOPS: u64 = 0x8080_8080_8080_8080;
-    let quote = word ^ (ONES * b'"' as u64);
-    let backslash = word ^ (ONES * b'\\' as u64);
-    let marks = (quote.wrapping_sub(ONES) & !quote)
-        | (backslash.wrapping_sub(ONES) & !backslash)
-        | (word.wrapping_sub(ONES * 0x20) & !word);
-    marks & TOPS
+    let controls = word.wrapping_sub(ONES * 0x20) & !word;
+    marks_of(b'"', word) | marks_of(b'\\', word) | (controls & TOPS)
 }
+
+/// The same for the bytes that are `byte`.
+#[inline]
+pub(crate) fn marks_of(byte: u8, word: u64) -> u64 {
+    let other = word ^ (ONES * u64::from(byte));
+    other.wrapping_sub(ONES) & !other & TOPS
+}
+
+/// How many bytes stand before the lowest mark.
+#[inline]
+pub(crate) fn place(marks: u64) -> usize {
+    marks.trailing_zeros() as usize / 8
+}
+
+/// All bits of the bytes before the lowest mark; there is one.
+#[inline]
+pub(crate) fn below(marks: u64) -> u64 {
+    (marks ^ marks.wrapping_sub(1)) >> 8
+}
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const TOPS: u64 = 0x8080_8080_8080_8080;
 
 #[cfg(test)]
 mod tests {
@@ -84,11 +155,48 @@ mod tests {
                         for from in [0, at / 3, at] {
                             let found = special(&text, from);
                             assert_eq!(found, at, "{special_byte:#x} in {filler:#x}");
+                            if special_byte > 0x1f {
+                                assert_eq!(special_but_controls(&text, from), at);
+                            }
                         }
                     }
                 }
             }
             assert_eq!(special(&vec![b'x'; length], 0), length);
+            assert_eq!(special_but_controls(&vec![b'x'; length], 0), length);
+        }
+        assert_eq!(special_but_controls(b"x", 2), 2);
+    }
+
+    #[test]
+    fn every_byte_of_a_text_is_looked_at() {
+        for length in 0..100 {
+            for at in 0..length {
+                for byte in [0, 0x1f, b' ', b'~', 0x7f, 0x80, 0xff] {
+                    let mut text = vec![b'x'; length];
+                    text[at] = byte;
+                    let seen = Bytes {
+                        ascii: byte < 0x80,
+                        controls: byte < b' ',
+                    };
+                    assert_eq!(Bytes::of(&text), seen, "{byte:#x} at {at} of {length}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn digits_are_counted_up_to_the_first_byte_that_is_none() {
+        for at in 0..8 {
+            for byte in 0..=u8::MAX {
+                for behind in [0, b'0', b'9', b':', 0xff] {
+                    let mut word = [behind; 8];
+                    word[..at].copy_from_slice(&b"90817263"[..at]);
+                    word[at] = byte;
+                    let first = word.iter().position(|byte| !byte.is_ascii_digit());
+                    assert_eq!(digits(u64::from_le_bytes(word)), first.unwrap_or(8));
+                }
+            }
         }
     }
 }

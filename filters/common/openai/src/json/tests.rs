@@ -103,7 +103,83 @@ fn sixty_four_levels_are_read_and_one_more_is_refused() {
     assert!(!accepts(&"[".repeat(1_000_000)), "a million open levels");
 }
 
+type Next<'a> = fn(&mut Reader<'a>, &mut bool) -> Result<Option<Key<'a>>, SyntaxError>;
+
+/// Name, word and place of each member.
+type Members<'a> = Vec<(&'a [u8], Option<Word>, usize)>;
+
+/// The members of the object that a text begins with, and what is wrong behind them.
+fn members<'a>(text: &'a str, next: Next<'a>) -> (Members<'a>, Option<SyntaxError>) {
+    let mut members = Vec::new();
+    let mut reader = Reader::new(text.as_bytes());
+    let mut read = || {
+        reader.kind()?;
+        reader.enter()?;
+        let mut first = true;
+        while let Some(key) = next(&mut reader, &mut first)? {
+            members.push((key.text.raw, key.word, key.at));
+            reader.skip()?;
+        }
+        reader.end()
+    };
+    let wrong = read().err();
+    (members, wrong)
+}
+
+#[test]
+fn names_are_found_the_short_way_as_the_long_way() {
+    for name in [
+        "id",
+        "model",
+        "finish_reason",
+        "response_format",
+        "completion_tokens",
+        "another",
+        "r\\u006fle",
+        "",
+        "id\0",
+    ] {
+        for between in [":", " :", "", ";", ",", "\":", "::"] {
+            for before in [
+                "",
+                " ",
+                ",",
+                "}",
+                "x",
+                "\"id\":1,",
+                "\"id\":1 ",
+                "\"id\":1x",
+                "\"id\":1",
+                "\"id\":{},",
+                "\"id\":1,,",
+            ] {
+                for behind in [
+                    "1}",
+                    "1}                     ",
+                    "\"a\",\"user\":2,\"model\":3}",
+                ] {
+                    let text = format!("{{{before}\"{name}\"{between}{behind}");
+                    assert_eq!(
+                        members(&text, Reader::key),
+                        members(&text, Reader::any_key),
+                        "{text:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 proptest! {
+    #[test]
+    fn damaged_members_are_read_the_short_way_as_the_long_way(at in any::<prop::sample::Index>(), with in "[{}\",:\\\\ x1\\x00]{0,2}", cut in 0usize..3) {
+        let text = r#"{"id":1,"model":"m","choices":[],"r\u006fle":2,"content":"c","completion_tokens":3,"n":{},"user":null}"#;
+        let start = at.index(text.len());
+        let end = (start + cut).min(text.len());
+        let damaged = format!("{}{with}{}", &text[..start], &text[end..]);
+        prop_assert_eq!(members(&damaged, Reader::key), members(&damaged, Reader::any_key), "{:?}", damaged);
+    }
+
     #[test]
     fn texts_of_json_characters_are_judged_as_by_another_reader(
         text in "[\\[\\]{}\",:\\\\u0-9eE+.\\-truefalsn \n]{0,24}",

@@ -17,7 +17,14 @@ fn patch() -> Patch {
 fn written(body: &str, counted: Option<Usage>, metadata: Option<&str>) -> String {
     let mut out = BytesMut::new();
     let answer = Answer::read(body.as_bytes(), &patch()).expect("an answer");
-    answer.write(&patch(), counted, metadata.map(str::as_bytes), &mut out);
+    let facts = answer.facts();
+    let metadata = metadata.map(str::as_bytes);
+    assert!(facts.write(body.as_bytes(), &patch(), counted, metadata, &mut out));
+    let longer = format!("{body} ");
+    assert!(
+        !facts.write(longer.as_bytes(), &patch(), counted, metadata, &mut out),
+        "it is another body"
+    );
     String::from_utf8(out.to_vec()).expect("UTF-8")
 }
 

@@ -178,7 +178,8 @@ fn an_answer_with_our_member_a_hundred_thousand_times_is_cleaned() {
     let mut out = BytesMut::new();
     Answer::read(body.as_bytes(), &patch)
         .expect("an answer")
-        .write(&patch, None, Some(b"{}"), &mut out);
+        .facts()
+        .write(body.as_bytes(), &patch, None, Some(b"{}"), &mut out);
     assert_eq!(
         out.windows(4).filter(|window| window == b"\"x\":").count(),
         1

@@ -81,10 +81,10 @@ fn metadata_states_all_it_knows_with_exact_decimals() {
     let metadata = Metadata {
         cache_hit: false,
         cache_entry_id: None,
-        cache_store_status: Some("stored"),
-        credits_used: "0.002",
-        credits_remaining: "-41.498",
-        owner: "acct_42",
+        cache_store_status: Some(b"stored"),
+        credits_used: b"0.002",
+        credits_remaining: b"-41.498",
+        owner: b"acct_42",
         resolved_owner: None,
         usage_estimated: false,
     };
@@ -92,19 +92,19 @@ fn metadata_states_all_it_knows_with_exact_decimals() {
         write(metadata),
         r#"{"cache_hit":false,"cache_entry_id":null,"cache_store_status":"stored","credits_used":0.002,"credits_remaining":-41.498,"owner":"acct_42","resolved_owner":null,"usage_estimated":false}"#
     );
-    let odd = Metadata {
+    let other = Metadata {
         cache_hit: true,
-        cache_entry_id: Some("e\"1"),
+        cache_entry_id: Some(b"ce_1"),
         cache_store_status: None,
-        owner: "a\\\n",
-        resolved_owner: Some("b"),
+        owner: b"a-1",
+        resolved_owner: Some(b"b"),
         usage_estimated: true,
-        credits_used: "0",
+        credits_used: b"0",
         ..metadata
     };
     assert_eq!(
-        write(odd),
-        r#"{"cache_hit":true,"cache_entry_id":"e\"1","cache_store_status":null,"credits_used":0,"credits_remaining":-41.498,"owner":"a\\\n","resolved_owner":"b","usage_estimated":true}"#
+        write(other),
+        r#"{"cache_hit":true,"cache_entry_id":"ce_1","cache_store_status":null,"credits_used":0,"credits_remaining":-41.498,"owner":"a-1","resolved_owner":"b","usage_estimated":true}"#
     );
 }
 

@@ -1,0 +1,177 @@
+//! Answers read by their shapes, against the same answers walked.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const METADATA: &str = "x_svc";
+
+/// What a reader without shapes finds.
+fn walked(text: &str) -> (String, Result<(), SyntaxError>) {
+    let mut facts = Completion::new();
+    let read = facts.read(text.as_bytes(), METADATA);
+    (format!("{facts:?}"), read)
+}
+
+fn read_by(shapes: &mut Shapes, text: &str) -> (String, Result<(), SyntaxError>, bool) {
+    let known = shapes.known.len();
+    let bytes = Bytes::of(text.as_bytes());
+    let (shape, read) = shapes.read(text.as_bytes(), bytes, METADATA);
+    let fitted = shapes.known.len() < known;
+    let facts = format!("{:?}", shape.facts);
+    shapes.keep(shape);
+    (facts, read, fitted)
+}
+
+/// Reads texts one after the other, as walking each would, and tells which of them fitted a shape.
+fn fitted(texts: &[&str]) -> Vec<bool> {
+    let mut shapes = Shapes::default();
+    let read = |text: &&str| {
+        let (facts, read, fitted) = read_by(&mut shapes, text);
+        let (expected, as_expected) = walked(text);
+        assert_eq!(read, as_expected, "{text}");
+        if read.is_ok() {
+            assert_eq!(facts, expected, "{text}");
+        }
+        fitted
+    };
+    texts.iter().map(read).collect()
+}
+
+fn answer(id: &str, said: &str, usage: &str) -> String {
+    format!(
+        r#"{{"id":{id},"object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{said}}},"finish_reason":"stop"}}],"usage":{usage}}}"#
+    )
+}
+
+#[test]
+fn answers_that_differ_in_their_values_fit_and_others_do_not() {
+    let usage = r#"{"prompt_tokens":5,"completion_tokens":6,"total_tokens":11}"#;
+    let first = answer("\"a\"", "\"b\"", usage);
+    for (other, fits) in [
+        (first.clone(), true),
+        (answer("\"longer\"", "\"\\n\\u00e9 and é\"", usage), true),
+        (answer("\"\"", "\"b\"", usage), true),
+        (first.replace(":1,", ":170000,"), true),
+        (first.replace(":5,", ":2.0e1,"), true),
+        (first.replace(":5,", ":-2,"), true),
+        (first.replace(":5,", ":0.5,"), true),
+        // An empty text is not noted, so it is another fact.
+        (answer("\"a\"", "\"\"", usage), false),
+        (answer("\"a\"", "null", usage), false),
+        (answer("1", "\"b\"", usage), false),
+        (first.replace(":5,", ":\"5\","), false),
+        (first.replace(":5,", ":05,"), false),
+        (first.replace(":5,", ": 5,"), false),
+        (first.replace("stop", "length"), false),
+        (first.replace("\"m\"", "\"n\""), false),
+        (format!("{first} "), false),
+        (format!("{first}}}"), false),
+        (first[..first.len() - 1].to_owned(), false),
+        (first.replace("\"b\"", "\"b\n\""), false),
+        (first.replace("\"b\"", "\"b"), false),
+        (first.replace("\"b\"", "\"\\x\""), false),
+    ] {
+        assert_eq!(fitted(&[&first, &other]), [false, fits], "{other}");
+        assert!(fitted(&[&first, &other, &first])[2], "{other}");
+    }
+}
+
+#[test]
+fn an_answer_with_two_usages_is_no_shape() {
+    let both = r#""prompt_tokens":1,"completion_tokens":2"#;
+    for (one, other) in [
+        (both, r#""total_tokens":9"#),
+        (both, r#""x":9"#),
+        (both, both),
+        (r#""total_tokens":9"#, both),
+    ] {
+        let text = format!(r#"{{"choices":[],"usage":{{{one}}},"usage":{{{other}}}}}"#);
+        assert_eq!(fitted(&[&text, &text]), [false, false], "{text}");
+    }
+}
+
+#[test]
+fn several_shapes_are_known_and_the_one_that_was_not_asked_for_is_forgotten() {
+    let of =
+        |model: usize| answer("\"a\"", "\"b\"", "{}").replace("\"m\"", &format!("\"m{model}\""));
+    let texts: Vec<String> = [0, 1, 2, 3, 0, 1, 2, 3, 0, 4, 0, 2, 3, 4, 1].map(of).into();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let mut expected = vec![false; 4];
+    expected.extend([true; 5]);
+    // The fifth takes the place of the second.
+    expected.extend([false, true, true, true, true, false]);
+    assert_eq!(fitted(&texts), expected);
+}
+
+#[test]
+fn a_shape_of_another_metadata_name_does_not_fit() {
+    let text = r#"{"id":"a","y":1,"choices":[{"index":0}]}"#;
+    let mut shapes = Shapes::default();
+    let bytes = Bytes::of(text.as_bytes());
+    for metadata in ["x", "y", "x"] {
+        let (shape, read) = shapes.read(text.as_bytes(), bytes, metadata);
+        read.expect("JSON");
+        let mut facts = Completion::new();
+        facts.read(text.as_bytes(), metadata).expect("JSON");
+        assert_eq!(format!("{:?}", shape.facts), format!("{facts:?}"));
+        shapes.keep(shape);
+    }
+    assert_eq!(shapes.known.len(), 2);
+}
+
+#[test]
+fn answers_that_are_all_different_are_seldom_made_into_shapes() {
+    let texts: Vec<String> = (0..100)
+        .map(|n| answer("\"a\"", "\"b\"", "{}").replace("stop", &format!("s{n}")))
+        .collect();
+    let mut shapes = Shapes::default();
+    let mut learned = 0;
+    for text in &texts {
+        let bytes = Bytes::of(text.as_bytes());
+        let (shape, _) = shapes.read(text.as_bytes(), bytes, METADATA);
+        learned += usize::from(!shape.kept.is_empty());
+        shapes.keep(shape);
+    }
+    // The first four, and then 8, 16, 32 and 64.
+    assert_eq!(learned, 8);
+}
+
+/// A value of a member, and whether it is proper JSON does not matter.
+fn value() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => "\"[a-zé\\\\\"\n ]{0,20}\"",
+        2 => "\"[a-z]{0,20}\"",
+        2 => (0u64..1 << 34).prop_map(|number| number.to_string()),
+        1 => "-?[0-9]{1,3}(\\.[0-9]{0,2})?([eE][+-]?[0-9]{0,2})?",
+        1 => prop::sample::select(vec!["null", "true", "{}", "[]", "{\"cached\":1}", "[{\"text\":\"t\"}]", ""]).prop_map(str::to_owned),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_a_shape_tells_is_what_a_walk_finds(
+        values in prop::collection::vec(prop::collection::vec(value(), 9), 1..6),
+        form in 0..4,
+    ) {
+        let of = |v: &Vec<String>| match form {
+            0 => answer(&v[0], &v[1], &v[2]),
+            1 => format!(r#"{{"choices":[{{"message":{{"content":{},"reasoning":{},"refusal":{}}},"index":{}}},{{"text":{}}}],"id":{},"x_svc":{},"usage":{{"prompt_tokens":{},"x":{}}}}}"#, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]),
+            2 => format!(r#" {{ "id" : {}, "choices":[{{"delta":{{"content":[{{"text":{}}},{{"url":{}}}],"tool_calls":[{{"name":{},"arguments":{}}}]}}}}], "usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens":{}}} }} "#, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]),
+            _ => format!(r#"{{"usage":{},"usage":{{"total_tokens":{}}},"id":{},"created":{},"id":{},"error":{},"choices":{},"model":{}}}"#, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]),
+        };
+        let texts: Vec<String> = values.iter().map(of).collect();
+        // Each twice, and all in one order and the other, so that each meets shapes of the others and its own.
+        let texts: Vec<&str> = texts.iter().chain(texts.iter().rev()).map(String::as_str).collect();
+        fitted(&texts);
+    }
+
+    #[test]
+    fn a_damaged_answer_is_judged_as_by_a_walk(at in any::<prop::sample::Index>(), with in "[\\[\\]{}\",:\\\\ 0-9e.é\n]{0,2}", cut in 0usize..3) {
+        let text = answer("\"a\"", "\"what was said\"", r#"{"prompt_tokens":5,"completion_tokens":6,"total_tokens":11}"#);
+        let start = at.index(text.len());
+        let end = (start + cut).min(text.len());
+        let damaged = format!("{}{with}{}", &text[..start], &text[end..]);
+        fitted(&[&text, &damaged, &text, &damaged]);
+    }
+}
