@@ -174,9 +174,17 @@ impl<S> GetSocketDigest for Gathered<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use pingora_core::listeners::tls::Acceptor;
+    use pingora_core::protocols::IO;
     use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpSocket};
+    use tollgate_testing::{Certificate, RawClient};
 
     use super::*;
+    use crate::socket::Tcp;
+    use crate::socket::tests::{Scripted, Turn, pattern};
 
     /// What can be read now.
     async fn arrived(far: &mut tokio::io::DuplexStream) -> Vec<u8> {
@@ -233,5 +241,97 @@ mod tests {
         stream.write_all(b"nobody reads this").await.expect("taken");
         let waited = gatherer.around(std::future::pending::<()>()).await;
         assert!(waited.is_err(), "a broken pipe");
+    }
+
+    /// Writes as the HTTP/2 library does, frame by frame with a flush behind each, and then waits for ever.
+    async fn answers<S: AsyncRead + AsyncWrite + Unpin>(
+        gatherer: Gatherer<S>,
+        mut stream: Gathered<S>,
+        bytes: Vec<u8>,
+    ) -> io::Result<()> {
+        let answer = async {
+            for frame in bytes.chunks(16_393) {
+                stream.write_all(frame).await?;
+                stream.flush().await?;
+            }
+            std::future::pending::<io::Result<()>>().await
+        };
+        gatherer.around(answer).await?
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_takes_little_and_makes_wait_gets_all_of_it_and_no_more() {
+        let bytes = pattern(40_000);
+        let little = [Turn::Takes(700), Turn::Waits, Turn::Takes(9000)].repeat(40);
+        let (inner, sent) = Scripted::new(&[little, vec![Turn::Takes(1)]].concat());
+        let (stream, gatherer) = gathered(inner);
+        gatherer.begin();
+        let mut work = pin!(answers(gatherer, stream, bytes.clone()));
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        // It is woken whenever the socket can take more.
+        for _ in 0..200 {
+            assert!(work.as_mut().poll(&mut cx).is_pending());
+        }
+        assert!(sent.bytes() == bytes, "{} bytes came", sent.bytes().len());
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_breaks_in_the_middle_ends_the_wait_with_a_beginning_sent() {
+        let bytes = pattern(40_000);
+        for before in 0..30 {
+            let turns = [vec![Turn::Takes(900); before], vec![Turn::Breaks]].concat();
+            let (inner, sent) = Scripted::new(&turns);
+            let (stream, gatherer) = gathered(inner);
+            gatherer.begin();
+            let ended = answers(gatherer, stream, bytes.clone()).await;
+            let error = ended.expect_err("nobody can be told any more");
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{before}");
+            assert!(bytes.starts_with(&sent.bytes()), "{before}");
+        }
+    }
+
+    /// Nothing else is said on the connection, so nothing else would send what the socket had no room for.
+    #[tokio::test]
+    async fn the_last_of_an_answer_reaches_a_client_that_is_slower_than_the_gateway() {
+        let bytes = pattern(1 << 19);
+        let certificate = Certificate::for_localhost();
+        let listener = narrow();
+        let address = listener.local_addr().expect("it is bound");
+        for tls in [false, true] {
+            let accepted = async {
+                let (socket, _) = listener.accept().await.expect("a client");
+                let tcp = Tcp::new(socket);
+                let acceptor = Acceptor::from_server_config(certificate.server_config(&["h2"]));
+                let stream: Box<dyn IO> = match tls {
+                    false => Box::new(tcp),
+                    true => Box::new(acceptor.tls_handshake(tcp).await.expect("a handshake")),
+                };
+                stream
+            };
+            let trust = tls.then_some((&*certificate.ca_pem, "h2"));
+            let connected = RawClient::connect_narrow(address, trust);
+            let (stream, client) = tokio::join!(accepted, connected);
+            let mut client = client.expect("a connection");
+            let (stream, gatherer) = gathered(stream);
+            gatherer.begin();
+            let work = tokio::spawn(answers(gatherer, stream, bytes.clone()));
+            let mut seen = Vec::new();
+            while seen.len() < bytes.len() {
+                let more = client.try_read_some().await.expect("an open connection");
+                assert!(!more.is_empty(), "it ends after {} bytes", seen.len());
+                seen.extend_from_slice(&more);
+            }
+            assert!(seen == bytes, "what came is not what was written");
+            work.abort();
+        }
+    }
+
+    /// A listener whose connections send as little at once as the system allows.
+    fn narrow() -> TcpListener {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_send_buffer_size(1).expect("a small buffer");
+        let any = (Ipv4Addr::LOCALHOST, 0).into();
+        socket.bind(any).expect("a port");
+        socket.listen(2).expect("it listens")
     }
 }

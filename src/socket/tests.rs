@@ -69,6 +69,17 @@ impl Scripted {
     }
 }
 
+/// Nothing ever comes from it.
+impl AsyncRead for Scripted {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
 impl AsyncWrite for Scripted {
     fn poll_write(
         self: Pin<&mut Self>,

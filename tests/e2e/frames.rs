@@ -1,5 +1,7 @@
 //! HTTP/2 frames written by hand: what a request over HTTP/2 may not hold, because it would mean something else over HTTP/1.1.
 
+mod answers;
+
 use tollgate_testing::RawClient;
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};

@@ -67,5 +67,9 @@ mod tests {
                 "ab".repeat(32)
             )
         );
+        assert!(
+            headers[header::SET_COOKIE].is_sensitive(),
+            "HTTP/2 remembers it nowhere"
+        );
     }
 }

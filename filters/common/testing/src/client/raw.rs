@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use bytes::{Bytes, BytesMut};
 use rustls_pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
 use super::event::{self, Event, StreamEnd};
@@ -14,6 +14,9 @@ use crate::certificate::client_config;
 use crate::guard::within;
 use crate::head::{Framing, Head};
 use crate::wire::Wire;
+
+/// The system takes about twice as many.
+const NARROW_BYTES: u32 = 4096;
 
 /// One HTTP/1.1 connection on which a test says exactly what it wants: half a head, two lengths, nothing at all.
 ///
@@ -48,6 +51,29 @@ impl RawClient {
         let socket = within("a connection", TcpStream::connect(address)).await?;
         let _ = socket.set_nodelay(true);
         let connector = TlsConnector::from(client_config(ca_pem, &["http/1.1"]));
+        let name = ServerName::try_from("localhost").expect("a DNS name");
+        let stream = within("a TLS handshake", connector.connect(name, socket)).await?;
+        Ok(Self::over(Wire::new(Box::new(stream))))
+    }
+
+    /// A connection to `address` that takes little at a time: what the peer sends beyond a few thousand bytes waits until they are read.
+    /// With an authority to trust and the one protocol to speak it is over TLS.
+    ///
+    /// # Errors
+    ///
+    /// When the connection or the handshake fails.
+    pub async fn connect_narrow(
+        address: SocketAddr,
+        tls: Option<(&str, &str)>,
+    ) -> io::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(NARROW_BYTES)?;
+        let socket = within("a connection", socket.connect(address)).await?;
+        let _ = socket.set_nodelay(true);
+        let Some((ca_pem, protocol)) = tls else {
+            return Ok(Self::over(Wire::new(Box::new(socket))));
+        };
+        let connector = TlsConnector::from(client_config(ca_pem, &[protocol]));
         let name = ServerName::try_from("localhost").expect("a DNS name");
         let stream = within("a TLS handshake", connector.connect(name, socket)).await?;
         Ok(Self::over(Wire::new(Box::new(stream))))

@@ -1,0 +1,292 @@
+//! HTTP/2 frames as they come from the gateway: what its answers are on the wire.
+
+use tollgate_testing::{RawClient, Script};
+
+use super::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS};
+use super::{fields, frame};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
+
+const WINDOW_UPDATE: u8 = 8;
+
+/// A client that takes as many bytes as anybody wants to send it.
+struct Reader {
+    raw: RawClient,
+    said: Vec<u8>,
+    bearer: String,
+}
+
+/// One frame.
+struct Frame {
+    kind: u8,
+    flags: u8,
+    stream: u8,
+    payload: Vec<u8>,
+}
+
+impl Reader {
+    async fn over(mut raw: RawClient, rig: &Rig) -> Reader {
+        let widest = i32::MAX.to_be_bytes();
+        // SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 section 6.5.2), and what is missing for the connection, which begins with 65,535.
+        let window = [&[0, 4][..], &widest].concat();
+        let more = (i32::MAX - 65_535).to_be_bytes();
+        let begin = [
+            PREFACE,
+            &frame(SETTINGS, 0, 0, &window),
+            &frame(WINDOW_UPDATE, 0, 0, &more),
+        ];
+        raw.send(begin.concat()).await;
+        Reader {
+            raw,
+            said: Vec::new(),
+            bearer: format!("Bearer {}", rig.key),
+        }
+    }
+
+    async fn ask(&mut self, stream: u8, method: &str, path: &str, body: &str) {
+        let lines = [
+            (":method", method),
+            (":scheme", "http"),
+            (":authority", "localhost"),
+            (":path", path),
+            ("authorization", &self.bearer),
+            ("content-type", "application/json"),
+        ];
+        let request = match body {
+            "" => frame(HEADERS, END_HEADERS | END_STREAM, stream, &fields(&lines)),
+            _ => [
+                frame(HEADERS, END_HEADERS, stream, &fields(&lines)),
+                frame(DATA, END_STREAM, stream, body.as_bytes()),
+            ]
+            .concat(),
+        };
+        self.raw.send(request).await;
+    }
+
+    async fn next(&mut self) -> Frame {
+        loop {
+            if let [a, b, c, kind, flags, _, _, _, stream, rest @ ..] = &self.said[..] {
+                let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
+                if let Some(payload) = rest.get(..length) {
+                    let frame = Frame {
+                        kind: *kind,
+                        flags: *flags,
+                        stream: *stream,
+                        payload: payload.to_vec(),
+                    };
+                    self.said.drain(..9 + length);
+                    return frame;
+                }
+            }
+            let more = self.raw.try_read_some().await.expect("an open connection");
+            assert!(!more.is_empty(), "it was closed in the middle");
+            self.said.extend_from_slice(&more);
+        }
+    }
+
+    /// The body of each of these streams, when all are at their ends.
+    async fn bodies(&mut self, streams: &[u8]) -> Vec<Vec<u8>> {
+        let mut bodies = vec![Vec::new(); streams.len()];
+        let mut open = streams.len();
+        while open > 0 {
+            let frame = self.next().await;
+            assert!(
+                ![RST_STREAM, GOAWAY].contains(&frame.kind),
+                "stream {} is cut: {:?}",
+                frame.stream,
+                frame.payload
+            );
+            let known = streams.iter().position(|stream| *stream == frame.stream);
+            let Some(at) = known else { continue };
+            if frame.kind == DATA {
+                bodies[at].extend(frame.payload);
+            }
+            open -= usize::from(frame.flags & END_STREAM);
+        }
+        bodies
+    }
+
+    /// The field lines of the next answer, encoded.
+    async fn head(&mut self) -> Vec<u8> {
+        loop {
+            let frame = self.next().await;
+            if frame.kind == HEADERS {
+                assert_ne!(frame.flags & END_HEADERS, 0, "it fits one frame");
+                return frame.payload;
+            }
+        }
+    }
+}
+
+/// Everything that several streams were answered is there, each byte in its stream and place, however little the client takes at a time.
+#[tokio::test]
+async fn answers_side_by_side_reach_a_client_that_takes_little_at_a_time() {
+    const WORDS: usize = 30_000;
+    let rig = Rig::start().await;
+    let document = rig.client().get("/openapi.json").await.body;
+    assert!(document.len() > 20_000, "{} bytes", document.len());
+    for (what, address, trust) in [
+        ("h2c", rig.plain, None),
+        ("over TLS", rig.tls, Some((&*rig.ca_pem, "h2"))),
+    ] {
+        rig.provider.script(
+            Script {
+                words: Some(WORDS as u64),
+                ..Script::default()
+            }
+            .once(),
+        );
+        let raw = RawClient::connect_narrow(address, trust).await;
+        let mut reader = Reader::over(raw.expect("a connection"), &rig).await;
+        let mut long = chat(false);
+        long["max_tokens"] = WORDS.into();
+        reader.ask(1, "POST", CHAT, &long.to_string()).await;
+        let taken = rig.provider.calls_when("a call", |calls| !calls.is_empty());
+        taken.await;
+        for stream in [3, 5, 7] {
+            reader.ask(stream, "GET", "/openapi.json", "").await;
+        }
+        reader.ask(9, "POST", CHAT, &chat(true).to_string()).await;
+        let bodies = reader.bodies(&[1, 3, 5, 7, 9]).await;
+        for body in &bodies[1..4] {
+            assert!(*body == document, "{what}: another document");
+        }
+        let answer: serde_json::Value = serde_json::from_slice(&bodies[0]).expect("JSON");
+        rig.told(&answer);
+        let text = &answer["choices"][0]["message"]["content"];
+        let words = text.as_str().expect("a text").split_whitespace();
+        assert_eq!(words.count(), WORDS, "{what}");
+        assert!(bodies[4].ends_with(b"data: [DONE]\n\n"), "{what}");
+        rig.charged(PRICE_OF_A_CHAT);
+        rig.provider.forget_calls();
+    }
+    rig.finish().await;
+}
+
+/// How a field line is written (RFC 7541 section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Indexed,
+    /// A literal that both sides remember.
+    Remembered,
+    /// A literal that nobody remembers.
+    Forgotten,
+    /// A literal that nobody on the way may remember either.
+    NeverIndexed,
+}
+
+/// A prefixed number (RFC 7541 section 5.1).
+fn number(bytes: &mut &[u8], bits: u8) -> usize {
+    let most = (1 << bits) - 1;
+    let (first, mut rest) = bytes.split_first().expect("a number");
+    let mut value = usize::from(*first) & most;
+    if value == most {
+        for shift in (0..).step_by(7) {
+            let (next, after) = rest.split_first().expect("the rest of a number");
+            rest = after;
+            value += usize::from(next & 127) << shift;
+            if next & 128 == 0 {
+                break;
+            }
+        }
+    }
+    *bytes = rest;
+    value
+}
+
+/// The field lines of a block: form, place of the name in the tables, and the name as it is written; one of the two is 0 or empty.
+fn lines(mut block: &[u8]) -> Vec<(Form, usize, Vec<u8>)> {
+    let mut lines = Vec::new();
+    while let Some(first) = block.first() {
+        let (form, bits) = match first {
+            128.. => (Form::Indexed, 7),
+            64.. => (Form::Remembered, 6),
+            32.. => {
+                // The size of the table: no line.
+                number(&mut block, 5);
+                continue;
+            }
+            16.. => (Form::NeverIndexed, 4),
+            _ => (Form::Forgotten, 4),
+        };
+        let place = number(&mut block, bits);
+        let mut text = || {
+            let length = number(&mut block, 7);
+            let (text, rest) = block.split_at(length);
+            block = rest;
+            text.to_vec()
+        };
+        let mut name = Vec::new();
+        if form != Form::Indexed {
+            if place == 0 {
+                name = text();
+            }
+            text();
+        }
+        lines.push((form, place, name));
+    }
+    lines
+}
+
+/// A name in the code of RFC 7541 appendix B.
+fn coded(name: &str) -> Vec<u8> {
+    const CODE: [(char, u32, u32); 15] = [
+        ('-', 0b1_0110, 6),
+        ('a', 0b11, 5),
+        ('d', 0b10_0100, 6),
+        ('e', 0b101, 5),
+        ('g', 0b10_0110, 6),
+        ('i', 0b110, 5),
+        ('l', 0b10_1000, 6),
+        ('m', 0b10_1001, 6),
+        ('n', 0b10_1010, 6),
+        ('q', 0b111_0110, 7),
+        ('r', 0b10_1100, 6),
+        ('s', 0b1000, 5),
+        ('t', 0b1001, 5),
+        ('u', 0b10_1101, 6),
+        ('x', 0b111_1001, 7),
+    ];
+    let (mut coded, mut held, mut count) = (Vec::new(), 0u32, 0);
+    for letter in name.chars() {
+        let found = CODE.iter().find(|(of, ..)| *of == letter);
+        let (_, code, bits) = found.expect("a letter of these names");
+        held = held << bits | code;
+        count += bits;
+        while count >= 8 {
+            count -= 8;
+            coded.push((held >> count) as u8);
+            held &= (1 << count) - 1;
+        }
+    }
+    // Filled up with ones.
+    if count > 0 {
+        coded.push(((held << (8 - count)) | ((1 << (8 - count)) - 1)) as u8);
+    }
+    coded
+}
+
+/// What is another value in every answer would push out of the table what comes again, and what a proxy remembers of one client's answers
+/// could be guessed at by another (RFC 7541 section 7.1).
+#[tokio::test]
+async fn what_differs_in_every_answer_is_marked_as_never_to_be_remembered() {
+    let rig = Rig::start().await;
+    let mut reader = Reader::over(rig.raw().await, &rig).await;
+    let changing = ["x-request-id", "ratelimit", "ratelimit-remaining"].map(coded);
+    let mut remembered = Vec::new();
+    for stream in [1, 3, 5] {
+        reader.ask(stream, "GET", "/v1/models", "").await;
+        let head = lines(&reader.head().await);
+        let of_form = |wanted| head.iter().filter(move |(form, ..)| *form == wanted);
+        let mut marked: Vec<_> = of_form(Form::NeverIndexed)
+            .map(|(_, _, name)| name.clone())
+            .collect();
+        let mut wanted = changing.to_vec();
+        marked.sort();
+        wanted.sort();
+        assert_eq!(marked, wanted, "stream {stream}: {head:?}");
+        remembered.push(of_form(Form::Remembered).count());
+    }
+    assert!(remembered[0] > 0, "what comes again is remembered");
+    assert!(remembered[2] < remembered[0], "and is not said again");
+    rig.finish().await;
+}
