@@ -1,53 +1,18 @@
 //! Signed transfers: one of an account at a time, and none that two requests both think theirs.
 
-use std::path::Path;
+mod support;
+
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, Micros, SubscriptionId};
-use tollgate_store::sqlite::{self, Durability, Options};
+use support::{open_with, write};
+use tollgate_money::{AccountId, SubscriptionId};
 use tollgate_store::{
-    Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState,
-    CacheScope, CommitError, NewAccount, Part, PlanPart, Receipt, Refusal, RootSecret, Route,
-    Store, SubscriptionRow, SubscriptionStatus, UnitOfWork, commit,
+    AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState, Part, PlanPart,
+    Refusal, Route, SubscriptionRow, SubscriptionStatus,
 };
 
 const ME: AccountId = AccountId::from_bytes([1; 16]);
 const ANOTHER: AccountId = AccountId::from_bytes([2; 16]);
-
-fn open(folder: &Path) -> Arc<dyn Store> {
-    let options = Options {
-        durability: Durability::Process,
-        ..Options::new(1, RootSecret([7; 32]))
-    };
-    let store = sqlite::open(&folder.join("t.db"), options).expect("the store opens");
-    for id in [ME, ANOTHER] {
-        let account = NewAccount {
-            id,
-            class: Arc::from("free"),
-            cache_scope: CacheScope::Shared,
-            credit_limit: Micros::ZERO,
-            created_at: 1,
-        };
-        write(&store, [Part::CreateAccount(Box::new(account))]).expect("an account");
-    }
-    store
-}
-
-fn write(
-    store: &Arc<dyn Store>,
-    parts: impl IntoIterator<Item = Part>,
-) -> Result<Receipt, Refusal> {
-    let unit = UnitOfWork::of_all(parts, Admission::Ends);
-    let done = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .expect("a runtime")
-        .block_on(commit(&**store, unit));
-    match done {
-        Ok(receipt) => Ok(receipt),
-        Err(CommitError::Refused(refusal)) => Err(refusal),
-        Err(error) => panic!("{error}"),
-    }
-}
 
 fn row(account: AccountId, nonce: u8) -> AuthorizationRow {
     AuthorizationRow {
@@ -106,7 +71,7 @@ fn change(row: &AuthorizationRow) -> [Part; 1] {
 #[test]
 fn a_transfer_is_stored_once_and_changed_by_whoever_saw_it_last() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [ME, ANOTHER]);
     let seen = row(ME, 1);
     write(&store, begin(&seen)).expect("new");
     let moved = Err(Refusal::AuthorizationMoved);
@@ -131,7 +96,7 @@ fn a_transfer_is_stored_once_and_changed_by_whoever_saw_it_last() {
 #[test]
 fn an_account_has_one_transfer_under_way_and_another_account_its_own() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [ME, ANOTHER]);
     let (one, two, theirs) = (row(ME, 1), row(ME, 2), row(ANOTHER, 3));
     for row in [&one, &two, &theirs] {
         write(&store, begin(row)).expect("new");
@@ -165,7 +130,7 @@ fn an_account_has_one_transfer_under_way_and_another_account_its_own() {
 #[test]
 fn nothing_is_sent_for_an_account_that_has_something_else_by_now() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [ME, ANOTHER]);
     let seen = row(ME, 1);
     write(&store, begin(&seen)).expect("new");
     let subscription = |version| {
@@ -199,7 +164,7 @@ fn nothing_is_sent_for_an_account_that_has_something_else_by_now() {
 #[test]
 fn what_was_never_sent_is_forgotten_and_the_rest_is_kept() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [ME, ANOTHER]);
     let mut kept = Vec::new();
     for (nonce, state, goes) in [
         (1, AuthorizationState::Seen, true),

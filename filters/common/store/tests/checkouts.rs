@@ -1,53 +1,20 @@
 //! Checkouts.
 
-use std::path::Path;
+mod support;
+
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, CheckoutId, MandateId, Micros, SubscriptionId};
-use tollgate_store::sqlite::{self, Durability, Options};
+use support::open_with;
+use tollgate_money::{AccountId, CheckoutId, MandateId, SubscriptionId};
 use tollgate_store::{
-    Admission, CacheScope, CheckoutPart, CheckoutRow, CheckoutState, CommitError, CredentialId,
-    NewAccount, Part, Receipt, Refusal, RootSecret, Store, UnitOfWork, commit,
+    CheckoutPart, CheckoutRow, CheckoutState, CredentialId, Part, Receipt, Refusal, Store,
 };
 
 const OWNER: AccountId = AccountId::from_bytes([1; 16]);
 const OTHER: AccountId = AccountId::from_bytes([2; 16]);
 
-fn open(folder: &Path) -> Arc<dyn Store> {
-    let options = Options {
-        durability: Durability::Process,
-        ..Options::new(1, RootSecret([7; 32]))
-    };
-    let store = sqlite::open(&folder.join("t.db"), options).expect("the store opens");
-    for id in [OWNER, OTHER] {
-        let account = NewAccount {
-            id,
-            class: Arc::from("free"),
-            cache_scope: CacheScope::Shared,
-            credit_limit: Micros::ZERO,
-            created_at: 1,
-        };
-        let made = commit_all(&store, [Part::CreateAccount(Box::new(account))]);
-        made.expect("an account");
-    }
-    store
-}
-
-fn commit_all(
-    store: &Arc<dyn Store>,
-    parts: impl IntoIterator<Item = Part>,
-) -> Result<Receipt, Refusal> {
-    let unit = UnitOfWork::of_all(parts, Admission::Ends);
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let written = runtime.expect("a runtime").block_on(commit(&**store, unit));
-    written.map_err(|error| match error {
-        CommitError::Refused(refusal) => refusal,
-        error => panic!("{error}"),
-    })
-}
-
 fn write(store: &Arc<dyn Store>, part: CheckoutPart) -> Result<Receipt, Refusal> {
-    commit_all(store, [Part::Checkout(Box::new(part))])
+    support::write(store, [Part::Checkout(Box::new(part))])
 }
 
 fn row(number: u8, account: AccountId, state: CheckoutState) -> CheckoutRow {
@@ -78,7 +45,7 @@ fn begin(row: CheckoutRow) -> CheckoutPart {
 #[test]
 fn a_checkout_is_found_by_its_id_and_changed_from_the_version_that_was_seen() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [OWNER, OTHER]);
     let first = row(1, OWNER, CheckoutState::Waiting);
     write(&store, begin(first.clone())).expect("a checkout");
     assert_eq!(store.checkout(first.id).expect("read"), Some(first.clone()));
@@ -124,7 +91,7 @@ fn a_plan_completes_every_checkout_that_waits_for_its_owner_and_no_other() {
         (Waiting, OTHER, 999, Waiting),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = open(folder.path());
+        let store = open_with(folder.path(), [OWNER, OTHER]);
         let before = row(1, account, state);
         write(&store, begin(before.clone())).expect("a checkout");
         let complete = CheckoutPart::Complete {
@@ -145,7 +112,7 @@ fn a_plan_completes_every_checkout_that_waits_for_its_owner_and_no_other() {
 fn of_checkouts_that_wait_the_newest_stay_and_old_ones_are_forgotten() {
     use CheckoutState::{Canceled, Placing, Waiting};
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [OWNER, OTHER]);
     write(&store, begin(row(1, OWNER, Placing))).expect("a checkout");
     write(&store, begin(row(2, OTHER, Waiting))).expect("a checkout");
     for number in 3..=7 {

@@ -1,13 +1,13 @@
 //! Idempotency keys: claimed once, answered once, forgotten in time.
 
-use std::path::Path;
+mod support;
+
 use std::sync::Arc;
 
+use support::open;
 use tollgate_money::AccountId;
-use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
-    Admission, CommitError, Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, KeyUse, Part,
-    Refusal, RootSecret, Store, UnitOfWork, commit,
+    Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, KeyUse, Part, Refusal, Store,
 };
 
 /// How long a claim of these tests lives.
@@ -15,21 +15,11 @@ const CLAIM: i64 = 100;
 /// How long a key is remembered.
 const KEEP: i64 = 10_000;
 
-fn open(folder: &Path) -> Arc<dyn Store> {
-    let options = Options {
-        durability: Durability::Process,
-        ..Options::new(1, RootSecret([7; 32]))
-    };
-    sqlite::open(&folder.join("t.db"), options).expect("the store opens")
-}
-
 fn write(store: &Arc<dyn Store>, part: IdempotencyPart) -> Result<(), KeyUse> {
-    let unit = UnitOfWork::of(Part::Idempotency(Box::new(part)), Admission::Ends);
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    match runtime.expect("a runtime").block_on(commit(&**store, unit)) {
+    match support::write(store, [Part::Idempotency(Box::new(part))]) {
         Ok(_) => Ok(()),
-        Err(CommitError::Refused(Refusal::KeyInUse(stands))) => Err(stands),
-        Err(error) => panic!("{error}"),
+        Err(Refusal::KeyInUse(stands)) => Err(stands),
+        Err(refusal) => panic!("{refusal}"),
     }
 }
 

@@ -1,46 +1,14 @@
 //! Mandates: one of an account at a time, changed by whoever has seen the last change, and found when there is news.
 
-use std::path::Path;
+mod support;
+
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, MandateId, Micros, Usd};
-use tollgate_store::sqlite::{self, Durability, Options};
-use tollgate_store::{
-    Admission, CacheScope, CommitError, MandatePart, MandateRing, MandateRow, MandateState,
-    NewAccount, Part, Refusal, RootSecret, Store, UnitOfWork, commit,
-};
+use support::{open_with, write};
+use tollgate_money::{AccountId, MandateId, Usd};
+use tollgate_store::{MandatePart, MandateRing, MandateRow, MandateState, Part, Refusal};
 
 const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
-
-fn open(folder: &Path) -> Arc<dyn Store> {
-    let options = Options {
-        durability: Durability::Process,
-        ..Options::new(1, RootSecret([7; 32]))
-    };
-    let store = sqlite::open(&folder.join("t.db"), options).expect("the store opens");
-    let account = NewAccount {
-        id: ACCOUNT,
-        class: Arc::from("free"),
-        cache_scope: CacheScope::Shared,
-        credit_limit: Micros::ZERO,
-        created_at: 1,
-    };
-    write(&store, [Part::CreateAccount(Box::new(account))]).expect("an account");
-    store
-}
-
-fn write(store: &Arc<dyn Store>, parts: impl IntoIterator<Item = Part>) -> Result<(), Refusal> {
-    let unit = UnitOfWork::of_all(parts, Admission::Ends);
-    let done = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .expect("a runtime")
-        .block_on(commit(&**store, unit));
-    match done {
-        Ok(_) => Ok(()),
-        Err(CommitError::Refused(refusal)) => Err(refusal),
-        Err(error) => panic!("{error}"),
-    }
-}
 
 fn part(part: MandatePart) -> Part {
     Part::Mandate(Box::new(part))
@@ -80,7 +48,7 @@ fn mandate(number: u8, state: MandateState) -> MandateRow {
 fn an_account_has_one_mandate_that_is_offered_and_one_that_is_agreed_to_or_charged() {
     use MandateState::{Active, Agreed, Created, Dropped, Ended, Leaving, Open, Over, Surplus};
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [ACCOUNT]);
     let first = mandate(1, Open);
     write(&store, [part(MandatePart::Begin(first.clone()))]).expect("the first");
     write(&store, [part(MandatePart::Begin(mandate(2, Agreed)))]).expect("one that is charged");
@@ -125,7 +93,7 @@ fn an_account_has_one_mandate_that_is_offered_and_one_that_is_agreed_to_or_charg
 #[test]
 fn only_who_has_seen_the_last_change_makes_the_next() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [ACCOUNT]);
     let row = mandate(1, MandateState::Open);
     write(&store, [part(MandatePart::Begin(row.clone()))]).expect("stored");
     let change = |version| {
@@ -149,7 +117,7 @@ fn only_who_has_seen_the_last_change_makes_the_next() {
 #[test]
 fn news_makes_a_mandate_due_until_it_was_heard() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [ACCOUNT]);
     let row = mandate(1, MandateState::Open);
     write(&store, [part(MandatePart::Begin(row.clone()))]).expect("stored");
     let due = |now| store.mandates_due(now, 10).expect("readable").len();

@@ -1,22 +1,24 @@
 //! Files that a store cannot be opened from, and what the operator is told.
 
+mod support;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
+use support::{account_of, wait};
 use tollgate_money::{AccountId, Micros};
-use tollgate_store::sqlite::{self, Durability, Lock, Options};
+use tollgate_store::sqlite::{self, Lock, Options};
 use tollgate_store::{
     Admission, CacheScope, NewAccount, OpenError, Part, RootSecret, Store, UnitOfWork, commit,
 };
 
 fn options() -> Options {
     Options {
-        durability: Durability::Process,
         busy_timeout: Duration::from_millis(20),
-        ..Options::new(1, RootSecret([7; 32]))
+        ..support::options()
     }
 }
 
@@ -29,26 +31,11 @@ fn filled() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("t.db");
     let store = open(&path).expect("the store is made");
-    let parts = (0..200).map(|number| {
-        Part::CreateAccount(Box::new(NewAccount {
-            id: AccountId::from_parts(number, [0; 10]),
-            class: Arc::from("free"),
-            cache_scope: CacheScope::Shared,
-            credit_limit: Micros::ZERO,
-            created_at: 1,
-        }))
-    });
+    let parts = (0..200).map(|number| account_of(AccountId::from_parts(number, [0; 10])));
     let unit = UnitOfWork::of_all(parts, Admission::Begins);
     wait(commit(&*store, unit)).expect("the accounts are made");
     store.close();
     (folder, path)
-}
-
-fn wait<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_current_thread()
-        .build()
-        .expect("a runtime")
-        .block_on(future)
 }
 
 fn refused(path: &Path) -> String {

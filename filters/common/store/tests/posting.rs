@@ -1,17 +1,20 @@
 //! What the journal says and has not been posted yet: refused units, starts, and other nodes must not lose or double any of it.
 
+mod support;
+
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use rusqlite::Connection;
-use tollgate_money::{AccountId, Micros, OperationId};
+use support::{account, new_account, open_as, operation, options, stop_writer, write};
+use tollgate_money::Micros;
 use tollgate_store::books::LedgerPart;
-use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::sqlite::Options;
 use tollgate_store::{
-    AccountRow, Admission, CacheScope, CommitError, Endpoint, EntryKind, LedgerLine, NewAccount,
-    OpenHold, Part, Place, Read, Receipt, Refusal, RequestsWanted, RootSecret, Statement, Store,
-    UnitOfWork, UsageFlags, UsageRecord, UsageRow, UsageTotal, commit,
+    AccountRow, Admission, CommitError, Endpoint, EntryKind, LedgerLine, OpenHold, Part, Place,
+    Read, Receipt, Refusal, RequestsWanted, Statement, Store, UnitOfWork, UsageFlags, UsageRecord,
+    UsageRow, UsageTotal,
 };
 
 /// So many that nothing is posted but at an end and at a start.
@@ -24,28 +27,11 @@ const NODE: i64 = 1;
 
 fn open(folder: &Path, node: i64, post_records: usize) -> Arc<dyn Store> {
     let options = Options {
-        durability: Durability::Process,
         node,
         post_records,
-        ..Options::new(1, RootSecret([7; 32]))
+        ..options()
     };
-    sqlite::open(&folder.join("t.db"), options).expect("the store opens")
-}
-
-fn write(
-    store: &Arc<dyn Store>,
-    parts: impl IntoIterator<Item = Part>,
-) -> Result<Receipt, Refusal> {
-    let unit = UnitOfWork::of_all(parts, Admission::Ends);
-    let written = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .expect("a runtime")
-        .block_on(commit(&**store, unit));
-    match written {
-        Ok(receipt) => Ok(receipt),
-        Err(CommitError::Refused(refusal)) => Err(refusal),
-        Err(error) => panic!("{error}"),
-    }
+    open_as(folder, options)
 }
 
 /// Writes each part in a commit of its own.
@@ -72,24 +58,6 @@ fn unposted(folder: &Path) -> i64 {
     connection
         .query_row(sql, [], |row| row.get(0))
         .expect("a count")
-}
-
-fn account(number: u8) -> AccountId {
-    AccountId::from_bytes([number; 16])
-}
-
-fn operation(number: u8) -> OperationId {
-    OperationId::from_bytes([number; 16])
-}
-
-fn new_account(number: u8) -> Part {
-    Part::CreateAccount(Box::new(NewAccount {
-        id: account(number),
-        class: Arc::from("free"),
-        cache_scope: CacheScope::Shared,
-        credit_limit: Micros::ZERO,
-        created_at: 1,
-    }))
 }
 
 // What happens at a time told by the operation's number, with the number of the account before the amount.
@@ -327,16 +295,7 @@ fn write_together<const N: usize>(
     store: &Arc<dyn Store>,
     units: [Vec<Part>; N],
 ) -> Vec<Result<Receipt, Refusal>> {
-    let (go_on, wait_for) = mpsc::channel::<()>();
-    let (stopped, wait_stopped) = mpsc::channel();
-    let stop = Box::new(move |_| {
-        stopped.send(()).expect("the test waits");
-        let _ = wait_for.recv();
-    });
-    store
-        .submit(UnitOfWork::of_all([], Admission::Ends), stop)
-        .expect("the queue is open");
-    wait_stopped.recv().expect("the writer stops");
+    let go_on = stop_writer(store);
     let (told, answers) = mpsc::channel();
     for parts in units {
         let told = told.clone();

@@ -1,38 +1,13 @@
 //! Sessions, and what is only written while they last.
 
-use std::sync::Arc;
+mod support;
 
-use tollgate_money::{AccountId, Micros};
-use tollgate_store::sqlite::{self, Durability, Options};
-use tollgate_store::{
-    Admission, CacheScope, CommitError, LoginId, LoginKind, NewAccount, NewLogin, NewSession, Part,
-    Refusal, RootSecret, SigninPart, Store, UnitOfWork, commit,
-};
+use support::{login, open_with, write};
+use tollgate_money::AccountId;
+use tollgate_store::{LoginId, LoginKind, NewSession, Part, Refusal, SigninPart};
 
 const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
 const LOGIN: LoginId = LoginId::from_bytes([1; 16]);
-
-async fn write(
-    store: &Arc<dyn Store>,
-    parts: impl IntoIterator<Item = Part>,
-) -> Result<(), Refusal> {
-    match commit(&**store, UnitOfWork::of_all(parts, Admission::Ends)).await {
-        Ok(_) => Ok(()),
-        Err(CommitError::Refused(refusal)) => Err(refusal),
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn login(number: u8, address: &str) -> Part {
-    Part::InsertLogin(Box::new(NewLogin {
-        id: LoginId::from_bytes([number; 16]),
-        account: ACCOUNT,
-        kind: LoginKind::Email,
-        address: Arc::from(address),
-        verified_at: None,
-        created_at: 1,
-    }))
-}
 
 fn signin(part: SigninPart) -> Part {
     Part::Signin(Box::new(part))
@@ -59,35 +34,20 @@ fn required(number: u8, at: i64) -> Part {
     signin(SigninPart::RequireSession { hash, at })
 }
 
-#[tokio::test]
-async fn a_unit_that_needs_a_session_is_refused_whole_once_that_has_ended() {
+#[test]
+fn a_unit_that_needs_a_session_is_refused_whole_once_that_has_ended() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = Options {
-        durability: Durability::Process,
-        ..Options::new(1, RootSecret([7; 32]))
-    };
-    let store = sqlite::open(&folder.path().join("t.db"), options).expect("the store opens");
-    let account = Part::CreateAccount(Box::new(NewAccount {
-        id: ACCOUNT,
-        class: Arc::from("free"),
-        cache_scope: CacheScope::Shared,
-        credit_limit: Micros::ZERO,
-        created_at: 1,
-    }));
-    let made = [account, login(1, "ada@example.com"), session(1), session(2)];
-    write(&store, made).await.expect("signed in twice");
+    let store = open_with(folder.path(), [ACCOUNT]);
+    let made = [login(1, 1, "ada@example.com"), session(1), session(2)];
+    write(&store, made).expect("signed in twice");
 
-    let written = write(&store, [required(1, 99), login(2, "two@example.com")]).await;
+    let written = write(&store, [required(1, 99), login(2, 1, "two@example.com")]);
     written.expect("it lasts");
     let end = signin(SigninPart::EndSession { hash: [2; 32] });
-    write(&store, [end]).await.expect("ended");
+    write(&store, [end]).expect("ended");
     for (number, at, why) in [(1, 100, "its time"), (2, 50, "ended"), (3, 50, "never was")] {
-        let late = [required(number, at), login(3, "three@example.com")];
-        assert_eq!(
-            write(&store, late).await,
-            Err(Refusal::SessionOver),
-            "{why}"
-        );
+        let late = [required(number, at), login(3, 1, "three@example.com")];
+        assert_eq!(write(&store, late), Err(Refusal::SessionOver), "{why}");
     }
     let known = |address| store.login(LoginKind::Email, address).expect("a read");
     assert!(known("two@example.com").is_some());

@@ -1,53 +1,20 @@
 //! Purchases of credits, notices about them, and statements.
 
-use std::path::Path;
+mod support;
+
 use std::sync::Arc;
 
+use support::{open_with, write};
 use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
 use tollgate_store::books::LedgerPart;
-use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
-    Admission, CacheScope, CommitError, CredentialId, Endpoint, EntryKind, NewAccount, Part,
-    Receipt, Refusal, Ring, RootSecret, Store, TopUpPart, TopUpRow, TopUpState, UnitOfWork,
-    UsageFlags, UsageRecord, commit,
+    CredentialId, Endpoint, EntryKind, Part, Refusal, Ring, TopUpPart, TopUpRow, TopUpState,
+    UsageFlags, UsageRecord,
 };
 
 const DAY: i64 = 86_400_000_000;
 
-fn open(folder: &Path) -> Arc<dyn Store> {
-    let options = Options {
-        durability: Durability::Process,
-        ..Options::new(1, RootSecret([7; 32]))
-    };
-    let store = sqlite::open(&folder.join("t.db"), options).expect("the store opens");
-    let account = NewAccount {
-        id: ACCOUNT,
-        class: Arc::from("free"),
-        cache_scope: CacheScope::Shared,
-        credit_limit: Micros::ZERO,
-        created_at: 1,
-    };
-    write(&store, [Part::CreateAccount(Box::new(account))]).expect("an account");
-    store
-}
-
 const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
-
-fn write(
-    store: &Arc<dyn Store>,
-    parts: impl IntoIterator<Item = Part>,
-) -> Result<Receipt, Refusal> {
-    let unit = UnitOfWork::of_all(parts, Admission::Ends);
-    let done = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .expect("a runtime")
-        .block_on(commit(&**store, unit));
-    match done {
-        Ok(receipt) => Ok(receipt),
-        Err(CommitError::Refused(refusal)) => Err(refusal),
-        Err(error) => panic!("{error}"),
-    }
-}
 
 fn top_up(number: u8) -> TopUpRow {
     TopUpRow {
@@ -83,7 +50,7 @@ fn part(part: TopUpPart) -> Part {
 #[test]
 fn a_purchase_is_changed_only_by_whoever_has_seen_its_last_version() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [ACCOUNT]);
     let begun = top_up(1);
     write(&store, [part(TopUpPart::Begin(begun.clone()))]).expect("begins");
     assert_eq!(
@@ -132,7 +99,7 @@ fn a_purchase_is_changed_only_by_whoever_has_seen_its_last_version() {
 #[test]
 fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [ACCOUNT]);
     let row = TopUpRow {
         look_at: Some(100),
         ..top_up(1)
@@ -192,7 +159,7 @@ fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
 #[test]
 fn a_notice_is_heard_once_and_takes_what_stands_beside_it_along() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [ACCOUNT]);
     write(&store, [part(TopUpPart::Begin(top_up(1)))]).expect("begins");
     let notice = |at| {
         [
@@ -226,7 +193,7 @@ fn a_notice_is_heard_once_and_takes_what_stands_beside_it_along() {
 #[test]
 fn purchases_of_an_account_come_newest_first() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [ACCOUNT]);
     for number in 1..=5 {
         write(&store, [part(TopUpPart::Begin(top_up(number)))]).expect("begins");
     }
@@ -242,7 +209,7 @@ fn purchases_of_an_account_come_newest_first() {
 #[test]
 fn a_statement_folds_days_and_keys_and_adds_up() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path());
+    let store = open_with(folder.path(), [ACCOUNT]);
     let credit = |number: u8, amount, at| {
         Part::Ledger(LedgerPart::Credit {
             operation: OperationId::from_bytes([number; 16]),

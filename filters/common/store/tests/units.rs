@@ -1,63 +1,21 @@
 //! Units of work, and what readers and observers see of them.
 
-use std::path::Path;
+mod support;
+
 use std::sync::{Arc, Mutex, mpsc};
 
-use tollgate_money::{AccountId, Micros, OperationId};
+use support::*;
+use tollgate_money::{Micros, OperationId};
 use tollgate_store::books::LedgerPart;
-use tollgate_store::sqlite::{self, BackupError, Durability, Options};
+use tollgate_store::sqlite::{self, BackupError, Options};
 use tollgate_store::{
     AccountChange, AccountStatus, Admission, CacheScope, CapPeriod, CommitError, CredentialId,
-    CredentialKind, Effect, Endpoint, EntryKind, FailureKind, LoginId, LoginKind, NewAccount,
-    NewCredential, NewLogin, Observer, Part, Receipt, Refusal, RootSecret, SpendingCap, Store,
-    SubmitError, UnitOfWork, UsageFlags, UsageRecord, commit, flush,
+    CredentialKind, Effect, Endpoint, EntryKind, FailureKind, LoginKind, NewCredential, Observer,
+    Part, Receipt, Refusal, RootSecret, SpendingCap, SubmitError, UnitOfWork, UsageFlags,
+    UsageRecord, flush,
 };
 
 const DAY: i64 = 86_400_000_000;
-
-fn open(folder: &Path) -> Arc<dyn Store> {
-    let options = Options {
-        durability: Durability::Process,
-        ..Options::new(1, RootSecret([7; 32]))
-    };
-    sqlite::open(&folder.join("t.db"), options).expect("the store opens")
-}
-
-fn wait<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_current_thread()
-        .build()
-        .expect("a runtime")
-        .block_on(future)
-}
-
-fn write(
-    store: &Arc<dyn Store>,
-    parts: impl IntoIterator<Item = Part>,
-) -> Result<Receipt, Refusal> {
-    match wait(commit(&**store, UnitOfWork::of_all(parts, Admission::Ends))) {
-        Ok(receipt) => Ok(receipt),
-        Err(CommitError::Refused(refusal)) => Err(refusal),
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn account(number: u8) -> AccountId {
-    AccountId::from_bytes([number; 16])
-}
-
-fn operation(number: u8) -> OperationId {
-    OperationId::from_bytes([number; 16])
-}
-
-fn new_account(number: u8) -> Part {
-    Part::CreateAccount(Box::new(NewAccount {
-        id: account(number),
-        class: Arc::from("free"),
-        cache_scope: CacheScope::Shared,
-        credit_limit: Micros::ZERO,
-        created_at: 1,
-    }))
-}
 
 fn credential(number: u8, account_number: u8) -> NewCredential {
     NewCredential {
@@ -79,17 +37,6 @@ fn credential(number: u8, account_number: u8) -> NewCredential {
         created_at: i64::from(number),
         expires_at: Some(100),
     }
-}
-
-fn login(number: u8, account_number: u8, address: &str) -> Part {
-    Part::InsertLogin(Box::new(NewLogin {
-        id: LoginId::from_bytes([number; 16]),
-        account: account(account_number),
-        kind: LoginKind::Email,
-        address: Arc::from(address),
-        verified_at: None,
-        created_at: 1,
-    }))
 }
 
 fn grant(number: u8, account_number: u8, amount: i64) -> Part {
@@ -234,21 +181,6 @@ fn a_refused_unit_leaves_nothing_and_its_neighbours_stay() {
             write(&store, [Part::Ledger(release)]).expect("the neighbour is there");
         }
     }
-}
-
-/// Makes the writer wait until the returned sender is dropped.
-fn stop_writer(store: &Arc<dyn Store>) -> mpsc::Sender<()> {
-    let (go_on, wait_for) = mpsc::channel::<()>();
-    let (stopped, wait_stopped) = mpsc::channel();
-    let done = Box::new(move |_| {
-        stopped.send(()).expect("the test waits");
-        let _ = wait_for.recv();
-    });
-    store
-        .submit(UnitOfWork::of_all([], Admission::Ends), done)
-        .expect("the queue is open");
-    wait_stopped.recv().expect("the writer stops");
-    go_on
 }
 
 /// The store itself stands against every second hold, second end, and end beside an end, in whichever commits they come.

@@ -1,16 +1,18 @@
 //! What an account has used, read by day and request by request.
 
+mod support;
+
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use support::{account_of, open_as, operation, options, write};
 use tollgate_money::{AccountId, Micros, OperationId, Price, TokenPrice};
 use tollgate_store::books::LedgerPart;
-use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_store::sqlite::Options;
 use tollgate_store::{
-    Admission, CacheScope, CredentialId, CredentialKind, Endpoint, NewAccount, NewCredential,
-    OAuthPart, Part, Place, PriceRow, RequestMark, RequestsWanted, RootSecret, Store, UnitOfWork,
-    UsageDay, UsageFlags, UsageRecord, UsageRow, commit,
+    CredentialId, CredentialKind, Endpoint, NewCredential, OAuthPart, Part, Place, PriceRow,
+    RequestMark, RequestsWanted, Store, UsageDay, UsageFlags, UsageRecord, UsageRow,
 };
 
 const DAY: i64 = 86_400_000_000;
@@ -36,36 +38,22 @@ impl Books {
     fn open() -> Books {
         let folder = tempfile::tempdir().expect("a folder");
         let options = Options {
-            durability: Durability::Process,
             // So few that what is read is partly posted and partly not.
             post_records: 5,
-            ..Options::new(1, RootSecret([7; 32]))
+            ..options()
         };
-        let store = sqlite::open(&folder.path().join("t.db"), options).expect("the store opens");
+        let store = open_as(folder.path(), options);
         let mut books = Books {
             store,
             made: 0,
             _folder: folder,
         };
-        for id in [MINE, THEIRS] {
-            books.write([Part::CreateAccount(Box::new(NewAccount {
-                id,
-                class: Arc::from("free"),
-                cache_scope: CacheScope::Shared,
-                credit_limit: Micros::ZERO,
-                created_at: 1,
-            }))]);
-        }
+        books.write([MINE, THEIRS].map(account_of));
         books
     }
 
     fn write(&mut self, parts: impl IntoIterator<Item = Part>) {
-        let unit = UnitOfWork::of_all(parts, Admission::Ends);
-        tokio::runtime::Builder::new_current_thread()
-            .build()
-            .expect("a runtime")
-            .block_on(commit(&*self.store, unit))
-            .expect("it is written");
+        write(&self.store, parts).expect("it is written");
     }
 
     fn used(&mut self, account: AccountId, requests: &[Request]) {
@@ -115,11 +103,6 @@ impl Books {
 
 fn key(number: u8) -> CredentialId {
     CredentialId::from_bytes([number; 16])
-}
-
-/// The id of what was made as number `number`: not in the order of these numbers.
-fn operation(number: u8) -> OperationId {
-    OperationId::from_bytes([number.wrapping_mul(167); 16])
 }
 
 fn at(at: i64, model: &'static str, key: u8) -> Request {
