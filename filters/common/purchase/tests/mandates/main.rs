@@ -2,6 +2,8 @@
 
 mod again;
 mod checkouts;
+#[path = "../faults/mod.rs"]
+mod faults;
 mod late;
 mod random;
 mod shop;

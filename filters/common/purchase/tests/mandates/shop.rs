@@ -172,7 +172,7 @@ impl Shop {
     }
 
     fn alive<T>(&mut self, act: impl Future<Output = T>) -> Option<T> {
-        let died = self.world.died.clone();
+        let died = self.world.died();
         let done = self.running().runtime.block_on(async {
             tokio::select! {
                 done = act => Some(done),

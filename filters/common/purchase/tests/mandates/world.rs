@@ -1,6 +1,6 @@
 //! A payment provider in memory that charges each month, keeps its promises and loses its answers.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -13,28 +13,14 @@ use tollgate_purchase::mandates::{
 };
 use tollgate_purchase::plan::PRICE;
 
+pub(crate) use crate::faults::Fault;
+use crate::faults::Faults;
+
 pub(crate) const PLAN: &str = "P-MODEL";
 pub(crate) const DAY: i64 = 86_400 * 1_000_000;
 
 /// A month of this provider's.
 pub(crate) const MONTH: i64 = 30 * DAY;
-
-/// What happens to one call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// Nothing.
-    None,
-    /// It is done and the answer is lost.
-    AnswerLost,
-    /// It is lost before it is done.
-    CallLost,
-    /// The provider is out of service.
-    Unavailable,
-    /// The process dies before it is done.
-    DeathBefore,
-    /// The process dies after it was done.
-    DeathAfter,
-}
 
 /// How charges of a subscription go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +56,6 @@ pub(crate) struct Charged {
 struct State {
     subscriptions: BTreeMap<String, Charged>,
     created: HashMap<String, String>,
-    faults: VecDeque<Fault>,
     count: u32,
     monthly: Option<Usd>,
     keeps_all: bool,
@@ -80,7 +65,7 @@ struct State {
 #[derive(Clone, Default)]
 pub(crate) struct World {
     state: Arc<Mutex<State>>,
-    pub(crate) died: Arc<Notify>,
+    befalls: Faults,
     now: Arc<AtomicI64>,
     /// How wrong the gateway's clock is.
     skew: Arc<AtomicI64>,
@@ -142,8 +127,13 @@ impl World {
         });
     }
 
+    /// Tells of each death of the process.
+    pub(crate) fn died(&self) -> Arc<Notify> {
+        self.befalls.died()
+    }
+
     pub(crate) fn faults(&self, faults: impl IntoIterator<Item = Fault>) {
-        self.with(|state| state.faults = faults.into_iter().collect());
+        self.befalls.set(faults);
     }
 
     /// The provider gives nothing back any more.
@@ -242,31 +232,8 @@ impl World {
         &self,
         act: impl FnOnce(&mut State) -> Result<T, Trouble>,
     ) -> Result<T, RecurringError> {
-        let fault = self.with(|state| state.faults.pop_front().unwrap_or(Fault::None));
-        let failed = |trouble| RecurringError {
-            trouble,
-            message: format!("{trouble:?}, after {fault:?}"),
-        };
-        match fault {
-            Fault::Unavailable => return Err(failed(Trouble::Unavailable)),
-            Fault::CallLost => return Err(failed(Trouble::Unclear)),
-            Fault::DeathBefore => self.die().await,
-            _ => {}
-        }
-        let done = self.with(act);
-        match fault {
-            Fault::AnswerLost => Err(failed(Trouble::Unclear)),
-            Fault::DeathAfter => {
-                self.die().await;
-                Err(failed(Trouble::Unclear))
-            }
-            _ => done.map_err(failed),
-        }
-    }
-
-    async fn die(&self) {
-        self.died.notify_one();
-        std::future::pending::<()>().await;
+        let called = self.befalls.call(|| self.with(act)).await;
+        called.map_err(|(trouble, message)| RecurringError { trouble, message })
     }
 }
 

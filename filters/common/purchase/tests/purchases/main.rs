@@ -1,5 +1,7 @@
 //! Purchases against a provider that loses calls and answers, and a process that dies at any of them.
 
+#[path = "../faults/mod.rs"]
+mod faults;
 mod plan;
 mod shop;
 mod world;

@@ -113,7 +113,7 @@ impl Shop {
         &mut self,
         act: impl FnOnce(TopUps) -> F,
     ) -> Option<T> {
-        let died = self.world.died.clone();
+        let died = self.world.died();
         let running = self.running();
         let done = running.runtime.block_on(async {
             tokio::select! {

@@ -1,6 +1,6 @@
 //! A payment provider in memory that keeps its promises and loses its answers.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -11,22 +11,8 @@ use tollgate_purchase::{
     Capture, CaptureStatus, NewOrder, Order, OrderError, OrderStatus, Orders, Placed, Trouble,
 };
 
-/// What happens to one call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// Nothing.
-    None,
-    /// It is done and the answer is lost.
-    AnswerLost,
-    /// It is lost before it is done.
-    CallLost,
-    /// The provider is out of service.
-    Unavailable,
-    /// The process dies before it is done.
-    DeathBefore,
-    /// The process dies after it was done.
-    DeathAfter,
-}
+pub(crate) use crate::faults::Fault;
+use crate::faults::Faults;
 
 /// One order at the provider's.
 #[derive(Clone, Debug)]
@@ -48,7 +34,6 @@ struct State {
     /// Answers to keys, as the provider keeps them.
     created: HashMap<String, String>,
     captured: HashMap<String, Result<(), Trouble>>,
-    faults: VecDeque<Fault>,
     /// Attempts at taking money that were carried out.
     takings: u32,
 }
@@ -57,7 +42,7 @@ struct State {
 #[derive(Clone, Default)]
 pub(crate) struct World {
     state: Arc<Mutex<State>>,
-    pub(crate) died: Arc<Notify>,
+    befalls: Faults,
     pub(crate) now: Arc<AtomicI64>,
 }
 
@@ -72,8 +57,13 @@ impl World {
         self.now.fetch_add(secs * 1_000_000, Relaxed);
     }
 
+    /// Tells of each death of the process.
+    pub(crate) fn died(&self) -> Arc<Notify> {
+        self.befalls.died()
+    }
+
     pub(crate) fn faults(&self, faults: impl IntoIterator<Item = Fault>) {
-        self.with(|state| state.faults = faults.into_iter().collect());
+        self.befalls.set(faults);
     }
 
     pub(crate) fn takings(&self) -> u32 {
@@ -121,31 +111,8 @@ impl World {
         &self,
         act: impl FnOnce(&mut State) -> Result<T, Trouble>,
     ) -> Result<T, OrderError> {
-        let fault = self.with(|state| state.faults.pop_front().unwrap_or(Fault::None));
-        let failed = |trouble| OrderError {
-            trouble,
-            message: format!("{trouble:?}, after {fault:?}"),
-        };
-        match fault {
-            Fault::Unavailable => return Err(failed(Trouble::Unavailable)),
-            Fault::CallLost => return Err(failed(Trouble::Unclear)),
-            Fault::DeathBefore => self.die().await,
-            _ => {}
-        }
-        let done = self.with(act);
-        match fault {
-            Fault::AnswerLost => Err(failed(Trouble::Unclear)),
-            Fault::DeathAfter => {
-                self.die().await;
-                Err(failed(Trouble::Unclear))
-            }
-            _ => done.map_err(failed),
-        }
-    }
-
-    async fn die(&self) {
-        self.died.notify_one();
-        std::future::pending::<()>().await;
+        let called = self.befalls.call(|| self.with(act)).await;
+        called.map_err(|(trouble, message)| OrderError { trouble, message })
     }
 }
 
