@@ -41,6 +41,12 @@ async fn send(rig: &Rig, key: &str) {
     rig.told(&answer.json());
 }
 
+/// How many keys the rig's account has.
+fn keys(rig: &Rig) -> usize {
+    let keys = rig.books.store.account_credentials(rig.account);
+    keys.expect("a read").len()
+}
+
 fn has(page: &Answer, pieces: &[&str]) {
     for piece in pieces {
         assert!(page.text().contains(piece), "{piece} in {}", page.text());
@@ -192,14 +198,7 @@ async fn a_key_is_made_shown_once_and_works() {
         assert_eq!(page.text().matches(">staging-worker</th>").count(), 1);
     }
     has(&list, &["just now", "2 active"]);
-    assert_eq!(
-        rig.books
-            .store
-            .account_credentials(rig.account)
-            .expect("a read")
-            .len(),
-        2
-    );
+    assert_eq!(keys(&rig), 2);
     rig.finish().await;
 }
 
@@ -218,8 +217,7 @@ async fn whoever_typed_a_code_long_ago_types_another_before_a_key_is_made() {
     assert_eq!(page.status, 303);
     let way = page.header("location").expect("a way on");
     assert_eq!(way, "/confirm?next=%2Fkeys%2Fcreate");
-    let keys = rig.books.store.account_credentials(rig.account);
-    assert_eq!(keys.expect("a read").len(), 1, "nothing was made");
+    assert_eq!(keys(&rig), 1, "nothing was made");
     let form = browser.get("/keys/create").await;
     has(&form, &["value=\"typed &lt;before&gt;\""]);
     let boxes = form.text().matches(" checked").count();
@@ -290,14 +288,7 @@ async fn a_key_that_cannot_be_made_is_refused_with_what_was_typed() {
         );
         assert!(!page.text().contains("<b>new"), "what was typed is text");
     }
-    assert_eq!(
-        rig.books
-            .store
-            .account_credentials(rig.account)
-            .expect("a read")
-            .len(),
-        1
-    );
+    assert_eq!(keys(&rig), 1);
     rig.finish().await;
 }
 
