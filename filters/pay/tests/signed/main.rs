@@ -97,8 +97,10 @@ fn an_answer_that_nobody_waits_for_any_more_is_given_again() {
         .fault(Fault::once(Call::Settle, Effect::Hold));
     // The buyer is told to come again, and the transfer goes on.
     is_processing(shop.bring(ME, &payment));
+    let gate = shop.facilitator.gate();
+    shop.until(|_| gate.arrived() == 1);
     is_processing(shop.ask(ME));
-    shop.facilitator.gate().open();
+    gate.open();
     let told = loop {
         match shop.bring(ME, &payment) {
             Some(Told::Processing) => {}
