@@ -88,7 +88,7 @@ impl Caller {
         Ok(Ask {
             path: forward.api.path(),
             stream: forward.stream,
-            body: forward.body.render(&exchange.request.body, &offer.at.model),
+            body: forward.body.render(exchange, &offer.at.model),
             began: trip.now,
             deadline: trip.began + offer.provider.settings.timeouts.total,
         })

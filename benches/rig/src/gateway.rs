@@ -89,8 +89,8 @@ impl Filter for Pass {
 struct Same;
 
 impl ForwardBody for Same {
-    fn render(&self, original: &Bytes, _provider_model: &str) -> Bytes {
-        original.clone()
+    fn render(&self, exchange: &Exchange, _provider_model: &str) -> Bytes {
+        exchange.request.body.clone()
     }
 
     fn cap_output(&mut self, _: tollgate_filter::OutputCap) {}

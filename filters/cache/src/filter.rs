@@ -145,7 +145,7 @@ impl Cache {
 
     fn look_up(&self, exchange: &mut Exchange) -> Result<Looked, FilterError> {
         let request: &CompletionRequest = exchange
-            .get::<Arc<CompletionRequest>>()
+            .get::<CompletionRequest>()
             .ok_or(CacheError::Missing { what: "request" })?;
         let forward = exchange
             .get::<Forward>()
@@ -245,7 +245,7 @@ impl Cache {
         entry: &Arc<Entry>,
     ) -> Result<Outcome, FilterError> {
         let request = exchange
-            .get::<Arc<CompletionRequest>>()
+            .get::<CompletionRequest>()
             .ok_or(CacheError::Missing { what: "request" })?;
         let mut id = [0; 41];
         let stamp = Stamp {
@@ -351,7 +351,7 @@ impl Cache {
         tokens: Option<Tokens>,
     ) -> Result<Stored, KeepError> {
         let (Some(request), Some(forward)) = (
-            exchange.get::<Arc<CompletionRequest>>(),
+            exchange.get::<CompletionRequest>(),
             exchange.get::<Forward>(),
         ) else {
             return Err(KeepError::NoChoices);
@@ -439,7 +439,7 @@ impl Filter for Cache {
             return Step::now(Outcome::Continue);
         }
         if exchange.record.stream
-            && let Some(request) = exchange.get::<Arc<CompletionRequest>>()
+            && let Some(request) = exchange.get::<CompletionRequest>()
         {
             let fold = Fold::new(
                 request.endpoint,

@@ -84,9 +84,8 @@ impl Completions {
         if api != asked && api == Api::Text {
             return Ok(Outcome::refuse(no_chat(&model.id)));
         }
-        let request = Arc::new(request);
         let body: Box<dyn ForwardBody> = if api == asked {
-            Box::new(CompletionBody::new(Arc::clone(&request)))
+            Box::new(CompletionBody::default())
         } else {
             match as_chat(exchange, &request) {
                 Ok(chats) => Box::new(chats),

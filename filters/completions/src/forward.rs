@@ -3,42 +3,50 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tollgate_filter::{CapMember, ForwardBody, OutputCap};
+use tollgate_filter::{CapMember, Exchange, ForwardBody, OutputCap};
 use tollgate_openai::{BodyEdit, CompletionRequest, Endpoint, RequestError, TextAsChat};
 
 /// The client's body with the members changed that the gateway owns; every other byte is the client's.
+#[derive(Default)]
 pub(crate) struct CompletionBody {
-    pub(crate) request: Arc<CompletionRequest>,
     /// A cap on the output that the client did not name.
-    pub(crate) cap: Option<OutputCap>,
-}
-
-impl CompletionBody {
-    pub(crate) fn new(request: Arc<CompletionRequest>) -> CompletionBody {
-        CompletionBody { request, cap: None }
-    }
+    cap: Option<OutputCap>,
 }
 
 impl ForwardBody for CompletionBody {
-    fn render(&self, original: &Bytes, provider_model: &str) -> Bytes {
-        let mut edit = BodyEdit::new(&self.request)
-            .model(provider_model)
-            .without_cache()
-            .with_usage()
-            .system_before_prompt();
-        if let Some(OutputCap { tokens, member }) = self.cap {
-            let member = match member {
-                CapMember::MaxTokens => tollgate_openai::CapMember::MaxTokens,
-                CapMember::MaxCompletionTokens => tollgate_openai::CapMember::MaxCompletionTokens,
-            };
-            edit = edit.cap_output(tokens, member);
+    fn render(&self, exchange: &Exchange, provider_model: &str) -> Bytes {
+        let original = &exchange.request.body;
+        match exchange.get::<CompletionRequest>() {
+            Some(request) => render(request, original, provider_model, self.cap),
+            // Both are left on the exchange at once.
+            None => original.clone(),
         }
-        edit.apply(original)
     }
 
     fn cap_output(&mut self, cap: OutputCap) {
         self.cap = Some(cap);
     }
+}
+
+fn render(
+    request: &CompletionRequest,
+    original: &Bytes,
+    provider_model: &str,
+    cap: Option<OutputCap>,
+) -> Bytes {
+    let mut edit = BodyEdit::new(request)
+        .model(provider_model)
+        .without_cache()
+        .with_usage()
+        .system_before_prompt();
+    if let Some(OutputCap { tokens, member }) = cap {
+        let member = match member {
+            CapMember::MaxTokens => tollgate_openai::CapMember::MaxTokens,
+            CapMember::MaxCompletionTokens => tollgate_openai::CapMember::MaxCompletionTokens,
+        };
+        edit = edit.cap_output(tokens, member);
+    }
+    edit.apply(original)
 }
 
 /// The chats that stand for a text request, one for each prompt.
@@ -49,8 +57,9 @@ pub(crate) struct ChatBodies {
 
 /// One of them.
 struct ChatBody {
-    body: CompletionBody,
+    request: Arc<CompletionRequest>,
     original: Bytes,
+    cap: Option<OutputCap>,
 }
 
 impl ChatBodies {
@@ -66,21 +75,19 @@ impl ChatBodies {
 
     fn part(&self, (request, original): &(Arc<CompletionRequest>, Bytes)) -> ChatBody {
         ChatBody {
-            body: CompletionBody {
-                request: Arc::clone(request),
-                cap: self.cap,
-            },
+            request: Arc::clone(request),
             original: original.clone(),
+            cap: self.cap,
         }
     }
 }
 
 impl ForwardBody for ChatBodies {
-    fn render(&self, original: &Bytes, provider_model: &str) -> Bytes {
+    fn render(&self, exchange: &Exchange, provider_model: &str) -> Bytes {
         // Whoever asks for one body gets the first; there is one for each prompt, and at least one prompt.
         match self.chats.first() {
-            Some(chat) => self.part(chat).render(original, provider_model),
-            None => original.clone(),
+            Some(chat) => self.part(chat).render(exchange, provider_model),
+            None => exchange.request.body.clone(),
         }
     }
 
@@ -95,12 +102,12 @@ impl ForwardBody for ChatBodies {
 }
 
 impl ForwardBody for ChatBody {
-    fn render(&self, _: &Bytes, provider_model: &str) -> Bytes {
-        self.body.render(&self.original, provider_model)
+    fn render(&self, _: &Exchange, provider_model: &str) -> Bytes {
+        render(&self.request, &self.original, provider_model, self.cap)
     }
 
     fn cap_output(&mut self, cap: OutputCap) {
-        self.body.cap_output(cap);
+        self.cap = Some(cap);
     }
 }
 
@@ -145,11 +152,7 @@ mod tests {
         fn check(client: &str, cap: Option<OutputCap>, provider: &str) {
             let original = Bytes::from(format!("{{{MESSAGES},{client}}}"));
             let request = CompletionRequest::read(Endpoint::Chat, &original).expect("a request");
-            let mut body = CompletionBody::new(Arc::new(request));
-            if let Some(cap) = cap {
-                body.cap_output(cap);
-            }
-            let rendered = body.render(&original, "p");
+            let rendered = render(&request, &original, "p", cap);
             let rendered = std::str::from_utf8(&rendered).expect("UTF-8");
             assert_eq!(rendered, format!("{{{MESSAGES},{provider}}}"), "{client}");
         }

@@ -112,7 +112,7 @@ impl Idempotency {
             .ok_or(KeyError::Missing { what: "principal" })?
             .account;
         let endpoint = exchange
-            .get::<Arc<CompletionRequest>>()
+            .get::<CompletionRequest>()
             .ok_or(KeyError::Missing { what: "request" })?
             .endpoint;
         let key = IdempotencyKey {

@@ -128,7 +128,7 @@ impl Meter {
     fn admit(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
         let account = principal(exchange)?.account;
         let request = exchange
-            .get::<Arc<CompletionRequest>>()
+            .get::<CompletionRequest>()
             .ok_or(MeterError::Missing { what: "request" })?;
         let forward = exchange
             .get::<Forward>()
@@ -443,7 +443,7 @@ impl Meter {
     ) -> Result<UsageRecord, FilterError> {
         let now = exchange.elapsed(&self.clock);
         let request = exchange
-            .get::<Arc<CompletionRequest>>()
+            .get::<CompletionRequest>()
             .ok_or(MeterError::Missing { what: "request" })?;
         let record = &exchange.record;
         let since_start = |at: Duration| {

@@ -377,8 +377,8 @@ fn tight(bench: &Bench) -> RateLimit {
 fn exchange_using(tokens_max: u64) -> Exchange {
     struct Nothing;
     impl ForwardBody for Nothing {
-        fn render(&self, original: &Bytes, _: &str) -> Bytes {
-            original.clone()
+        fn render(&self, exchange: &Exchange, _: &str) -> Bytes {
+            exchange.request.body.clone()
         }
         fn cap_output(&mut self, _: tollgate_filter::OutputCap) {}
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Api, Model};
+use crate::{Api, Exchange, Model};
 
 /// A model call, ready but for the choice of a provider. Put on the exchange by the filter that checked the request.
 pub struct Forward {
@@ -34,8 +34,9 @@ impl std::fmt::Debug for Forward {
 
 /// The client's body with the few members that the gateway owns changed.
 pub trait ForwardBody: Send + Sync {
-    /// The body for a provider that calls the model `provider_model`. `original` is the body as the client sent it.
-    fn render(&self, original: &Bytes, provider_model: &str) -> Bytes;
+    /// The body for a provider that calls the model `provider_model`, from what stands on the exchange: the body as the client sent it, and
+    /// what was found in it.
+    fn render(&self, exchange: &Exchange, provider_model: &str) -> Bytes;
 
     /// The bodies of the calls that the request takes, where it is sent through another operation than the client's
     /// ([`Forward::asked`]): several prompts are several chats. With the cap, if there is one. Empty where this body is the only one.

@@ -274,7 +274,7 @@ fn a_body_in_which_nothing_changes_is_not_copied() {
     let mut exchange = exchange(CHAT, &body, ModelAccess::All);
     assert!(refusal(&mut exchange).is_none());
     let forward = exchange.get::<Forward>().expect("something to send");
-    let sent = forward.body.render(&exchange.request.body, "m");
+    let sent = forward.body.render(&exchange, "m");
     assert_eq!(sent.as_ptr(), exchange.request.body.as_ptr());
 }
 
@@ -316,7 +316,7 @@ fn what_goes_upstream_names_the_operation_and_asks_for_usage() {
         assert_eq!(exchange.record.stream, stream);
         assert_eq!(exchange.reply_headers["cache-control"], "no-store");
         let expected = format!("{{{required},{sent}}}");
-        let rendered = forward.body.render(&exchange.request.body, "m");
+        let rendered = forward.body.render(&exchange, "m");
         assert_eq!(rendered, expected.as_bytes(), "{body}");
     }
 }
@@ -331,8 +331,8 @@ fn a_cap_from_elsewhere_is_written_into_the_body() {
         tokens: 33,
         member: tollgate_filter::CapMember::MaxTokens,
     });
-    let original = bytes::Bytes::from(body);
-    let sent = forward.body.render(&original, "m");
+    let forward = exchange.get::<Forward>().expect("something to send");
+    let sent = forward.body.render(&exchange, "m");
     let sent = json(std::str::from_utf8(&sent).expect("UTF-8"));
     assert_eq!(sent["max_tokens"], 33);
 }
@@ -342,9 +342,7 @@ fn what_the_meter_needs_stands_on_the_exchange() {
     let body = format!(r#"{{"messages":[{USER},{USER}],"max_tokens":7}}"#);
     let mut exchange = exchange(CHAT, &body, ModelAccess::All);
     assert!(refusal(&mut exchange).is_none());
-    let request = exchange
-        .get::<Arc<CompletionRequest>>()
-        .expect("the request");
+    let request = exchange.get::<CompletionRequest>().expect("the request");
     assert_eq!((request.messages, request.text_bytes), (2, 4));
     assert_eq!(request.output_max(), Some(7));
 }

@@ -28,8 +28,8 @@ impl Panics {
 struct Recorder(Caps);
 
 impl ForwardBody for Recorder {
-    fn render(&self, original: &Bytes, _: &str) -> Bytes {
-        original.clone()
+    fn render(&self, exchange: &Exchange, _: &str) -> Bytes {
+        exchange.request.body.clone()
     }
 
     fn cap_output(&mut self, OutputCap { tokens, .. }: OutputCap) {
@@ -65,7 +65,7 @@ impl Filter for Reader {
         exchange.record.stream = request.stream;
         let patch = Arc::new(Patch::new(Endpoint::Chat, "x_svc"));
         exchange.put(ChunkReader::new(patch, request.include_usage));
-        exchange.put(Arc::new(request));
+        exchange.put(request);
         exchange.put(forward);
         exchange.put(AnswerProgress::default());
         exchange.put(AnswerUsage::default());
