@@ -180,7 +180,8 @@ impl AnswerState {
                 return None;
             }
             return Some(Stamped {
-                last: out.freeze(),
+                // Without room to spare the bytes need no count of those who hold them, which is another piece of memory.
+                last: Bytes::from(Vec::from(out).into_boxed_slice()),
                 more: None,
             });
         };

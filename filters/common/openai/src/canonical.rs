@@ -20,6 +20,8 @@ mod number;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Ordering;
+
 use smallvec::SmallVec;
 
 use crate::json::{Kind, Listener, Reader, SyntaxError};
@@ -138,7 +140,7 @@ fn make(body: &[u8]) -> Result<Vec<u8>, CanonicalError> {
     let mut reader = Reader::heard_by(body, Encoder::unbounded(body.len()));
     reader.skip()?;
     reader.end()?;
-    match reader.into_listener().finish() {
+    match reader.listener().finish() {
         Form::Kept(form) => Ok(form),
         Form::None(error) => Err(error),
         Form::TooLong => Err(CanonicalError::TooCostly),
@@ -215,13 +217,14 @@ impl Encoder {
         }
     }
 
-    /// The form of a whole value that was heard.
-    pub(crate) fn finish(mut self) -> Form {
-        if self.out.capacity() > SPARE_BYTES_MAX {
+    /// The form of a whole value that was heard. It is taken out of where it was made, which is large.
+    pub(crate) fn finish(&mut self) -> Form {
+        let mut form = std::mem::take(&mut self.out);
+        if form.capacity() > SPARE_BYTES_MAX {
             // It may have grown to twice its length while members were sorted.
-            self.out.shrink_to_fit();
+            form.shrink_to_fit();
         }
-        self.none.unwrap_or(Form::Kept(self.out))
+        self.none.take().unwrap_or(Form::Kept(form))
     }
 
     #[cold]
@@ -379,7 +382,12 @@ impl Listener for Encoder {
             end: value,
         };
         if let [.., before] = self.members[frame.members..] {
-            frame.sorted &= before.name(&self.out) < &self.out[start..];
+            // The first bytes nearly always tell: most names are words, which have one.
+            frame.sorted &= match self.out[before.start].cmp(&self.out[start]) {
+                Ordering::Less => true,
+                Ordering::Greater => false,
+                Ordering::Equal => before.name(&self.out) < &self.out[start..],
+            };
         }
         self.members.push(member);
     }

@@ -158,9 +158,9 @@ impl<'a, L: Listener> Reader<'a, L> {
         self
     }
 
-    /// Whoever has listened.
-    pub(crate) fn into_listener(self) -> L {
-        self.listener
+    /// Whoever listens.
+    pub(crate) fn listener(&mut self) -> &mut L {
+        &mut self.listener
     }
 
     /// Offset of the next unread byte.
@@ -367,7 +367,38 @@ impl<'a, L: Listener> Reader<'a, L> {
     }
 
     /// The number that comes next, as written.
+    #[inline]
     pub(crate) fn number(&mut self) -> Result<&'a [u8], SyntaxError> {
+        match self.short_number() {
+            Some(number) => Ok(number),
+            None => self.any_number(),
+        }
+    }
+
+    /// The number that comes next as most are written: up to seven digits, and nothing else. None of any other, where the reader stays
+    /// where it is.
+    #[inline]
+    fn short_number(&mut self) -> Option<&'a [u8]> {
+        let rest = self.text.get(self.at..)?;
+        let near = rest.first_chunk::<8>()?;
+        let digits = scan::digits(u64::from_le_bytes(*near));
+        // A zero is a number by itself; with digits behind it, it is none.
+        let is_whole = match near[0] {
+            b'0' => digits == 1,
+            _ => digits > 0,
+        };
+        if !is_whole || matches!(near.get(digits), None | Some(b'.' | b'e' | b'E')) {
+            return None;
+        }
+        let number = &rest[..digits];
+        self.at += digits;
+        self.listener.number(number);
+        Some(number)
+    }
+
+    /// The number that comes next, however it is written.
+    #[inline(never)]
+    fn any_number(&mut self) -> Result<&'a [u8], SyntaxError> {
         self.space();
         let start = self.at;
         self.take(b'-');

@@ -157,7 +157,7 @@ impl CompletionRequest {
         request.members(&mut reader)?;
         reader.end()?;
         request.check_whole()?;
-        request.canonical = reader.into_listener().finish();
+        request.canonical = reader.listener().finish();
         Ok(request)
     }
 

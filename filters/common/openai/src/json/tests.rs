@@ -126,6 +126,14 @@ fn members<'a>(text: &'a str, next: Next<'a>) -> (Members<'a>, Option<SyntaxErro
     (members, wrong)
 }
 
+type Number<'a> = fn(&mut Reader<'a>) -> Result<&'a [u8], SyntaxError>;
+
+/// The number that a text begins with, and where the reader stands behind it.
+fn number<'a>(text: &'a str, read: Number<'a>) -> (Result<&'a [u8], SyntaxError>, usize) {
+    let mut reader = Reader::new(text.as_bytes());
+    (read(&mut reader), reader.at())
+}
+
 #[test]
 fn names_are_found_the_short_way_as_the_long_way() {
     for name in [
@@ -171,6 +179,12 @@ fn names_are_found_the_short_way_as_the_long_way() {
 }
 
 proptest! {
+    #[test]
+    fn numbers_are_read_the_short_way_as_the_long_way(text in "-?[0-9.eE+-]{0,12}[,} ]?[0-9]{0,10}") {
+        let short = number(&text, Reader::number);
+        prop_assert_eq!(short, number(&text, Reader::any_number), "{:?}", text);
+    }
+
     #[test]
     fn damaged_members_are_read_the_short_way_as_the_long_way(at in any::<prop::sample::Index>(), with in "[{}\",:\\\\ x1\\x00]{0,2}", cut in 0usize..3) {
         let text = r#"{"id":1,"model":"m","choices":[],"r\u006fle":2,"content":"c","completion_tokens":3,"n":{},"user":null}"#;
