@@ -71,7 +71,7 @@ impl Entry {
     }
 }
 
-/// A stored answer: as it came until somebody asks for it, since most are never asked for, and then as it is kept.
+/// A stored answer: as it came until it is first told, and then as it is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     /// What the provider sent. It has been read once and found to be an answer.

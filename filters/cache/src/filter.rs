@@ -10,12 +10,13 @@ use tollgate_filter::{
     Contract, Ending, Entropy, Exchange, FailureMode, Filter, FilterError, Forward, Outcome, Phase,
     Principal, Reply, ReplyBody, Step, Tail, Tokens,
 };
-use tollgate_openai::{CompletionRequest, Endpoint, Fold, KeepError, Stamp};
+use tollgate_openai::{CompletionRequest, Endpoint, Fold, KeepError, Kept, Stamp};
 
 use crate::CacheSettings;
 use crate::counters::{Counters, Flight, Lookup, Storing};
-use crate::entry::{Answer, Entry};
+use crate::entry::Entry;
 use crate::error::CacheError;
+use crate::flat::{Flat, Form};
 use crate::flight::{Flights, Joined, Leader, Turn};
 use crate::key::{Key, Keys, scope};
 use crate::shelf::{Purge, Shelf};
@@ -194,7 +195,7 @@ impl Cache {
     /// Goes on as the one request of its key, unless the answer has come in the meantime.
     fn lead(&self, exchange: &mut Exchange, key: Key, leader: Leader) -> Looked {
         if let Some(entry) = self.shelf.get(&key, || self.clock.elapsed()) {
-            leader.complete(&entry);
+            leader.complete(|| entry.clone());
             return Looked::Found(key, entry);
         }
         self.miss(exchange, key, Some(leader));
@@ -316,40 +317,37 @@ impl Cache {
         };
         self.counters.storing(storing);
         exchange.record.cache = Some(status);
-        let Ok(Stored {
-            endpoint,
-            model,
-            answer,
-            tokens,
-        }) = made
-        else {
+        let Ok(fresh) = made else {
             return;
         };
-        let entry = Arc::new(Entry {
+        let now = exchange.elapsed(&self.clock);
+        let flat = Flat {
             id: CacheEntryId(self.entropy.bytes()),
-            model,
-            tokens,
-            expires: exchange
-                .elapsed(&self.clock)
-                .saturating_add(self.settings.ttl),
-            endpoint,
-            answer,
-            events: [None, None],
-        });
-        exchange.record.cache_entry = Some(entry.id);
-        self.shelf.insert(pending.key, entry.clone());
+            model: &fresh.model,
+            tokens: fresh.tokens,
+            expires: now.saturating_add(self.settings.ttl),
+            endpoint: fresh.endpoint,
+            form: fresh.answer.form(),
+            body: fresh.answer.body(),
+        };
+        exchange.record.cache_entry = Some(flat.id);
+        self.shelf.insert(pending.key, &flat);
         if let Some(leader) = pending.leader {
-            leader.complete(&entry);
+            leader.complete(|| {
+                let entry = self.shelf.get(&pending.key, || now);
+                // It may have been removed already.
+                entry.unwrap_or_else(|| Arc::new(flat.entry()))
+            });
         }
     }
 
-    fn keep(
+    fn keep<'t>(
         &self,
         exchange: &Exchange,
-        tail: &mut Tail,
+        tail: &'t mut Tail,
         copy: Option<Box<dyn AnswerCopy>>,
         tokens: Option<Tokens>,
-    ) -> Result<Stored, KeepError> {
+    ) -> Result<Fresh<'t>, KeepError> {
         let (Some(request), Some(forward)) = (
             exchange.get::<CompletionRequest>(),
             exchange.get::<Forward>(),
@@ -365,15 +363,15 @@ impl Cache {
             let copy = copy.and_then(|copy| copy.downcast::<Copy>().ok());
             let kept = copy.ok_or(KeepError::NoChoices)?.0.finish(model)?;
             let tokens = tokens.filter(|_| kept.has_usage());
-            (Answer::from(kept), tokens)
+            (FreshAnswer::Kept(kept), tokens)
         } else {
             let last = tail.last_data().ok_or(KeepError::NoChoices)?;
             if last.data.len() > bytes_max {
                 return Err(KeepError::TooLarge { bytes_max });
             }
-            (Answer::came(&last.data), tokens)
+            (FreshAnswer::Came(&last.data), tokens)
         };
-        Ok(Stored {
+        Ok(Fresh {
             endpoint: request.endpoint,
             model: model.clone(),
             answer,
@@ -383,11 +381,34 @@ impl Cache {
 }
 
 /// What is to be stored.
-struct Stored {
+struct Fresh<'t> {
     endpoint: Endpoint,
     model: Arc<str>,
-    answer: Answer,
+    answer: FreshAnswer<'t>,
     tokens: Option<Tokens>,
+}
+
+enum FreshAnswer<'t> {
+    Came(&'t [u8]),
+    Kept(Kept),
+}
+
+impl FreshAnswer<'_> {
+    fn form(&self) -> Form {
+        match self {
+            FreshAnswer::Came(_) => Form::Came,
+            FreshAnswer::Kept(kept) => Form::Kept {
+                has_usage: kept.has_usage(),
+            },
+        }
+    }
+
+    fn body(&self) -> &[u8] {
+        match self {
+            FreshAnswer::Came(body) => body,
+            FreshAnswer::Kept(kept) => kept.text(),
+        }
+    }
 }
 
 /// The id of one reply, made of the request's own: unique, and nothing is drawn for it.

@@ -22,14 +22,16 @@ pub(crate) struct Key(pub(crate) [u8; 32]);
 
 impl std::hash::Hash for Key {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        state.write_u64(lane(&self.0));
+        state.write_u64(self.lane());
     }
 }
 
-/// Eight bytes of a digest, which are as random as all of it.
-fn lane(digest: &[u8; 32]) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = *digest;
-    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+impl Key {
+    /// Its first eight bytes, which are as random as all of it.
+    pub(crate) fn lane(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
 }
 
 /// Takes digests for hashes: nobody who does not know the secret can choose them.

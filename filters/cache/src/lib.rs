@@ -5,8 +5,11 @@ mod counters;
 mod entry;
 mod error;
 mod filter;
+mod flat;
 mod flight;
+mod index;
 mod key;
+mod probation;
 mod shelf;
 
 pub use config::{CacheSettings, Partition, RawCache};

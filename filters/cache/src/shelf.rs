@@ -1,7 +1,13 @@
 //! The entries of one process, and which of them go when there is no room.
+//!
+//! What is stored stands in the [probation](crate::probation) first. Asked for a second time it goes to the main part, where what is
+//! asked for again and again stays longest. The main part grows as it needs to, and the probation has what it leaves, at least an eighth.
+
+#[cfg(test)]
+mod tests;
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
@@ -10,12 +16,31 @@ use tollgate_filter::CacheEntryId;
 
 use crate::counters::{Counters, Removal};
 use crate::entry::{Entry, OVERHEAD};
+use crate::flat::Flat;
 use crate::key::{BuildDigestHasher, Key};
+use crate::probation::{Probation, Put, Sizes};
+
+/// Bytes of the shelf for which the probation is divided once more, so that workers seldom meet.
+const PART_BYTES: usize = 64 << 20;
 
 /// Entries by key, within a bound of memory.
 pub(crate) struct Shelf {
-    entries: Cache<Key, Arc<Entry>, Weigh, BuildDigestHasher, Gone>,
+    main: Cache<Key, Arc<Entry>, Weigh, BuildDigestHasher, Gone>,
+    /// What a key is in at any time is changed with its part locked, so that whoever looks there first and in the main part then
+    /// finds what there is.
+    probation: Box<[Mutex<Probation>]>,
+    room: Mutex<Room>,
     counters: Arc<Counters>,
+}
+
+/// How the two share.
+struct Room {
+    /// Bytes for both.
+    bytes: usize,
+    /// Bytes of one segment of every part of the probation.
+    segment_bytes: usize,
+    /// Segments that every part may have now.
+    segments: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -60,226 +85,175 @@ pub enum Purge {
 impl Shelf {
     /// A shelf that holds at most `bytes_max` bytes; no entry is larger than `entry_bytes_max`.
     pub(crate) fn new(bytes_max: usize, entry_bytes_max: usize, counters: Arc<Counters>) -> Shelf {
-        // Each part must have room for several of the largest entries, streams included, or it could not take one.
-        let shards = (bytes_max / (16 * (entry_bytes_max + OVERHEAD))).clamp(1, 32);
+        let parts = 1 << (bytes_max / PART_BYTES).clamp(1, 16).ilog2();
+        let sizes = Sizes::new(bytes_max / parts);
+        let bytes = bytes_max - parts * sizes.index;
+        let main = bytes / 8 * 7;
+        // Each shard must have room for several of the largest entries, streams included, or it could not take one.
+        let shards = (main / (14 * (entry_bytes_max + OVERHEAD))).clamp(1, 32);
         let options = OptionsBuilder::new()
             .estimated_items_capacity((bytes_max / 4096).clamp(16, 1 << 16))
-            .weight_capacity(bytes_max as u64)
+            .weight_capacity(main as u64)
+            // All that is there has been asked for twice. What has not been asked for since it came has a tenth to wait in.
+            .hot_allocation(0.9)
             .shards(1 << shards.ilog2())
             .build()
             .expect("all that has to be set is set");
+        let segment_bytes = parts * sizes.segment;
+        let segments = bytes / segment_bytes;
+        let part = || Mutex::new(Probation::new(sizes, segments));
         Shelf {
-            entries: Cache::with_options(
+            main: Cache::with_options(
                 options,
                 Weigh,
                 BuildDigestHasher::default(),
                 Gone(counters.clone()),
             ),
+            probation: std::iter::repeat_with(part).take(parts).collect(),
+            room: Mutex::new(Room {
+                bytes,
+                segment_bytes,
+                segments,
+            }),
             counters,
         }
     }
 
     /// The entry of a key, unless its time is over. What time it is, is asked only where there is one.
     pub(crate) fn get(&self, key: &Key, now: impl FnOnce() -> Duration) -> Option<Arc<Entry>> {
-        let entry = self.entries.get(key)?;
+        let mut part = self.part(key);
+        let Some(entry) = part.take(key) else {
+            drop(part);
+            return self.get_from_main(key, now);
+        };
+        if entry.expires <= now() {
+            self.counters.removed(Removal::Expired, 1);
+            return None;
+        }
+        let entry = Arc::new(entry);
+        self.main.insert(*key, entry.clone());
+        drop(part);
+        self.share();
+        Some(entry)
+    }
+
+    fn get_from_main(&self, key: &Key, now: impl FnOnce() -> Duration) -> Option<Arc<Entry>> {
+        let entry = self.main.get(key)?;
         let now = now();
         if now < entry.expires {
             return Some(entry);
         }
         let stale = |there: &Arc<Entry>| there.expires <= now;
-        if self.entries.remove_if(key, stale).is_some() {
+        if self.main.remove_if(key, stale).is_some() {
             self.counters.removed(Removal::Expired, 1);
         }
         None
     }
 
-    /// Stores an entry, in place of an earlier one of its key.
-    pub(crate) fn insert(&self, key: Key, entry: Arc<Entry>) {
-        self.entries.insert(key, entry);
+    /// Stores an answer, in place of an earlier one of its key.
+    pub(crate) fn insert(&self, key: Key, flat: &Flat<'_>) {
+        let mut part = self.part(&key);
+        // It would come to light again when this one has gone.
+        let earlier = usize::from(self.main.remove(&key).is_some());
+        let put = part.put(&key, flat);
+        if let Put::Beyond { .. } = put {
+            self.main.insert(key, Arc::new(flat.entry()));
+        }
+        drop(part);
+        let (Put::Here { evicted } | Put::Beyond { evicted }) = put;
+        if evicted + earlier > 0 {
+            let evicted = (evicted + earlier) as u64;
+            self.counters.removed(Removal::Evicted, evicted);
+        }
+        if let Put::Beyond { .. } = put {
+            self.share();
+        }
     }
 
     /// Puts another form of an entry in its place, unless it has gone meanwhile.
     pub(crate) fn replace(&self, key: Key, entry: Arc<Entry>) {
         // It has been purged or evicted; the reply under way has it still.
         REPLACED.set(Some(key));
-        let _ = self.entries.replace(key, entry, false);
+        let _ = self.main.replace(key, entry, false);
         REPLACED.set(None);
+        self.share();
     }
 
     /// Removes what an operator wants gone, and says how many entries that were.
     pub(crate) fn purge(&self, what: &Purge) -> u64 {
-        let removed = self.remove(|entry| match what {
-            Purge::Entry(id) => entry.id == *id,
-            Purge::Model(model) => entry.model == *model,
+        let wanted = |id: CacheEntryId, model: &str| match what {
+            Purge::Entry(one) => id == *one,
+            Purge::Model(one) => *model == **one,
             Purge::All => true,
-        });
+        };
+        let removed = self.remove(
+            |part| part.remove(|flat| wanted(flat.id, flat.model)),
+            |entry| wanted(entry.id, &entry.model),
+        );
         self.counters.removed(Removal::Purged, removed);
         removed
     }
 
     /// Removes what is out of date.
     pub(crate) fn sweep(&self, now: Duration) -> u64 {
-        let removed = self.remove(|entry| entry.expires <= now);
+        let removed = self.remove(|part| part.sweep(now), |entry| entry.expires <= now);
         self.counters.removed(Removal::Expired, removed);
         removed
     }
 
-    fn remove(&self, gone: impl Fn(&Entry) -> bool) -> u64 {
-        let removed = Cell::new(0);
-        self.entries.retain(|_, entry| {
-            let goes = gone(entry);
+    /// First where entries come from, then where they go to: none slips through between the two.
+    fn remove(
+        &self,
+        from_part: impl Fn(&mut Probation) -> usize,
+        from_main: impl Fn(&Entry) -> bool,
+    ) -> u64 {
+        let parts = self.probation.iter();
+        let removed: usize = parts.map(|part| from_part(&mut lock(part))).sum();
+        let removed = Cell::new(removed as u64);
+        self.main.retain(|_, entry| {
+            let goes = from_main(entry);
             removed.set(removed.get() + u64::from(goes));
             !goes
         });
+        self.share();
         removed.get()
     }
 
     /// How many entries there are.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        let parts = self.probation.iter();
+        self.main.len() + parts.map(|part| lock(part).len()).sum::<usize>()
     }
 
     /// Bytes that they count for.
     pub(crate) fn weight(&self) -> u64 {
-        self.entries.weight()
+        let parts = self.probation.iter();
+        let bytes: usize = parts.map(|part| lock(part).bytes()).sum();
+        self.main.weight() + bytes as u64
+    }
+
+    /// Gives the probation the room that the main part leaves. To be called, with no part locked, when the main part has changed.
+    fn share(&self) {
+        let mut room = lock(&self.room);
+        let main = usize::try_from(self.main.weight()).unwrap_or(usize::MAX);
+        let segments = (room.bytes.saturating_sub(main) / room.segment_bytes).max(1);
+        if segments == room.segments {
+            return;
+        }
+        room.segments = segments;
+        let parts = self.probation.iter();
+        let evicted: usize = parts.map(|part| lock(part).give(segments)).sum();
+        if evicted > 0 {
+            self.counters.removed(Removal::Evicted, evicted as u64);
+        }
+    }
+
+    fn part(&self, key: &Key) -> MutexGuard<'_, Probation> {
+        // Not one of the bytes that places within a part go by.
+        lock(&self.probation[usize::from(key.0[8]) % self.probation.len()])
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use tollgate_openai::{Endpoint, Kept};
-
-    use super::*;
-
-    const NOW: Duration = Duration::from_secs(1);
-
-    fn entry(number: u64, words: usize, expires: u64) -> Arc<Entry> {
-        let body = format!(
-            r#"{{"choices":[{{"message":{{"content":"{}"}},"finish_reason":"stop"}}]}}"#,
-            "word ".repeat(words)
-        );
-        let kept = Kept::of_answer(Endpoint::Chat, body.as_bytes(), "m", "x_svc", 1 << 20);
-        let mut id = [0; 16];
-        id[..8].copy_from_slice(&number.to_le_bytes());
-        Arc::new(Entry {
-            id: CacheEntryId(id),
-            model: if number.is_multiple_of(2) {
-                "even".into()
-            } else {
-                "odd".into()
-            },
-            tokens: None,
-            expires: Duration::from_secs(expires),
-            endpoint: Endpoint::Chat,
-            answer: kept.expect("it can be kept").into(),
-            events: [None, None],
-        })
-    }
-
-    fn told(entry: &Entry, include_usage: bool) -> (Entry, Arc<tollgate_openai::KeptEvents>) {
-        let kept = entry.kept("x_svc").expect("it is kept");
-        entry
-            .with_stream(kept, include_usage)
-            .expect("it can be told")
-    }
-
-    fn key(number: u64) -> Key {
-        Key(*blake3::hash(&number.to_le_bytes()).as_bytes())
-    }
-
-    fn shelf(bytes_max: usize) -> (Shelf, Arc<Counters>) {
-        let counters = Arc::new(Counters::default());
-        (
-            Shelf::new(bytes_max, bytes_max / 16, counters.clone()),
-            counters,
-        )
-    }
-
-    #[test]
-    fn a_flood_stays_within_its_room_whatever_the_sizes() {
-        for words in [1, 20, 2000] {
-            let (shelf, counters) = shelf(4 << 20);
-            for number in 0..20_000 {
-                let mut entry = entry(number, words, 9);
-                if number % 3 == 0 {
-                    // A stream of it is asked for, which makes it larger.
-                    shelf.insert(key(number), entry.clone());
-                    let (more, _) = told(&entry, number % 2 == 0);
-                    entry = Arc::new(more);
-                    shelf.replace(key(number), entry);
-                } else {
-                    shelf.insert(key(number), entry);
-                }
-                assert!(
-                    shelf.weight() <= 4 << 20,
-                    "{} bytes of entries",
-                    shelf.weight()
-                );
-            }
-            assert!(shelf.weight() >= 1 << 20, "most of the room is used");
-            assert!(counters.removals(Removal::Evicted) > 0);
-        }
-    }
-
-    #[test]
-    fn what_is_asked_for_survives_a_flood_of_what_is_not() {
-        let (shelf, _) = shelf(1 << 20);
-        shelf.insert(key(0), entry(0, 1, 9));
-        for number in 1..10_000 {
-            assert!(
-                shelf.get(&key(0), || NOW).is_some(),
-                "gone after {number} others"
-            );
-            shelf.insert(key(number), entry(number, 1, 9));
-        }
-    }
-
-    #[test]
-    fn the_largest_entry_finds_a_place_in_the_smallest_shelf() {
-        let (shelf, counters) = shelf(1 << 20);
-        let large = entry(0, (1 << 16) / 5 - 40, 9);
-        shelf.insert(key(0), large.clone());
-        assert!(shelf.get(&key(0), || NOW).is_some());
-        let (more, _) = told(&large, true);
-        shelf.replace(key(0), Arc::new(more));
-        assert!(
-            shelf.get(&key(0), || NOW).is_some(),
-            "its stream has a place too"
-        );
-        assert_eq!(counters.removals(Removal::Evicted), 0, "nothing has gone");
-    }
-
-    #[test]
-    fn what_is_out_of_date_is_not_given_and_goes() {
-        let (shelf, counters) = shelf(1 << 20);
-        for number in 0..10 {
-            shelf.insert(key(number), entry(number, 1, 5 + number));
-        }
-        assert!(shelf.get(&key(0), || Duration::from_secs(4)).is_some());
-        assert!(
-            shelf.get(&key(0), || Duration::from_secs(5)).is_none(),
-            "to the second"
-        );
-        assert_eq!(shelf.len(), 9);
-        assert_eq!(shelf.sweep(Duration::from_secs(9)), 4);
-        assert_eq!((shelf.len(), counters.removals(Removal::Expired)), (5, 5));
-    }
-
-    #[test]
-    fn a_purge_removes_what_it_names_and_nothing_comes_back() {
-        let (shelf, counters) = shelf(1 << 20);
-        for number in 0..10 {
-            shelf.insert(key(number), entry(number, 1, 9));
-        }
-        assert_eq!(shelf.purge(&Purge::Entry(entry(3, 1, 9).id)), 1);
-        assert_eq!(shelf.purge(&Purge::Model("even".into())), 5);
-        assert_eq!(shelf.len(), 4);
-        // A reply under way that adds its stream to an entry that has gone.
-        let (more, _) = told(&entry(2, 1, 9), false);
-        shelf.replace(key(2), Arc::new(more));
-        assert!(shelf.get(&key(2), || NOW).is_none());
-        assert_eq!(shelf.purge(&Purge::All), 4);
-        assert_eq!((shelf.len(), shelf.weight()), (0, 0));
-        assert_eq!(counters.removals(Removal::Purged), 10);
-    }
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
