@@ -237,7 +237,7 @@ mod tests {
 
     const BODY: &str = r#"{"model":"x","messages":[{"role":"user","content":"hi"}],"prompt":"hi","b":1,"a":[true]}"#;
 
-    fn request(endpoint: Endpoint, body: &str) -> CompletionRequest {
+    fn request(endpoint: Endpoint, body: &str) -> Box<CompletionRequest> {
         CompletionRequest::read(endpoint, body.as_bytes()).expect("a request")
     }
 

@@ -105,7 +105,7 @@ impl Completions {
         exchange
             .reply_headers
             .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        exchange.put(request);
+        exchange.put_boxed(request);
         exchange.put(forward);
         exchange.put(state);
         exchange.put(AnswerProgress::default());

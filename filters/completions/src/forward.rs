@@ -68,7 +68,7 @@ impl ChatBodies {
         let mut chats = Vec::with_capacity(asked.chats().len());
         for chat in asked.chats() {
             let request = CompletionRequest::read(Endpoint::Chat, chat)?;
-            chats.push((Arc::new(request), chat.clone()));
+            chats.push((Arc::from(request), chat.clone()));
         }
         Ok(ChatBodies { chats, cap: None })
     }

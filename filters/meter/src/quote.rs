@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(sizes.amount(&price()), Micros::MAX);
     }
 
-    fn read(endpoint: Endpoint, body: &str) -> CompletionRequest {
+    fn read(endpoint: Endpoint, body: &str) -> Box<CompletionRequest> {
         CompletionRequest::read(endpoint, body.as_bytes()).expect("a good request")
     }
 

@@ -76,6 +76,11 @@ impl Exchange {
         self.slots.put(value)
     }
 
+    /// The same for a value in a box, which stays where it is. For large ones, as with [`Exchange::take_boxed`].
+    pub fn put_boxed<T: Send + Sync + 'static>(&mut self, value: Box<T>) -> Option<Box<T>> {
+        self.slots.put_boxed(value)
+    }
+
     /// The value of this type, if someone left one.
     pub fn get<T: 'static>(&self) -> Option<&T> {
         self.slots.find()

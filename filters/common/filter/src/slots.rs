@@ -43,6 +43,18 @@ impl Slots {
     }
 
     #[inline]
+    pub(crate) fn put_boxed<T: Send + Sync + 'static>(&mut self, value: Box<T>) -> Option<Box<T>> {
+        match self.field_mut() {
+            Some(field) => field.replace(*value).map(Box::new),
+            None => {
+                let former = self.take_from_others();
+                self.others.push((TypeId::of::<T>(), value));
+                former
+            }
+        }
+    }
+
+    #[inline]
     pub(crate) fn find<T: 'static>(&self) -> Option<&T> {
         match self.field() {
             Some(field) => field.as_ref(),
@@ -140,6 +152,10 @@ mod tests {
         assert_eq!(slots.find::<&str>(), None);
         assert_eq!(slots.take_boxed(), Some(Box::new(2u32)));
         assert_eq!(slots.find::<u32>(), None);
+        assert_eq!(slots.put_boxed(Box::new(3u32)), None);
+        assert_eq!(slots.put_boxed(Box::new(4u32)), Some(Box::new(3)));
+        assert_eq!(slots.take::<u32>(), Some(4));
+        assert_eq!(slots.find::<u32>(), None);
     }
 
     #[test]
@@ -166,6 +182,7 @@ mod tests {
                 .find::<AnswerProgress>()
                 .is_some_and(|now| now.finished)
         );
+        assert!(slots.put_boxed(Box::new(progress(false))).is_some());
         assert!(slots.take_boxed::<AnswerProgress>().is_some());
         assert!(slots.find::<AnswerProgress>().is_none());
         assert_eq!(slots.find::<u32>(), Some(&1));

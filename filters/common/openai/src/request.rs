@@ -117,12 +117,12 @@ pub(crate) struct StreamOptions {
 }
 
 impl CompletionRequest {
-    /// Reads and checks the body of a completion request.
+    /// Reads and checks the body of a completion request. Boxed, because it is large: it is written where it stays.
     ///
     /// # Errors
     ///
     /// The first thing that is wrong with it, in words that help to correct it: always a 400.
-    pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Self, RequestError> {
+    pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Box<Self>, RequestError> {
         if body.starts_with(b"\xef\xbb\xbf") {
             return Err(RequestError::invalid_json(
                 "the body starts with a byte order mark; send it without".into(),
@@ -144,7 +144,7 @@ impl CompletionRequest {
     }
 
     /// Reads a body of whatever bytes; what it says of one that is not UTF-8 means nothing.
-    fn walk(endpoint: Endpoint, body: &[u8], bytes: Bytes) -> Result<Self, RequestError> {
+    fn walk(endpoint: Endpoint, body: &[u8], bytes: Bytes) -> Result<Box<Self>, RequestError> {
         let mut reader = Reader::heard_by(body, Encoder::new(body.len())).knowing(bytes);
         let kind = reader.kind()?;
         if kind != Kind::Object {
@@ -153,7 +153,7 @@ impl CompletionRequest {
                 kind.noun()
             )));
         }
-        let mut request = Self::empty(endpoint, body.len());
+        let mut request = Box::new(Self::empty(endpoint, body.len()));
         request.members(&mut reader)?;
         reader.end()?;
         request.check_whole()?;

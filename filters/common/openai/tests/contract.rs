@@ -60,7 +60,7 @@ fn least(rules: &[MemberRule]) -> Map<String, Value> {
 fn read(
     endpoint: Endpoint,
     body: &Map<String, Value>,
-) -> Result<CompletionRequest, (RequestErrorCode, Option<String>)> {
+) -> Result<Box<CompletionRequest>, (RequestErrorCode, Option<String>)> {
     let body = serde_json::to_vec(body).expect("JSON");
     CompletionRequest::read(endpoint, &body).map_err(|error| (error.code, error.param))
 }

@@ -120,7 +120,7 @@ fn request(member: &str) -> String {
     )
 }
 
-fn read(body: &str) -> CompletionRequest {
+fn read(body: &str) -> Box<CompletionRequest> {
     CompletionRequest::read(Endpoint::Chat, body.as_bytes()).expect("a request")
 }
 

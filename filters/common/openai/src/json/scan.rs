@@ -46,8 +46,8 @@ impl Bytes {
     pub(crate) fn of(text: &[u8]) -> Bytes {
         // Whole blocks without a way out, so that the compiler takes many bytes at once.
         let look = |(any, least): (u8, u8), &byte: &u8| (any | byte, least.min(byte));
-        let (blocks, rest) = text.as_chunks::<32>();
-        let mut seen = ([0u8; 32], [u8::MAX; 32]);
+        let (blocks, rest) = text.as_chunks::<64>();
+        let mut seen = ([0u8; 64], [u8::MAX; 64]);
         for block in blocks {
             for (at, byte) in block.iter().enumerate() {
                 seen.0[at] |= byte;
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn every_byte_of_a_text_is_looked_at() {
-        for length in 0..100 {
+        for length in 0..140 {
             for at in 0..length {
                 for byte in [0, 0x1f, b' ', b'~', 0x7f, 0x80, 0xff] {
                     let mut text = vec![b'x'; length];

@@ -10,7 +10,7 @@ use tollgate_openai::{
 
 const MILLION: usize = 1_000_000;
 
-fn read(body: &str) -> Result<CompletionRequest, tollgate_openai::RequestError> {
+fn read(body: &str) -> Result<Box<CompletionRequest>, tollgate_openai::RequestError> {
     CompletionRequest::read(Endpoint::Chat, body.as_bytes())
 }
 

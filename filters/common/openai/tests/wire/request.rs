@@ -4,7 +4,7 @@ use tollgate_openai::Endpoint::{Chat, Text};
 use tollgate_openai::RequestErrorCode::{InvalidJson, InvalidType, MissingField, OutOfRange};
 use tollgate_openai::{CompletionRequest, Endpoint, RequestErrorCode};
 
-fn read(endpoint: Endpoint, body: &str) -> CompletionRequest {
+fn read(endpoint: Endpoint, body: &str) -> Box<CompletionRequest> {
     match CompletionRequest::read(endpoint, body.as_bytes()) {
         Ok(request) => request,
         Err(error) => panic!("{body} was refused: {error:?}"),

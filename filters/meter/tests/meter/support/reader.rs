@@ -65,7 +65,7 @@ impl Filter for Reader {
         exchange.record.stream = request.stream;
         let patch = Arc::new(Patch::new(Endpoint::Chat, "x_svc"));
         exchange.put(ChunkReader::new(patch, request.include_usage));
-        exchange.put(request);
+        exchange.put_boxed(request);
         exchange.put(forward);
         exchange.put(AnswerProgress::default());
         exchange.put(AnswerUsage::default());
