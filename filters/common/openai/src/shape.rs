@@ -26,7 +26,7 @@ use crate::word::Word;
 const SHAPES_MAX: usize = 4;
 
 /// Values in one answer that may be others in the next.
-const HOLES_MAX: usize = 12;
+const HOLES_MAX: usize = 16;
 
 /// Bytes of an answer that are kept for comparing.
 const KEPT_BYTES_MAX: usize = 4 * 1024;
@@ -70,7 +70,7 @@ enum Value {
 type Counts = [Option<u64>; 3];
 
 /// Where values stand that may be others in the next text.
-type Values = SmallVec<[(Value, Range<usize>); 8]>;
+type Values = SmallVec<[(Value, Range<usize>); HOLES_MAX]>;
 
 /// The shapes of one thread.
 #[derive(Default)]
@@ -272,16 +272,36 @@ impl Shape {
     }
 }
 
-/// Notes the numbers of a `usage`, which is an object.
+/// Notes the numbers of a `usage`, which is an object, and of the objects in it.
 fn usage(reader: &mut Reader<'_>, values: &mut Values) -> Result<(), SyntaxError> {
     let mut first = true;
     reader.enter()?;
     while let Some(key) = reader.key(&mut first)? {
+        match reader.kind()? {
+            Kind::Number => {
+                let value = Usage::place(&key).map_or(Value::Number, Value::Count);
+                let Span { start, end } = reader.skip()?;
+                values.push((value, start..end));
+            }
+            // How many of the tokens were cached, or thoughts.
+            Kind::Object => details(reader, values)?,
+            _ => {
+                reader.skip()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Notes the numbers of an object in a `usage`.
+fn details(reader: &mut Reader<'_>, values: &mut Values) -> Result<(), SyntaxError> {
+    let mut first = true;
+    reader.enter()?;
+    while reader.key(&mut first)?.is_some() {
         let kind = reader.kind()?;
         let Span { start, end } = reader.skip()?;
         if kind == Kind::Number {
-            let value = Usage::place(&key).map_or(Value::Number, Value::Count);
-            values.push((value, start..end));
+            values.push((Value::Number, start..end));
         }
     }
     Ok(())

@@ -51,13 +51,23 @@ impl Member {
 /// The members of an object that may be changed, in the order of the text, each with its name in `K`.
 ///
 /// A name may stand twice where the reader of the object allows it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Layout<K> {
     pub(crate) members: SmallVec<[(K, Member); 4]>,
     /// How many members the object has in all.
     pub(crate) count: u32,
     /// Offset of the closing brace.
     pub(crate) close: usize,
+}
+
+impl<K: Copy> Clone for Layout<K> {
+    fn clone(&self) -> Self {
+        Self {
+            // In one piece, which is not what a list's own copy does.
+            members: SmallVec::from_slice(&self.members),
+            ..*self
+        }
+    }
 }
 
 impl<K: Copy + PartialEq> Layout<K> {

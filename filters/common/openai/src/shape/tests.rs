@@ -78,6 +78,25 @@ fn answers_that_differ_in_their_values_fit_and_others_do_not() {
 }
 
 #[test]
+fn the_details_of_a_usage_may_be_others() {
+    let usage = |cached: u32, thoughts: &str| {
+        format!(
+            r#"{{"prompt_tokens":5,"completion_tokens":6,"total_tokens":11,"prompt_tokens_details":{{"cached_tokens":{cached},"audio_tokens":0}},"completion_tokens_details":{{"reasoning_tokens":{thoughts},"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}}}"#
+        )
+    };
+    let of = |cached, thoughts| answer("\"a\"", "\"b\"", &usage(cached, thoughts));
+    let first = of(0, "0");
+    for (other, fits) in [
+        (of(1024, "17"), true),
+        (of(0, "1e3"), true),
+        (of(0, "null"), false),
+        (of(0, "{}"), false),
+    ] {
+        assert_eq!(fitted(&[&first, &other]), [false, fits], "{other}");
+    }
+}
+
+#[test]
 fn an_answer_with_two_usages_is_no_shape() {
     let both = r#""prompt_tokens":1,"completion_tokens":2"#;
     for (one, other) in [
@@ -152,11 +171,12 @@ proptest! {
     #[test]
     fn what_a_shape_tells_is_what_a_walk_finds(
         values in prop::collection::vec(prop::collection::vec(value(), 9), 1..6),
-        form in 0..4,
+        form in 0..5,
     ) {
         let of = |v: &Vec<String>| match form {
             0 => answer(&v[0], &v[1], &v[2]),
             1 => format!(r#"{{"choices":[{{"message":{{"content":{},"reasoning":{},"refusal":{}}},"index":{}}},{{"text":{}}}],"id":{},"x_svc":{},"usage":{{"prompt_tokens":{},"x":{}}}}}"#, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]),
+            4 => format!(r#"{{"choices":[{{"text":{}}}],"usage":{{"details":{{"cached":{},"prompt_tokens":{}}},"prompt_tokens":{},"total_tokens":{{"x":{}}},"completion_tokens":{}}},"id":{},"created":{},"model":{}}}"#, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]),
             2 => format!(r#" {{ "id" : {}, "choices":[{{"delta":{{"content":[{{"text":{}}},{{"url":{}}}],"tool_calls":[{{"name":{},"arguments":{}}}]}}}}], "usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens":{}}} }} "#, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]),
             _ => format!(r#"{{"usage":{},"usage":{{"total_tokens":{}}},"id":{},"created":{},"id":{},"error":{},"choices":{},"model":{}}}"#, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]),
         };
