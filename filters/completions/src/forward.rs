@@ -16,11 +16,11 @@ pub(crate) struct CompletionBody {
 impl ForwardBody for CompletionBody {
     fn render(&self, exchange: &Exchange, provider_model: &str) -> Bytes {
         let original = &exchange.request.body;
-        match exchange.get::<CompletionRequest>() {
-            Some(request) => render(request, original, provider_model, self.cap),
-            // Both are left on the exchange at once.
-            None => original.clone(),
-        }
+        // Both are left on the exchange at once. The body as it came would be for another model, without the cap that is paid for.
+        let request = exchange
+            .get::<CompletionRequest>()
+            .expect("who forwards a completion leaves its request on the exchange");
+        render(request, original, provider_model, self.cap)
     }
 
     fn cap_output(&mut self, cap: OutputCap) {

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 
 /// Letters, digits, `_` and `-`: ids and words of ours, which are written as they are.
-pub type Word<'a> = &'a [u8];
+pub type Verbatim<'a> = &'a [u8];
 
 /// The metadata of one completion.
 ///
@@ -13,17 +13,17 @@ pub struct Metadata<'a> {
     /// The answer was made for an earlier request.
     pub cache_hit: bool,
     /// The cache's entry that was read or written.
-    pub cache_entry_id: Option<Word<'a>>,
+    pub cache_entry_id: Option<Verbatim<'a>>,
     /// What the cache did: `hit`, `stored`, `bypass`, `uncacheable`, `too_large`, `error`.
-    pub cache_store_status: Option<Word<'a>>,
+    pub cache_store_status: Option<Verbatim<'a>>,
     /// The price of this completion, at least 0.
     pub credits_used: &'a [u8],
     /// What is left.
     pub credits_remaining: &'a [u8],
     /// The account that pays.
-    pub owner: Word<'a>,
+    pub owner: Verbatim<'a>,
     /// Another account the request was resolved to.
-    pub resolved_owner: Option<Word<'a>>,
+    pub resolved_owner: Option<Verbatim<'a>>,
     /// The tokens were counted by us, since the provider did not say.
     pub usage_estimated: bool,
 }
@@ -53,14 +53,14 @@ impl Metadata<'_> {
     }
 }
 
-fn word_or_null(text: Option<Word<'_>>, out: &mut BytesMut) {
+fn word_or_null(text: Option<Verbatim<'_>>, out: &mut BytesMut) {
     match text {
         Some(text) => word(text, out),
         None => out.extend_from_slice(b"null"),
     }
 }
 
-fn word(text: Word<'_>, out: &mut BytesMut) {
+fn word(text: Verbatim<'_>, out: &mut BytesMut) {
     debug_assert!(
         text.iter()
             .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte)),

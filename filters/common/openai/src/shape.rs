@@ -5,7 +5,8 @@
 //! these bytes around proper strings and numbers is the same JSON with other values, so that what was found in the one is known of the
 //! other, but for where it stands. Any other text is walked, and may become a shape itself.
 //!
-//! Shapes are kept by each thread for itself, the last few that fitted. What a model said is in none of them.
+//! Shapes are kept by each thread for itself, the last few that fitted. What a model said stands in none of them but for what an answer
+//! says twice or beside its text: thoughts under two names, the tokens of `logprobs`, the addresses of media. It never leaves the thread.
 
 #[cfg(test)]
 mod tests;
@@ -22,8 +23,12 @@ use crate::number::{self, Whole};
 use crate::usage::{TOKENS_MAX, Usage};
 use crate::word::Word;
 
-/// Shapes that a thread keeps: one for each model that is asked often, as a rule.
-const SHAPES_MAX: usize = 4;
+/// Shapes that a thread keeps: one or two for each model that is asked often, as a rule.
+const SHAPES_MAX: usize = 8;
+
+/// A shape is made of every answer that fits none, and of every second, fourth, and so on, while those that were made go unused; but no
+/// less often than every so many, as a power of two: a provider may change its ways.
+const RARELY: u32 = 6;
 
 /// Values in one answer that may be others in the next.
 const HOLES_MAX: usize = 16;
@@ -44,6 +49,8 @@ pub(crate) struct Shape {
     holes: SmallVec<[Hole; HOLES_MAX]>,
     /// How many holes stand before each place that the facts tell of, in the order of [`Completion::move_places`].
     before: SmallVec<[u8; 32]>,
+    /// Another text has fitted.
+    used: bool,
 }
 
 /// A value that may be another in the next answer.
@@ -75,12 +82,14 @@ type Values = SmallVec<[(Value, Range<usize>); HOLES_MAX]>;
 /// The shapes of one thread.
 #[derive(Default)]
 struct Shapes {
-    /// The one that fitted last stands last.
-    known: SmallVec<[Box<Shape>; SHAPES_MAX + 1]>,
+    /// The one that fitted last stands last, and those that never did stand first.
+    known: SmallVec<[Box<Shape>; SHAPES_MAX]>,
     /// Room for the facts of a text that is no shape.
     room: Option<Box<Shape>>,
-    /// Texts that were made into shapes since one last fitted.
-    unused: u32,
+    /// Texts that fitted none since one was last made a shape.
+    missed: u32,
+    /// How many more shapes were of no use than were of some, up to [`RARELY`].
+    wasted: u32,
 }
 
 thread_local! {
@@ -110,15 +119,17 @@ impl Shapes {
     ) -> (Box<Shape>, Result<(), SyntaxError>) {
         let mut known = self.known.iter_mut();
         if let Some(at) = known.rposition(|shape| shape.fits(text, bytes, metadata)) {
-            self.unused = 0;
-            return (self.known.remove(at), Ok(()));
+            let mut shape = self.known.remove(at);
+            shape.used = true;
+            return (shape, Ok(()));
         }
         let mut shape = self.room.take().unwrap_or_else(Shape::none);
         let read = shape.facts.read_knowing(text, bytes, metadata);
-        // A provider that puts something new into every answer makes shapes useless: try ever less often.
         if read.is_ok() {
-            self.unused = self.unused.saturating_add(1);
-            if self.unused <= 4 || self.unused.is_power_of_two() {
+            self.missed += 1;
+            // Where a provider puts something new into every answer, or more shapes are asked for than there is room for.
+            if self.missed >> self.wasted != 0 {
+                self.missed = 0;
                 shape.learn(text, metadata);
             }
         }
@@ -126,13 +137,21 @@ impl Shapes {
     }
 
     fn keep(&mut self, mut shape: Box<Shape>) {
-        if !shape.kept.is_empty() {
+        if shape.used {
             self.known.push(shape);
-            if self.known.len() <= SHAPES_MAX {
-                return;
-            }
-            shape = self.known.remove(0);
-            shape.kept.clear();
+            return;
+        }
+        if !shape.kept.is_empty() {
+            let gone = (self.known.len() == SHAPES_MAX).then(|| self.known.remove(0));
+            // The first to go until it is used, or models that come in turn would drive each other out.
+            self.known.insert(0, shape);
+            let Some(gone) = gone else { return };
+            self.wasted = match gone.used {
+                true => self.wasted.saturating_sub(1),
+                false => RARELY.min(self.wasted + 1),
+            };
+            shape = gone;
+            shape.forget();
         }
         // An answer of very many choices has taken more room than all others need.
         self.room = Some(shape).filter(|shape| shape.facts.is_small());
@@ -147,6 +166,7 @@ impl Shape {
             kept: Vec::new(),
             holes: SmallVec::new(),
             before: SmallVec::new(),
+            used: false,
         })
     }
 
@@ -195,12 +215,18 @@ impl Shape {
         });
     }
 
-    /// Makes `text`, which has just been read, a shape if it can be one.
-    #[cold]
-    fn learn(&mut self, text: &[u8], metadata: &str) {
+    /// Is no shape any more.
+    fn forget(&mut self) {
         self.kept.clear();
         self.holes.clear();
         self.before.clear();
+        self.used = false;
+    }
+
+    /// Makes `text`, which has just been read, a shape if it can be one.
+    #[cold]
+    fn learn(&mut self, text: &[u8], metadata: &str) {
+        self.forget();
         let Ok(Some(values)) = self.values(text) else {
             return;
         };

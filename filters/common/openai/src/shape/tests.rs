@@ -110,17 +110,45 @@ fn an_answer_with_two_usages_is_no_shape() {
     }
 }
 
+/// An answer of a model, whose shape is no other model's.
+fn answer_of(model: usize) -> String {
+    answer("\"a\"", "\"b\"", "{}").replace("\"m\"", &format!("\"m{model}\""))
+}
+
 #[test]
 fn several_shapes_are_known_and_the_one_that_was_not_asked_for_is_forgotten() {
-    let of =
-        |model: usize| answer("\"a\"", "\"b\"", "{}").replace("\"m\"", &format!("\"m{model}\""));
-    let texts: Vec<String> = [0, 1, 2, 3, 0, 1, 2, 3, 0, 4, 0, 2, 3, 4, 1].map(of).into();
+    let all = 0..SHAPES_MAX;
+    let others = [0, SHAPES_MAX, 0, 2, SHAPES_MAX, 1];
+    let texts: Vec<String> = all
+        .clone()
+        .chain(all)
+        .chain(others)
+        .map(answer_of)
+        .collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let mut expected = vec![false; 4];
-    expected.extend([true; 5]);
-    // The fifth takes the place of the second.
-    expected.extend([false, true, true, true, true, false]);
+    let mut expected = vec![false; SHAPES_MAX];
+    expected.extend([true; SHAPES_MAX]);
+    // One more takes the place of the second.
+    expected.extend([true, false, true, true, true, false]);
     assert_eq!(fitted(&texts), expected);
+}
+
+#[test]
+fn more_models_than_there_are_shapes_do_not_drive_each_other_out() {
+    for (models, fit_min) in [
+        (SHAPES_MAX, 990),
+        (SHAPES_MAX + 1, 700),
+        (2 * SHAPES_MAX, 300),
+    ] {
+        let mut shapes = Shapes::default();
+        let fits = (0..1000)
+            .filter(|n| read_by(&mut shapes, &answer_of(n % models)).2)
+            .count();
+        assert!(
+            fits >= fit_min,
+            "{fits} of 1000 with {models} models in turn"
+        );
+    }
 }
 
 #[test]
@@ -141,19 +169,23 @@ fn a_shape_of_another_metadata_name_does_not_fit() {
 
 #[test]
 fn answers_that_are_all_different_are_seldom_made_into_shapes() {
-    let texts: Vec<String> = (0..100)
-        .map(|n| answer("\"a\"", "\"b\"", "{}").replace("stop", &format!("s{n}")))
-        .collect();
     let mut shapes = Shapes::default();
-    let mut learned = 0;
-    for text in &texts {
-        let bytes = Bytes::of(text.as_bytes());
-        let (shape, _) = shapes.read(text.as_bytes(), bytes, METADATA);
-        learned += usize::from(!shape.kept.is_empty());
+    let learns = |shapes: &mut Shapes, text: &str| {
+        let (shape, _) = shapes.read(text.as_bytes(), Bytes::of(text.as_bytes()), METADATA);
+        let learned = !shape.kept.is_empty() && !shape.used;
         shapes.keep(shape);
-    }
-    // The first four, and then 8, 16, 32 and 64.
-    assert_eq!(learned, 8);
+        usize::from(learned)
+    };
+    let learned: usize = (0..1000)
+        .map(|model| learns(&mut shapes, &answer_of(model)))
+        .sum();
+    // While there is room, then after 1, 2, 4 and so on, and at last one in 64.
+    assert_eq!(learned, SHAPES_MAX + 7 + (1000 - SHAPES_MAX - 127) / 64);
+    // Then they are alike again.
+    let learned: usize = (0..1000)
+        .map(|_| learns(&mut shapes, &answer_of(5000)))
+        .sum();
+    assert_eq!(learned, 1, "one is enough");
 }
 
 /// A value of a member, and whether it is proper JSON does not matter.
