@@ -126,10 +126,12 @@ impl Cache {
 
     /// How full it is.
     pub fn totals(&self) -> Totals {
+        let bytes_max = self.settings.bytes_max as u64;
         Totals {
             entries: self.shelf.len() as u64,
-            bytes: self.shelf.weight(),
-            bytes_max: self.settings.bytes_max as u64,
+            // The parts are read one after the other: an entry that moves between the two meanwhile counts for both.
+            bytes: self.shelf.weight().min(bytes_max),
+            bytes_max,
             waiting: self.flights.waiting() as u64,
         }
     }

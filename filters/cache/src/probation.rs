@@ -288,11 +288,10 @@ impl Probation {
             room = self.end_segment();
             evicted += room.as_ref().map_or(0, |gone| gone.live);
         }
-        if shortens {
-            evicted += self.index_anew(self.first);
-        } else if self.newest() >= PLACE_MAX >> self.shift() {
-            // Places have to grow, and there are no larger ones: after some seventy terabytes.
-            evicted += self.index_anew(1);
+        // Places have to grow, and there are no larger ones: after some seventy terabytes.
+        let used_up = self.newest() >= PLACE_MAX >> self.shift();
+        if shortens || used_up {
+            evicted += self.index_anew(if used_up { 1 } else { self.first });
         }
         let fresh = || vec![0; self.sizes.segment].into();
         self.segments.push_back(Segment {

@@ -1,7 +1,8 @@
 //! The entries of one process, and which of them go when there is no room.
 //!
 //! What is stored stands in the [probation](crate::probation) first. Asked for a second time it goes to the main part, where what is
-//! asked for again and again stays longest. The main part grows as it needs to, and the probation has what it leaves, at least an eighth.
+//! asked for again and again stays longest. The main part grows as it needs to, up to seven eighths, and the probation has as many whole
+//! segments as fit in what it leaves.
 
 #[cfg(test)]
 mod tests;
@@ -65,7 +66,10 @@ impl Lifecycle<Key, Arc<Entry>> for Gone {
     type RequestState = ();
 
     fn on_evict(&self, (): &mut (), key: Key, _: Arc<Entry>) {
-        if REPLACED.get() != Some(key) {
+        // Once: the larger form may have to go in its turn.
+        if REPLACED.get() == Some(key) {
+            REPLACED.set(None);
+        } else {
             self.0.removed(Removal::Evicted, 1);
         }
     }
@@ -172,10 +176,20 @@ impl Shelf {
 
     /// Puts another form of an entry in its place, unless it has gone meanwhile.
     pub(crate) fn replace(&self, key: Key, entry: Arc<Entry>) {
-        // It has been purged or evicted; the reply under way has it still.
+        // Locked, nothing is stored under this key between the look and the change.
+        let part = self.part(&key);
+        let there = self.main.peek(&key).map(|there| there.id);
+        if there != Some(entry.id) {
+            // It has been purged or evicted, and maybe another stored since; the reply under way has it still.
+            return;
+        }
         REPLACED.set(Some(key));
-        let _ = self.main.replace(key, entry, false);
-        REPLACED.set(None);
+        let kept = self.main.replace(key, entry, false);
+        if REPLACED.take().is_none() && kept.is_err() {
+            // Larger than what there is room for, and the form before it has gone all the same.
+            self.counters.removed(Removal::Evicted, 1);
+        }
+        drop(part);
         self.share();
     }
 

@@ -198,20 +198,23 @@ fn a_full_bucket_forgets_its_oldest_answer_and_counts_it() {
 
 #[test]
 fn when_places_run_out_they_are_given_anew() {
-    let mut queue = Probation::new(SIZES, 3);
-    let last = PLACE_MAX >> queue.shift();
-    queue.first = last - 1;
-    queue.of_use = last;
-    let body = [b'x'; 900];
-    for number in 0..30_u8 {
-        let put = queue.put(&key(number), &flat(number, 9, &body));
-        assert!(matches!(put, Put::Here { .. }));
-        assert!(queue.newest() <= last);
-        if let Some(before) = number.checked_sub(1) {
-            assert!(queue.take(&key(before)).is_some(), "{before}");
+    let last = PLACE_MAX >> Probation::new(SIZES, 3).shift();
+    // In the second case the queue becomes short on the very segment that has no place.
+    for (first, of_use, short) in [(last - 1, last, false), (last - 6, last - 6, true)] {
+        let mut queue = Probation::new(SIZES, 3);
+        (queue.first, queue.of_use) = (first, of_use);
+        let body = [b'x'; 900];
+        for number in 0..30_u8 {
+            let put = queue.put(&key(number), &flat(number, 9, &body));
+            assert!(matches!(put, Put::Here { .. }));
+            assert!(queue.newest() <= last, "answer {number}");
+            if let Some(before) = number.checked_sub(1) {
+                assert!(queue.take(&key(before)).is_some(), "{before}");
+            }
         }
+        assert_eq!(queue.short, short);
+        assert!(queue.first < 20, "{}", queue.first);
     }
-    assert!(queue.first < 20, "{}", queue.first);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The shelf, both parts of it together.
 
+mod threads;
+
 use tollgate_openai::Endpoint;
 
 use super::*;
@@ -252,15 +254,26 @@ fn a_purge_removes_what_it_names_and_nothing_comes_back() {
 }
 
 #[test]
-fn across_threads_what_is_there_is_found_while_it_moves() {
+fn what_is_added_to_a_purged_answer_leaves_alone_what_was_stored_since() {
     let (shelf, _) = shelf(1 << 20);
-    for number in 0..200 {
-        store(&shelf, number);
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| assert!(shelf.get(&key(number), || NOW).is_some()));
-            }
-        });
-    }
-    assert_eq!(shelf.len(), 200);
+    store(&shelf, 2);
+    let under_way = shelf.get(&key(2), || NOW).expect("it is there");
+    assert_eq!(shelf.purge(&Purge::Entry(under_way.id)), 1);
+    // Another answer to the same request, and it has been asked for again.
+    let since = answer(4, 1, 9);
+    shelf.insert(key(2), &since.flat());
+    let id = || shelf.get(&key(2), || NOW).map(|entry| entry.id);
+    assert_eq!(id(), Some(since.flat().id));
+    shelf.replace(key(2), under_way);
+    assert_eq!(id(), Some(since.flat().id));
+}
+
+#[test]
+fn what_goes_because_its_streams_are_too_large_is_counted() {
+    let (shelf, counters) = shelf(1 << 18);
+    answer(0, 7000, 9).store(&shelf);
+    assert!(tell(&shelf, 0, true));
+    assert_eq!(shelf.len(), 1, "with one of them it has room");
+    assert!(tell(&shelf, 0, false));
+    assert_eq!((shelf.len(), counters.removals(Removal::Evicted)), (0, 1));
 }
