@@ -10,6 +10,7 @@ mod flight;
 mod index;
 mod key;
 mod probation;
+mod sample;
 mod shelf;
 
 pub use config::{CacheSettings, Partition, RawCache};

@@ -11,7 +11,7 @@
 //!
 //! Memory that is seldom touched is slow: to look in vain into an index for sixteen megabytes takes 0.16 us, for one megabyte 0.06.
 //! So a queue that was passed through twice while nobody asked for what was old in it, and nothing came again after it had gone, is short
-//! from then on, with a short index, until something comes again.
+//! from then on, with a short index, until something comes again: of what its index has forgotten, a [`Sample`] tells.
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +23,7 @@ use crate::entry::Entry;
 use crate::flat::{Flat, UNIT};
 use crate::index::{Index, PLACE_MAX, SLOT_BYTES};
 use crate::key::Key;
+use crate::sample::{ONE_IN, Sample};
 
 /// The largest segment. Larger ones would make no difference but to how much goes at once.
 const SEGMENT_BYTES_MAX: usize = 1 << 20;
@@ -40,6 +41,7 @@ const SHORT_INDEX: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Probation {
     index: Index,
+    sample: Sample,
     segments: VecDeque<Segment>,
     /// The number of the oldest segment.
     first: u64,
@@ -61,7 +63,6 @@ pub(crate) struct Sizes {
     /// Bytes of the index.
     pub(crate) index: usize,
 }
-
 #[derive(Debug)]
 struct Segment {
     /// Runs, one behind the other, and what was here before.
@@ -93,6 +94,11 @@ impl Sizes {
             index: room / BYTES_PER_SLOT * SLOT_BYTES,
         }
     }
+
+    /// Bytes beside the segments: the index, and of as many keys the sample.
+    pub(crate) fn beside(self) -> usize {
+        self.index + self.index.div_ceil(ONE_IN)
+    }
 }
 
 impl Probation {
@@ -100,6 +106,7 @@ impl Probation {
     pub(crate) fn new(sizes: Sizes, segments_max: usize) -> Probation {
         Probation {
             index: Index::new(sizes.index / SLOT_BYTES),
+            sample: Sample::new(sizes.index / SLOT_BYTES),
             segments: VecDeque::new(),
             // Zero is no place.
             first: 1,
@@ -114,11 +121,15 @@ impl Probation {
     /// Puts an answer behind the others, in place of an earlier one of its key.
     pub(crate) fn put(&mut self, key: &Key, flat: &Flat<'_>) -> Put {
         let mut evicted = 0;
-        let mut known = false;
+        let mut known = self.sample.comes_again(key);
         for place in self.index.places(key) {
             match self.at(place) {
                 None => known |= self.index.remove(key, place),
-                Some((other, _)) if other == *key => evicted += self.forget(key, place),
+                Some((other, _)) if other == *key => {
+                    evicted += self.forget(key, place);
+                    // It has not gone.
+                    known = false;
+                }
                 Some(_) => {}
             }
         }

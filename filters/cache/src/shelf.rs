@@ -91,7 +91,7 @@ impl Shelf {
     pub(crate) fn new(bytes_max: usize, entry_bytes_max: usize, counters: Arc<Counters>) -> Shelf {
         let parts = 1 << (bytes_max / PART_BYTES).clamp(1, 16).ilog2();
         let sizes = Sizes::new(bytes_max / parts);
-        let bytes = bytes_max - parts * sizes.index;
+        let bytes = bytes_max - parts * sizes.beside();
         let main = bytes / 8 * 7;
         // Each shard must have room for several of the largest entries, streams included, or it could not take one.
         let shards = (main / (14 * (entry_bytes_max + OVERHEAD))).clamp(1, 32);

@@ -251,6 +251,28 @@ fn a_queue_that_is_of_no_use_is_short_until_an_answer_comes_again() {
 }
 
 #[test]
+fn what_comes_again_after_a_long_time_makes_a_short_queue_long() {
+    let key = |number: u32| Key(*blake3::hash(&number.to_le_bytes()).as_bytes());
+    // There is room for some 1,200 answers, and an index for twice as many; a short one knows 320.
+    let sizes = Sizes {
+        index: 2560 * SLOT_BYTES,
+        ..SIZES
+    };
+    let mut queue = Probation::new(sizes, 64);
+    let mut put = |number: u32| {
+        queue.put(&key(number), &flat(0, 9, &[b'x'; 100]));
+        queue.short
+    };
+    assert!((0..10_000).any(&mut put), "nobody asks for anything old");
+    // As many as the room would hold, and each of them again when all the others have passed.
+    assert!((10_000..11_000).all(&mut put), "they are new ones");
+    assert!(
+        !(10_000..11_000).all(&mut put),
+        "they would have been there"
+    );
+}
+
+#[test]
 fn the_room_is_divided_as_is_told() {
     let mib = 1 << 20;
     for (room, segment, index) in [
