@@ -135,6 +135,36 @@ impl Packer {
                 self.unsigned(reference);
             }
         }
+        self.end_record(begin);
+    }
+
+    /// Adds a record of another body as it stands there, its words named by their places here.
+    pub(crate) fn copy(&mut self, record: &Record<'_>) -> Result<(), Broken> {
+        let begin = self.records.len();
+        self.records.extend_from_slice(&[0, 0]);
+        match record.words_apart()? {
+            None => self.records.extend_from_slice(record.bytes),
+            Some(apart) => {
+                self.records.extend_from_slice(apart.before);
+                let word = self.word(named(record.words, apart.word)?);
+                self.unsigned(word);
+                match apart.upstream {
+                    None => {}
+                    Some(0) => self.unsigned(0),
+                    Some(place) => {
+                        let upstream = self.word(named(record.words, place - 1)?);
+                        self.unsigned(upstream + 1);
+                    }
+                }
+                self.records.extend_from_slice(apart.after);
+            }
+        }
+        self.end_record(begin);
+        Ok(())
+    }
+
+    /// Writes how long the record is that begins at `begin`.
+    fn end_record(&mut self, begin: usize) {
         let length = self.records.len() - begin - 2;
         // A head and some twenty numbers of ten bytes: texts are kept elsewhere.
         let length = u16::try_from(length).expect("a record is a few hundred bytes at most");
@@ -332,12 +362,41 @@ impl Record<'_> {
         ![EntryKind::Hold.code(), EntryKind::Release.code()].contains(&i64::from(self.bytes[0]))
     }
 
+    /// The places of its words, apart from the rest; none of a kind that names no word.
+    fn words_apart(&self) -> Result<Option<WordsApart<'_>>, Broken> {
+        let kind = EntryKind::from_code(i64::from(self.bytes[0])).ok_or(UNKNOWN_KIND)?;
+        let mut fields = Fields(&self.bytes[HEAD..]);
+        let amounts = match kind {
+            EntryKind::Hold | EntryKind::Release => return Ok(None),
+            EntryKind::Settle => 3,
+            EntryKind::Charge => 2,
+            _ => 1,
+        };
+        for _ in 0..amounts {
+            fields.signed()?;
+        }
+        let is_usage = matches!(kind, EntryKind::Settle | EntryKind::Charge);
+        if is_usage {
+            fields.optional()?;
+            fields.credential()?;
+            // The endpoint.
+            fields.unsigned()?;
+        }
+        let before = &self.bytes[..self.bytes.len() - fields.0.len()];
+        let word = fields.unsigned()?;
+        let upstream = is_usage.then(|| fields.unsigned()).transpose()?;
+        Ok(Some(WordsApart {
+            before,
+            word,
+            upstream,
+            after: fields.0,
+        }))
+    }
+
     /// What was packed.
     pub fn part(&self) -> Result<LedgerPart, Broken> {
         let kind = EntryKind::from_code(i64::from(self.bytes[0]));
-        let kind = kind.ok_or(Broken(
-            "has a record of a kind that this version does not know",
-        ))?;
+        let kind = kind.ok_or(UNKNOWN_KIND)?;
         let (operation, account, at) = (self.operation(), self.account(), self.at());
         let mut fields = Fields(&self.bytes[HEAD..]);
         let part = match kind {
@@ -390,7 +449,19 @@ impl Record<'_> {
     }
 }
 
+/// A record of which the places of its words are known.
+struct WordsApart<'b> {
+    before: &'b [u8],
+    /// The place of its model or reference.
+    word: u64,
+    /// That of its provider as it stands there: one more, zero for none. No field of all kinds.
+    upstream: Option<u64>,
+    after: &'b [u8],
+}
+
 const CUT: Broken = Broken("ends in the middle of a record");
+
+const UNKNOWN_KIND: Broken = Broken("has a record of a kind that this version does not know");
 
 /// What is left to be read.
 struct Fields<'b>(&'b [u8]);
@@ -453,18 +524,22 @@ impl<'b> Fields<'b> {
 
     fn word(&mut self, words: &[Arc<str>]) -> Result<Arc<str>, Broken> {
         let place = self.unsigned()?;
-        named(words, place)
+        named(words, place).cloned()
     }
 
-    fn usage(&mut self, words: &[Arc<str>]) -> Result<UsageRecord, Broken> {
-        let credential = match self.is_there()? {
+    fn credential(&mut self) -> Result<Option<CredentialId>, Broken> {
+        Ok(match self.is_there()? {
             true => {
                 let mut id = [0; 16];
                 id.copy_from_slice(self.take(16)?);
                 Some(CredentialId::from_bytes(id))
             }
             false => None,
-        };
+        })
+    }
+
+    fn usage(&mut self, words: &[Arc<str>]) -> Result<UsageRecord, Broken> {
+        let credential = self.credential()?;
         let endpoint = i64::try_from(self.unsigned()?)
             .ok()
             .and_then(Endpoint::from_code);
@@ -472,7 +547,7 @@ impl<'b> Fields<'b> {
         let model = self.word(words)?;
         let upstream = match self.unsigned()? {
             0 => None,
-            place => Some(named(words, place - 1)?),
+            place => Some(named(words, place - 1)?.clone()),
         };
         let (prompt_tokens, completion_tokens) = (self.unsigned()?, self.unsigned()?);
         let flags = u32::try_from(self.unsigned()?)
@@ -494,207 +569,12 @@ impl<'b> Fields<'b> {
     }
 }
 
-fn named(words: &[Arc<str>], place: u64) -> Result<Arc<str>, Broken> {
+fn named(words: &[Arc<str>], place: u64) -> Result<&Arc<str>, Broken> {
     let word = usize::try_from(place)
         .ok()
         .and_then(|place| words.get(place));
-    word.map(Arc::clone)
-        .ok_or(Broken("names a word that it has not"))
+    word.ok_or(Broken("names a word that it has not"))
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn ids() -> impl Strategy<Value = (OperationId, AccountId, i64)> {
-        (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<i64>()).prop_map(|(operation, account, at)| {
-            (
-                OperationId::from_bytes(operation),
-                AccountId::from_bytes(account),
-                at,
-            )
-        })
-    }
-
-    fn micros() -> impl Strategy<Value = Micros> {
-        any::<i64>().prop_map(Micros::new)
-    }
-
-    fn words() -> impl Strategy<Value = Arc<str>> {
-        prop_oneof!["demo-(small|large)", ".{0,300}"].prop_map(Arc::from)
-    }
-
-    fn usage() -> impl Strategy<Value = UsageRecord> {
-        let counts = (any::<u64>(), any::<u64>(), any::<u32>(), any::<u16>());
-        // The last number stands for all that are greater.
-        let durations = prop::option::of(0..u64::MAX);
-        let credential = prop::option::of(any::<[u8; 16]>());
-        (
-            credential,
-            words(),
-            prop::option::of(words()),
-            counts,
-            durations.clone(),
-            durations,
-        )
-            .prop_map(
-                |(
-                    credential,
-                    model,
-                    upstream,
-                    (prompt_tokens, completion_tokens, flags, http_status),
-                    ttfb_us,
-                    total_us,
-                )| UsageRecord {
-                    credential: credential.map(CredentialId::from_bytes),
-                    endpoint: Endpoint::Completions,
-                    model,
-                    upstream,
-                    prompt_tokens,
-                    completion_tokens,
-                    flags: UsageFlags::from_bits(flags),
-                    http_status,
-                    ttfb_us,
-                    total_us,
-                },
-            )
-    }
-
-    fn part() -> impl Strategy<Value = LedgerPart> {
-        let version = prop::option::of(any::<i64>());
-        prop_oneof![
-            (ids(), micros(), version.clone(), any::<i64>()).prop_map(
-                |((operation, account, at), amount, price_version, expires_at)| {
-                    LedgerPart::Hold {
-                        operation,
-                        account,
-                        amount,
-                        price_version,
-                        at,
-                        expires_at,
-                    }
-                }
-            ),
-            (
-                ids(),
-                micros(),
-                micros(),
-                micros(),
-                version.clone(),
-                usage()
-            )
-                .prop_map(
-                    |(
-                        (operation, account, at),
-                        held,
-                        charged,
-                        written_off,
-                        price_version,
-                        usage,
-                    )| LedgerPart::Settle {
-                        operation,
-                        account,
-                        held,
-                        charged,
-                        written_off,
-                        price_version,
-                        usage,
-                        at,
-                    }
-                ),
-            (ids(), micros()).prop_map(|((operation, account, at), held)| LedgerPart::Release {
-                operation,
-                account,
-                held,
-                at
-            }),
-            (ids(), micros(), micros(), version, usage()).prop_map(
-                |((operation, account, at), charged, written_off, price_version, usage)| {
-                    LedgerPart::Charge {
-                        operation,
-                        account,
-                        charged,
-                        written_off,
-                        price_version,
-                        usage,
-                        at,
-                    }
-                }
-            ),
-            (ids(), micros(), words()).prop_map(|((operation, account, at), amount, reference)| {
-                LedgerPart::Credit {
-                    operation,
-                    account,
-                    kind: EntryKind::Refund,
-                    amount,
-                    reference,
-                    at,
-                }
-            }),
-        ]
-    }
-
-    fn unpacked(body: &[u8]) -> Result<Vec<LedgerPart>, Broken> {
-        Body::read(body)?
-            .records()
-            .map(|record| record?.part())
-            .collect()
-    }
-
-    proptest! {
-        #[test]
-        fn what_was_packed_is_read_back(parts in prop::collection::vec(part(), 0..20), undone in prop::collection::vec(part(), 0..3)) {
-            let mut packer = Packer::default();
-            for part in &parts {
-                packer.push(part);
-                let mark = packer.mark();
-                undone.iter().for_each(|part| packer.push(part));
-                packer.rewind(mark);
-            }
-            prop_assert_eq!(packer.count(), parts.len());
-            prop_assert_eq!(unpacked(&packer.finish()), Ok(parts));
-            prop_assert_eq!(packer.count(), 0);
-        }
-
-        #[test]
-        fn damaged_bytes_are_told_and_never_followed(parts in prop::collection::vec(part(), 1..4), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
-            let mut packer = Packer::default();
-            parts.iter().for_each(|part| packer.push(part));
-            let mut body = packer.finish();
-            let at = at.index(body.len());
-            if cut {
-                body.truncate(at);
-            } else {
-                body[at] = byte;
-            }
-            // Whatever it says now, it says without a panic, and the head of each record can be looked at.
-            if let Ok(body) = Body::read(&body) {
-                for record in body.records().flatten() {
-                    let _ = (record.operation(), record.account(), record.at(), record.is_seen_by_owner(), record.part());
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_word_of_many_records_is_written_once() {
-        let model = Arc::<str>::from("a-model-with-a-long-name");
-        let part = |number| LedgerPart::Credit {
-            operation: OperationId::from_bytes([number; 16]),
-            account: AccountId::from_bytes([1; 16]),
-            kind: EntryKind::Grant,
-            amount: Micros::new(1),
-            reference: Arc::clone(&model),
-            at: 1,
-        };
-        let mut packer = Packer::default();
-        (0..10).for_each(|number| packer.push(&part(number)));
-        let body = packer.finish();
-        let found = body
-            .windows(model.len())
-            .filter(|window| *window == model.as_bytes());
-        assert_eq!(found.count(), 1);
-    }
-}
+mod tests;

@@ -21,7 +21,7 @@ CREATE TABLE holds (
   created_at $INT NOT NULL, expires_at $INT NOT NULL, CHECK (amount >= 0)) $KEYED;
 
 -- What the owner of an account sees of the journal (all but holds and releases), gathered by account. `id` is the row of the journal
--- up to which it was gathered, `at_min` and `at_max` the time of its first and last record.
+-- that its last record is in, `at_min` and `at_max` the time of its first and last record.
 CREATE TABLE postings (
   account_id $BIN NOT NULL, at_max $INT NOT NULL, id $INT NOT NULL, at_min $INT NOT NULL, body $BIN NOT NULL,
   PRIMARY KEY (account_id, at_max, id)) $KEYED;

@@ -2,7 +2,7 @@
 //!
 //! Every decision about a hold or an operation is checked here a second time, whatever the code above has decided: an operation begins
 //! once, a hold ends once, no balance goes below its limit. From time to time all that has gathered is posted: the balances to the
-//! accounts, the open holds to theirs, and what owners see of the journal to their own pages. That costs a row an account and not one a
+//! accounts, the open holds to theirs, and what owners see of the journal to their own pages. That costs some rows an account and not one a
 //! request.
 
 use std::collections::hash_map::Entry;
@@ -16,7 +16,7 @@ use super::batch::Trouble;
 use super::begun::Begun;
 use super::failure::RowError;
 use super::journal::{self, Move};
-use crate::books::{self, Body, Broken, LedgerPart};
+use crate::books::{self, Body, Broken, LedgerPart, Record};
 use crate::journal::Packer;
 use crate::rows::OpenHold;
 
@@ -29,6 +29,11 @@ const RECORDS_EACH: usize = 64;
 
 /// Fewer than this part of the most that are posted at once are left to gather, whatever accounts they are of.
 const WORTH_POSTING: usize = 16;
+
+/// A row of the postings has about this part of the most records that are posted at once: 512. That is few enough that whoever looks for
+/// the newest ones does not read thousands, and that the engine has memory for the row, which it would otherwise get from the system, page
+/// by page, while commits wait.
+const ROWS: usize = 128;
 
 /// What is worth it is posted after this long at the latest.
 const POSTED_AFTER_US: u64 = 10_000_000;
@@ -59,11 +64,24 @@ pub(crate) struct Unposted {
 #[derive(Default)]
 struct Tail {
     bodies: Vec<u8>,
-    /// Where each body ends.
-    ends: Vec<usize>,
+    rows: Vec<TailRow>,
     records: usize,
-    /// The id of its last row.
-    last: i64,
+}
+
+/// A row of the journal.
+#[derive(Clone, Copy, Debug)]
+struct TailRow {
+    id: i64,
+    /// Where its body ends.
+    end: usize,
+}
+
+/// A record that its owner sees.
+struct Posted<'b> {
+    account: AccountId,
+    /// The row of the journal it is in.
+    row: i64,
+    record: Record<'b>,
 }
 
 /// An account's fields as they are with everything that was committed.
@@ -350,14 +368,14 @@ impl Unposted {
     /// Takes in a row of the journal.
     pub(crate) fn journaled(&mut self, id: i64, body: &[u8], records: usize) {
         self.tail.bodies.extend_from_slice(body);
-        self.tail.ends.push(self.tail.bodies.len());
+        let end = self.tail.bodies.len();
+        self.tail.rows.push(TailRow { id, end });
         self.tail.records += records;
-        self.tail.last = id;
     }
 
     /// Whether anything has gathered.
     pub(crate) fn has_some(&self) -> bool {
-        !self.tail.ends.is_empty()
+        !self.tail.rows.is_empty()
     }
 
     /// Whether enough has gathered to be posted; `now_us` is the time of a clock that never goes back.
@@ -380,10 +398,10 @@ impl Unposted {
         self.post_balances(connection)?;
         self.post_holds(connection)?;
         self.post_records(connection)?;
-        if self.tail.last != 0 {
+        if let Some(last) = self.tail.rows.last() {
             connection
                 .prepare_cached("UPDATE nodes SET posted = ?2 WHERE id = ?1")?
-                .execute(params![self.node, self.tail.last])?;
+                .execute(params![self.node, last.id])?;
         }
         self.tail.clear();
         self.owners.clear();
@@ -436,55 +454,73 @@ impl Unposted {
     fn post_records(&mut self, connection: &Connection) -> Result<(), Trouble> {
         // Packed by this process or read by it already.
         let unreadable = |broken: Broken| Trouble::Books(format!("the journal {broken}"));
-        let bodies = self
-            .tail
-            .bodies()
-            .map(Body::read)
+        let bodies = self.tail.bodies();
+        let bodies = bodies
+            .map(|(row, body)| Ok((row, Body::read(body)?)))
             .collect::<Result<Vec<_>, _>>()
             .map_err(unreadable)?;
         let mut records = Vec::with_capacity(self.tail.records);
-        for record in bodies.iter().flat_map(|body| body.records()) {
-            let record = record.map_err(unreadable)?;
-            if record.is_seen_by_owner() {
-                records.push((record.account(), record));
+        for (row, body) in &bodies {
+            for record in body.records() {
+                let record = record.map_err(unreadable)?;
+                if record.is_seen_by_owner() {
+                    let account = record.account();
+                    let row = *row;
+                    records.push(Posted {
+                        account,
+                        row,
+                        record,
+                    });
+                }
             }
         }
         // Stable: what happened first stays first.
-        records.sort_by_key(|(account, _)| *account);
+        records.sort_by_key(|posted| posted.account);
         let mut insert = connection.prepare_cached(
             "INSERT INTO postings (account_id, at_max, id, at_min, body) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?;
-        for page in records.chunk_by(|(one, _), (next, _)| one == next) {
-            let times = page.iter().map(|(_, record)| record.at());
-            let (first, last) = times.fold((i64::MAX, i64::MIN), |(first, last), at| {
-                (first.min(at), last.max(at))
-            });
-            for (_, record) in page {
-                self.packer.push(&record.part().map_err(unreadable)?);
+        for page in pages(&records, (self.records_max / ROWS).max(1)) {
+            let [.., last] = page else { continue };
+            let mut times = (i64::MAX, i64::MIN);
+            for Posted { record, .. } in page {
+                times = (times.0.min(record.at()), times.1.max(record.at()));
+                self.packer.copy(record).map_err(unreadable)?;
             }
             self.packer.finish_into(&mut self.page);
-            insert.execute(params![
-                page[0].0.as_bytes(),
-                last,
-                self.tail.last,
-                first,
-                self.page
-            ])?;
+            let account = last.account.as_bytes();
+            insert.execute(params![account, times.1, last.row, times.0, self.page])?;
         }
         Ok(())
     }
 }
 
+/// Divides records, in order of their accounts, into pages of one account each, which are full with so many. A page ends with a row of the
+/// journal, by which it is told from the others of its account.
+fn pages<'r, 'b>(records: &'r [Posted<'b>], full: usize) -> impl Iterator<Item = &'r [Posted<'b>]> {
+    let mut length = 0;
+    records.chunk_by(move |one, next| {
+        length += 1;
+        let ends = length >= full && one.row != next.row;
+        let same = one.account == next.account && !ends;
+        if !same {
+            length = 0;
+        }
+        same
+    })
+}
+
 impl Tail {
-    fn bodies(&self) -> impl Iterator<Item = &[u8]> {
-        let begins = std::iter::once(&0).chain(&self.ends);
-        let places = begins.zip(&self.ends);
-        places.map(|(&begin, &end)| &self.bodies[begin..end])
+    /// The bodies, each with the id of its row.
+    fn bodies(&self) -> impl Iterator<Item = (i64, &[u8])> {
+        let ends = self.rows.iter().map(|row| row.end);
+        let begins = std::iter::once(0).chain(ends);
+        let rows = begins.zip(&self.rows);
+        rows.map(|(begin, row)| (row.id, &self.bodies[begin..row.end]))
     }
 
     fn clear(&mut self) {
         self.bodies.clear();
-        self.ends.clear();
+        self.rows.clear();
         self.records = 0;
     }
 }
@@ -526,6 +562,46 @@ mod tests {
                 due && since == 0,
                 "{what}: the wait begins anew"
             );
+        }
+    }
+
+    #[test]
+    fn a_page_is_of_one_account_and_ends_with_a_row_once_it_is_full() {
+        const FULL: usize = 5;
+        let mut packer = Packer::default();
+        packer.push(&LedgerPart::Release {
+            operation: operation(0),
+            account: AccountId::from_bytes([1; 16]),
+            held: Micros::new(1),
+            at: 1,
+        });
+        let body = packer.finish();
+        let body = Body::read(&body).expect("it has just been packed");
+        let record = body.records().next().expect("one").expect("a record");
+        //   account, row and number of records, and the lengths of the pages
+        for (records, lengths) in [
+            (&[][..], &[][..]),
+            (&[(1, 1, FULL + 1)], &[FULL + 1]),
+            (&[(1, 1, FULL), (1, 2, 1)], &[FULL, 1]),
+            (&[(1, 1, FULL - 1), (1, 2, 2), (1, 3, 1)], &[FULL + 1, 1]),
+            (&[(1, 1, FULL - 1), (2, 1, 1), (2, 2, 1)], &[FULL - 1, 2]),
+            (&[(1, 1, FULL), (2, 1, FULL), (2, 2, 1)], &[FULL, FULL, 1]),
+            (&[(1, 1, FULL), (1, 2, FULL), (1, 3, 1)], &[FULL, FULL, 1]),
+        ] {
+            let records: Vec<Posted<'_>> = records
+                .iter()
+                .flat_map(|&(account, row, count)| {
+                    let account = AccountId::from_bytes([account; 16]);
+                    let posted = move |_| Posted {
+                        account,
+                        row,
+                        record,
+                    };
+                    (0..count).map(posted)
+                })
+                .collect();
+            let cut: Vec<usize> = pages(&records, FULL).map(<[_]>::len).collect();
+            assert_eq!(cut, lengths);
         }
     }
 
