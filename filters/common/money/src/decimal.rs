@@ -71,9 +71,9 @@ pub(crate) fn read(text: &str, places: u32) -> Result<i64, DecimalError> {
 /// The text of an amount, without an allocation.
 #[derive(Clone, Copy)]
 pub struct DecimalText {
-    /// Sign, 20 digits, a point, and zeros before a small fraction.
+    /// Sign, digits, a point, and digits of a fraction.
     bytes: [u8; 48],
-    start: u8,
+    length: u8,
 }
 
 impl DecimalText {
@@ -85,7 +85,13 @@ impl DecimalText {
 
     /// The same as bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[usize::from(self.start)..]
+        &self.bytes[..usize::from(self.length)]
+    }
+
+    fn push(&mut self, text: &[u8]) {
+        let end = usize::from(self.length) + text.len();
+        self.bytes[usize::from(self.length)..end].copy_from_slice(text);
+        self.length = end as u8;
     }
 }
 
@@ -95,43 +101,28 @@ impl fmt::Display for DecimalText {
     }
 }
 
-/// An integer of the unit `10^-places` with no more places than it needs.
+/// An integer of the unit `10^-places`, at most 18 of them, with no more places than it needs.
+#[inline]
 pub(crate) fn text(value: i64, places: u32) -> DecimalText {
-    // Digits are put in from the back.
-    let mut text = [0u8; 48];
-    let mut at = text.len();
-    let mut rest = value.unsigned_abs();
-    let digit = |rest: &mut u64| {
-        let digit = b'0' + (*rest % 10) as u8;
-        *rest /= 10;
-        digit
+    let one = 10u64.pow(places);
+    let (whole, fraction) = (value.unsigned_abs() / one, value.unsigned_abs() % one);
+    let mut text = DecimalText {
+        bytes: [0; 48],
+        length: 0,
     };
-    let mut seen = false;
-    for _ in 0..places {
-        let digit = digit(&mut rest);
-        seen |= digit != b'0';
-        if seen {
-            at -= 1;
-            text[at] = digit;
-        }
-    }
-    if seen {
-        at -= 1;
-        text[at] = b'.';
-    }
-    loop {
-        at -= 1;
-        text[at] = digit(&mut rest);
-        if rest == 0 {
-            break;
-        }
-    }
+    let mut digits = itoa::Buffer::new();
     if value < 0 {
-        at -= 1;
-        text[at] = b'-';
+        text.push(b"-");
     }
-    DecimalText {
-        bytes: text,
-        start: at as u8,
+    text.push(digits.format(whole).as_bytes());
+    if fraction != 0 {
+        text.push(b".");
+        // A one before it keeps the zeros it begins with.
+        let mut fraction = &digits.format(one + fraction).as_bytes()[1..];
+        while let [before @ .., b'0'] = fraction {
+            fraction = before;
+        }
+        text.push(fraction);
     }
+    text
 }
