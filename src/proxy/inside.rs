@@ -14,11 +14,11 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tollgate_chain::run::Run;
 use tollgate_chain::{BodyError, Downstream, Gone, Head, drive};
-use tollgate_filter::{Clock, Moment, Protocol, Request};
+use tollgate_filter::{Clock, Exchange, Moment, Protocol, Request};
 use tollgate_portal::{Inside, InsideAnswer, InsideAnswering, InsideCall};
 
 use super::routes::Found;
-use super::{OpenExchange, Proxy, RouteObserver, begin, caught, new_calls};
+use super::{OpenExchange, Proxy, RouteObserver, caught, new_calls};
 use crate::upstream::{Caller, Turning};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -87,7 +87,11 @@ async fn serve(
         proxy,
         route: Some(gate.index),
     };
-    let mut run = Run::new(begin(request, now), &gate.route.chain, &observer);
+    let mut run = Run::new(
+        Exchange::beginning(request, now),
+        &gate.route.chain,
+        &observer,
+    );
     let (clock, limits) = (&proxy.clock, &proxy.answer_limits);
     let exchange = drive(&gate.route, &mut run, &mut asker, calls, clock, limits);
     if caught(pin!(exchange)).await.is_err() {

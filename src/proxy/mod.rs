@@ -25,16 +25,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use pingora_core::protocols::http::ServerSession;
 use tokio::sync::{Notify, watch};
 use tollgate_chain::run::Run;
 use tollgate_chain::{Chain, Limits, Observer, Route, drive, refuse};
 use tollgate_filter::{
-    ApiError, Clock, Ending, Entropy, ErrorCode, ErrorPage, ErrorShape, Exchange, Moment, OldTls,
-    Outcome, Reply, Request,
+    ApiError, Clock, Ending, Entropy, ErrorCode, ErrorPage, ErrorShape, Exchange, OldTls, Outcome,
+    Reply, Request,
 };
-use tollgate_money::OperationId;
 
 use self::head::Origin;
 pub(crate) use self::inside::Door;
@@ -47,12 +46,9 @@ use self::session::Client;
 pub(crate) use self::tls::server_config;
 use crate::config::{ConnectionLimits, RelayUpstream};
 use crate::socket::CorkHandle;
-use crate::telemetry::{Telemetry, hex};
+use crate::telemetry::Telemetry;
 use crate::upstream::{Caller, Providers, Relays, Turning};
 use crate::wake::Inbox;
-
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// What all workers share.
 pub(crate) struct Proxy {
@@ -353,8 +349,8 @@ impl Worker {
             (Ok(()), Found::OtherMethods { allow, first }) => options(&request, allow, first),
             (Ok(()), Found::Nothing) => Direct::Error(None, routes::not_found()),
         };
-        let mut client = Client::new(session, cork, proxy.limits);
-        let mut exchange = begin(request, now);
+        let mut client = Client::new(session, cork, proxy.limits, &request);
+        let mut exchange = Exchange::beginning(request, now);
         if origin.old_tls {
             exchange.put(OldTls);
         }
@@ -415,8 +411,9 @@ impl Worker {
                 "The request's head did not arrive in time. Send it again.",
             ),
         };
-        let mut client = Client::unparsed(session, Some(cork), proxy.limits);
-        let exchange = begin(head::unparsed(id, origin), now);
+        let request = head::unparsed(id, origin);
+        let mut client = Client::new(session, Some(cork), proxy.limits, &request);
+        let exchange = Exchange::beginning(request, now);
         let outcome = Outcome::refuse(error.closing());
         self.answer(None, exchange, &mut client, outcome).await;
     }
@@ -448,11 +445,9 @@ impl Worker {
                     ErrorCode::InternalError,
                     "The gateway failed on this request. Tell the operator the request id.",
                 );
-                let mut headers = http::HeaderMap::new();
-                headers.insert(X_REQUEST_ID, id_field(id));
                 let error = error.closing();
                 // The exchange is over and counted; this is only courtesy to the client.
-                let _ = tollgate_chain::send_bare(client, headers, gate.route.errors, &error).await;
+                let _ = tollgate_chain::send_bare(client, gate.route.errors, &error).await;
             }
         }
     }
@@ -473,30 +468,6 @@ impl Worker {
         let mut run = Run::new(exchange, &self.proxy.nowhere.chain, &observer);
         refuse(route, &mut run, client, &self.proxy.clock, outcome).await;
     }
-}
-
-/// An exchange at its beginning.
-fn begin(request: Request, now: Moment) -> Exchange {
-    let (id, tls) = (request.id, request.tls);
-    let mut exchange = Exchange::beginning(request, now);
-    exchange.reply_headers.insert(X_REQUEST_ID, id_field(id));
-    if tls {
-        exchange
-            .reply_headers
-            .insert(header::STRICT_TRANSPORT_SECURITY, HSTS);
-    }
-    exchange
-}
-
-/// A request's id as a field. No two are the same, so HTTP/2 is told not to remember it (RFC 7541 section 7.1.3).
-fn id_field(id: OperationId) -> HeaderValue {
-    let mut text = Vec::with_capacity(OperationId::PREFIX.len() + 32);
-    text.extend_from_slice(OperationId::PREFIX.as_bytes());
-    hex(&mut text, id.as_bytes());
-    let field = HeaderValue::from_maybe_shared(Bytes::from(text));
-    let mut field = field.expect("an id is visible ASCII");
-    field.set_sensitive(true);
-    field
 }
 
 /// Whether whoever sent a request would rather have a page than JSON: browsers say so.

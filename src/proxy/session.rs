@@ -5,16 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, Method, Version, header};
+use http::{HeaderName, HeaderValue, Method, Version, header};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
 use tokio::time::Sleep;
 use tollgate_chain::{BodyError, BodyLength, Downstream, Gone, Head};
+use tollgate_filter::Request;
+use tollgate_money::OperationId;
 
 use super::lifecycle::Signs;
 use crate::config::ConnectionLimits;
 use crate::socket::CorkHandle;
+use crate::telemetry::hex;
 use crate::wait::{Elapsed, within};
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// One request's session and what it may take.
 pub(super) struct Client {
@@ -22,6 +28,9 @@ pub(super) struct Client {
     /// There on HTTP/1 only.
     cork: Option<CorkHandle>,
     limits: ConnectionLimits,
+    /// What the request is called.
+    id: OperationId,
+    tls: bool,
     is_head: bool,
     /// The answer was sent to its end.
     finished: bool,
@@ -46,31 +55,15 @@ impl Client {
         session: ServerSession,
         cork: Option<CorkHandle>,
         limits: ConnectionLimits,
-    ) -> Client {
-        let is_head = session.req_header().method == Method::HEAD;
-        Client {
-            session,
-            cork,
-            limits,
-            is_head,
-            finished: false,
-            begun: false,
-            piecewise: None,
-            signs: None,
-        }
-    }
-
-    /// A session whose head could not be parsed.
-    pub(super) fn unparsed(
-        session: ServerSession,
-        cork: Option<CorkHandle>,
-        limits: ConnectionLimits,
+        request: &Request,
     ) -> Client {
         Client {
             session,
             cork,
             limits,
-            is_head: false,
+            id: request.id,
+            tls: request.tls,
+            is_head: request.method == Method::HEAD,
             finished: false,
             begun: false,
             piecewise: None,
@@ -101,6 +94,12 @@ impl Client {
         parts.status = head.status;
         parts.headers = head.headers;
         // Last, so that no field of the answer takes their place.
+        parts.headers.insert(X_REQUEST_ID, id_field(self.id));
+        if self.tls {
+            // An operator's own filter may promise more.
+            let promised = parts.headers.entry(header::STRICT_TRANSPORT_SECURITY);
+            promised.or_insert(HSTS);
+        }
         if let Some(signs) = &self.signs {
             signs.add_to(&mut parts.headers);
         }
@@ -230,8 +229,10 @@ impl Downstream for Client {
     async fn send(&mut self, mut head: Head, body: Bytes) -> Result<(), Gone> {
         self.begun = true;
         if head.status != http::StatusCode::NO_CONTENT {
-            head.headers
-                .insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+            // Of a number `HeaderValue` makes itself a buffer that may grow, which takes two.
+            let length = HeaderValue::from_str(itoa::Buffer::new().format(body.len()));
+            let length = length.expect("digits are ASCII");
+            head.headers.insert(header::CONTENT_LENGTH, length);
         }
         let head = self.response(head);
         let empty = self.is_head || body.is_empty();
@@ -343,6 +344,17 @@ impl Downstream for Client {
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// A request's id as a field. No two are the same, so HTTP/2 is told not to remember it (RFC 7541 section 7.1.3).
+fn id_field(id: OperationId) -> HeaderValue {
+    let mut text = Vec::with_capacity(OperationId::PREFIX.len() + 32);
+    text.extend_from_slice(OperationId::PREFIX.as_bytes());
+    hex(&mut text, id.as_bytes());
+    let field = HeaderValue::from_maybe_shared(Bytes::from(text));
+    let mut field = field.expect("an id is visible ASCII");
+    field.set_sensitive(true);
+    field
 }
 
 fn body_error(error: &pingora_core::Error) -> BodyError {

@@ -18,6 +18,8 @@ fn is_error(answer: &Answer, status: u16, code: &str, what: &str) {
         "{what}"
     );
     assert!(answer.header("x-request-id").is_some(), "{what}");
+    let promised = answer.header("strict-transport-security").is_some();
+    assert_eq!(promised, what.contains("TLS"), "{what}");
 }
 
 #[tokio::test]

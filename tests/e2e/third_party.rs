@@ -159,6 +159,8 @@ async fn a_filter_that_panics_loses_one_request_and_nothing_else() {
         assert_eq!(answer.status, 500, "{what}");
         assert_eq!(answer.json()["error"]["code"], "internal_error", "{what}");
         assert!(answer.header("x-request-id").is_some(), "{what}");
+        let promised = answer.header("strict-transport-security").is_some();
+        assert_eq!(promised, what.contains("TLS"), "{what}");
 
         // In the middle of a stream the client sees no end that looks proper.
         rig.provider.script(Script::hold(4, "gate").once());

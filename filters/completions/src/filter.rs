@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use http::{HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 use tollgate_filter::{
     AnswerProgress, AnswerUsage, Api, Body, Catalog, Contract, Event, Exchange, FailureMode,
-    Filter, FilterError, Forward, ForwardBody, Model, Outcome, Phase, Principal, Step, Tail,
+    Filter, FilterError, Forward, ForwardBody, LateFields, Model, Outcome, Phase, Principal, Step,
+    Tail,
 };
 use tollgate_openai::{CompletionRequest, Endpoint, Patch, RequestError, TextAsChat};
 
@@ -102,15 +103,22 @@ impl Completions {
         };
         exchange.record.model = Some(Arc::clone(&model.id));
         exchange.record.stream = request.stream;
-        exchange
-            .reply_headers
-            .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        exchange.write_late(NotKept);
         exchange.put_boxed(request);
         exchange.put(forward);
         exchange.put(state);
         exchange.put(AnswerProgress::default());
         exchange.put(AnswerUsage::default());
         Ok(Outcome::Continue)
+    }
+}
+
+/// Says that an answer belongs to one request.
+struct NotKept;
+
+impl LateFields for NotKept {
+    fn write(&self, headers: &mut HeaderMap) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 }
 

@@ -161,7 +161,7 @@ async fn the_list_is_as_the_readme_says() {
         account()
     );
     assert_eq!(body(&filter, &mut exchange), expected);
-    assert_eq!(exchange.reply_headers["cache-control"], "no-store");
+    assert_eq!(exchange.take_reply_headers()["cache-control"], "no-store");
 }
 
 #[tokio::test]

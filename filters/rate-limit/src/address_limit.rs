@@ -8,7 +8,7 @@ use tollgate_filter::{
 };
 
 use crate::Counters;
-use crate::fields::{Policy, PolicyFields};
+use crate::fields::{Policy, PolicyFields, PolicyState};
 use crate::partitions::{Owner, Partition};
 use crate::quota::Quota;
 use crate::refusal::{spread, too_many};
@@ -19,7 +19,7 @@ pub const FAILED_CREDENTIALS: &str = "failed-credentials";
 /// Refuses addresses that have sent too many bad credentials, before another one is looked at. Good ones cost nothing.
 pub struct AddressLimit {
     quota: Quota,
-    fields: PolicyFields,
+    fields: Arc<PolicyFields>,
     /// What the log calls the limit that refused.
     class: Arc<str>,
     counters: Arc<Counters>,
@@ -36,7 +36,10 @@ impl AddressLimit {
     ) -> AddressLimit {
         AddressLimit {
             quota,
-            fields: PolicyFields::alone(Policy::requests(FAILED_CREDENTIALS, &quota)),
+            fields: Arc::new(PolicyFields::alone(Policy::requests(
+                FAILED_CREDENTIALS,
+                &quota,
+            ))),
             class: Arc::from(FAILED_CREDENTIALS),
             counters,
             clock,
@@ -75,8 +78,7 @@ impl Filter for AddressLimit {
         let verdict = spread(verdict, &self.entropy);
         exchange.record.class = Some(self.class.clone());
         let (remaining, reset_secs) = (verdict.remaining.into(), verdict.reset_secs);
-        self.fields
-            .write(remaining, reset_secs, &mut exchange.reply_headers);
+        exchange.write_late(PolicyState::of(&self.fields, remaining, reset_secs));
         Step::now(Outcome::refuse(too_many("failed credentials", &verdict)))
     }
 

@@ -2,8 +2,10 @@
 //! sections 3 and 4), and beside them the older three that many clients read.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use tollgate_filter::LateFields;
 
 use crate::quota::Quota;
 use crate::tokens::TokenQuota;
@@ -23,6 +25,44 @@ pub(crate) struct PolicyFields {
     limit: HeaderValue,
     /// `"requests";r=`
     state_start: Start,
+}
+
+/// What a policy says in one answer.
+pub(crate) struct PolicyState {
+    fields: Arc<PolicyFields>,
+    remaining: u64,
+    reset_secs: u64,
+    beside: bool,
+}
+
+impl PolicyState {
+    /// All five fields, in place of any that are there.
+    pub(crate) fn of(fields: &Arc<PolicyFields>, remaining: u64, reset_secs: u64) -> PolicyState {
+        PolicyState {
+            fields: Arc::clone(fields),
+            remaining,
+            reset_secs,
+            beside: false,
+        }
+    }
+
+    /// Beside what the policies before say, as [`PolicyFields::write_beside`] does.
+    pub(crate) fn beside(self) -> PolicyState {
+        PolicyState {
+            beside: true,
+            ..self
+        }
+    }
+}
+
+impl LateFields for PolicyState {
+    fn write(&self, headers: &mut HeaderMap) {
+        let write = match self.beside {
+            false => PolicyFields::write,
+            true => PolicyFields::write_beside,
+        };
+        write(&self.fields, self.remaining, self.reset_secs, headers);
+    }
 }
 
 /// The most bytes of the state of one policy: its name, two numbers, and what stands between them.

@@ -11,7 +11,7 @@ use tollgate_filter::{
 use crate::Counters;
 use crate::config::{ANONYMOUS, Class, FREE, Limits};
 use crate::crowd::{Crowds, UnderWay};
-use crate::fields::{Policy, PolicyFields};
+use crate::fields::{Policy, PolicyFields, PolicyState};
 use crate::partitions::{Owner, Partition};
 use crate::quota::Quota;
 use crate::refusal::{CROWD_WAIT_SECS, spread, too_many, too_many_at_once, too_many_tokens};
@@ -32,9 +32,9 @@ pub struct RateLimit {
 struct Counted {
     name: Arc<str>,
     quota: Quota,
-    fields: PolicyFields,
-    tokens: Option<Box<(TokenQuota, PolicyFields)>>,
-    concurrent: Option<Box<(NonZeroU32, PolicyFields)>>,
+    fields: Arc<PolicyFields>,
+    tokens: Option<Box<(TokenQuota, Arc<PolicyFields>)>>,
+    concurrent: Option<Box<(NonZeroU32, Arc<PolicyFields>)>>,
 }
 
 impl Counted {
@@ -43,7 +43,7 @@ impl Counted {
         policies.extend(class.tokens.as_ref().map(Policy::tokens));
         policies.extend(class.concurrent.map(Policy::concurrent));
         let mut fields = PolicyFields::of(&policies).into_iter();
-        let mut next = || fields.next().expect("each policy has its fields");
+        let mut next = || Arc::new(fields.next().expect("each policy has its fields"));
         Counted {
             name: class.name.clone(),
             quota: class.quota,
@@ -132,7 +132,7 @@ impl RateLimit {
             under_way = Crowds::enter(&self.counters, partition, *max);
             if under_way.is_none() {
                 // It is refused before it is counted: who waits for a place is not made to wait for a quota too.
-                fields.write(0, CROWD_WAIT_SECS, &mut exchange.reply_headers);
+                exchange.write_late(PolicyState::of(fields, 0, CROWD_WAIT_SECS));
                 return Outcome::refuse(too_many_at_once(*max));
             }
         }
@@ -143,9 +143,7 @@ impl RateLimit {
         let verdict = table.take(partition, &class.quota, self.now(exchange));
         let verdict = spread(verdict, &self.entropy);
         let (remaining, reset_secs) = (verdict.remaining.into(), verdict.reset_secs);
-        class
-            .fields
-            .write(remaining, reset_secs, &mut exchange.reply_headers);
+        exchange.write_late(PolicyState::of(&class.fields, remaining, reset_secs));
         if !verdict.admitted {
             return Outcome::refuse(too_many("requests", &verdict));
         }
@@ -171,13 +169,13 @@ impl RateLimit {
         }
         let counts = &self.counters.tokens;
         let verdict = counts.promise(partition, quota, wanted, self.now(exchange));
-        let headers = &mut exchange.reply_headers;
         let Some(tokens) = verdict.promised else {
             let (error, wait) = too_many_tokens(wanted, &verdict, quota, &self.entropy);
-            fields.write(verdict.remaining, wait, headers);
+            exchange.write_late(PolicyState::of(fields, verdict.remaining, wait));
             return Outcome::refuse(error);
         };
-        fields.write_beside(verdict.remaining, verdict.reset_secs, headers);
+        let state = PolicyState::of(fields, verdict.remaining, verdict.reset_secs);
+        exchange.write_late(state.beside());
         exchange.put(Promise {
             counters: Arc::clone(&self.counters),
             partition,

@@ -112,9 +112,9 @@ fn admitted(filter: &dyn Filter, requests: u32, make: impl Fn() -> Exchange) -> 
         .count() as u32
 }
 
-fn fields(exchange: &Exchange) -> String {
+fn fields(exchange: &mut Exchange) -> String {
     let lines: Vec<String> = exchange
-        .reply_headers
+        .take_reply_headers()
         .iter()
         .map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII")))
         .collect();
@@ -128,7 +128,7 @@ fn every_counted_answer_tells_the_quota_and_what_is_left() {
     let mut exchange = exchange_of(1, "free");
     assert!(ask(&filter, &mut exchange).is_ok());
     assert_eq!(
-        fields(&exchange),
+        fields(&mut exchange),
         "ratelimit-policy: \"requests\";q=4;w=60\n\
          ratelimit: \"requests\";r=3;t=15\n\
          ratelimit-limit: 4\n\
@@ -149,7 +149,7 @@ fn a_429_carries_all_six_fields_and_waiting_as_told_is_enough() {
     let error = ask(&filter, &mut exchange).expect_err("the quota is used up");
     assert_eq!(error.code, ErrorCode::RateLimitExceeded);
     assert_eq!(error.message, "Too many requests. Try again in 13 seconds.");
-    let mut headers = std::mem::take(&mut exchange.reply_headers);
+    let mut headers = exchange.take_reply_headers();
     error.write_headers(&mut headers);
     for (name, value) in [
         ("ratelimit-policy", "\"requests\";q=4;w=60"),
@@ -301,7 +301,7 @@ fn an_address_that_has_failed_too_often_is_refused_before_its_credential_is_look
     assert_eq!(error.code, ErrorCode::RateLimitExceeded);
     assert_eq!(error.retry_after, Some(Duration::from_secs(20)));
     assert_eq!(
-        fields(&refused),
+        fields(&mut refused),
         "ratelimit-policy: \"failed-credentials\";q=3;w=60\n\
          ratelimit: \"failed-credentials\";r=0;t=20\n\
          ratelimit-limit: 3\n\
@@ -345,7 +345,7 @@ fn what_is_no_failed_credential_costs_an_address_nothing() {
     let mut let_in = exchange("192.0.2.1");
     assert!(ask(&filter, &mut let_in).is_ok());
     assert!(
-        let_in.reply_headers.is_empty(),
+        let_in.take_reply_headers().is_empty(),
         "and its quota is nobody's business"
     );
     assert_eq!(bench.counters.population(), 0);
@@ -419,7 +419,7 @@ fn tokens_are_promised_by_the_quote_and_corrected_by_the_usage() {
     let mut first = exchange_using(4000);
     assert!(forward(&filter, &mut first).is_ok());
     assert_eq!(
-        fields(&first),
+        fields(&mut first),
         format!(
             "ratelimit-policy: {POLICIES}\n\
              ratelimit: \"requests\";r=99;t=1, \"tokens\";r=2000;t=1\n\
@@ -437,7 +437,7 @@ fn tokens_are_promised_by_the_quote_and_corrected_by_the_usage() {
         error.message,
         "This request may use 2500 tokens, and 2000 of 6000 in 60 seconds are left. Try again in 5 seconds, or lower `max_tokens`."
     );
-    let mut headers = std::mem::take(&mut second.reply_headers);
+    let mut headers = second.take_reply_headers();
     error.write_headers(&mut headers);
     for (name, value) in [
         ("ratelimit-policy", POLICIES),
@@ -458,7 +458,7 @@ fn tokens_are_promised_by_the_quote_and_corrected_by_the_usage() {
         "1500 were used, and nothing else counts"
     );
     assert!(
-        third.reply_headers["ratelimit"]
+        third.take_reply_headers()["ratelimit"]
             .to_str()
             .expect("ASCII")
             .ends_with("\"tokens\";r=0;t=15")
@@ -501,7 +501,7 @@ fn as_many_requests_as_allowed_are_under_way_and_the_next_is_told_of_that_limit(
     let mut third = exchange_of(1, "free");
     let error = ask(&filter, &mut third).expect_err("one too many");
     assert_eq!(error.code, ErrorCode::ConcurrencyExceeded);
-    let mut headers = std::mem::take(&mut third.reply_headers);
+    let mut headers = third.take_reply_headers();
     error.write_headers(&mut headers);
     for (name, value) in [
         ("ratelimit-policy", POLICIES),
@@ -524,7 +524,7 @@ fn as_many_requests_as_allowed_are_under_way_and_the_next_is_told_of_that_limit(
     assert!(ask(&filter, &mut exchange_of(1, "free")).is_err());
     drop(second);
     assert!(ask(&filter, &mut exchange_of(1, "free")).is_ok());
-    let requests = fields(&fourth);
+    let requests = fields(&mut fourth);
     assert!(
         requests.contains("\"requests\";r=97"),
         "a refusal is not counted: {requests}"

@@ -19,22 +19,8 @@ pub(crate) fn head(
     own: impl IntoIterator<Item = (Option<HeaderName>, HeaderValue)>,
 ) -> Head {
     exchange.record.status = status.as_u16();
-    let mut headers = std::mem::take(&mut exchange.reply_headers);
-    let mut last: Option<HeaderName> = None;
-    for (name, value) in own {
-        // `HeaderMap` names only the first of several values.
-        match name {
-            Some(name) => {
-                headers.insert(name.clone(), value);
-                last = Some(name);
-            }
-            None => {
-                if let Some(name) = &last {
-                    headers.append(name.clone(), value);
-                }
-            }
-        }
-    }
+    let mut headers = exchange.take_reply_headers();
+    headers.extend(own);
     Head {
         status,
         headers,

@@ -265,10 +265,10 @@ pub async fn refuse<D: Downstream>(
 /// Sends an error for an exchange that is already over, such as one that a panic has ended.
 pub async fn send_bare<D: Downstream>(
     downstream: &mut D,
-    mut headers: HeaderMap,
     shape: ErrorShape,
     error: &ApiError,
 ) -> Result<(), Gone> {
+    let mut headers = HeaderMap::new();
     error.write_headers(&mut headers);
     let head = Head {
         status: error.status(),

@@ -5,18 +5,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use smallvec::SmallVec;
 use tollgate_money::OperationId;
 
 use crate::slots::Slots;
 use crate::time::Time;
-use crate::{Clock, Moment, Record};
+use crate::{Clock, LateFields, Moment, Record};
+
+/// Fields that an answer's head has room for before its memory has to grow.
+const REPLY_FIELDS: usize = 24;
 
 /// One request and what is known of the answer to it.
 pub struct Exchange {
     /// The request.
     pub request: Request,
-    /// Fields that go on the answer whoever makes it, refusals included.
+    /// Fields that go on the answer whoever makes it, refusals included. Those of [`Exchange::write_late`] take their place, then those of
+    /// the answer itself, then those that every answer has.
     pub reply_headers: HeaderMap,
+    late_fields: SmallVec<[Box<dyn LateFields>; 3]>,
     /// Facts for the access log and the metrics.
     pub record: Record,
     time: Time,
@@ -28,7 +34,9 @@ impl Exchange {
     pub fn new(request: Request) -> Exchange {
         Exchange {
             request,
-            reply_headers: HeaderMap::with_capacity(24),
+            // Empty: most answers have only fields that are written late.
+            reply_headers: HeaderMap::new(),
+            late_fields: SmallVec::new(),
             record: Record::default(),
             time: Time::default(),
             slots: Slots::default(),
@@ -41,6 +49,22 @@ impl Exchange {
         exchange.record.started = moment.elapsed;
         exchange.time = Time::at(moment);
         exchange
+    }
+
+    /// Adds fields that go on the answer whoever makes it, and are written when its head is: after those of `reply_headers`, in the order
+    /// of these calls.
+    pub fn write_late(&mut self, fields: impl LateFields + 'static) {
+        self.late_fields.push(Box::new(fields));
+    }
+
+    /// Takes all fields that go on the answer whoever makes it. For the head of the answer: afterwards there are none.
+    pub fn take_reply_headers(&mut self) -> HeaderMap {
+        let mut headers = std::mem::take(&mut self.reply_headers);
+        headers.reserve(REPLY_FIELDS);
+        for fields in std::mem::take(&mut self.late_fields) {
+            fields.write(&mut headers);
+        }
+        headers
     }
 
     /// [`Clock::elapsed`] as of the last look by anybody, if nothing has been waited for since. For a filter that decides at once.
@@ -160,5 +184,73 @@ impl Protocol {
             Protocol::Http11 => "1.1",
             Protocol::Http2 => "2",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    /// Each value in place of what is there, or behind it.
+    struct Late(&'static [(&'static str, &'static str, bool)]);
+
+    impl LateFields for Late {
+        fn write(&self, headers: &mut HeaderMap) {
+            for &(name, value, behind) in self.0 {
+                let value = HeaderValue::from_static(value);
+                match behind {
+                    true => headers.append(name, value),
+                    false => headers.insert(name, value).is_some(),
+                };
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_has_all_fields_and_the_late_ones_last() {
+        let request = Request {
+            id: OperationId::from_bytes([1; 16]),
+            method: Method::GET,
+            path: "/".into(),
+            query: None,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            client: IpAddr::from([127, 0, 0, 1]),
+            tls: false,
+            protocol: Protocol::Http11,
+        };
+        let mut exchange = Exchange::new(request);
+        assert!(exchange.take_reply_headers().is_empty());
+
+        exchange.write_late(Late(&[("a", "1", false), ("b", "1", false)]));
+        exchange.write_late(Late(&[
+            ("b", "2", false),
+            ("b", "3", true),
+            ("c", "4", true),
+        ]));
+        for (name, value) in [("a", "0"), ("c", "3"), ("d", "5")] {
+            let value = HeaderValue::from_static(value);
+            exchange.reply_headers.insert(name, value);
+        }
+        let headers = exchange.take_reply_headers();
+        let fields: Vec<(&str, &[u8])> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_bytes()))
+            .collect();
+        let expected = [
+            ("a", "1"),
+            ("c", "3"),
+            ("c", "4"),
+            ("d", "5"),
+            ("b", "2"),
+            ("b", "3"),
+        ];
+        assert_eq!(
+            fields,
+            expected.map(|(name, value)| (name, value.as_bytes()))
+        );
+        assert!(exchange.take_reply_headers().is_empty(), "they are taken");
     }
 }

@@ -54,6 +54,6 @@ pub use principal::{
 pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens};
 pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
 pub use relay::{Relay, end_to_end};
-pub use reply::{Reply, ReplyBody};
+pub use reply::{LateFields, Reply, ReplyBody};
 pub use time::Moment;
 pub use unambiguous::Unambiguous;

@@ -8,10 +8,19 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 pub struct Reply {
     /// The status.
     pub status: StatusCode,
-    /// Fields of this answer; those of [`crate::Exchange::reply_headers`] come on top.
+    /// Fields of this answer, in place of those that [`crate::Exchange::take_reply_headers`] gives.
     pub headers: HeaderMap,
     /// The body.
     pub body: ReplyBody,
+}
+
+/// Fields of an answer that are written when its head is.
+///
+/// Between the request and the head of its answer the gateway serves others, for as long as the provider thinks: what has been written by
+/// then has left the processor's caches, and a few numbers take less of them than fields do.
+pub trait LateFields: Send + Sync {
+    /// Writes the fields, beside or in place of those that are there. Called at most once.
+    fn write(&self, headers: &mut HeaderMap);
 }
 
 /// The body of a [`Reply`].

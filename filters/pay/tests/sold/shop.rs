@@ -390,7 +390,7 @@ async fn ask(pay: Arc<Pay>, buy: Buy) -> Seen {
         other => panic!("{other:?}"),
     };
     let mut headers = reply.headers;
-    headers.extend(exchange.reply_headers);
+    headers.extend(exchange.take_reply_headers());
     let ReplyBody::Whole(body) = reply.body else {
         panic!("a stream")
     };
