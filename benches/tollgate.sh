@@ -1,4 +1,4 @@
-# tollgate's part of `benches/run`: three instances with one worker each, all filters on, all but the cache, and none. Read by it, not run.
+# tollgate's part of `benches/lib.sh`: three instances with one worker each, all filters on, all but the cache, and none. Read by it, not run.
 
 tollgate_config() { # file, port, tls port, admin port, folder, chain of the completion route or nothing for the built-in one
     cat >"$1" <<EOF
@@ -58,13 +58,6 @@ EOF
 
 tollgate_ports() { mapfile -t "$1" < <("$rig" ports 3); }
 
-# The program itself where there is one; otherwise the same gateway inside the rig.
-serve=("$rig" gateway)
-if [ -n "$tollgate" ] && "$tollgate" serve --help >/dev/null 2>&1; then
-    serve=("$tollgate" serve)
-fi
-say "tollgate is run by: ${serve[*]}"
-
 export BENCH_PROVIDER_KEY=provider-key
 start_tollgate() { # name, port, tls port, admin port, chain or nothing, program...
     local dir=$out/$1 name=$1 port=$2 tls=$3 key
@@ -75,13 +68,22 @@ start_tollgate() { # name, port, tls port, admin port, chain or nothing, program
     start "$name" "$port" "${gateway_core[@]}" "$@" --config "$dir/tollgate.toml"
     target "$name" "$port" "$tls" "$key" "${pids[-1]}"
 }
-tollgate_ports all_ports
-start_tollgate tollgate "${all_ports[@]}" "" "${serve[@]}"
-tollgate_ports uncached_ports
-chain='["address-limit", "auth", "rate-limit", "completions", "idempotency", "meter"]'
-start_tollgate tollgate-no-cache "${uncached_ports[@]}" "$chain" "${serve[@]}"
-tollgate_ports no_ports
-start_tollgate tollgate-no-filters "${no_ports[@]}" '["pass"]' "$rig" gateway
+
+start_tollgates() {
+    # The program itself where there is one; otherwise the same gateway inside the rig.
+    serve=("$rig" gateway)
+    if [ -n "$tollgate" ] && "$tollgate" serve --help >/dev/null 2>&1; then
+        serve=("$tollgate" serve)
+    fi
+    say "tollgate is run by: ${serve[*]}"
+    local ports chain='["address-limit", "auth", "rate-limit", "completions", "idempotency", "meter"]'
+    tollgate_ports ports
+    start_tollgate tollgate "${ports[@]}" "" "${serve[@]}"
+    tollgate_ports ports
+    start_tollgate tollgate-no-cache "${ports[@]}" "$chain" "${serve[@]}"
+    tollgate_ports ports
+    start_tollgate tollgate-no-filters "${ports[@]}" '["pass"]' "$rig" gateway
+}
 
 measure_start() {
     local dir=$out/start ports key
