@@ -25,7 +25,7 @@ fn is_error(answer: &Answer, status: u16, code: &str, what: &str) {
 #[tokio::test]
 async fn an_address_that_is_none_is_404_however_it_is_spelled() {
     let rig = Rig::start().await;
-    for (what, client) in rig.both() {
+    for (what, client) in rig.clients() {
         for path in [
             "/v1",
             "/v1/",
