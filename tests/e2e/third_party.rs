@@ -13,6 +13,9 @@ use tollgate_testing::{Script, StreamEnd};
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Setup, chat};
 
+/// What this operator promises for HSTS, longer than the gateway does.
+const LONGER: HeaderValue = HeaderValue::from_static("max-age=63072000; includeSubDomains");
+
 /// Lets in who says the word, and counts how their requests ended.
 struct Password {
     word: String,
@@ -47,6 +50,9 @@ impl Filter for Password {
         if let Some(owner) = owner {
             exchange.reply_headers.insert("x-owner", owner);
         }
+        exchange
+            .reply_headers
+            .insert("strict-transport-security", LONGER);
         Step::now(Outcome::Continue)
     }
 
@@ -101,6 +107,8 @@ async fn a_filter_of_an_operators_own_sees_refuses_and_marks_requests() {
                 Some(rig.account.to_string().as_str()),
                 "{what}"
             );
+            let promised = answer.header("strict-transport-security");
+            assert_eq!(promised, LONGER.to_str().ok(), "{what}: as promised");
             rig.charged(PRICE_OF_A_CHAT);
         }
     }
