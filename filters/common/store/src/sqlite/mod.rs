@@ -5,7 +5,7 @@
 //! file. Reads use connections of their own.
 //!
 //! The books are a journal: one row a commit, with all that it moves packed into one value, sealed and chained to the row before. That is
-//! what a request costs. Balances, open holds and what owners see are made from the journal now and then (*posted*), at a row an account
+//! what a request costs. Balances, open holds and what owners see are made from the journal now and then (*posted*), at some rows an account
 //! and not at one a request; whoever reads them adds what the journal says since. The writer keeps open holds, the last hundred thousand
 //! operations and the balances on their way in memory, and refuses there what must not be: a second beginning or end of an operation, a
 //! balance below its limit.

@@ -380,7 +380,7 @@ impl Unposted {
 
     /// Whether enough has gathered to be posted; `now_us` is the time of a clock that never goes back.
     ///
-    /// A posting costs a row an account, and holds commits up for as long as it has records: as few as are worth their rows.
+    /// A posting costs a row an account at least, and holds commits up for as long as it has records: as few as are worth their rows.
     pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
         let worth = (self.records_max / WORTH_POSTING).max(1);
         let enough = (self.owners.len().saturating_mul(RECORDS_EACH)).min(self.records_max);
