@@ -302,6 +302,8 @@ pub(crate) struct RawModel {
     pub(crate) fallback: Option<At<Vec<At<String>>>>,
     /// What it costs.
     pub(crate) price: RawPrice,
+    /// Whether one of those may cost more than this model.
+    pub(crate) expensive_fallback: Option<At<bool>>,
     /// Tokens of input and output together.
     pub(crate) context_length: Option<At<u64>>,
     /// Output tokens of a request that names no cap.

@@ -289,7 +289,10 @@ async fn more_prompts_than_places_are_answered_one_after_the_other() {
 /// Two prompts, of which the fallback serves the one and the own provider the other: not to be had from the cache as the own model's.
 #[tokio::test]
 async fn a_text_is_served_by_the_other_model_when_one_of_its_chats_is() {
-    let fallback = CHAT_ALONE.replace("providers", "fallback = [\"dear\"]\n    providers");
+    let fallback = CHAT_ALONE.replace(
+        "providers",
+        "fallback = [\"dear\"]\n    expensive_fallback = true\n    providers",
+    );
     let rig = Rig::with(&fallback).await;
     rig.provider.script(Script {
         times: Some(1),

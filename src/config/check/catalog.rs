@@ -15,7 +15,7 @@ use super::provider::WEIGHT_MAX;
 use super::{number, required, word};
 use crate::config::document::words;
 use crate::config::price;
-use crate::config::raw::{RawModel, RawProviderModel, RawSettings};
+use crate::config::raw::{RawModel, RawPrice, RawProviderModel, RawSettings};
 use crate::config::settings::{Provider, Service};
 
 /// Output tokens of a request that names no cap.
@@ -358,6 +358,26 @@ fn apis(key: &str, place: &RawProviderModel, problems: &mut Problems) -> Apis {
     apis
 }
 
+/// What `other` charges more for than `own` does, in words. An amount that cannot be read is a problem of its own.
+fn more_expensive(own: &RawPrice, other: &RawPrice) -> Vec<String> {
+    let tokens = |at: &Option<At<String>>| at.as_ref()?.value.parse::<Micros>().ok();
+    let request = |price: &RawPrice| match &price.request {
+        Some(at) => at.value.parse::<Micros>().ok(),
+        None => Some(Micros::ZERO),
+    };
+    [
+        ("input", tokens(&own.input), tokens(&other.input)),
+        ("output", tokens(&own.output), tokens(&other.output)),
+        ("request", request(own), request(other)),
+    ]
+    .into_iter()
+    .filter_map(|(name, own, other)| {
+        let (own, other) = (own?, other?);
+        (other > own).then(|| format!("{name} {other} instead of {own}"))
+    })
+    .collect()
+}
+
 fn routing(index: usize, raw: &RawModel, all: &RawSettings, problems: &mut Problems) -> Routing {
     const CHOICES: &[(&str, Choice)] = &[
         ("weighted", Choice::Weighted),
@@ -370,6 +390,7 @@ fn routing(index: usize, raw: &RawModel, all: &RawSettings, problems: &mut Probl
         CHOICES,
     );
     let key = format!("model.{index}.fallback");
+    let may_be_expensive = raw.expensive_fallback.as_ref().is_some_and(|at| at.value);
     let mut fallback: Vec<Arc<str>> = Vec::new();
     for (number, at) in raw
         .fallback
@@ -380,17 +401,18 @@ fn routing(index: usize, raw: &RawModel, all: &RawSettings, problems: &mut Probl
         let id = at.value.as_str();
         if raw.id.as_ref().is_some_and(|own| own.value == id) {
             problems.note(key, at, "is the model itself; name another model");
-        } else if fallback.iter().any(|other| **other == *id) {
+            continue;
+        }
+        if fallback.iter().any(|other| **other == *id) {
             problems.note(
                 key,
                 at,
                 format_args!("is `{id}` again; name each model once"),
             );
-        } else if !all
-            .model
-            .iter()
-            .any(|one| one.id.as_ref().is_some_and(|at| at.value == id))
-        {
+            continue;
+        }
+        let has_id = |one: &&RawModel| one.id.as_ref().is_some_and(|at| at.value == id);
+        let Some(other) = all.model.iter().find(has_id) else {
             let known = all.model.iter();
             let known = known.filter_map(|one| Some(one.id.as_ref()?.value.as_str()));
             let known: Vec<&str> = known.collect::<BTreeSet<_>>().into_iter().collect();
@@ -399,9 +421,21 @@ fn routing(index: usize, raw: &RawModel, all: &RawSettings, problems: &mut Probl
                 at,
                 format_args!("is `{id}`, which is no model here; use {}", words(&known)),
             );
-        } else {
-            fallback.push(id.into());
+            continue;
+        };
+        let expensive = more_expensive(&raw.price, &other.price);
+        if !expensive.is_empty() && !may_be_expensive {
+            problems.note(
+                key,
+                at,
+                format_args!(
+                    "is `{id}`, which is more expensive ({}), and a request that it serves is charged at the price of this model; name a \
+                     cheaper model, or write `expensive_fallback = true`",
+                    expensive.join(", ")
+                ),
+            );
         }
+        fallback.push(id.into());
     }
     if let Some(list) = &raw.fallback
         && list.value.len() > FALLBACKS_MAX

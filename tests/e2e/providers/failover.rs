@@ -408,7 +408,7 @@ async fn another_model_serves_at_the_price_of_the_one_asked_for() {
     let (rig, others) = House {
         first: PATIENT,
         others: &[PATIENT],
-        model: "fallback = [\"dear\"]",
+        model: "fallback = [\"dear\"]\nexpensive_fallback = true",
         ..House::default()
     }
     .open()
