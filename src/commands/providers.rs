@@ -19,7 +19,7 @@ pub(super) fn run(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::R
     }
     let providers: Vec<ProviderView> = serde_json::from_value(providers)
         .context("the gateway answered something else; use the same version for both")?;
-    let mut rows: Vec<[String; 6]> = Vec::new();
+    let mut rows: Vec<[String; 7]> = Vec::new();
     for provider in providers {
         rows.push([
             provider.name,
@@ -28,6 +28,7 @@ pub(super) fn run(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::R
             seconds(provider.rests_ms),
             provider.calls.to_string(),
             provider.waiting.to_string(),
+            String::new(),
         ]);
         rows.extend(provider.models.into_iter().map(|offer| {
             let (state, left) = match offer.closed_ms {
@@ -35,15 +36,23 @@ pub(super) fn run(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::R
                 closed => ("closed".to_owned(), closed),
             };
             let none = String::new;
-            [none(), offer.model, state, seconds(left), none(), none()]
+            let open_for = match offer.accounts_open {
+                0 => none(),
+                1 => "1 account".to_owned(),
+                accounts => format!("{accounts} accounts"),
+            };
+            let left = seconds(left);
+            [none(), offer.model, state, left, none(), none(), open_for]
         }));
     }
-    let headings = ["PROVIDER", "MODEL", "STATE", "FOR", "CALLS", "WAITING"];
+    let headings = [
+        "PROVIDER", "MODEL", "STATE", "FOR", "CALLS", "WAITING", "OPEN FOR",
+    ];
     print::table(out, headings, &rows)?;
     Ok(GOOD)
 }
 
-/// What is left of a rest.
+/// What is left of a cooldown.
 fn seconds(ms: u64) -> String {
     match ms {
         0 => String::new(),

@@ -129,7 +129,7 @@ fn providers() -> crate::admin::Look {
             "waited_us": 0, "turned_away": 0, "followed": 0, "not_followed": 0, "hedges_won": 0, "hedges_lost": 0,
             "models": [{
                 "model": "small", "provider_model": "llama3.2", "weight": 1, "state": "working",
-                "rests_ms": 0, "closed_ms": 1000,
+                "rests_ms": 0, "accounts_open": 2, "closed_ms": 1000,
             }],
         }])
     })
@@ -394,8 +394,8 @@ fn providers_are_shown_by_a_gateway_that_runs() {
     let shown = house.good("providers");
     assert_eq!(
         shown,
-        "PROVIDER  MODEL  STATE    FOR  CALLS  WAITING\n\
-         local            resting  9 s  3      2\n          small  closed   1 s\n"
+        "PROVIDER  MODEL  STATE    FOR  CALLS  WAITING  OPEN FOR\n\
+         local            resting  9 s  3      2\n          small  closed   1 s                  2 accounts\n"
     );
     assert_eq!(house.json("providers")[0]["models"][0]["closed_ms"], 1000);
     served.end();

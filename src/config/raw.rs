@@ -256,8 +256,10 @@ pub(crate) struct RawHealth {
     pub(crate) failures: Option<At<u64>>,
     /// Seconds from the first to the last of them.
     pub(crate) window_secs: Option<At<u64>>,
-    /// Seconds without calls before one request tries it.
+    /// Seconds without calls before trial requests are admitted.
     pub(crate) cooldown_secs: Option<At<u64>>,
+    /// Trial requests at once.
+    pub(crate) trial_requests: Option<At<u64>>,
     /// The longest `Retry-After` that is kept to, in seconds.
     pub(crate) retry_after_secs_max: Option<At<u64>>,
     /// A path below its address that is asked for now and then.
@@ -300,10 +302,10 @@ pub(crate) struct RawModel {
     pub(crate) choice: Option<At<String>>,
     /// Ids of the models that serve when none of its providers can.
     pub(crate) fallback: Option<At<Vec<At<String>>>>,
-    /// What it costs.
-    pub(crate) price: RawPrice,
     /// Whether one of those may cost more than this model.
     pub(crate) expensive_fallback: Option<At<bool>>,
+    /// What it costs.
+    pub(crate) price: RawPrice,
     /// Tokens of input and output together.
     pub(crate) context_length: Option<At<u64>>,
     /// Output tokens of a request that names no cap.

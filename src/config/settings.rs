@@ -295,8 +295,10 @@ pub struct ProviderHealth {
     pub failures: u32,
     /// From the first to the last of them.
     pub window: Duration,
-    /// Time without calls before one request tries it.
+    /// Time without calls before trial requests are admitted.
     pub cooldown: Duration,
+    /// Trial requests at once.
+    pub trial_requests: u32,
     /// The longest `Retry-After` that is kept to.
     pub retry_after_max: Duration,
     /// What is asked for now and then.

@@ -67,6 +67,64 @@ fn the_shipped_file_loads_and_writes_out_the_built_in_routes() {
 }
 
 #[test]
+fn trial_requests_are_four_or_what_the_provider_takes_at_once() {
+    //   settings of the provider                              trial requests
+    for (lines, expected) in [
+        ("", 4),
+        ("concurrency_max = 3", 3),
+        ("concurrency_max = 64", 4),
+        ("concurrency_max = 3\nhealth = { trial_requests = 7 }", 7),
+    ] {
+        let text =
+            format!("[[provider]]\nname = \"a\"\nbase_url = \"http://127.0.0.1:1/v1\"\n{lines}");
+        let settings = check(&text, &Environment::default()).expect("good settings");
+        let health = &settings.providers[0].health;
+        assert_eq!(health.trial_requests, expected, "{lines}");
+    }
+}
+
+#[test]
+fn a_fallback_is_refused_by_each_part_of_its_price_unless_the_model_allows_it() {
+    let own = (1, 2, 3);
+    //   price of the fallback: input, output, request          refused for
+    for ((input, output, request), expected) in [
+        ((1, 2, 3), None),
+        ((0, 1, 2), None),
+        ((2, 0, 0), Some("input 2 instead of 1")),
+        ((0, 3, 0), Some("output 3 instead of 2")),
+        ((0, 0, 4), Some("request 4 instead of 3")),
+        (
+            (9, 9, 9),
+            Some("input 9 instead of 1, output 9 instead of 2, request 9 instead of 3"),
+        ),
+    ] {
+        for allowed in [false, true] {
+            let model = |id: &str, (input, output, request): (u8, u8, u8)| {
+                format!(
+                    "[[model]]\nid = \"{id}\"\nproviders = [{{ provider = \"a\" }}]\n\
+                     price = {{ input = \"{input}\", output = \"{output}\", request = \"{request}\" }}\n"
+                )
+            };
+            let text = format!(
+                "[[provider]]\nname = \"a\"\nbase_url = \"http://127.0.0.1:1/v1\"\n{}fallback = [\"b\"]\n\
+                 expensive_fallback = {allowed}\n{}",
+                model("own", own),
+                model("b", (input, output, request)),
+            );
+            let found = check(&text, &Environment::default());
+            let found = found.err().unwrap_or_default();
+            match expected.filter(|_| !allowed) {
+                None => assert!(found.is_empty(), "{found:?}"),
+                Some(words) => {
+                    assert_eq!(found.len(), 1, "{found:?}");
+                    assert!(found[0].contains(words), "{found:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn every_example_loads() {
     let environment = Environment::of([("PROVIDER_API_KEY", "sk-test-only")]);
     let mut seen = 0;

@@ -74,7 +74,9 @@ metrics! {
     UPSTREAM_SECONDS = "tollgate_upstream_first_byte_seconds", Histogram, ["provider"],
         "Time from the start of a call until the provider's first byte.";
     PROVIDER_STATE = "tollgate_provider_state", Gauge, ["provider"],
-        "0 while a provider works, 1 when one request may try it, 2 while it rests.";
+        "The circuit of a provider: 0 closed, 1 half-open (trial requests are admitted), 2 open.";
+    PROVIDER_ACCOUNT_CIRCUITS = "tollgate_provider_account_circuits", Gauge, ["provider"],
+        "Circuits that are open for one account alone, of all models at a provider.";
     PROVIDER_CALLS = "tollgate_provider_calls", Gauge, ["provider"],
         "Calls to a provider that are under way.";
     PROVIDER_QUEUE = "tollgate_provider_queue", Gauge, ["provider"],

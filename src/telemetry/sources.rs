@@ -82,6 +82,12 @@ pub(crate) fn providers(providers: Arc<Providers>) -> Source {
             "half_open" => 1,
             _ => 2,
         }),
+        (names::PROVIDER_ACCOUNT_CIRCUITS, |one| {
+            one.models
+                .iter()
+                .map(|model| model.accounts_open as i128)
+                .sum()
+        }),
         (names::PROVIDER_CALLS, |one| one.calls.into()),
         (names::PROVIDER_QUEUE, |one| one.waiting.into()),
         (names::PROVIDER_WAITED, |one| one.waited.into()),

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tollgate_chain::{BodyLength, Opening, Upstream, UpstreamError};
 use tollgate_filter::{Clock, Entropy, Exchange, Forward, UpstreamFault};
 
 use super::attempt::{Ask, Connections, Failed, Seen};
 use super::call::Call;
 use super::choice::Places;
+use super::evidence::{Account, account_of};
 use super::fault;
 use super::ground::{Verdict, verdict};
 use super::hedge::Ended;
-use super::offer::{Next, Offers, Ticket, Why};
+use super::offer::{Admission, Asking, Next, Offers, Ticket, Why};
 use super::providers::Providers;
 use super::relay::Relays;
 use super::served::Served;
@@ -33,6 +35,7 @@ pub(crate) struct Caller {
 
 /// How far a request has come.
 pub(super) struct Trip {
+    account: Account,
     /// Clock reading when it began.
     pub(super) began: Duration,
     /// Clock reading now, or a moment ago.
@@ -53,6 +56,16 @@ struct Again {
     asked: u32,
     /// Whether a moment may help; another of its addresses needs none.
     pause: bool,
+}
+
+impl Trip {
+    /// The request, for those who choose a candidate.
+    fn asking(&self) -> Asking {
+        Asking {
+            account: self.account,
+            now: self.now.as_micros() as u64,
+        }
+    }
 }
 
 impl Caller {
@@ -112,15 +125,16 @@ impl Caller {
     }
 
     pub(super) fn next(&self, offers: &Offers, trip: &Trip) -> Next {
-        let now = trip.now.as_micros() as u64;
-        offers.next(trip.tried, now, || u64::from_le_bytes(self.entropy.bytes()))
+        offers.next(trip.tried, &trip.asking(), || {
+            u64::from_le_bytes(self.entropy.bytes())
+        })
     }
 
     /// A call that was answered.
-    pub(super) fn answered(&self, call: Call, mut ticket: Ticket) -> Served {
-        let news = ticket.answered();
+    fn answered(&self, call: Call, mut ticket: Ticket, body: Bytes) -> Served {
+        let news = ticket.answered(call.read_at.as_micros() as u64);
         self.providers.tell(&ticket.offer, news);
-        Served { call, ticket }
+        Served { call, ticket, body }
     }
 
     /// Takes note of a failure: who is to blame, and what the client will be told if nobody answers.
@@ -129,8 +143,7 @@ impl Caller {
         &self,
         offers: &Offers,
         trip: &mut Trip,
-        at: usize,
-        mut ticket: Ticket,
+        (at, mut ticket, body): (usize, Ticket, &[u8]),
         failed: Failed,
     ) -> Verdict {
         let offer = &offers.list[at];
@@ -138,10 +151,14 @@ impl Caller {
         trip.now = self.clock.elapsed();
         trip.tried |= 1 << at;
         let now = trip.now.as_micros() as u64;
-        let news = ticket.failed(verdict.blame, now);
+        let news = ticket.failed(verdict.blame, body, now);
         drop(ticket);
         let limited = failed.error.fault == UpstreamFault::RateLimited;
-        offer.close(now, failed.wait, limited);
+        match failed.wait {
+            wait if limited => offer.limited(now, wait),
+            Some(wait) => offer.pause(trip.account, now, wait),
+            None => {}
+        }
         self.providers.tell(offer, news);
 
         let asked = trip.again.filter(|last| last.at == at);
@@ -193,7 +210,13 @@ impl Caller {
     }
 
     /// Waits for a place at a provider. `None` when it was not to be had.
-    async fn wait(&self, offers: &Offers, trip: &mut Trip, at: usize) -> Option<Ticket> {
+    async fn wait(
+        &self,
+        offers: &Offers,
+        trip: &mut Trip,
+        at: usize,
+        admission: Admission,
+    ) -> Option<Ticket> {
         let offer = &offers.list[at];
         let room = &offer.provider.room;
         let left = (trip.began + offer.provider.settings.timeouts.total).saturating_sub(trip.now);
@@ -211,11 +234,12 @@ impl Caller {
             return None;
         };
         room.waited(waited);
+        let request = trip.asking();
         // It may have failed others meanwhile.
-        if !offer.is_ready(trip.now.as_micros() as u64) {
+        if admission == Admission::ByCircuits && !offer.is_ready(request.account, request.now) {
             return None;
         }
-        Ticket::begin(offer, place)
+        Ticket::begin(offer, place, &request, admission)
     }
 
     /// What the client is told when nobody is left to ask.
@@ -229,9 +253,10 @@ impl Caller {
         match why {
             Why::Tried => fault::unreachable("the model has no provider"),
             Why::Full(wait) => fault::overloaded("no provider has room for another call", wait),
-            Why::Resting(until) => {
-                fault::overloaded("no provider works, and all rest for now", left(until))
-            }
+            Why::Open(until) => fault::overloaded(
+                "no provider works: the circuits of all are open",
+                left(until),
+            ),
             Why::Limited(until) => {
                 fault::limited("the providers asked not to be called yet", left(until))
             }
@@ -265,8 +290,9 @@ impl Caller {
         loop {
             match self.next(offers, trip) {
                 Next::Go(at, ticket) => return Ok((at, ticket)),
-                Next::Wait(at) => {
-                    if let Some(ticket) = Box::pin(self.wait(offers, trip, at)).await {
+                Next::Wait(at, admission) => {
+                    let ticket = Box::pin(self.wait(offers, trip, at, admission)).await;
+                    if let Some(ticket) = ticket {
                         return Ok((at, ticket));
                     }
                 }
@@ -294,6 +320,7 @@ impl Upstream for Caller {
         let began = exchange.record.upstream_started;
         let began = began.unwrap_or_else(|| self.clock.elapsed());
         let mut trip = Trip {
+            account: account_of(exchange),
             began,
             now: began,
             tried: offers.without(forward.api),
@@ -317,19 +344,30 @@ impl Upstream for Caller {
                     let ask = self.ask(exchange, &ticket, &trip)?;
                     let calls = &mut exchange.record.upstream_calls;
                     let result = self.attempt(&ticket, &ask, calls).await;
-                    Ended { at, ticket, result }
+                    let body = ask.body;
+                    Ended {
+                        at,
+                        ticket,
+                        body,
+                        result,
+                    }
                 }
                 Some(after) => {
                     let asked = (at, ticket);
                     Box::pin(self.hedged(exchange, offers, &mut trip, asked, after)).await?
                 }
             };
-            let Ended { at, ticket, result } = ended;
+            let Ended {
+                at,
+                ticket,
+                body,
+                result,
+            } = ended;
             let failed = match result {
-                Ok(call) => return Ok(self.answered(call, ticket)),
+                Ok(call) => return Ok(self.answered(call, ticket, body)),
                 Err(failed) => failed,
             };
-            let verdict = self.note(offers, &mut trip, at, ticket, failed);
+            let verdict = self.note(offers, &mut trip, (at, ticket, &body), failed);
             if !self.goes_on(offers, &trip, at, verdict) {
                 return Err(self.give_up(trip, Why::Tried));
             }

@@ -1,133 +1,272 @@
-//! Whether a provider works, by how its calls end: a few failures in a row and it rests, then one request tries it.
+//! Whether a candidate (a model at one provider) works: a circuit for all accounts, and one for each account whose requests failed there.
 //!
-//! Times are microseconds of the monotonic clock. All workers share one [`Health`], so it is made of atomics; two of them that fail at
-//! the same moment may count one failure for the other, which does no harm.
+//! While nothing fails a request costs a load for each look at it, no lock and no allocation: circuits of accounts exist only from a
+//! failure until it does not matter any more.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use Ordering::Relaxed;
 
-/// Failures in a row, none of them older than the window, after which there is a rest.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
-    pub(super) failures: u32,
-    pub(super) window: Duration,
-    pub(super) cooldown: Duration,
-}
+use super::circuit::{Circuit, State, Terms};
+use super::evidence::{Account, Activity, Evidence, Failure};
 
-/// What is known of something that can fail.
+/// Accounts with a circuit of their own at one candidate. Beyond it the one that matters for the shortest time is forgotten.
+const ACCOUNTS_MAX: usize = 256;
+
+/// The health of one candidate.
 #[derive(Debug, Default)]
-pub(super) struct Health {
-    /// How many failures there were in a row, and since when.
-    failures: AtomicU64,
-    since: AtomicU64,
-    /// End of the rest; zero while all is well.
-    rest_until: AtomicU64,
-    /// Whether the request that tries is under way.
-    tried: AtomicBool,
+pub(super) struct CandidateHealth {
+    /// For all accounts.
+    all: Circuit,
+    activity: Activity,
+    /// Until when anything behind the lock matters; zero while nothing is there.
+    matters_until: AtomicU64,
+    failed: Mutex<Failed>,
 }
 
-/// How it is at some moment.
+/// What is known from failures.
+#[derive(Debug, Default)]
+struct Failed {
+    accounts: HashMap<Account, AccountCircuit>,
+    evidence: Evidence,
+}
+
+#[derive(Debug, Default)]
+struct AccountCircuit {
+    circuit: Arc<Circuit>,
+    /// Until when it matters: then its failures are too old, and a half-open one is forgotten.
+    matters_until: u64,
+}
+
+/// The half-open circuits for which a call is a trial request.
+#[derive(Debug, Default)]
+pub(super) struct Trials {
+    all: bool,
+    account: Option<Arc<Circuit>>,
+}
+
+impl Trials {
+    pub(super) fn is_any(&self) -> bool {
+        self.all || self.account.is_some()
+    }
+}
+
+/// Which circuits a failure opened that were closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// It works as far as is known.
-    Working,
-    /// The rest is over: one request may try it. Also while that request is under way.
-    HalfOpen,
-    /// It rests, until then.
-    Resting(u64),
+pub(super) enum Opened {
+    None,
+    /// The one of the account.
+    Account,
+    /// The one for all accounts.
+    All,
 }
 
-impl State {
-    /// The word in the view for operators.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            State::Working => "working",
-            State::HalfOpen => "half_open",
-            State::Resting(_) => "resting",
-        }
+impl CandidateHealth {
+    /// Notes that an account is active here.
+    pub(super) fn note_activity(&self, account: Account, now: u64) {
+        self.activity.note(account, now);
     }
-}
 
-impl Health {
+    /// The state for all accounts.
     pub(super) fn state(&self, now: u64) -> State {
-        match self.rest_until.load(Relaxed) {
-            0 => State::Working,
-            until if until <= now => State::HalfOpen,
-            until => State::Resting(until),
-        }
+        self.all.state(now)
     }
 
-    /// Whether a call may begin: always while it works, otherwise when no other one tries it. `Some(true)` for the one that tries, who
-    /// has to come to [`Health::leave`] in the end.
-    pub(super) fn enter(&self) -> Option<bool> {
-        if self.rest_until.load(Relaxed) == 0 {
-            return Some(false);
-        }
-        (!self.tried.swap(true, Ordering::Acquire)).then_some(true)
+    /// Whether the circuits admit a request of this account.
+    pub(super) fn admits(&self, account: Account, now: u64, terms: &Terms) -> bool {
+        self.all.admits(now, terms)
+            && self
+                .circuit_of(account, now)
+                .is_none_or(|circuit| circuit.admits(now, terms))
     }
 
-    /// Whether somebody tries it.
-    pub(super) fn is_tried(&self) -> bool {
-        self.tried.load(Relaxed)
-    }
-
-    /// The one that tried is done with it, however it ended.
-    pub(super) fn leave(&self) {
-        self.tried.store(false, Ordering::Release);
-    }
-
-    /// Notes a call that was answered. `true` when that is news.
-    pub(super) fn succeeded(&self) -> bool {
-        // Reading first leaves the lines of the counters shared between the workers.
-        if self.failures.load(Relaxed) != 0 {
-            self.failures.store(0, Relaxed);
-        }
-        self.rest_until.load(Relaxed) != 0 && self.rest_until.swap(0, Relaxed) != 0
-    }
-
-    /// Notes a call that failed; `tried` if it was the one that tried. `true` when a rest begins that is news.
-    pub(super) fn failed(&self, now: u64, tried: bool, terms: &Terms) -> bool {
-        if self.rest_until.load(Relaxed) != 0 {
-            if tried {
-                self.rest(now, terms);
-            }
-            return false;
-        }
-        let window = terms.window.as_micros() as u64;
-        let since = self.since.load(Relaxed);
-        let failures = if self.failures.load(Relaxed) == 0 || now.saturating_sub(since) > window {
-            self.since.store(now, Relaxed);
-            self.failures.store(1, Relaxed);
-            1
-        } else {
-            self.failures.fetch_add(1, Relaxed) + 1
+    /// Begins a call if the circuits admit it.
+    pub(super) fn enter(&self, account: Account, now: u64, terms: &Terms) -> Option<Trials> {
+        let mut trials = Trials {
+            all: self.all.enter(terms)?,
+            account: None,
         };
-        failures >= u64::from(terms.failures) && self.rest(now, terms)
+        if let Some(circuit) = self.circuit_of(account, now) {
+            match circuit.enter(terms) {
+                Some(false) => {}
+                Some(true) => trials.account = Some(circuit),
+                None => {
+                    self.leave(&mut trials);
+                    return None;
+                }
+            }
+        }
+        Some(trials)
     }
 
-    /// Begins a rest at once, or begins it anew. `true` when that is news.
-    pub(super) fn rest(&self, now: u64, terms: &Terms) -> bool {
-        let until = now.saturating_add(terms.cooldown.as_micros() as u64).max(1);
-        self.rest_until.swap(until, Relaxed) == 0
+    /// The trial requests of a call are over.
+    pub(super) fn leave(&self, trials: &mut Trials) {
+        if std::mem::take(&mut trials.all) {
+            self.all.leave();
+        }
+        if let Some(circuit) = trials.account.take() {
+            circuit.leave();
+        }
     }
 
-    /// Ends a rest early: one request may try.
-    pub(super) fn wake(&self, now: u64) {
-        let until = self.rest_until.load(Relaxed);
-        if until > now {
-            // A rest that begins in between is the newer word.
-            let _ = self
-                .rest_until
-                .compare_exchange(until, now.max(1), Relaxed, Relaxed);
+    /// Notes a request that succeeded: the circuit of its account closes, and the one for all. `true` when the latter was not closed.
+    pub(super) fn succeeded(&self, account: Account, now: u64) -> bool {
+        if self.matters_until.load(Relaxed) >= now {
+            let mut failed = self.lock();
+            failed.accounts.remove(&account);
+            failed.evidence.clear();
+            if failed.accounts.is_empty() {
+                self.matters_until.store(0, Relaxed);
+            }
+        }
+        self.all.succeeded()
+    }
+
+    /// Notes a call that failed in a way that its request can cause. `is_corroborated` when something other than requests of clients
+    /// says that the provider does not work.
+    pub(super) fn failed(
+        &self,
+        failure: Failure,
+        trials: &Trials,
+        is_corroborated: bool,
+        terms: &Terms,
+    ) -> Opened {
+        let now = failure.at;
+        let is_corroborated =
+            is_corroborated || self.activity.is_alone(failure.account, now, terms);
+        let mut failed = self.lock();
+        let is_trial = trials.account.is_some();
+        let own = self.change(&mut failed, failure.account, now, terms, |circuit| {
+            circuit.failed(now, is_trial, terms)
+        });
+        let needed = match self.all.state(now) {
+            State::Closed => terms.failures,
+            State::HalfOpen if trials.all => 1,
+            // As for any circuit: what began before it opened, or past it, says nothing new.
+            State::HalfOpen | State::Open(_) => 0,
+        };
+        let opens = needed > 0 && failed.evidence.add(failure, needed, is_corroborated, terms);
+        if opens {
+            failed.evidence.clear();
+        }
+        drop(failed);
+        if opens && self.all.open(now, terms) {
+            Opened::All
+        } else if own {
+            Opened::Account
+        } else {
+            Opened::None
+        }
+    }
+
+    /// The provider failed a request of this account and asked not to be called for so long. Whether that holds for all accounts; else
+    /// the circuit of this one is open for as long.
+    pub(super) fn pause(
+        &self,
+        account: Account,
+        now: u64,
+        wait: Duration,
+        is_corroborated: bool,
+        terms: &Terms,
+    ) -> bool {
+        if is_corroborated || self.activity.is_alone(account, now, terms) {
+            return true;
+        }
+        let until = now.saturating_add(wait.as_micros() as u64);
+        self.change(&mut self.lock(), account, now, terms, |circuit| {
+            circuit.keep_open(until);
+        });
+        false
+    }
+
+    /// Changes the circuit of an account, which is made if it has none that matters.
+    fn change<T>(
+        &self,
+        failed: &mut Failed,
+        account: Account,
+        now: u64,
+        terms: &Terms,
+        change: impl FnOnce(&Circuit) -> T,
+    ) -> T {
+        failed.make_room(account, now);
+        let own = failed.accounts.entry(account).or_default();
+        if own.matters_until < now {
+            own.circuit = Arc::default();
+        }
+        let changed = change(&own.circuit);
+        let until = match own.circuit.state(now) {
+            State::Open(until) => until,
+            State::Closed | State::HalfOpen => now,
+        };
+        own.matters_until = until.saturating_add(terms.window_micros());
+        self.matters_until.fetch_max(own.matters_until, Relaxed);
+        changed
+    }
+
+    /// For how many accounts the circuit is open.
+    pub(super) fn accounts_open(&self, now: u64) -> usize {
+        if self.matters_until.load(Relaxed) < now {
+            return 0;
+        }
+        let failed = self.lock();
+        let open = |one: &&AccountCircuit| matches!(one.circuit.state(now), State::Open(_));
+        failed.accounts.values().filter(open).count()
+    }
+
+    /// Ends the cooldown of the circuit for all accounts early.
+    pub(super) fn end_cooldown(&self, now: u64) {
+        self.all.end_cooldown(now);
+    }
+
+    /// The circuit of an account, if it has one that matters.
+    fn circuit_of(&self, account: Account, now: u64) -> Option<Arc<Circuit>> {
+        if self.matters_until.load(Relaxed) < now {
+            return None;
+        }
+        self.look_up(account, now)
+    }
+
+    #[cold]
+    fn look_up(&self, account: Account, now: u64) -> Option<Arc<Circuit>> {
+        let failed = self.lock();
+        let own = failed.accounts.get(&account)?;
+        (own.matters_until >= now).then(|| own.circuit.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Failed> {
+        // What is behind it is never left half written.
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Failed {
+    /// Forgets what does not matter any more, and if need be what matters for the shortest time, where an account is to be added.
+    fn make_room(&mut self, account: Account, now: u64) {
+        if self.accounts.len() < ACCOUNTS_MAX || self.accounts.contains_key(&account) {
+            return;
+        }
+        self.accounts.retain(|_, one| one.matters_until >= now);
+        if self.accounts.len() >= ACCOUNTS_MAX {
+            let shortest = self
+                .accounts
+                .iter()
+                .min_by_key(|(_, one)| one.matters_until);
+            if let Some(account) = shortest.map(|(account, _)| *account) {
+                self.accounts.remove(&account);
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
+    use tollgate_money::AccountId;
 
     use super::*;
 
@@ -135,110 +274,202 @@ mod tests {
         failures: 3,
         window: Duration::from_secs(30),
         cooldown: Duration::from_secs(10),
+        trial_requests: 2,
     };
     const SECOND: u64 = 1_000_000;
 
-    #[test]
-    fn failures_in_a_row_within_the_window_begin_a_rest() {
-        //     failures and successes, by second                     rests
-        check(&[(1, false), (2, false)], false);
-        check(&[(1, false), (2, false), (3, false)], true);
-        check(&[(1, false), (2, false), (2, true), (3, false)], false);
-        check(&[(1, false), (2, false), (32, false)], false);
-        check(&[(1, false), (2, false), (31, false)], true);
-        check(&[(1, false), (40, false), (41, false), (42, false)], true);
+    fn account(number: u16) -> Account {
+        let [high, low] = number.to_be_bytes();
+        let mut bytes = [7; 16];
+        (bytes[0], bytes[15]) = (high, low);
+        Some(AccountId::from_bytes(bytes))
+    }
 
-        fn check(calls: &[(u64, bool)], rests: bool) {
-            let health = Health::default();
-            let mut last = 0;
-            for &(at, good) in calls {
-                last = at * SECOND;
-                if good {
-                    health.succeeded();
-                } else {
-                    health.failed(last, false, &TERMS);
-                }
-            }
-            let rested = matches!(health.state(last), State::Resting(_));
-            assert_eq!(rested, rests, "{calls:?}");
+    fn failure(who: u16, body: u64, now: u64) -> Failure {
+        Failure {
+            account: account(who),
+            body,
+            at: now,
         }
     }
 
+    /// A failure of a call that was admitted like any other.
+    fn fail(health: &CandidateHealth, who: u16, body: u64, now: u64) -> Opened {
+        health.note_activity(account(who), now);
+        health.failed(failure(who, body, now), &Trials::default(), false, &TERMS)
+    }
+
     #[test]
-    fn after_a_rest_one_request_tries_and_decides() {
-        for good in [true, false] {
-            let health = Health::default();
-            assert!(health.rest(SECOND, &TERMS), "it is news");
-            assert_eq!(health.state(2 * SECOND), State::Resting(11 * SECOND));
+    fn failures_of_one_account_open_its_own_circuit_alone_while_another_is_active() {
+        let health = CandidateHealth::default();
+        let now = SECOND;
+        health.note_activity(account(2), now);
+        let opened: Vec<Opened> = (0..3).map(|body| fail(&health, 1, body, now)).collect();
+        assert_eq!(opened, [Opened::None, Opened::None, Opened::Account]);
+        assert!(!health.admits(account(1), now, &TERMS));
+        assert!(health.admits(account(2), now, &TERMS));
+        assert!(health.admits(None, now, &TERMS));
+        assert_eq!(health.accounts_open(now), 1);
+        // Half-open after the cooldown, and forgotten after the window.
+        let later = now + 10 * SECOND;
+        let mut trials = health.enter(account(1), later, &TERMS).expect("a trial");
+        assert!(trials.is_any());
+        health.leave(&mut trials);
+        let trials = health.enter(account(1), later + 31 * SECOND, &TERMS);
+        assert!(!trials.expect("closed").is_any());
+    }
+
+    #[test]
+    fn an_account_that_is_alone_opens_the_circuit_for_all() {
+        let health = CandidateHealth::default();
+        let opened: Vec<Opened> = (0..3).map(|_| fail(&health, 1, 1, SECOND)).collect();
+        assert_eq!(opened, [Opened::None, Opened::None, Opened::All]);
+        assert!(!health.admits(account(2), SECOND, &TERMS));
+    }
+
+    #[test]
+    fn a_success_closes_the_circuits_of_its_account_and_of_all() {
+        let health = CandidateHealth::default();
+        health.note_activity(account(9), SECOND);
+        for (who, body) in [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)] {
+            fail(&health, who, body, SECOND);
+        }
+        assert_eq!(health.state(SECOND), State::Open(11 * SECOND));
+        assert!(health.succeeded(account(1), SECOND));
+        assert_eq!(health.state(SECOND), State::Closed);
+        assert!(health.admits(account(1), SECOND, &TERMS));
+        assert!(!health.admits(account(2), SECOND, &TERMS), "its own");
+        assert!(!health.succeeded(account(2), SECOND));
+        assert!(health.admits(account(2), SECOND, &TERMS));
+        assert_eq!(health.matters_until.load(Relaxed), 0, "as if never failed");
+    }
+
+    #[test]
+    fn a_trial_request_of_one_account_opens_the_circuit_again_only_when_it_is_alone() {
+        for alone in [true, false] {
+            let health = CandidateHealth::default();
+            for body in 0..3 {
+                fail(&health, 1, body, SECOND);
+            }
             let now = 11 * SECOND;
-            assert_eq!(health.state(now), State::HalfOpen);
-            assert_eq!(health.enter(), Some(true));
-            assert_eq!(health.enter(), None, "one at a time");
-            if good {
-                assert!(health.succeeded());
-                health.leave();
-                assert_eq!(health.state(now), State::Working);
-                assert_eq!(health.enter(), Some(false));
-            } else {
-                assert!(!health.failed(now, true, &TERMS), "it rested before");
-                health.leave();
-                assert_eq!(health.state(now), State::Resting(now + 10 * SECOND));
+            if !alone {
+                health.note_activity(account(2), now);
+            }
+            health.note_activity(account(1), now);
+            let mut trials = health.enter(account(1), now, &TERMS).expect("a trial");
+            health.failed(failure(1, 9, now), &trials, false, &TERMS);
+            health.leave(&mut trials);
+            let expected = match alone {
+                true => State::Open(now + 10 * SECOND),
+                false => State::HalfOpen,
+            };
+            assert_eq!(health.state(now), expected);
+            if !alone {
+                health.note_activity(account(2), now);
+                let mut trials = health.enter(account(2), now, &TERMS).expect("a trial");
+                health.failed(failure(2, 10, now), &trials, false, &TERMS);
+                health.leave(&mut trials);
+                assert_eq!(health.state(now), State::Open(now + 10 * SECOND));
             }
         }
     }
 
     #[test]
-    fn a_call_from_before_the_rest_that_fails_does_not_make_it_longer() {
-        let health = Health::default();
-        health.rest(SECOND, &TERMS);
-        health.failed(5 * SECOND, false, &TERMS);
-        assert_eq!(health.state(5 * SECOND), State::Resting(11 * SECOND));
+    fn a_pause_holds_for_all_accounts_only_where_one_is_active() {
+        let wait = Duration::from_secs(60);
+        let health = CandidateHealth::default();
+        health.note_activity(account(1), SECOND);
+        assert!(health.pause(account(1), SECOND, wait, false, &TERMS));
+        assert!(health.admits(account(1), SECOND, &TERMS), "for the caller");
+        health.note_activity(account(2), SECOND);
+        assert!(health.pause(account(1), SECOND, wait, true, &TERMS));
+        assert!(!health.pause(account(1), SECOND, wait, false, &TERMS));
+        assert!(!health.admits(account(1), 60 * SECOND, &TERMS));
+        assert!(health.admits(account(1), 61 * SECOND, &TERMS));
+        assert!(health.admits(account(2), SECOND, &TERMS));
     }
 
     #[test]
-    fn a_rest_that_ends_early_ends_in_a_try() {
-        let health = Health::default();
-        health.wake(SECOND);
-        assert_eq!(health.state(SECOND), State::Working);
-        health.rest(SECOND, &TERMS);
-        health.wake(2 * SECOND);
-        assert_eq!(health.state(2 * SECOND), State::HalfOpen);
+    fn circuits_of_accounts_are_bounded_and_the_oldest_makes_room() {
+        let health = CandidateHealth::default();
+        let max = ACCOUNTS_MAX as u16;
+        for who in 0..2 * max {
+            let now = SECOND + u64::from(who);
+            for _ in 0..3 {
+                fail(&health, who, 1, now);
+            }
+        }
+        let now = SECOND + u64::from(2 * max);
+        assert_eq!(health.lock().accounts.len(), ACCOUNTS_MAX);
+        assert_eq!(health.accounts_open(now), ACCOUNTS_MAX);
+        assert!(health.circuit_of(account(max - 1), now).is_none());
+        assert!(health.circuit_of(account(max), now).is_some());
     }
 
     proptest! {
-        /// Whatever happens, at most one request tries at a time, and nothing rests without a reason or for ever.
+        /// Whatever accounts do: the circuit of an account is only opened by its own failures; the one for all is not opened by one of
+        /// several active accounts; trial requests are bounded; and when all are over a success of each closes everything.
         #[test]
-        fn one_tries_at_a_time_and_no_rest_is_for_ever(steps in prop::collection::vec((0u8..4, 0u64..20), 1..200)) {
-            let health = Health::default();
-            let (mut now, mut trying, mut failed_in_row) = (SECOND, false, 0);
-            for (step, seconds) in steps {
-                now += seconds * SECOND;
+        fn no_account_opens_the_circuit_of_another(
+            steps in prop::collection::vec((0u8..4, 0u16..4, 0u64..4, 0u64..12), 1..200),
+        ) {
+            let health = CandidateHealth::default();
+            let mut now = SECOND;
+            let mut row: BTreeMap<u16, u32> = BTreeMap::new();
+            let mut since_success: Vec<u16> = Vec::new();
+            let mut under_way: Vec<(u16, Trials)> = Vec::new();
+            for (step, who, body, past) in steps {
+                now += past * SECOND;
+                // So that none of them is ever alone.
+                for one in 4..6 {
+                    health.note_activity(account(one), now);
+                }
                 match step {
-                    0 => if let Some(tries) = health.enter() {
-                        prop_assert!(!(tries && trying), "two try");
-                        trying |= tries;
+                    0 => if let Some(trials) = health.enter(account(who), now, &TERMS) {
+                        under_way.push((who, trials));
                     },
                     1 => {
-                        health.succeeded();
-                        failed_in_row = 0;
-                        prop_assert_eq!(health.state(now), State::Working);
+                        health.succeeded(account(who), now);
+                        row.remove(&who);
+                        since_success.clear();
+                        prop_assert_eq!(health.state(now), State::Closed);
+                        prop_assert!(health.admits(account(who), now, &TERMS));
                     }
                     2 => {
-                        failed_in_row += 1;
-                        health.failed(now, trying, &TERMS);
-                        if failed_in_row < 3 && health.state(now) != State::Working {
-                            prop_assert!(false, "rests after {} failures", failed_in_row);
-                        }
+                        health.failed(failure(who, body, now), &Trials::default(), false, &TERMS);
+                        *row.entry(who).or_default() += 1;
+                        since_success.push(who);
                     }
-                    _ => {
-                        health.leave();
-                        trying = false;
+                    _ => if let Some((who, mut trials)) = under_way.pop() {
+                        health.failed(failure(who, body, now), &trials, false, &TERMS);
+                        health.leave(&mut trials);
+                        *row.entry(who).or_default() += 1;
+                        since_success.push(who);
+                    },
+                }
+                for one in 0..4 {
+                    if row.get(&one).is_none_or(|failures| *failures < 3) {
+                        let own = health.circuit_of(account(one), now);
+                        let is_closed = own.is_none_or(|own| own.state(now) == State::Closed);
+                        prop_assert!(is_closed, "{} without failures of its own", one);
                     }
                 }
-                if let State::Resting(until) = health.state(now) {
-                    prop_assert!(until <= now + 10 * SECOND);
+                since_success.sort_unstable();
+                since_success.dedup();
+                if since_success.len() < 2 {
+                    prop_assert_eq!(health.state(now), State::Closed, "by {:?}", since_success);
                 }
+                let trials = under_way.iter().filter(|(_, trials)| trials.all).count();
+                prop_assert!(trials <= 2);
             }
+            for (_, mut trials) in under_way {
+                health.leave(&mut trials);
+            }
+            for one in 0..4 {
+                health.succeeded(account(one), now);
+                prop_assert!(health.admits(account(one), now, &TERMS));
+            }
+            prop_assert_eq!(health.accounts_open(now), 0);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tollgate_chain::UpstreamError;
 use tollgate_filter::Exchange;
 
@@ -16,6 +17,8 @@ use super::offer::{Next, Offers, Ticket};
 pub(super) struct Ended {
     pub(super) at: usize,
     pub(super) ticket: Ticket,
+    /// What the provider was asked.
+    pub(super) body: Bytes,
     pub(super) result: Result<Call, Failed>,
 }
 
@@ -50,16 +53,26 @@ impl Caller {
             }
         };
         exchange.record.upstream_calls += calls + more;
-        let Some((second_at, second, _)) = second else {
+        let body = ask.body;
+        let Some((second_at, second, second_ask)) = second else {
             let result = one.expect("one attempt was made and has ended");
-            return Ok(Ended { at, ticket, result });
+            return Ok(Ended {
+                at,
+                ticket,
+                body,
+                result,
+            });
         };
         trip.attempts += 1;
         let counts = &second.offer.provider.counts;
         if let Some(Ok(call)) = one {
             counts.hedges_lost.fetch_add(1, Relaxed);
-            let result = Ok(call);
-            return Ok(Ended { at, ticket, result });
+            return Ok(Ended {
+                at,
+                ticket,
+                body,
+                result: Ok(call),
+            });
         }
         let result = match other {
             Some(result) => result,
@@ -70,7 +83,7 @@ impl Caller {
             Err(_) => counts.hedges_lost.fetch_add(1, Relaxed),
         };
         if let Some(Err(failed)) = one {
-            self.note(offers, trip, at, ticket, failed);
+            self.note(offers, trip, (at, ticket, &body), failed);
         }
         let winner = &second.offer;
         exchange.record.provider = Some(winner.provider.settings.name.clone());
@@ -78,6 +91,7 @@ impl Caller {
         Ok(Ended {
             at: second_at,
             ticket: second,
+            body: second_ask.body,
             result,
         })
     }
@@ -98,7 +112,7 @@ impl Caller {
         let Next::Go(at, ticket) = self.next(offers, trip) else {
             return Ok(None);
         };
-        if !ticket.offer.is_ready(now) {
+        if !ticket.is_ordinary() {
             return Ok(None);
         }
         if !offers.budget.take(now) {

@@ -8,6 +8,8 @@ mod budget;
 mod call;
 mod caller;
 mod choice;
+mod circuit;
+mod evidence;
 mod fault;
 mod ground;
 mod h1;

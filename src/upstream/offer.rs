@@ -1,7 +1,7 @@
 //! What the providers offer for each model, and which of them is asked next.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use Ordering::Relaxed;
@@ -9,8 +9,10 @@ use tollgate_filter::{Api, Choice, ProviderModel};
 
 use super::budget::Budget;
 use super::choice::{Places, each, least_busy, weighted};
+use super::circuit::State;
+use super::evidence::{Account, Failure};
 use super::ground::Blame;
-use super::health::{Health, State};
+use super::health::{CandidateHealth, Opened, Trials};
 use super::providers::Provider;
 use super::room::Place;
 
@@ -23,12 +25,11 @@ pub(super) struct Offer {
     pub(super) at: ProviderModel,
     /// What clients call the model.
     pub(super) model: Arc<str>,
-    pub(super) health: Health,
-    /// The provider asked not to be called before then.
-    closed_until: AtomicU64,
-    /// Whether it did so because of a limit on us.
-    limited: AtomicBool,
-    /// It had better not be called before then.
+    pub(super) health: CandidateHealth,
+    /// The provider limits us and asked not to be called before then.
+    limited_until: AtomicU64,
+    /// Until then it is called only when no other candidate can serve: it limited us without saying for how long, or failed and asked not
+    /// to be called.
     avoided_until: AtomicU64,
 }
 
@@ -54,7 +55,7 @@ pub(super) enum Next {
     /// This one; it has been told already.
     Go(usize, Ticket),
     /// This one, when a place is free.
-    Wait(usize),
+    Wait(usize, Admission),
     /// Nobody, and why.
     Nobody(Why),
 }
@@ -66,28 +67,42 @@ pub(super) enum Why {
     Tried,
     /// There is no room, not even to wait; so long may it take.
     Full(Duration),
-    /// They rest until then.
-    Resting(u64),
+    /// Their circuits are open until then.
+    Open(u64),
     /// They limit us until then.
     Limited(u64),
+}
+
+/// How the circuits of a candidate bear on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// They admit it, perhaps as a trial request.
+    ByCircuits,
+    /// No other candidate is left: only the circuit of the provider counts, which no request can open.
+    LastResort,
 }
 
 /// Whether something changed for those who watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     None,
-    /// Something works again.
-    Works,
-    /// Something rests from now on that did not before.
-    Rests,
+    /// A circuit closed for all accounts.
+    Closed,
+    /// The circuit of this account opened.
+    OpenedForAccount(Account),
+    /// A circuit opened for all accounts.
+    Opened,
 }
 
 /// A call that has begun, for those who count. Dropped, it has ended.
 pub(super) struct Ticket {
     pub(super) offer: Arc<Offer>,
+    account: Account,
     _place: Place,
+    admission: Admission,
+    /// Whether it is a trial request for the circuit of the provider.
     tries_provider: bool,
-    tries_offer: bool,
+    trials: Trials,
 }
 
 impl Offer {
@@ -96,67 +111,55 @@ impl Offer {
             provider,
             at,
             model,
-            health: Health::default(),
-            closed_until: AtomicU64::new(0),
-            limited: AtomicBool::new(false),
+            health: CandidateHealth::default(),
+            limited_until: AtomicU64::new(0),
             avoided_until: AtomicU64::new(0),
         }
     }
 
     /// Whether it may be called at all.
     fn is_open(&self, now: u64) -> bool {
-        self.closed_until.load(Relaxed) <= now
+        self.limited_until.load(Relaxed) <= now
     }
 
-    /// Whether nothing speaks against calling it.
-    pub(super) fn is_ready(&self, now: u64) -> bool {
-        let ready = |health: &Health| match health.state(now) {
-            State::Working => true,
-            State::HalfOpen => !health.is_tried(),
-            State::Resting(_) => false,
-        };
+    /// Whether nothing speaks against calling it for this account.
+    pub(super) fn is_ready(&self, account: Account, now: u64) -> bool {
+        let terms = &self.provider.terms;
         self.is_open(now)
             && self.avoided_until.load(Relaxed) <= now
-            && ready(&self.health)
-            && ready(&self.provider.health)
+            && self.health.admits(account, now, terms)
+            && self.provider.circuit.admits(now, terms)
     }
 
-    /// Whether clients may be told that the model can be had here.
+    /// Whether clients may be told that the model can be had here. Its own circuits do not matter: they never remove the last candidate.
     pub(super) fn is_had(&self, now: u64) -> bool {
-        let had = |health: &Health| !matches!(health.state(now), State::Resting(_));
-        had(&self.health) && had(&self.provider.health)
+        !matches!(self.provider.circuit.state(now), State::Open(_))
     }
 
-    /// The end of its rest, if it rests.
-    fn rests_until(&self, now: u64) -> u64 {
-        [&self.health, &self.provider.health]
-            .into_iter()
-            .map(|health| match health.state(now) {
-                State::Resting(until) => until,
-                State::Working | State::HalfOpen => now,
-            })
-            .fold(now, u64::max)
-    }
-
-    /// The provider asked not to be called for so long.
-    pub(super) fn close(&self, now: u64, wait: Option<Duration>, limited: bool) {
+    /// The provider limits us; `wait` is for how long, if it says so.
+    pub(super) fn limited(&self, now: u64, wait: Option<Duration>) {
+        let end = |wait: Duration| now.saturating_add(wait.as_micros() as u64);
         match wait {
-            Some(wait) => {
-                let until = now.saturating_add(wait.as_micros() as u64);
-                self.limited.store(limited, Relaxed);
-                self.closed_until.fetch_max(until, Relaxed);
-            }
-            None if limited => {
-                let until = now.saturating_add(AVOIDED.as_micros() as u64);
-                self.avoided_until.fetch_max(until, Relaxed);
-            }
-            None => {}
+            Some(wait) => self.limited_until.fetch_max(end(wait), Relaxed),
+            None => self.avoided_until.fetch_max(end(AVOIDED), Relaxed),
+        };
+    }
+
+    /// The provider failed a request of this account and asked not to be called for so long. A request can cause that, so it bears on
+    /// the choice among candidates alone, and like its other failures on the account first.
+    pub(super) fn pause(&self, account: Account, now: u64, wait: Duration) {
+        let (provider, terms) = (&self.provider, &self.provider.terms);
+        let probe_failed = provider.probe_failed.load(Relaxed);
+        if self.health.pause(account, now, wait, probe_failed, terms) {
+            let until = now.saturating_add(wait.as_micros() as u64);
+            self.avoided_until.fetch_max(until, Relaxed);
         }
     }
 
     /// When it may be called again, for the view of operators.
     pub(super) fn closed_until(&self, now: u64) -> Option<u64> {
-        let until = self.closed_until.load(Relaxed);
+        let limited = self.limited_until.load(Relaxed);
+        let until = limited.max(self.avoided_until.load(Relaxed));
         (until > now).then_some(until)
     }
 
@@ -165,35 +168,55 @@ impl Offer {
         let (provider, model) = (&*self.provider.settings.name, &*self.model);
         match news {
             News::None => {}
-            News::Works => tracing::warn!(provider, model, "provider works again"),
-            News::Rests => {
-                tracing::error!(
-                    provider,
-                    model,
-                    "provider does not work; it rests before it is tried again"
-                );
+            News::Closed => {
+                tracing::warn!(provider, model, "closed circuit: a request succeeded");
             }
+            News::OpenedForAccount(account) => tracing::warn!(
+                provider,
+                model,
+                account = account.map(tracing::field::display),
+                "opened circuit for one account: its requests failed"
+            ),
+            News::Opened => tracing::error!(
+                provider,
+                model,
+                "opened circuit for all accounts: provider does not work"
+            ),
         }
     }
 
-    /// Notes who is to blame for a failure.
-    pub(super) fn failed(&self, blame: Blame, now: u64, tries: (bool, bool)) -> News {
-        let terms = &self.provider.terms;
-        let rests = match blame {
-            Blame::Nobody => return self.answered(),
-            Blame::Offer => self.health.failed(now, tries.1, terms),
-            Blame::OfferAtOnce => self.health.rest(now, terms),
-            Blame::Provider => self.provider.health.failed(now, tries.0, terms),
-            Blame::ProviderAtOnce => self.provider.health.rest(now, terms),
+    /// Notes who is to blame for the failure of a call.
+    fn failed(&self, blame: Blame, failure: Failure, ticket: &Ticket) -> News {
+        let (provider, terms) = (&self.provider, &self.provider.terms);
+        let opened = match blame {
+            // It is there and takes our key; whether it can serve a request that is right remains to be seen.
+            Blame::Nobody if provider.circuit.succeeded() => return News::Closed,
+            Blame::Nobody => false,
+            Blame::Offer => {
+                let probe_failed = provider.probe_failed.load(Relaxed);
+                let opened = self
+                    .health
+                    .failed(failure, &ticket.trials, probe_failed, terms);
+                match opened {
+                    Opened::None => false,
+                    Opened::Account => return News::OpenedForAccount(failure.account),
+                    Opened::All => true,
+                }
+            }
+            Blame::Provider => {
+                let is_trial = ticket.tries_provider;
+                provider.circuit.failed(failure.at, is_trial, terms)
+            }
+            Blame::ProviderAtOnce => provider.circuit.open(failure.at, terms),
         };
-        if rests { News::Rests } else { News::None }
+        if opened { News::Opened } else { News::None }
     }
 
     /// Notes an answer.
-    fn answered(&self) -> News {
-        let provider = self.provider.health.succeeded();
-        if self.health.succeeded() || provider {
-            News::Works
+    fn answered(&self, account: Account, now: u64) -> News {
+        let provider = self.provider.circuit.succeeded();
+        if self.health.succeeded(account, now) || provider {
+            News::Closed
         } else {
             News::None
         }
@@ -260,12 +283,19 @@ impl Offers {
     }
 
     /// Takes one of these that has room.
-    fn take(&self, mut places: Places, choice: Choice, draw: &impl Fn() -> u64) -> Option<Next> {
+    fn take(
+        &self,
+        mut places: Places,
+        choice: Choice,
+        request: &Asking,
+        admission: Admission,
+        draw: &impl Fn() -> u64,
+    ) -> Option<Next> {
         places = self.keep(places, |offer| offer.provider.room.is_free());
         while let Some(at) = self.choose(places, choice, draw) {
             let offer = &self.list[at];
             if let Some(place) = offer.provider.room.take()
-                && let Some(ticket) = Ticket::begin(offer, place)
+                && let Some(ticket) = Ticket::begin(offer, place, request, admission)
             {
                 return Some(Next::Go(at, ticket));
             }
@@ -275,35 +305,66 @@ impl Offers {
         None
     }
 
+    /// The queue of one of these.
+    fn queue(
+        &self,
+        places: Places,
+        choice: Choice,
+        admission: Admission,
+        draw: &impl Fn() -> u64,
+    ) -> Option<Next> {
+        let queues = self.keep(places, |offer| offer.provider.room.may_wait());
+        let at = self.choose(queues, choice, draw)?;
+        Some(Next::Wait(at, admission))
+    }
+
     /// Who is asked next of those that have not been tried; `draw` gives random words.
     ///
-    /// The model's own that work, at once or from the queue; those that work of the models in its place; then whoever had better not
-    /// be asked; then, one request at a time, those that rest. Never one that asked not to be called yet.
-    pub(super) fn next(&self, tried: Places, now: u64, draw: impl Fn() -> u64) -> Next {
+    /// The model's own that the circuits admit, at once or from the queue; those of the models in its place; then whoever had better not
+    /// be asked; then those with open circuits of their own; then, a few requests at a time, those of a provider with an open circuit.
+    /// Never one that limits us and asked not to be called yet.
+    pub(super) fn next(&self, tried: Places, request: &Asking, draw: impl Fn() -> u64) -> Next {
+        let by_circuits = Admission::ByCircuits;
         for rank in &self.ranks {
-            let ready = self.keep(rank.places & !tried, |offer| offer.is_ready(now));
-            if let Some(next) = self.take(ready, rank.choice, &draw) {
+            let ready = |offer: &Offer| offer.is_ready(request.account, request.now);
+            let ready = self.keep(rank.places & !tried, ready);
+            let next = self.take(ready, rank.choice, request, by_circuits, &draw);
+            let next = next.or_else(|| self.queue(ready, rank.choice, by_circuits, &draw));
+            if let Some(next) = next {
                 return next;
             }
-            let queues = self.keep(ready, |offer| offer.provider.room.may_wait());
-            if let Some(at) = self.choose(queues, rank.choice, &draw) {
-                return Next::Wait(at);
-            }
         }
-        self.last_resort(tried, now, &draw)
+        self.last_resort(tried, request, &draw)
     }
 
     #[cold]
-    fn last_resort(&self, tried: Places, now: u64, draw: &impl Fn() -> u64) -> Next {
+    fn last_resort(&self, tried: Places, request: &Asking, draw: &impl Fn() -> u64) -> Next {
+        let Asking { account, now } = *request;
         let open = |rank: &Rank| self.keep(rank.places & !tried, |offer| offer.is_open(now));
         for rank in &self.ranks {
-            let had = self.keep(open(rank), |offer| offer.is_had(now));
-            if let Some(next) = self.take(had, rank.choice, draw) {
+            let admits = |offer: &Offer| {
+                let terms = &offer.provider.terms;
+                offer.health.admits(account, now, terms)
+                    && offer.provider.circuit.admits(now, terms)
+            };
+            let admitted = self.keep(open(rank), admits);
+            let next = self.take(admitted, rank.choice, request, Admission::ByCircuits, draw);
+            if let Some(next) = next {
+                return next;
+            }
+        }
+        let last = Admission::LastResort;
+        for rank in &self.ranks {
+            let admits = |offer: &Offer| offer.provider.circuit.admits(now, &offer.provider.terms);
+            let admitted = self.keep(open(rank), admits);
+            let next = self.take(admitted, rank.choice, request, last, draw);
+            let next = next.or_else(|| self.queue(admitted, rank.choice, last, draw));
+            if let Some(next) = next {
                 return next;
             }
         }
         for rank in &self.ranks {
-            if let Some(next) = self.take(open(rank), rank.choice, draw) {
+            if let Some(next) = self.take(open(rank), rank.choice, request, last, draw) {
                 return next;
             }
         }
@@ -317,19 +378,19 @@ impl Offers {
         let end = |why: &Why| match *why {
             Why::Tried => u64::MAX,
             Why::Full(wait) => now.saturating_add(wait.as_micros() as u64),
-            Why::Resting(until) | Why::Limited(until) => until,
+            Why::Open(until) | Why::Limited(until) => until,
         };
         left.map(|(_, offer)| {
-            let closed = offer.closed_until.load(Relaxed);
-            if closed > now && offer.limited.load(Relaxed) {
-                Why::Limited(closed)
-            } else if closed > now {
-                Why::Resting(closed)
-            } else if offer.is_had(now) && !offer.provider.room.is_free() {
-                offer.provider.room.turned_away();
-                Why::Full(offer.provider.room.wait_max())
-            } else {
-                Why::Resting(offer.rests_until(now))
+            let limited = offer.limited_until.load(Relaxed);
+            let room = &offer.provider.room;
+            match offer.provider.circuit.state(now) {
+                _ if limited > now => Why::Limited(limited),
+                State::Open(until) => Why::Open(until),
+                State::Closed | State::HalfOpen if !room.is_free() => {
+                    room.turned_away();
+                    Why::Full(room.wait_max())
+                }
+                State::Closed | State::HalfOpen => Why::Open(now),
             }
         })
         .min_by_key(end)
@@ -337,29 +398,59 @@ impl Offers {
     }
 }
 
+/// A request for which a candidate is chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asking {
+    pub(super) account: Account,
+    pub(super) now: u64,
+}
+
 impl Ticket {
-    /// Begins a call, unless the provider or what it offers is being tried by another request.
-    pub(super) fn begin(offer: &Arc<Offer>, place: Place) -> Option<Ticket> {
-        let tries_provider = offer.provider.health.enter()?;
-        let Some(tries_offer) = offer.health.enter() else {
+    /// Begins a call, unless circuits do not admit it: one that is not closed may have as many trial requests as it admits.
+    pub(super) fn begin(
+        offer: &Arc<Offer>,
+        place: Place,
+        request: &Asking,
+        admission: Admission,
+    ) -> Option<Ticket> {
+        let Asking { account, now } = *request;
+        let terms = &offer.provider.terms;
+        let tries_provider = offer.provider.circuit.enter(terms)?;
+        let trials = match admission {
+            Admission::ByCircuits => offer.health.enter(account, now, terms),
+            Admission::LastResort => Some(Trials::default()),
+        };
+        let Some(trials) = trials else {
             if tries_provider {
-                offer.provider.health.leave();
+                offer.provider.circuit.leave();
             }
             return None;
         };
         offer.provider.room.entered();
+        offer.health.note_activity(account, now);
         Some(Ticket {
             offer: offer.clone(),
+            account,
             _place: place,
+            admission,
             tries_provider,
-            tries_offer,
+            trials,
         })
     }
 
-    /// The provider has begun to answer. Whoever tried it has its result; whether the answer is whole is another question.
-    pub(super) fn answered(&mut self) -> News {
-        let news = if self.tries_provider || self.tries_offer {
-            self.offer.answered()
+    /// Whether nothing spoke against the call when it began: it is neither a trial request nor a last resort.
+    pub(super) fn is_ordinary(&self) -> bool {
+        self.admission == Admission::ByCircuits && !self.is_trial()
+    }
+
+    fn is_trial(&self) -> bool {
+        self.tries_provider || self.trials.is_any()
+    }
+
+    /// The provider has begun to answer. A trial request has its result; whether the answer is whole is another question.
+    pub(super) fn answered(&mut self, now: u64) -> News {
+        let news = if self.is_trial() {
+            self.offer.answered(self.account, now)
         } else {
             News::None
         };
@@ -368,27 +459,25 @@ impl Ticket {
     }
 
     /// The answer is whole.
-    pub(super) fn ended(&mut self) {
-        let news = self.offer.answered();
+    pub(super) fn ended(&mut self, now: u64) {
+        self.offer.health.note_activity(self.account, now);
+        let news = self.offer.answered(self.account, now);
         self.offer.log(news);
     }
 
-    /// The call has failed.
-    pub(super) fn failed(&mut self, blame: Blame, now: u64) -> News {
-        let news = self
-            .offer
-            .failed(blame, now, (self.tries_provider, self.tries_offer));
+    /// The call has failed; `body` is what the provider was asked.
+    pub(super) fn failed(&mut self, blame: Blame, body: &[u8], now: u64) -> News {
+        let failure = Failure::new(self.account, body, now);
+        let news = self.offer.failed(blame, failure, self);
         self.leave();
         news
     }
 
     fn leave(&mut self) {
         if std::mem::take(&mut self.tries_provider) {
-            self.offer.provider.health.leave();
+            self.offer.provider.circuit.leave();
         }
-        if std::mem::take(&mut self.tries_offer) {
-            self.offer.health.leave();
-        }
+        self.offer.health.leave(&mut self.trials);
     }
 }
 

@@ -2,6 +2,7 @@
 //! without a client's request to try it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use http::{Method, Version, header};
@@ -32,21 +33,23 @@ fn note(providers: &Providers, provider: &Provider, result: Result<(), String>) 
     let name = &*provider.settings.name;
     match result {
         Ok(()) => {
-            if provider.health.succeeded() {
-                tracing::warn!(provider = name, "provider works again, says its probe");
+            provider.probe_failed.store(false, Relaxed);
+            if provider.circuit.succeeded() {
+                tracing::warn!(provider = name, "closed circuit: the probe succeeded");
                 // What failed of it may have failed for the same reason.
                 for offer in &providers.all {
                     if offer.provider.index == provider.index {
-                        offer.health.wake(now);
+                        offer.health.end_cooldown(now);
                     }
                 }
                 providers.mark_models();
             }
         }
         Err(detail) => {
-            // A provider that rests goes on resting: nobody else need try it.
-            if provider.health.failed(now, true, &provider.terms) {
-                tracing::error!(provider = name, %detail, "provider does not work, says its probe");
+            provider.probe_failed.store(true, Relaxed);
+            // As a trial request that failed: an open circuit stays open.
+            if provider.circuit.failed(now, true, &provider.terms) {
+                tracing::error!(provider = name, %detail, "opened circuit: the probe failed");
                 providers.mark_models();
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -14,9 +14,9 @@ use tokio::task::JoinSet;
 use tollgate_filter::{Catalog, Clock, Model};
 
 use super::budget::Budget;
+use super::circuit::{Circuit, State, Terms};
 use super::fault;
 use super::h1::Heads;
-use super::health::{Health, State, Terms};
 use super::offer::{News, Offer, Offers, Rank};
 use super::probe;
 use super::room::Room;
@@ -53,7 +53,10 @@ pub(crate) struct Provider {
     pub(super) heads: Heads,
     peers: ArcSwap<Vec<Arc<HttpPeer>>>,
     next: AtomicU32,
-    pub(super) health: Health,
+    /// Opens for what no request can cause: no connection, no TLS, our key, a probe.
+    pub(super) circuit: Circuit,
+    /// Whether the last probe failed.
+    pub(super) probe_failed: AtomicBool,
     pub(super) terms: Terms,
     pub(super) room: Room,
     pub(super) counts: Counts,
@@ -177,8 +180,8 @@ impl Providers {
 
     /// Passes on that something works again or does not.
     pub(super) fn tell(&self, offer: &Offer, news: News) {
-        if news != News::None {
-            offer.log(news);
+        offer.log(news);
+        if matches!(news, News::Closed | News::Opened) {
             self.mark_models();
         }
     }
@@ -196,11 +199,12 @@ impl Providers {
     /// What does not work, in a sentence each.
     pub(crate) fn failing(&self) -> Vec<String> {
         let now = self.clock.elapsed().as_micros() as u64;
-        let works = |health: &Health| health.state(now) == State::Working;
-        let dead = self.list.iter().filter(|one| !works(&one.health));
+        let works = |one: &Provider| one.circuit.state(now) == State::Closed;
+        let dead = self.list.iter().filter(|one| !works(one));
         let dead = dead.map(|one| format!("provider `{}` does not work", one.settings.name));
         let offers = self.all.iter();
-        let offers = offers.filter(|one| works(&one.provider.health) && !works(&one.health));
+        let offers =
+            offers.filter(|one| works(&one.provider) && one.health.state(now) != State::Closed);
         let offers = offers.map(|one| {
             let provider = &one.provider.settings.name;
             format!(
@@ -236,6 +240,7 @@ impl Provider {
             failures: health.failures,
             window: health.window,
             cooldown: health.cooldown,
+            trial_requests: health.trial_requests,
         };
         let url = &settings.base_url;
         Provider {
@@ -246,7 +251,8 @@ impl Provider {
             authorization,
             peers: ArcSwap::default(),
             next: AtomicU32::new(0),
-            health: Health::default(),
+            circuit: Circuit::default(),
+            probe_failed: AtomicBool::new(false),
             terms,
             counts: Counts::default(),
         }

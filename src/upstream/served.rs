@@ -12,6 +12,8 @@ use super::offer::Ticket;
 pub(crate) struct Served {
     pub(super) call: Call,
     pub(super) ticket: Ticket,
+    /// What the provider was asked.
+    pub(super) body: Bytes,
 }
 
 impl Served {
@@ -20,7 +22,7 @@ impl Served {
     fn broke(&mut self) {
         let now = self.call.clock.elapsed().as_micros() as u64;
         // The catalog hears of it with the next look at all providers.
-        let news = self.ticket.failed(Blame::Offer, now);
+        let news = self.ticket.failed(Blame::Offer, &self.body, now);
         self.ticket.offer.log(news);
     }
 }
@@ -47,7 +49,7 @@ impl UpstreamCall for Served {
     }
 
     async fn finish(mut self) {
-        self.ticket.ended();
+        self.ticket.ended(self.call.read_at.as_micros() as u64);
         // The provider is done with it: the next one in the queue need not wait for the connection to be put away.
         drop(self.ticket);
         self.call.finish().await;

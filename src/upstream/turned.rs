@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::HeaderMap;
 use tollgate_chain::{BodyLength, Limits, Opening, Upstream, UpstreamCall, UpstreamError};
-use tollgate_filter::{Exchange, Forward, ForwardBody, Request};
+use tollgate_filter::{Exchange, Forward, ForwardBody, Principal, Request};
 use tollgate_openai::event::{EventCutter, Tail};
 use tollgate_openai::{TextAsChat, TextStream, TurnError};
 
@@ -159,6 +159,10 @@ fn part_of(whole: &Exchange, forward: &Forward, body: Box<dyn ForwardBody>) -> E
     });
     part.record = whole.record.clone();
     part.record.upstream_calls = 0;
+    // A failure counts for the account.
+    if let Some(principal) = whole.get::<Principal>() {
+        part.put(principal.clone());
+    }
     part.put(Forward {
         model: Arc::clone(&forward.model),
         api: forward.api,

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use serde::{Deserialize, Serialize};
 
-use super::health::{Health, State};
+use super::circuit::State;
 use super::providers::Providers;
 
 /// How one provider is.
@@ -12,10 +12,13 @@ use super::providers::Providers;
 pub(crate) struct ProviderView {
     /// Its name in the settings.
     pub(crate) name: String,
-    /// `working`, `half_open` (one request may try it) or `resting`.
+    /// Its circuit: `working` (closed), `half_open` (trial requests are admitted) or `resting` (open).
     pub(crate) state: String,
-    /// Milliseconds to the end of its rest.
+    /// Milliseconds until an open circuit is half-open.
     pub(crate) rests_ms: u64,
+    /// Whether its last probe failed.
+    #[serde(default)]
+    pub(crate) probe_failed: bool,
     /// Calls under way.
     pub(crate) calls: u32,
     /// Requests that wait for one of them to end.
@@ -47,19 +50,22 @@ pub(crate) struct OfferView {
     pub(crate) provider_model: String,
     /// Its share of the calls.
     pub(crate) weight: u32,
-    /// `working`, `half_open` or `resting`, not regarding the provider as a whole.
+    /// Its circuit for all accounts: `working`, `half_open` or `resting`, not regarding the provider as a whole.
     pub(crate) state: String,
-    /// Milliseconds to the end of its rest.
+    /// Milliseconds until an open circuit is half-open.
     pub(crate) rests_ms: u64,
+    /// Accounts for which alone its circuit is open.
+    #[serde(default)]
+    pub(crate) accounts_open: usize,
     /// Milliseconds for which the provider asked not to be called.
     pub(crate) closed_ms: u64,
 }
 
-fn state(health: &Health, now: u64) -> (String, u64) {
-    let state = health.state(now);
+/// The word of a state, and the milliseconds until an open circuit is half-open.
+fn shown(state: State, now: u64) -> (String, u64) {
     let rests = match state {
-        State::Resting(until) => (until - now).div_ceil(1000),
-        State::Working | State::HalfOpen => 0,
+        State::Open(until) => (until - now).div_ceil(1000),
+        State::Closed | State::HalfOpen => 0,
     };
     (state.word().to_owned(), rests)
 }
@@ -72,7 +78,7 @@ impl Providers {
             let offers = self.all.iter();
             let offers = offers.filter(|offer| offer.provider.index == index);
             let view = offers.map(|offer| {
-                let (state, rests_ms) = state(&offer.health, now);
+                let (state, rests_ms) = shown(offer.health.state(now), now);
                 let closed = offer.closed_until(now);
                 OfferView {
                     model: offer.model.to_string(),
@@ -80,18 +86,20 @@ impl Providers {
                     weight: offer.at.weight,
                     state,
                     rests_ms,
+                    accounts_open: offer.health.accounts_open(now),
                     closed_ms: closed.map_or(0, |until| (until - now).div_ceil(1000)),
                 }
             });
             view.collect()
         };
         let view = self.list.iter().map(|provider| {
-            let (state, rests_ms) = state(&provider.health, now);
+            let (state, rests_ms) = shown(provider.circuit.state(now), now);
             let (room, counts) = (provider.room.seen(), &provider.counts);
             ProviderView {
                 name: provider.settings.name.to_string(),
                 state,
                 rests_ms,
+                probe_failed: provider.probe_failed.load(Relaxed),
                 calls: provider.room.calls(),
                 waiting: room.waiting,
                 waited: room.waited,

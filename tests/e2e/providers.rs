@@ -1,5 +1,6 @@
 //! Providers that fail, each in its own way: what the client sees, what is charged, what the provider saw. Nothing stays held.
 
+mod circuits;
 mod connections;
 mod failover;
 mod health;

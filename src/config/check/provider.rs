@@ -16,6 +16,9 @@ use crate::config::settings::{
 
 const HOUR: u64 = 3600;
 
+/// Trial requests at once, where the provider takes as many calls at once.
+const TRIAL_REQUESTS: u64 = 4;
+
 /// The highest weight of a provider.
 pub(super) const WEIGHT_MAX: u64 = 1000;
 
@@ -98,7 +101,8 @@ pub(super) fn providers(
         ) as u32;
         let crowd = crowd(index, one, problems);
         let retries = number(problems, key("retries"), one.retries.as_ref(), 0, 0..=5) as u32;
-        let health = health(index, &one.health, problems);
+        let calls_max = crowd.map(|crowd| crowd.calls_max as u64);
+        let health = health(index, &one.health, calls_max, problems);
         let (Some(name), Some(base_url)) = (name, base_url) else {
             continue;
         };
@@ -206,7 +210,12 @@ fn crowd(index: usize, raw: &RawProvider, problems: &mut Problems) -> Option<Cro
     })
 }
 
-fn health(index: usize, raw: &RawHealth, problems: &mut Problems) -> ProviderHealth {
+fn health(
+    index: usize,
+    raw: &RawHealth,
+    calls_max: Option<u64>,
+    problems: &mut Problems,
+) -> ProviderHealth {
     let key = |name: &str| format!("provider.{index}.health.{name}");
     let every = seconds(
         problems,
@@ -259,6 +268,13 @@ fn health(index: usize, raw: &RawHealth, problems: &mut Problems) -> ProviderHea
             10,
             1..=HOUR,
         ),
+        trial_requests: number(
+            problems,
+            key("trial_requests"),
+            raw.trial_requests.as_ref(),
+            calls_max.map_or(TRIAL_REQUESTS, |calls| calls.min(TRIAL_REQUESTS)),
+            1..=1000,
+        ) as u32,
         retry_after_max: seconds(
             problems,
             key("retry_after_secs_max"),

@@ -33,7 +33,7 @@ async fn a_provider_that_fails_rests() {
 #[tokio::test]
 async fn a_provider_that_has_rested_is_tried_by_one_request() {
     let (rig, others) = House {
-        first: "health = { failures = 2, cooldown_secs = 1 }",
+        first: "health = { failures = 2, cooldown_secs = 1, trial_requests = 1 }",
         others: &[""],
         ..House::default()
     }
@@ -77,7 +77,7 @@ async fn a_provider_that_has_rested_is_tried_by_one_request() {
 #[tokio::test]
 async fn a_try_that_the_client_leaves_is_nobodys_fault_and_another_may_try() {
     let (rig, _others) = House {
-        first: "health = { failures = 1, cooldown_secs = 1 }",
+        first: "health = { failures = 1, cooldown_secs = 1, trial_requests = 1 }",
         others: &[""],
         ..House::default()
     }
@@ -103,32 +103,51 @@ async fn a_try_that_the_client_leaves_is_nobodys_fault_and_another_may_try() {
 }
 
 #[tokio::test]
-async fn where_nobody_else_can_serve_a_provider_that_rests_is_tried_by_one_at_a_time() {
-    let rig = Rig::with("[[provider]]\nhealth = { failures = 1, cooldown_secs = 3600 }").await;
-    rig.provider.script(Script::status(500).once());
-    let seen = look(&rig.client(), false).await;
-    assert_eq!(seen, Ok(Error(502, "upstream_error")));
-    assert_eq!(state(&rig, 0, true).await, "resting");
-    rig.provider.script(Script::hold_head("gate").once());
-    let client = rig.client();
-    let tries = tokio::spawn(async move { client.post(CHAT, &chat(false)).await });
-    rig.provider.gate("gate").reached_by(1).await;
-    for (protocol, client) in rig.both() {
-        let answer = client.post(CHAT, &chat(true)).await;
-        assert_eq!(answer.status, 503, "{protocol}");
-        assert_eq!(answer.json()["error"]["code"], "overloaded");
-        let wait = answer.header("retry-after").expect("a wait");
-        assert!(
-            (3000..=3600).contains(&wait.parse().expect("seconds")),
-            "{wait}"
-        );
+async fn the_only_provider_that_refused_connections_is_tried_by_as_many_requests_as_the_settings_say()
+ {
+    //   settings                                       requests that try it
+    for (more, trials) in [
+        ("", 4),
+        ("trial_requests = 1", 1),
+        ("trial_requests = 6", 6),
+    ] {
+        let comma = if more.is_empty() { "" } else { ", " };
+        let rig = Rig::with(&format!(
+            "[[provider]]\nhealth = {{ failures = 1, cooldown_secs = 3600{comma}{more} }}"
+        ))
+        .await;
+        rig.provider.stop_listening().await;
+        let seen = look(&rig.client(), false).await;
+        assert_eq!(seen, Ok(Error(502, "upstream_unreachable")));
+        assert_eq!(state(&rig, 0, false).await, "resting");
+        rig.provider.listen_again().await;
+        rig.provider.script(Script::hold_head("gate"));
+        let tries: Vec<_> = (0..trials)
+            .map(|_| {
+                let client = rig.client();
+                tokio::spawn(async move { client.post(CHAT, &chat(false)).await })
+            })
+            .collect();
+        rig.provider.gate("gate").reached_by(trials).await;
+        for (protocol, client) in rig.both() {
+            let answer = client.post(CHAT, &chat(true)).await;
+            assert_eq!(answer.status, 503, "{protocol}");
+            assert_eq!(answer.json()["error"]["code"], "overloaded");
+            let wait = answer.header("retry-after").expect("a wait");
+            assert!(
+                (3000..=3600).contains(&wait.parse().expect("seconds")),
+                "{wait}"
+            );
+        }
+        assert_eq!(rig.provider.call_count(), trials as u64, "{more}");
+        rig.provider.gate("gate").open();
+        for tried in tries {
+            rig.told(&tried.await.expect("no panic").json());
+        }
+        assert_eq!(state(&rig, 0, false).await, "working");
+        let after = rig.finish().await;
+        assert_eq!(after.each("fault")[1..3], ["overloaded", "overloaded"]);
     }
-    assert_eq!(rig.provider.call_count(), 2);
-    rig.provider.gate("gate").open();
-    rig.told(&tries.await.expect("no panic").json());
-    assert_eq!(state(&rig, 0, true).await, "working");
-    let after = rig.finish().await;
-    assert_eq!(after.each("fault")[1..3], ["overloaded", "overloaded"]);
 }
 
 #[tokio::test]

@@ -1,0 +1,276 @@
+//! A circuit breaker: closed while calls succeed, open for a cooldown after failures in a row, then half-open, where a bounded number of
+//! trial requests decide whether it closes.
+//!
+//! Times are microseconds of the monotonic clock. All workers share one [`Circuit`], so it is made of atomics; two of them that fail at
+//! the same moment may count one failure for the other, which does no harm.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use Ordering::Relaxed;
+
+/// When a circuit opens, for how long, and what a half-open one admits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// Failures in a row after which it opens.
+    pub(super) failures: u32,
+    /// None of them is older than this.
+    pub(super) window: Duration,
+    /// How long it is open before it is half-open.
+    pub(super) cooldown: Duration,
+    /// Trial requests at once.
+    pub(super) trial_requests: u32,
+}
+
+impl Terms {
+    pub(super) fn window_micros(&self) -> u64 {
+        self.window.as_micros() as u64
+    }
+}
+
+/// The breaker before something that can fail.
+#[derive(Debug, Default)]
+pub(super) struct Circuit {
+    /// How many failures there were in a row, and since when.
+    failures: AtomicU64,
+    since: AtomicU64,
+    /// End of the cooldown; zero while the circuit is closed.
+    open_until: AtomicU64,
+    /// Trial requests under way.
+    trials: AtomicU32,
+}
+
+/// The state of a circuit at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Every request is admitted.
+    Closed,
+    /// The cooldown is over: trial requests are admitted, also while some are under way.
+    HalfOpen,
+    /// No request is admitted before then.
+    Open(u64),
+}
+
+impl State {
+    /// The word in the view for operators.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            State::Closed => "working",
+            State::HalfOpen => "half_open",
+            State::Open(_) => "resting",
+        }
+    }
+}
+
+impl Circuit {
+    pub(super) fn state(&self, now: u64) -> State {
+        match self.open_until.load(Relaxed) {
+            0 => State::Closed,
+            until if until <= now => State::HalfOpen,
+            until => State::Open(until),
+        }
+    }
+
+    /// Whether a request would be admitted.
+    pub(super) fn admits(&self, now: u64, terms: &Terms) -> bool {
+        match self.state(now) {
+            State::Closed => true,
+            State::HalfOpen => self.trials.load(Relaxed) < terms.trial_requests,
+            State::Open(_) => false,
+        }
+    }
+
+    /// Begins a call: always while the circuit is closed, otherwise as one of the trial requests, if another one is admitted.
+    /// `Some(true)` for a trial request, which has to come to [`Circuit::leave`] in the end. The cooldown is for the caller to regard.
+    pub(super) fn enter(&self, terms: &Terms) -> Option<bool> {
+        if self.open_until.load(Relaxed) == 0 {
+            return Some(false);
+        }
+        let more = |trials| (trials < terms.trial_requests).then_some(trials + 1);
+        let entered = self.trials.fetch_update(Relaxed, Relaxed, more);
+        entered.is_ok().then_some(true)
+    }
+
+    /// A trial request is over, however it ended.
+    pub(super) fn leave(&self) {
+        self.trials.fetch_sub(1, Relaxed);
+    }
+
+    /// Notes a call that succeeded: the circuit closes. `true` when it was not closed.
+    pub(super) fn succeeded(&self) -> bool {
+        // Reading first leaves the lines of the counters shared between the workers.
+        if self.failures.load(Relaxed) != 0 {
+            self.failures.store(0, Relaxed);
+        }
+        self.open_until.load(Relaxed) != 0 && self.open_until.swap(0, Relaxed) != 0
+    }
+
+    /// Notes a call that failed. `true` when the circuit opens that was closed.
+    pub(super) fn failed(&self, now: u64, is_trial: bool, terms: &Terms) -> bool {
+        if self.open_until.load(Relaxed) != 0 {
+            if is_trial {
+                self.open(now, terms);
+            }
+            return false;
+        }
+        let since = self.since.load(Relaxed);
+        let is_first = self.failures.load(Relaxed) == 0;
+        let failures = if is_first || now.saturating_sub(since) > terms.window_micros() {
+            self.since.store(now, Relaxed);
+            self.failures.store(1, Relaxed);
+            1
+        } else {
+            self.failures.fetch_add(1, Relaxed) + 1
+        };
+        failures >= u64::from(terms.failures) && self.open(now, terms)
+    }
+
+    /// Opens the circuit, or begins its cooldown anew. `true` when it was closed.
+    pub(super) fn open(&self, now: u64, terms: &Terms) -> bool {
+        let until = now.saturating_add(terms.cooldown.as_micros() as u64).max(1);
+        self.open_until.swap(until, Relaxed) == 0
+    }
+
+    /// Opens the circuit until then, if it is not open for longer.
+    pub(super) fn keep_open(&self, until: u64) {
+        self.open_until.fetch_max(until.max(1), Relaxed);
+    }
+
+    /// Ends the cooldown early: the circuit is half-open.
+    pub(super) fn end_cooldown(&self, now: u64) {
+        let until = self.open_until.load(Relaxed);
+        if until > now {
+            // A cooldown that begins in between is newer.
+            let _ = self
+                .open_until
+                .compare_exchange(until, now.max(1), Relaxed, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TERMS: Terms = Terms {
+        failures: 3,
+        window: Duration::from_secs(30),
+        cooldown: Duration::from_secs(10),
+        trial_requests: 2,
+    };
+    const SECOND: u64 = 1_000_000;
+
+    #[test]
+    fn failures_in_a_row_within_the_window_open_the_circuit() {
+        //     failures and successes, by second                     opens
+        check(&[(1, false), (2, false)], false);
+        check(&[(1, false), (2, false), (3, false)], true);
+        check(&[(1, false), (2, false), (2, true), (3, false)], false);
+        check(&[(1, false), (2, false), (32, false)], false);
+        check(&[(1, false), (2, false), (31, false)], true);
+        check(&[(1, false), (40, false), (41, false), (42, false)], true);
+
+        fn check(calls: &[(u64, bool)], opens: bool) {
+            let circuit = Circuit::default();
+            let mut last = 0;
+            for &(at, good) in calls {
+                last = at * SECOND;
+                if good {
+                    circuit.succeeded();
+                } else {
+                    circuit.failed(last, false, &TERMS);
+                }
+            }
+            let opened = matches!(circuit.state(last), State::Open(_));
+            assert_eq!(opened, opens, "{calls:?}");
+        }
+    }
+
+    #[test]
+    fn a_half_open_circuit_admits_trial_requests_which_decide() {
+        for good in [true, false] {
+            let circuit = Circuit::default();
+            assert!(circuit.open(SECOND, &TERMS), "it was closed");
+            assert_eq!(circuit.state(2 * SECOND), State::Open(11 * SECOND));
+            assert!(!circuit.admits(2 * SECOND, &TERMS));
+            let now = 11 * SECOND;
+            assert_eq!(circuit.state(now), State::HalfOpen);
+            for _ in 0..2 {
+                assert!(circuit.admits(now, &TERMS));
+                assert_eq!(circuit.enter(&TERMS), Some(true));
+            }
+            assert!(!circuit.admits(now, &TERMS));
+            assert_eq!(circuit.enter(&TERMS), None, "two at a time");
+            if good {
+                assert!(circuit.succeeded());
+                circuit.leave();
+                assert_eq!(circuit.state(now), State::Closed);
+                assert_eq!(circuit.enter(&TERMS), Some(false));
+            } else {
+                assert!(!circuit.failed(now, true, &TERMS), "it was open before");
+                circuit.leave();
+                assert_eq!(circuit.state(now), State::Open(now + 10 * SECOND));
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_from_before_the_cooldown_that_fails_does_not_make_it_longer() {
+        let circuit = Circuit::default();
+        circuit.open(SECOND, &TERMS);
+        circuit.failed(5 * SECOND, false, &TERMS);
+        assert_eq!(circuit.state(5 * SECOND), State::Open(11 * SECOND));
+    }
+
+    #[test]
+    fn a_cooldown_that_ends_early_leaves_the_circuit_half_open() {
+        let circuit = Circuit::default();
+        circuit.end_cooldown(SECOND);
+        assert_eq!(circuit.state(SECOND), State::Closed);
+        circuit.open(SECOND, &TERMS);
+        circuit.end_cooldown(2 * SECOND);
+        assert_eq!(circuit.state(2 * SECOND), State::HalfOpen);
+    }
+
+    proptest! {
+        /// Whatever happens, no more trial requests are under way than the terms allow, the circuit opens for no less than the failures
+        /// of its terms, and no cooldown is for ever.
+        #[test]
+        fn trials_are_bounded_and_no_cooldown_is_for_ever(steps in prop::collection::vec((0u8..4, 0u64..20), 1..200)) {
+            let circuit = Circuit::default();
+            let (mut now, mut trials, mut failed_in_row) = (SECOND, 0, 0);
+            for (step, seconds) in steps {
+                now += seconds * SECOND;
+                match step {
+                    0 => {
+                        let was_open = circuit.state(now) != State::Closed;
+                        let entered = circuit.enter(&TERMS);
+                        prop_assert_eq!(entered, if !was_open { Some(false) } else if trials < 2 { Some(true) } else { None });
+                        trials += u32::from(entered == Some(true));
+                    }
+                    1 => {
+                        circuit.succeeded();
+                        failed_in_row = 0;
+                        prop_assert_eq!(circuit.state(now), State::Closed);
+                    }
+                    2 => {
+                        failed_in_row += 1;
+                        circuit.failed(now, trials > 0, &TERMS);
+                        if failed_in_row < 3 {
+                            prop_assert_eq!(circuit.state(now), State::Closed);
+                        }
+                    }
+                    _ => if trials > 0 {
+                        circuit.leave();
+                        trials -= 1;
+                    },
+                }
+                if let State::Open(until) = circuit.state(now) {
+                    prop_assert!(until <= now + 10 * SECOND);
+                }
+            }
+        }
+    }
+}

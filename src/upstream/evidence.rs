@@ -1,0 +1,277 @@
+//! Which failures that a request can cause count for all accounts, and which accounts are active.
+//!
+//! A client can make a provider fail at no cost. So failures open a circuit for all accounts only where they do not come from one
+//! client alone: from distinct accounts with distinct bodies, or where a failed probe says the same, or where only one account is active.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use Ordering::Relaxed;
+use tollgate_filter::Principal;
+use tollgate_money::AccountId;
+
+use super::circuit::Terms;
+
+/// The account of a request. All requests without one count as one account.
+pub(super) type Account = Option<AccountId>;
+
+/// The account of an exchange.
+pub(super) fn account_of(exchange: &tollgate_filter::Exchange) -> Account {
+    exchange
+        .get::<Principal>()
+        .map(|principal| principal.account)
+}
+
+/// A call that failed in a way that its request can cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) account: Account,
+    /// A digest of its body.
+    pub(super) body: u64,
+    pub(super) at: u64,
+}
+
+impl Failure {
+    pub(super) fn new(account: Account, body: &[u8], at: u64) -> Failure {
+        // Collisions that a client makes on purpose only make it harder to open a circuit.
+        let mut digest = DefaultHasher::new();
+        body.hash(&mut digest);
+        Failure {
+            account,
+            body: digest.finish(),
+            at,
+        }
+    }
+}
+
+/// The failures in a row of one candidate: no request of any account succeeded there since.
+#[derive(Debug, Default)]
+pub(super) struct Evidence {
+    /// How many, and since when.
+    in_row: u32,
+    since: u64,
+    /// Those of them with distinct bodies; fewer of each account than open the circuit.
+    distinct: Vec<Failure>,
+}
+
+impl Evidence {
+    /// Adds a failure. Whether the circuit opens for all accounts: after `needed` failures in a row if they need not come from distinct
+    /// accounts (`is_corroborated`), else after as many with distinct bodies, and no less than two, from two accounts or more.
+    pub(super) fn add(
+        &mut self,
+        failure: Failure,
+        needed: u32,
+        is_corroborated: bool,
+        terms: &Terms,
+    ) -> bool {
+        let window = terms.window_micros();
+        if self.in_row == 0 || failure.at.saturating_sub(self.since) > window {
+            self.since = failure.at;
+            self.in_row = 0;
+        }
+        self.in_row = self.in_row.saturating_add(1);
+        if is_corroborated && self.in_row >= needed {
+            return true;
+        }
+        let needed = needed.max(2) as usize;
+        self.distinct
+            .retain(|one| failure.at.saturating_sub(one.at) <= window);
+        let is_known = self.distinct.iter().any(|one| one.body == failure.body);
+        let of_account = |one: &&Failure| one.account == failure.account;
+        let own = self.distinct.iter().filter(of_account).count();
+        // Together with the bound on each account: never all of one.
+        if !is_known && own + 1 < needed {
+            self.distinct.push(failure);
+        }
+        let is_mixed = self
+            .distinct
+            .iter()
+            .any(|one| one.account != failure.account);
+        is_mixed && self.distinct.len() >= needed
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.in_row = 0;
+        self.distinct.clear();
+    }
+}
+
+/// Which accounts have had a request at one candidate lately: enough to say whether it was more than one. An account is active from the
+/// begin of a call until the window after its begin, or after the end of its answer, has passed.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    /// The account seen last, and when.
+    latest: AtomicU64,
+    latest_at: AtomicU64,
+    /// When any other account was seen last; zero for never.
+    other_at: AtomicU64,
+}
+
+impl Activity {
+    /// Notes a request.
+    pub(super) fn note(&self, account: Account, now: u64) {
+        let tag = tag(account);
+        if self.latest.load(Relaxed) == tag {
+            self.latest_at.store(now, Relaxed);
+        } else if self.latest.swap(tag, Relaxed) != 0 {
+            // Swapped, not read and written: of two workers that come at once, one finds the other's time.
+            let before = self.latest_at.swap(now, Relaxed);
+            self.other_at.fetch_max(before, Relaxed);
+        } else {
+            self.latest_at.store(now, Relaxed);
+        }
+    }
+
+    /// Whether no other account was active within the window.
+    pub(super) fn is_alone(&self, account: Account, now: u64, terms: &Terms) -> bool {
+        let other_at = match self.latest.load(Relaxed) == tag(account) {
+            true => self.other_at.load(Relaxed),
+            false => self.latest_at.load(Relaxed),
+        };
+        other_at == 0 || now.saturating_sub(other_at) > terms.window_micros()
+    }
+}
+
+/// A word for an account; never zero. Of two accounts with the same word, which is next to impossible, one would be overlooked.
+fn tag(account: Account) -> u64 {
+    let Some(account) = account else { return 1 };
+    let [high, low] = [0, 8].map(|at| {
+        let mut half = [0; 8];
+        half.copy_from_slice(&account.as_bytes()[at..at + 8]);
+        u64::from_le_bytes(half)
+    });
+    // The halves of an id must not cancel each other.
+    (high.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ low).max(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn terms(failures: u32) -> Terms {
+        Terms {
+            failures,
+            window: Duration::from_secs(30),
+            cooldown: Duration::from_secs(10),
+            trial_requests: 4,
+        }
+    }
+
+    fn account(number: u8) -> Account {
+        (number > 0).then(|| AccountId::from_bytes([number; 16]))
+    }
+
+    #[test]
+    fn what_counts_for_all_accounts_comes_from_two_of_them_with_distinct_bodies() {
+        //     account, body, second                                  needed, opens
+        check(&[(1, 1, 1), (1, 2, 2), (1, 3, 3), (1, 4, 4)], 3, false);
+        check(&[(1, 1, 1), (2, 2, 2), (3, 3, 3)], 3, true);
+        check(&[(1, 1, 1), (1, 2, 2), (2, 3, 3)], 3, true);
+        check(&[(1, 1, 1), (1, 2, 2), (1, 3, 3), (2, 1, 4)], 3, false);
+        check(&[(1, 1, 1), (2, 1, 2), (3, 1, 3)], 3, false);
+        check(&[(1, 1, 1), (2, 2, 2), (3, 3, 40)], 3, false);
+        check(&[(1, 1, 1)], 1, false);
+        check(&[(1, 1, 1), (2, 2, 2)], 1, true);
+        // Requests without an account are one account.
+        check(&[(0, 1, 1), (0, 2, 2), (0, 3, 3)], 3, false);
+        check(&[(0, 1, 1), (0, 2, 2), (1, 3, 3)], 3, true);
+
+        fn check(failures: &[(u8, u8, u64)], needed: u32, opens: bool) {
+            let mut evidence = Evidence::default();
+            let terms = terms(needed);
+            let opened = failures.iter().map(|&(who, body, second)| {
+                let failure = Failure::new(account(who), &[body], second * SECOND);
+                evidence.add(failure, needed, false, &terms)
+            });
+            let opened: Vec<bool> = opened.collect();
+            assert_eq!(opened.last(), Some(&opens), "{failures:?}");
+        }
+    }
+
+    #[test]
+    fn corroborated_failures_need_not_be_distinct() {
+        let mut evidence = Evidence::default();
+        let terms = terms(3);
+        let failure = Failure::new(account(1), b"same", SECOND);
+        assert!(!evidence.add(failure, 3, true, &terms));
+        assert!(!evidence.add(failure, 3, true, &terms));
+        assert!(evidence.add(failure, 3, true, &terms));
+        evidence.clear();
+        assert!(!evidence.add(failure, 3, true, &terms), "a row begins anew");
+    }
+
+    #[test]
+    fn an_account_is_alone_when_no_other_was_active_within_the_window() {
+        let activity = Activity::default();
+        let terms = terms(3);
+        let alone = |number, second| activity.is_alone(account(number), second * SECOND, &terms);
+        activity.note(account(1), SECOND);
+        assert!(alone(1, 1));
+        assert!(!alone(2, 1), "the first is active");
+        activity.note(account(2), 2 * SECOND);
+        activity.note(account(1), 3 * SECOND);
+        assert!(!alone(1, 3));
+        assert!(!alone(1, 32));
+        assert!(alone(1, 33), "the other was active 31 seconds ago");
+        activity.note(None, 34 * SECOND);
+        assert!(!alone(1, 34));
+    }
+
+    proptest! {
+        /// Who is alone is what a list of all requests says, with two accounts or with many.
+        #[test]
+        fn activity_agrees_with_a_list_of_all_requests(requests in prop::collection::vec((0u8..4, 0u64..20), 1..100), asked in 0u8..4) {
+            let activity = Activity::default();
+            let terms = terms(3);
+            let (mut now, mut seen) = (SECOND, Vec::new());
+            for (who, past) in requests {
+                now += past * SECOND;
+                activity.note(account(who), now);
+                seen.push((who, now));
+                // Whoever asks has just been noted: a call fails after it has begun.
+                for one in [who, asked] {
+                    if !seen.iter().any(|(who, _)| *who == one) {
+                        continue;
+                    }
+                    let others = seen.iter().any(|(who, at)| *who != one && now - at <= 30 * SECOND);
+                    let alone = activity.is_alone(account(one), now, &terms);
+                    prop_assert_eq!(alone, !others, "{} of {:?} at {}", one, seen, now);
+                }
+            }
+        }
+
+        /// No order of failures of one account opens a circuit for all, whatever its bodies; nor do any failures with one body; and what
+        /// is kept is bounded.
+        #[test]
+        fn neither_one_account_nor_one_body_suffices(
+            failures in prop::collection::vec((0u8..4, 0u8..4, 0u64..20), 1..100),
+            needed in 1u32..6,
+        ) {
+            let mut evidence = Evidence::default();
+            let terms = terms(needed);
+            let (mut now, mut row) = (SECOND, Vec::new());
+            for (who, body, past) in failures {
+                now += past * SECOND;
+                row.push((who, body, now));
+                let opens = evidence.add(Failure::new(account(who), &[body], now), needed, false, &terms);
+                let recent: Vec<_> = row.iter().filter(|(_, _, at)| now - at <= 30 * SECOND).collect();
+                let accounts: BTreeSet<u8> = recent.iter().map(|one| one.0).collect();
+                let bodies: BTreeSet<u8> = recent.iter().map(|one| one.1).collect();
+                if opens {
+                    prop_assert!(accounts.len() >= 2);
+                    prop_assert!(bodies.len() >= needed.max(2) as usize);
+                    evidence.clear();
+                    row.clear();
+                }
+                prop_assert!(evidence.distinct.len() <= needed.max(2) as usize);
+            }
+        }
+    }
+}
