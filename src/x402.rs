@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tollgate_filter::Clock;
 use tollgate_pay::x402::{
-    CallerError, Desk, HttpFacilitator, HttpNode, Node, Parts, WAIT, payment_name,
+    CONFIRM, CallerError, Desk, HttpFacilitator, HttpNode, Node, Parts, WAIT, payment_name,
 };
 use tollgate_purchase::UnderWay;
 use tollgate_purchase::once::Once;
@@ -54,6 +54,7 @@ pub(crate) fn desk(
         product: Product::new(&settings.plan, base_url, settings.service.root_url.as_str()),
         clock: clock.clone(),
         wait: WAIT,
+        confirm: CONFIRM,
         runtime,
     })))
 }

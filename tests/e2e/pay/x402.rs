@@ -1,6 +1,7 @@
 //! The plan bought with signed transfers.
 
 mod buy;
+mod false_answers;
 mod faults;
 mod refusals;
 

@@ -280,8 +280,10 @@ codes! {
         Settled = 3,
         /// It can never move money any more, and has not.
         Dead = 4,
-        /// It was refused, and nothing moved.
+        /// It was refused before it was sent, and nothing moved.
         Refused = 5,
+        /// It was sent and refused, and nothing but the facilitator's word says that nothing moved.
+        RefusedAfterSubmit = 6,
     }
 }
 

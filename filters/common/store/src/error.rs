@@ -237,6 +237,9 @@ pub enum Refusal {
     /// Another signed transfer of the account may still move money, or the account has something else by now.
     #[error("another payment of the account came first")]
     AuthorizationOpen,
+    /// The transaction has paid for another signed transfer.
+    #[error("the transaction has paid for another payment")]
+    TransactionUsed,
     /// The notice has come in before.
     #[error("the notice was stored already")]
     NoticeSeen,

@@ -69,6 +69,14 @@ pub enum AuthorizationPart {
         /// The version of the subscription that was seen.
         subscription: Option<i64>,
     },
+    /// The same, for one that has paid: also refused ([`crate::Refusal::TransactionUsed`]) when its transaction has paid for another one,
+    /// unless the chain has the transfer of this number in it: one transaction may settle several.
+    Settle {
+        /// The row.
+        row: AuthorizationRow,
+        /// Whether the chain proves it.
+        is_proven: bool,
+    },
     /// Forgets those that were never sent and that the chain takes no more, at most as many as told.
     Forget {
         /// Unix microseconds: those that the chain took before this only.
@@ -94,6 +102,7 @@ pub trait ReadAuthorizations {
         limit: usize,
     ) -> Result<Vec<AuthorizationRow>, ReadError>;
 
-    /// All that may still move money: few.
+    /// All whose outcome is not proved: those that may still move money, and those that were sent and refused on the facilitator's word.
+    /// Few.
     fn authorizations_open(&self) -> Result<Vec<AuthorizationRow>, ReadError>;
 }

@@ -140,7 +140,7 @@ fn a_file_of_a_newer_version_is_left_alone() {
     let before = fs::read(&path).expect("the file");
     let message = refused(&path);
     assert!(
-        message.contains("has schema 99, this version knows up to 5"),
+        message.contains("has schema 99, this version knows up to 6"),
         "{message}"
     );
     assert!(sqlite::open_read(&path).is_err(), "not even to be read");
@@ -226,7 +226,7 @@ fn a_store_of_the_release_before_is_brought_up_to_date_with_all_that_it_holds() 
     let old = sqlite::open_read(&path)
         .err()
         .expect("it is too old to be read");
-    let wanted = "has schema 4, and this version reads 5; start the gateway once";
+    let wanted = "has schema 4, and this version reads 6; start the gateway once";
     assert!(old.to_string().contains(wanted), "{old}");
     let store = open(&path).expect("it is brought up to date");
     let all = store.accounts_after(None, 1000).expect("a read");

@@ -1,4 +1,4 @@
-//! A payment that is brought: from the look at what is stored to the answer of the facilitator.
+//! A payment that is presented: from what is stored of it to the outcome of its submission.
 
 use std::sync::Arc;
 
@@ -17,9 +17,12 @@ use super::desk::{Broken, Inner, Told, asker, broken, part};
 use super::facilitator::{Operation, question};
 use super::flight::Mark;
 use super::hex::Nonce;
+use super::judge::{OnChain, Outcome};
+use super::look::Sight;
 use super::payment::Payment;
-use super::rows::{self, MINUTE};
+use super::rows::{self, GRACE, MINUTE};
 use super::signer::is_by_payer;
+use super::unclear::Cause;
 
 /// Names of requests that were claimed, and the answer that some of them have already.
 enum Claimed {
@@ -92,16 +95,18 @@ impl Inner {
                 Ok(Told::Done(answer))
             }
             (Act::Join | Act::Reconcile, Some(row)) => {
-                // Asked a moment ago: whoever asks again and again learns nothing more by it.
+                // Reconciled a moment ago: once more would show nothing new.
                 let since = self.now() - row.updated_at;
                 match row.looks > 0 && (0..rows::SECOND).contains(&since) {
-                    true => Ok(Told::Processing),
-                    false => self.find_out(row, claims).await,
+                    true => Ok(self.not_final(&row)),
+                    false => self.find_out(row, Cause::Presented, claims).await,
                 }
             }
+            (Act::Recheck, Some(row)) => self.recheck(row, payment, claims).await,
             (Act::Pay, row) => self.pay(mark, key, payment, row, claims).await,
+            (Act::Wait, _) => Ok(self.wait_for(&standing)),
             // An offer is no answer to a payment.
-            (Act::Wait | Act::Offer | Act::Replay | Act::Join | Act::Reconcile, _) => {
+            (Act::Offer | Act::Replay | Act::Join | Act::Reconcile | Act::Recheck, _) => {
                 Ok(Told::Processing)
             }
         }
@@ -135,7 +140,8 @@ impl Inner {
         let Ok(said) = self.facilitator(Operation::Verify, body.clone()).await else {
             return Ok(Told::Unavailable);
         };
-        match verified(said.status, &said.body) {
+        let verified = verified(said.status, &said.body);
+        match self.confirm_refusal(&row, verified, by_payer).await {
             Verified::Good => self.send(row, body, claims).await,
             Verified::Refused(why) => {
                 self.refuse(row, &why).await?;
@@ -153,7 +159,7 @@ impl Inner {
                     .note_sent(row, &body, AuthorizationState::Unknown)
                     .await?;
                 match sent {
-                    Ok(row) => self.find_out(row, claims).await,
+                    Ok(row) => self.find_out(row, Cause::Presented, claims).await,
                     Err(told) => Ok(told),
                 }
             }
@@ -162,6 +168,49 @@ impl Inner {
                 Ok(Told::Unavailable)
             }
         }
+    }
+
+    /// A refusal of `/verify` beside what the chain says: one of an authorization that was used is none, and while the chain cannot be read
+    /// none is final. What the chain says is this buyer's only where the signature is.
+    async fn confirm_refusal(
+        &self,
+        row: &AuthorizationRow,
+        verified: Verified,
+        by_payer: bool,
+    ) -> Verified {
+        let Verified::Refused(why) = verified else {
+            return verified;
+        };
+        if !by_payer {
+            return Verified::Refused(why);
+        }
+        match self.read_chain(row, None).await {
+            OnChain::NoNode
+            | OnChain::Read {
+                sight: Sight::Unspent { .. },
+                ..
+            } => Verified::Refused(why),
+            OnChain::Unreadable => Verified::Fault(format!("{why}, and the chain cannot be read")),
+            OnChain::Read { .. } => Verified::NonceSpent,
+        }
+    }
+
+    /// Looks up a payment again that was refused after it was submitted. The chain may show by now what became of it; otherwise it is
+    /// submitted again, unless the account may not pay for anything now.
+    async fn recheck(
+        &self,
+        row: AuthorizationRow,
+        payment: &Payment,
+        claims: Vec<Claim>,
+    ) -> Result<Told, Broken> {
+        if let Some(outcome) = self.read_chain(&row, None).await.outcome() {
+            return self.finish(row, outcome, claims).await;
+        }
+        let body = match self.open(&row) {
+            Some(sent) => sent.body,
+            None => question(payment, &self.parts.terms),
+        };
+        self.send(row, body, claims).await
     }
 
     /// Stores a payment that nothing is wrong with as far as can be said here.
@@ -200,7 +249,7 @@ impl Inner {
         Ok(row)
     }
 
-    /// Sends a payment to the chain.
+    /// Submits a payment. Where the facilitator gives no usable answer, the same words are submitted once more at once.
     async fn send(
         &self,
         row: AuthorizationRow,
@@ -214,22 +263,55 @@ impl Inner {
             Ok(row) => row,
             Err(told) => return Ok(told),
         };
-        let outcome = self.settle(&row, body, true).await;
-        match outcome {
-            Settled::Done { transaction, .. } => self.settle_books(row, transaction, claims).await,
-            Settled::Refused(why) => {
-                let failure = rows::failure(&row.key, &why);
-                self.refuse(row, &why).await?;
-                Ok(Told::Refused {
-                    why,
-                    failure: Some(failure),
-                })
-            }
-            Settled::Unclear { transaction, why } => {
+        match self.submit_and_confirm(&row, body.clone(), true).await {
+            Outcome::Open {
+                transaction,
+                why,
+                may_resubmit: true,
+            } => {
                 let row = self.note_unclear(row, transaction, &why).await?;
-                self.find_out(row, claims).await
+                let outcome = self.submit_and_confirm(&row, body, false).await;
+                self.finish(row, outcome, claims).await
             }
+            outcome => self.finish(row, outcome, claims).await,
         }
+    }
+
+    /// Writes the outcome of a payment down, and says what its buyer is told.
+    pub(super) async fn finish(
+        &self,
+        row: AuthorizationRow,
+        outcome: Outcome,
+        claims: Vec<Claim>,
+    ) -> Result<Told, Broken> {
+        match outcome {
+            Outcome::Paid {
+                transaction,
+                is_proven,
+            } => {
+                self.settle_books(row, (transaction, is_proven), claims)
+                    .await
+            }
+            Outcome::Void(why) => self.bury(row, why).await,
+            Outcome::Refused(why) => self.note_refused_after_submit(row, why).await,
+            Outcome::Open {
+                transaction, why, ..
+            } => self.leave_open(row, transaction, &why).await,
+        }
+    }
+
+    /// Leaves a payment open: it is reconciled later, and a person is called once it should have ended.
+    pub(super) async fn leave_open(
+        &self,
+        row: AuthorizationRow,
+        transaction: Option<Nonce>,
+        why: &str,
+    ) -> Result<Told, Broken> {
+        let row = self.note_unclear(row, transaction, why).await?;
+        if self.now() > row.valid_before + GRACE {
+            self.call_for_help(&row);
+        }
+        Ok(self.not_final(&row))
     }
 
     /// Asks for the transfer, now or once more.
@@ -256,7 +338,7 @@ impl Inner {
         match decide(asker, Some(None)) {
             Act::Pay => {}
             Act::AlreadyActive => return Ok(Err(self.already_active(&standing))),
-            _ => return Ok(Err(Told::Processing)),
+            _ => return Ok(Err(self.wait_for(&standing))),
         }
         let now = self.now();
         let name = rows::reference(&row.key);
@@ -297,7 +379,35 @@ impl Inner {
         Ok(self.write(part(AuthorizationPart::Change(row))).await?)
     }
 
-    /// Writes down that nobody knows what became of a payment.
+    /// Writes down that the facilitator refused a payment after it was submitted, where no node confirms that. What it was submitted with is
+    /// kept: it is checked again when it is presented again.
+    async fn note_refused_after_submit(
+        &self,
+        row: AuthorizationRow,
+        why: String,
+    ) -> Result<Told, Broken> {
+        Counters::one(&self.counters.refused);
+        let row = AuthorizationRow {
+            state: AuthorizationState::RefusedAfterSubmit,
+            version: row.version + 1,
+            note: Some(Arc::from(&*why)),
+            looks: 0,
+            look_at: None,
+            updated_at: self.now(),
+            ..row
+        };
+        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), %why,
+            "payment refused after submission, not confirmed: `payments.x402.rpc_url` is missing; see `tollgate payment list`");
+        let failure = rows::failure(&row.key, &why);
+        self.write(part(AuthorizationPart::Change(row))).await?;
+        Ok(Told::Refused {
+            why,
+            failure: Some(failure),
+            is_proven: false,
+        })
+    }
+
+    /// Writes down that the outcome of a payment is not known yet.
     pub(super) async fn note_unclear(
         &self,
         row: AuthorizationRow,
@@ -319,7 +429,7 @@ impl Inner {
             Counters::one(&self.counters.unclear);
         }
         tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), looks = row.looks, %why,
-            "it is not clear whether a payment has moved money");
+            "payment outcome not known yet");
         self.write(part(AuthorizationPart::Change(row.clone())))
             .await?;
         Ok(row)
@@ -336,5 +446,6 @@ fn refused(why: &str) -> Told {
     Told::Refused {
         why: why.to_owned(),
         failure: None,
+        is_proven: true,
     }
 }

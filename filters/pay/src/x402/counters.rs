@@ -36,6 +36,8 @@ counters! {
     dead,
     /// Looks that ended without an answer long after the payment had ended: somebody has to help.
     stuck,
+    /// Answers of the facilitator that the chain contradicts.
+    contradicted,
     /// Payments that were in a block and are in none any more.
     vanished,
     /// Payments brought by another account than the one that brought them first.

@@ -18,6 +18,8 @@ pub enum State {
     Dead,
     /// The facilitator said no, and it was never sent.
     Refused,
+    /// It was sent, the facilitator said no, and no chain lookup has confirmed that.
+    RefusedAfterSubmit,
 }
 
 impl State {
@@ -62,6 +64,8 @@ pub enum Act {
     Join,
     /// Find out what became of this payment.
     Reconcile,
+    /// Look up a payment again that was refused after it was sent, and submit it again where another one may be.
+    Recheck,
     /// Ask the facilitator about this payment, and then send it.
     Pay,
     /// Somebody else has used this payment: 409, and no offer, which a buyer's program would pay.
@@ -93,7 +97,8 @@ pub fn decide(asker: Asker, payment: Option<Option<Known>>) -> Act {
             State::Settling => return Act::Join,
             State::Unknown => return Act::Reconcile,
             State::Dead | State::Refused => return refused(asker),
-            State::Seen => {}
+            State::RefusedAfterSubmit if !asker.has_open => return Act::Recheck,
+            State::RefusedAfterSubmit | State::Seen => {}
         }
     }
     match asker {
@@ -210,6 +215,24 @@ mod tests {
                 own(State::Refused),
                 Act::Refuse,
             ),
+            (
+                "again after it was sent and refused",
+                NEW,
+                own(State::RefusedAfterSubmit),
+                Act::Recheck,
+            ),
+            (
+                "the same with the plan active",
+                ACTIVE,
+                own(State::RefusedAfterSubmit),
+                Act::Recheck,
+            ),
+            (
+                "the same while another one is unclear",
+                OPEN,
+                own(State::RefusedAfterSubmit),
+                Act::Wait,
+            ),
             ("somebody else's", NEW, others, Act::UsedByAnother),
             (
                 "another signature for a spent nonce",
@@ -236,6 +259,7 @@ mod tests {
             State::Settled,
             State::Dead,
             State::Refused,
+            State::RefusedAfterSubmit,
         ])
     }
 
@@ -248,7 +272,7 @@ mod tests {
             let asker = Asker { has_open: true, is_active, may_renew };
             let known = Known { state, same_owner, same_payment };
             let act = decide(asker, has_payment.then_some(is_known.then_some(known)));
-            prop_assert!(!matches!(act, Act::Offer | Act::Pay | Act::Refuse), "{act:?}");
+            prop_assert!(!matches!(act, Act::Offer | Act::Pay | Act::Recheck | Act::Refuse), "{act:?}");
         }
 
         #[test]

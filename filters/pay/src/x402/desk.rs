@@ -5,7 +5,9 @@
 //! 1. Nothing is sent to the chain that is not stored as sent first, and an account has at most one payment that is.
 //! 2. The plan is given in the same unit of work in which a payment becomes settled, and a payment becomes that once.
 //! 3. An offer is shown only while no payment of the account can still move money.
-//! 4. What became of a payment is never guessed: it is settled or dead when the facilitator or the chain has said so, and unclear until then.
+//! 4. What became of a payment is never guessed: with a node it is settled or dead when a chain lookup proves it, and open until then,
+//!    whatever the facilitator says; without one the facilitator is believed.
+//! 5. A transaction pays for one payment, or for as many as the chain has transfers for in it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,6 +40,9 @@ use super::sealing::Sealer;
 /// How long whoever brings a payment waits for its end, usually. It goes on without them.
 pub const WAIT: Duration = Duration::from_secs(25);
 
+/// How long the chain is read for a success that the facilitator reports, before its buyer is told to come again: two or three blocks.
+pub const CONFIRM: Duration = Duration::from_secs(6);
+
 /// How often the facilitator is asked what it settles: twice within the time that a good answer counts.
 const HEALTH: Duration = Duration::from_secs(12);
 
@@ -60,7 +65,8 @@ pub struct Parts {
     pub once: Once,
     /// Who sends transfers to the chain.
     pub facilitator: Arc<dyn Facilitator>,
-    /// Who knows what the chain says; without one, a payment that the facilitator cannot explain stays unclear.
+    /// A node of the chain: with one, what the chain says ends a payment; without one, the facilitator is believed, and a payment that it
+    /// cannot explain stays unclear.
     pub node: Option<Arc<dyn Node>>,
     /// The price, in what, and to whom.
     pub terms: Terms,
@@ -70,6 +76,8 @@ pub struct Parts {
     pub clock: Clock,
     /// How long whoever brings a payment waits for its end ([`WAIT`]).
     pub wait: Duration,
+    /// How long the chain is read for a success that the facilitator reports ([`CONFIRM`]).
+    pub confirm: Duration,
     /// Where the work runs, so that a buyer who leaves does not cut it off.
     pub runtime: UnderWay,
 }
@@ -113,6 +121,15 @@ pub enum Told {
         why: String,
         /// The value of `PAYMENT-RESPONSE` for a payment that was tried.
         failure: Option<String>,
+        /// Whether it is certain that nothing has moved. Otherwise it was submitted, and the facilitator says so.
+        is_proven: bool,
+    },
+    /// The facilitator refused the payment after it was submitted, and the chain does not rule out yet that it settles: no offer.
+    NotFinal {
+        /// Why it was refused, in a word of the protocol.
+        why: String,
+        /// Seconds in which it can still settle.
+        secs: u64,
     },
     /// The account has the plan.
     Done(Answer),
@@ -270,7 +287,7 @@ impl Desk {
             Ok(rows) => {
                 tracing::warn!(
                     payments = rows.len(),
-                    "payments were left unclear by an earlier run; looking"
+                    "reconciling payments that an earlier run left open"
                 );
                 self.look_at(rows).await;
             }
@@ -336,7 +353,7 @@ impl Inner {
         };
         match decide(asker(&standing), None) {
             Act::AlreadyActive => self.already_active(&standing),
-            Act::Wait => Told::Processing,
+            Act::Wait => self.wait_for(&standing),
             _ => Told::Offer,
         }
     }
@@ -346,6 +363,24 @@ impl Inner {
         match self.unpaid(account).await {
             Told::Offer => refusal,
             told => told,
+        }
+    }
+
+    /// What is said while an earlier payment of an account is open.
+    pub(super) fn wait_for(&self, standing: &Standing) -> Told {
+        let open = standing.authorization.as_ref();
+        open.map_or(Told::Processing, |row| self.not_final(row))
+    }
+
+    /// What is said about an open payment.
+    pub(super) fn not_final(&self, row: &AuthorizationRow) -> Told {
+        if self.parts.node.is_none() || !rows::is_refused(row) {
+            return Told::Processing;
+        }
+        let left = (row.valid_before + rows::GRACE - self.now()).max(0);
+        Told::NotFinal {
+            why: row.note.as_deref().unwrap_or_default().to_owned(),
+            secs: (left / rows::SECOND).unsigned_abs() + 1,
         }
     }
 

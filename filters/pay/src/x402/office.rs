@@ -31,6 +31,9 @@ pub enum CloseError {
     /// It could still be sent to the chain, by anybody who has seen it.
     #[error("the chain takes it for {0} seconds more, so nobody can know yet that it never moves")]
     Early(i64),
+    /// One transaction pays for one payment.
+    #[error("transaction {0} has paid for another payment; look up the transfer of this one")]
+    TransactionUsed(Nonce),
     /// The gateway has found out something meanwhile.
     #[error("it has changed just now; look again with `tollgate payment list`")]
     Moved,
@@ -76,14 +79,11 @@ pub async fn close(
             if left > 0 {
                 return Err(CloseError::Early(left / SECOND + 1));
             }
-            write(
-                store,
-                AuthorizationRow {
-                    state: AuthorizationState::Dead,
-                    ..closed
-                },
-            )
-            .await
+            let dead = AuthorizationRow {
+                state: AuthorizationState::Dead,
+                ..closed
+            };
+            write(store, AuthorizationPart::Change(dead)).await
         }
         Verdict::Paid(transaction) => {
             let receipt: Arc<str> = Arc::from(rows::receipt(&closed.key, transaction));
@@ -104,11 +104,18 @@ pub async fn close(
                 receipt: Some(receipt),
                 at: now,
             };
-            let beside = |_: &_| vec![part(AuthorizationPart::Change(closed.clone()))];
+            let settle = AuthorizationPart::Settle {
+                row: closed,
+                is_proven: false,
+            };
+            let beside = |_: &_| vec![part(settle.clone())];
             match plans.pay(paid, beside).await {
                 Ok(PayOutcome::New(_)) => Ok(()),
                 // Given before, and the payment not noted as settled: it is now.
-                Ok(PayOutcome::Repeated(_) | PayOutcome::Surplus(_)) => write(store, closed).await,
+                Ok(PayOutcome::Repeated(_) | PayOutcome::Surplus(_)) => write(store, settle).await,
+                Err(PlanError::Beside(Refusal::TransactionUsed)) => {
+                    Err(CloseError::TransactionUsed(transaction))
+                }
                 Err(PlanError::Beside(_)) => Err(CloseError::Moved),
                 Err(error) => Err(CloseError::Plan(error)),
             }
@@ -116,9 +123,8 @@ pub async fn close(
     }
 }
 
-async fn write(store: &Arc<dyn Store>, row: AuthorizationRow) -> Result<(), CloseError> {
-    let change = part(AuthorizationPart::Change(row));
-    match commit(&**store, UnitOfWork::of(change, Admission::Ends)).await {
+async fn write(store: &Arc<dyn Store>, change: AuthorizationPart) -> Result<(), CloseError> {
+    match commit(&**store, UnitOfWork::of(part(change), Admission::Ends)).await {
         Ok(_) => Ok(()),
         Err(CommitError::Refused(Refusal::AuthorizationMoved)) => Err(CloseError::Moved),
         Err(error) => Err(CloseError::Write(error)),

@@ -90,6 +90,7 @@ impl Counter {
             (Told::Offer, Some(why)) => Told::Refused {
                 why: why.to_owned(),
                 failure: None,
+                is_proven: true,
             },
             (told, _) => told,
         };
@@ -116,16 +117,24 @@ impl Counter {
                 );
                 self.with_offer(problem, "Payment required")
             }
-            Told::Refused { why, failure } => {
+            Told::Refused {
+                why,
+                failure,
+                is_proven,
+            } => {
                 let state = match failure {
                     None => State::Refused,
                     Some(_) => State::Failed,
                 };
-                let detail = format!(
-                    "{} Nothing was charged. Make a new payment as PAYMENT-REQUIRED says. {}",
-                    explained(&why),
-                    self.cap()
-                );
+                let next = match is_proven {
+                    true => "Nothing was charged. Make a new payment as PAYMENT-REQUIRED says.",
+                    false => {
+                        "It was submitted before the facilitator refused it, and this service cannot read the chain: look up the wallet's \
+                         transfers before you make a new payment as PAYMENT-REQUIRED says. Sending the very same request again is safe: it is \
+                         checked again and charged at most once."
+                    }
+                };
+                let detail = format!("{} {next} {}", explained(&why), self.cap());
                 let problem = Problem::new(code(&why), detail, state, Action::PayAgain);
                 let problem = match failure.map(HeaderValue::try_from) {
                     Some(Ok(value)) => problem.header(RESPONSE, value),
@@ -156,6 +165,18 @@ impl Counter {
                 ErrorCode::PaymentRouteUnavailable,
                 "A payment of this account is not clear yet: the money may be moving. Do not pay again; send the very same request again in a \
                  moment. If the money has moved, the plan comes by itself.",
+                State::Processing,
+                Action::RetrySame,
+            )
+            .retry_after(SOON),
+            Told::NotFinal { why, secs } => Problem::new(
+                ErrorCode::PaymentRouteUnavailable,
+                format!(
+                    "The facilitator refused the last payment of this account after it was submitted ({why}). {} The transfer can still settle \
+                     for up to {secs} seconds, so no other payment is taken before then. Send the very same request again: it is checked again \
+                     and charged at most once. If the money has moved, the plan comes by itself.",
+                    explained(&why)
+                ),
                 State::Processing,
                 Action::RetrySame,
             )

@@ -13,6 +13,7 @@ use super::flight::Mark;
 use super::hex::{Address, Nonce};
 use super::offer::Terms;
 use super::payment::Payment;
+use super::reason::{Reason, reason};
 use super::signer::checksummed;
 
 pub(crate) const SECOND: i64 = 1_000_000;
@@ -76,9 +77,17 @@ pub(crate) fn state(state: AuthorizationState) -> State {
         AuthorizationState::Settled => State::Settled,
         AuthorizationState::Dead => State::Dead,
         AuthorizationState::Refused => State::Refused,
+        AuthorizationState::RefusedAfterSubmit => State::RefusedAfterSubmit,
         // One that a later version has stored may mean anything: nothing is concluded from it.
         _ => State::Unknown,
     }
+}
+
+/// Whether the facilitator's last word on a payment was that it is no good.
+pub(crate) fn is_refused(row: &AuthorizationRow) -> bool {
+    row.note
+        .as_deref()
+        .is_some_and(|note| reason(note) == Reason::Refused)
 }
 
 /// When a payment that is unclear is looked at again: soon as long as it can still move money, and for ever at last.

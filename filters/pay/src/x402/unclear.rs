@@ -1,4 +1,4 @@
-//! Payments of which nobody knows yet what became: asked about again, looked up on the chain, and closed with proof only.
+//! Reconciliation of payments whose outcome is not known: looked up on the chain, submitted again, and closed with proof only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,26 +7,39 @@ use bytes::Bytes;
 use serde_json::Value;
 use tollgate_purchase::once::Claim;
 use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, PlanError, TakenBack};
-use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState, Route};
+use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState, Refusal, Route};
 
 use super::answer::Settled;
 use super::counters::Counters;
 use super::desk::{Broken, Inner, Told, broken, part};
-use super::hex::{Address, Nonce};
-use super::look::{Sight, Wanted, look};
+use super::hex::Nonce;
+use super::judge::{OnChain, Outcome, judge};
+use super::look::Sight;
 use super::offer::Terms;
-use super::rows::{self, FINAL, GRACE, MINUTE, SECOND};
+use super::rows::{self, FINAL, MINUTE};
 
 /// Tries at writing a payment that has moved money, before it is left to the next look.
 const TRIES: u32 = 6;
 
-/// The most that a payment can have been used before it was brought here: as long as authorizations are signed for, and an hour.
-const BEFORE: i64 = 75 * MINUTE;
-
 /// What was sent to the facilitator, and what a payment is judged by.
-struct Sent {
-    body: Bytes,
-    terms: Terms,
+pub(super) struct Sent {
+    pub(super) body: Bytes,
+    pub(super) terms: Terms,
+}
+
+/// Why a payment is reconciled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Its buyer has presented it again.
+    Presented,
+    /// Its time has come.
+    Scheduled,
+}
+
+/// Whether reconciliation may submit a payment again. Where there is a node, one that the facilitator has refused moves only when its buyer
+/// presents it again: the chain shows whether it has moved already.
+fn may_submit(row: &AuthorizationRow, chain: OnChain, cause: Cause) -> bool {
+    chain == OnChain::NoNode || cause == Cause::Presented || !rows::is_refused(row)
 }
 
 impl Inner {
@@ -37,7 +50,10 @@ impl Inner {
             let (standing, row) = self.read(seen.account, &key).await?;
             match row {
                 Some(row) if rows::state(row.state).is_open() => {
-                    self.find_out(row, Vec::new()).await
+                    self.find_out(row, Cause::Scheduled, Vec::new()).await
+                }
+                Some(row) if row.state == AuthorizationState::RefusedAfterSubmit => {
+                    self.find_refused(row).await
                 }
                 Some(row) if row.state == AuthorizationState::Settled => {
                     let told = standing.subscription.as_ref().map(|subscription| {
@@ -54,109 +70,86 @@ impl Inner {
         looked.await.unwrap_or_else(|error| broken(&error))
     }
 
-    /// Finds out what became of a payment, as far as that can be said now.
+    /// Reconciles a payment: the chain is read first, and what it does not decide is submitted again with the same words. A facilitator that
+    /// has submitted them waits for the same transaction, and the token takes them once.
     pub(super) async fn find_out(
         &self,
         row: AuthorizationRow,
+        cause: Cause,
         claims: Vec<Claim>,
     ) -> Result<Told, Broken> {
-        let sent = self.open(&row);
-        let mut transaction = row.transaction.map(Nonce::from_bytes);
-        let mut why = row.note.as_deref().unwrap_or_default().to_owned();
-        // The same words again: a facilitator that has sent them waits for the same transaction, and the token takes them once.
-        if let Some(sent) = &sent {
-            match self.settle(&row, sent.body.clone(), false).await {
-                Settled::Done { transaction, .. } => {
-                    return self.settle_books(row, transaction, claims).await;
+        let last = Settled::Unclear {
+            transaction: row.transaction.map(Nonce::from_bytes),
+            why: row.note.as_deref().unwrap_or_default().to_owned(),
+        };
+        let chain = self.read_chain(&row, None).await;
+        let mut outcome = judge(&last, chain);
+        if may_submit(&row, chain, cause)
+            && matches!(
+                outcome,
+                Outcome::Open {
+                    may_resubmit: true,
+                    ..
                 }
-                Settled::Refused(said) => why = said,
-                Settled::Unclear {
-                    transaction: hash,
-                    why: said,
-                } => {
-                    transaction = hash.or(transaction);
-                    why = said;
-                }
-            }
+            )
+            && let Some(sent) = self.open(&row)
+        {
+            outcome = self.submit_and_confirm(&row, sent.body, false).await;
         }
-        let terms = sent.as_ref().map_or(&self.parts.terms, |sent| &sent.terms);
-        match self.sight(&row, terms, transaction).await {
-            None => {}
-            Some(Sight::Paid(hash)) => return self.settle_books(row, hash, claims).await,
-            Some(Sight::Canceled) => return self.bury(row, "the wallet has made it void").await,
-            Some(Sight::Elsewhere) => {
-                let why = "its number was used for another transfer";
-                return self.bury(row, why).await;
-            }
-            Some(Sight::Unspent { until }) if self.is_over(&row, until) => {
-                return self.bury(row, "it was not sent in its time").await;
-            }
-            Some(Sight::Unspent { .. }) => {}
-            Some(Sight::Spent) => why = "it was used, and what for was not found".to_owned(),
+        self.finish(row, outcome, claims).await
+    }
+
+    /// Looks up a payment that was refused after it was submitted, without submitting it again: an earlier run had no node, and this one may
+    /// have one.
+    async fn find_refused(&self, row: AuthorizationRow) -> Result<Told, Broken> {
+        let chain = self.read_chain(&row, None).await;
+        if let Some(outcome) = chain.outcome() {
+            return self.finish(row, outcome, Vec::new()).await;
         }
-        let row = self.note_unclear(row, transaction, &why).await?;
-        if self.now() > row.valid_before + GRACE {
-            self.call_for_help(&row);
+        if chain != OnChain::NoNode {
+            let now = self.now();
+            let mut row = AuthorizationRow {
+                version: row.version + 1,
+                looks: row.looks + 1,
+                updated_at: now,
+                ..row
+            };
+            row.look_at = Some(rows::next_look(&row, now));
+            self.write(part(AuthorizationPart::Change(row))).await?;
         }
         Ok(Told::Processing)
-    }
-
-    /// Whether the chain takes a payment no more: by its own clock, and by ours, which may lag.
-    fn is_over(&self, row: &AuthorizationRow, until: u64) -> bool {
-        let until = i64::try_from(until)
-            .unwrap_or(i64::MAX)
-            .saturating_mul(SECOND);
-        until >= row.valid_before && self.now() > row.valid_before + GRACE
-    }
-
-    async fn sight(
-        &self,
-        row: &AuthorizationRow,
-        terms: &Terms,
-        hint: Option<Nonce>,
-    ) -> Option<Sight> {
-        let node = self.parts.node.as_deref()?;
-        let wanted = Wanted {
-            terms,
-            from: Address::from_bytes(row.key.payer),
-            nonce: Nonce::from_bytes(row.key.nonce),
-            hint,
-            between: (
-                seconds(row.created_at.min(row.valid_before) - BEFORE),
-                seconds(row.valid_before),
-            ),
-        };
-        match look(node, &wanted).await {
-            Ok(sight) => Some(sight),
-            Err(error) => {
-                tracing::warn!(%error, "the chain could not be read");
-                None
-            }
-        }
     }
 
     /// Writes a payment that has moved money into the books, with the plan that it pays for.
     pub(super) async fn settle_books(
         &self,
-        mut row: AuthorizationRow,
-        transaction: Nonce,
+        open: AuthorizationRow,
+        (transaction, is_proven): (Nonce, bool),
         claims: Vec<Claim>,
     ) -> Result<Told, Broken> {
-        let receipt: Arc<str> = Arc::from(rows::receipt(&row.key, transaction));
+        if open.state == AuthorizationState::RefusedAfterSubmit {
+            tracing::error!(account = %open.account, payment = %rows::reference(&open.key), %transaction,
+                "payment settled although the facilitator had refused it: the account may have paid twice, and is given both periods");
+        }
+        let receipt: Arc<str> = Arc::from(rows::receipt(&open.key, transaction));
         let now = self.now();
-        row = AuthorizationRow {
+        let row = AuthorizationRow {
             state: AuthorizationState::Settled,
-            version: row.version + 1,
+            version: open.version + 1,
             transaction: Some(*transaction.as_bytes()),
             receipt: Some(receipt.clone()),
             note: None,
             looks: 0,
             // Once more, when its block is one that stays; only a node can say.
             look_at: self.parts.node.as_ref().map(|_| now + FINAL),
-            sealed: row.sealed.filter(|_| self.parts.node.is_some()),
+            sealed: open.sealed.clone().filter(|_| self.parts.node.is_some()),
             updated_at: now,
-            ..row
+            ..open.clone()
         };
+        let settle = part(AuthorizationPart::Settle {
+            row: row.clone(),
+            is_proven,
+        });
         let mut wait = Duration::from_millis(100);
         for attempt in 1.. {
             let paid = Paid {
@@ -172,7 +165,7 @@ impl Inner {
             };
             let outcome = self.parts.plans.pay(paid, |subscription| {
                 let answer = self.answer(subscription, Some(&receipt), false);
-                let mut parts = vec![part(AuthorizationPart::Change(row.clone()))];
+                let mut parts = vec![settle.clone()];
                 parts.extend(claims.iter().map(|claim| claim.keep_part(&answer)));
                 parts
             });
@@ -188,8 +181,15 @@ impl Inner {
                 // Given before, and the payment not noted as settled: it is now.
                 Ok(PayOutcome::Repeated(subscription) | PayOutcome::Surplus(subscription)) => {
                     tracing::error!(payment = %rows::reference(&row.key), "a payment that was not noted as settled had given the plan");
-                    self.write(part(AuthorizationPart::Change(row))).await?;
+                    self.write(settle).await?;
                     return Ok(Told::Done(self.answer(&subscription, Some(&receipt), true)));
+                }
+                Err(PlanError::Beside(Refusal::TransactionUsed)) => {
+                    tracing::error!(account = %open.account, payment = %rows::reference(&open.key), %transaction,
+                        "rejected settlement: the facilitator names a transaction that has paid for another payment");
+                    let why =
+                        "the facilitator names a transaction that has paid for another payment";
+                    return self.leave_open(open, None, why).await;
                 }
                 Err(error @ PlanError::Beside(_)) => return Err(error.into()),
                 Err(error) if attempt >= TRIES => {
@@ -208,7 +208,7 @@ impl Inner {
     }
 
     /// Writes down that a payment can never move money any more.
-    async fn bury(&self, row: AuthorizationRow, why: &str) -> Result<Told, Broken> {
+    pub(super) async fn bury(&self, row: AuthorizationRow, why: &str) -> Result<Told, Broken> {
         Counters::one(&self.counters.dead);
         let row = AuthorizationRow {
             state: AuthorizationState::Dead,
@@ -225,14 +225,12 @@ impl Inner {
         Ok(Told::Refused {
             why: why.to_owned(),
             failure: Some(failure),
+            is_proven: true,
         })
     }
 
     /// The second look at a payment that was settled: is it still in a block?
     async fn look_final(&self, row: AuthorizationRow) -> Result<(), Broken> {
-        let sent = self.open(&row);
-        let terms = sent.as_ref().map_or(&self.parts.terms, |sent| &sent.terms);
-        let hint = row.transaction.map(Nonce::from_bytes);
         let now = self.now();
         let mut next = AuthorizationRow {
             version: row.version + 1,
@@ -240,34 +238,34 @@ impl Inner {
             updated_at: now,
             ..row.clone()
         };
-        match self.sight(&row, terms, hint).await {
-            Some(Sight::Paid(hash)) => {
-                next.transaction = Some(*hash.as_bytes());
+        let chain = self.read_chain(&row, None).await;
+        let sight = match chain {
+            OnChain::Read { sight, .. } => Some(sight),
+            OnChain::NoNode | OnChain::Unreadable => None,
+        };
+        match chain.outcome() {
+            Some(Outcome::Paid { transaction, .. }) => {
+                next.transaction = Some(*transaction.as_bytes());
                 (next.look_at, next.sealed) = (None, None);
+                return Ok(self.write(part(AuthorizationPart::Change(next))).await?);
             }
-            Some(Sight::Unspent { until }) if self.is_over(&row, until) => {
-                return self.take_back(next, "its block did not stay").await;
-            }
-            Some(Sight::Canceled) => {
-                return self.take_back(next, "the wallet has made it void").await;
-            }
-            Some(Sight::Elsewhere) => {
-                let why = "its number was used for another transfer";
-                return self.take_back(next, why).await;
-            }
-            Some(Sight::Unspent { .. }) => {
-                tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
-                    "a settled payment is in no block any more; it is sent again");
-                if let Some(sent) = &sent {
-                    self.settle(&row, sent.body.clone(), false).await;
-                }
-                next.look_at = Some(now + MINUTE);
-            }
+            Some(Outcome::Void(why)) => return self.take_back(next, why).await,
+            _ => {}
+        }
+        match sight {
             Some(Sight::Spent) => {
                 Counters::one(&self.counters.stuck);
                 tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
                     "a payment that the facilitator called settled is not found on the chain; look at it, and at the facilitator");
                 next.look_at = Some(rows::next_look(&next, now + FINAL));
+            }
+            Some(_) => {
+                tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
+                    "settled payment is in no block any more, submitting it again");
+                if let Some(sent) = self.open(&row) {
+                    self.settle(&row, sent.body, false).await;
+                }
+                next.look_at = Some(now + MINUTE);
             }
             None => next.look_at = Some(rows::next_look(&next, now + MINUTE)),
         }
@@ -295,7 +293,7 @@ impl Inner {
         }
     }
 
-    fn call_for_help(&self, row: &AuthorizationRow) {
+    pub(super) fn call_for_help(&self, row: &AuthorizationRow) {
         Counters::one(&self.counters.stuck);
         let (payment, note) = (rows::reference(&row.key), row.note.as_deref());
         match self.parts.node {
@@ -306,7 +304,7 @@ impl Inner {
         }
     }
 
-    fn open(&self, row: &AuthorizationRow) -> Option<Sent> {
+    pub(super) fn open(&self, row: &AuthorizationRow) -> Option<Sent> {
         let name = rows::reference(&row.key);
         let body = self
             .sealer
@@ -317,8 +315,4 @@ impl Inner {
             body: body.into(),
         })
     }
-}
-
-fn seconds(micros: i64) -> u64 {
-    u64::try_from(micros / SECOND).unwrap_or(0)
 }

@@ -25,8 +25,10 @@ use tollgate_store::{
     Admission, AuthorizationState, CacheScope, NewAccount, Part, PaymentStatus, RootSecret, Route,
     Store, UnitOfWork, commit,
 };
-use tollgate_testing::facilitator::{Effect, Fault, MERCHANT, NETWORK, Operation as Call};
-use tollgate_testing::wallet::encoded;
+use tollgate_testing::facilitator::{
+    Effect, Fault, MERCHANT, NETWORK, Operation as Call, merchant,
+};
+use tollgate_testing::wallet::{Transfer, encoded};
 use tollgate_testing::{Facilitator as StandIn, TempDir, Wallet};
 
 pub(crate) const ME: AccountId = AccountId::from_bytes([1; 16]);
@@ -232,6 +234,7 @@ impl Shop {
             product: Product::new(plans.plan(), "https://api.example", "https://example"),
             clock: self.clock.clone(),
             wait: self.wait,
+            confirm: Duration::ZERO,
             runtime: under_way.clone(),
         });
         self.running = Some(Running {
@@ -297,8 +300,7 @@ impl Shop {
         meanwhile: impl FnOnce(&Shop),
     ) -> Told {
         let gate = self.facilitator.gate();
-        self.facilitator
-            .fault(Fault::once(Call::Settle, Effect::Hold));
+        self.facilitator.fault(Fault::once(Call::Rpc, Effect::Hold));
         let running = self.running();
         let desk = running.desk.clone();
         let turn = running.runtime.spawn(async move { desk.turn().await });
@@ -355,6 +357,18 @@ impl Shop {
     pub(crate) fn payment(&self, wallet: &Wallet, nonce: u8) -> Payment {
         let payment = wallet.payment(&offer(), [nonce; 32], self.now());
         Payment::read(encoded(&payment).as_bytes()).expect("a payment")
+    }
+
+    /// The transfer of [`Shop::payment`], for somebody who submits it past the facilitator.
+    pub(crate) fn transfer(&self, wallet: &Wallet, nonce: u8) -> Transfer {
+        Transfer {
+            from: wallet.address(),
+            to: merchant(),
+            value: 199_000_000,
+            valid_after: 0,
+            valid_before: self.now() + 300,
+            nonce: [nonce; 32],
+        }
     }
 
     pub(crate) fn ask(&mut self, account: AccountId) -> Option<Told> {

@@ -28,6 +28,8 @@ enum Step {
     Restart,
     /// What is on its way comes into a block, or never will.
     Mine(bool),
+    /// The node falls so many blocks behind, or catches up.
+    Lag(u64),
     /// Time goes on.
     Wait(u64),
     /// Our clock is off by so many seconds.
@@ -49,6 +51,11 @@ fn effect() -> impl Strategy<Value = Effect> {
         1 => Just(Effect::Refuse("invalid_exact_evm_transaction_simulation_failed".to_owned(), 200)),
         1 => Just(Effect::Refuse("insufficient_funds".to_owned(), 200)),
         1 => Just(Effect::RefuseAfter("insufficient_funds".to_owned())),
+        2 => Just(Effect::SettleThenRefuse("insufficient_funds".to_owned())),
+        2 => Just(Effect::SubmitThenRefuse("insufficient_funds".to_owned())),
+        1 => Just(Effect::Phantom),
+        1 => Just(Effect::OldTransaction),
+        1 => Just(Effect::Reverted),
         1 => Just(Effect::StrangePayer),
         1 => Just(Effect::NoTransaction),
         1 => Just(Effect::Nonsense),
@@ -73,6 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => death.prop_map(Step::Die),
         1 => Just(Step::Restart),
         2 => any::<bool>().prop_map(Step::Mine),
+        2 => prop::sample::select(vec![0, 1, 30, 400]).prop_map(Step::Lag),
         3 => (1u64..200).prop_map(Step::Wait),
         1 => (-600i64..600).prop_map(Step::Jump),
         3 => Just(Step::Turn),
@@ -145,6 +153,7 @@ fn act(shop: &mut Shop, buyer: &mut Buyer, step: &Step) {
         Step::Mine(arrives) => {
             shop.facilitator.mine(*arrives);
         }
+        Step::Lag(blocks) => shop.facilitator.lag(*blocks),
         Step::Wait(secs) => shop.advance(*secs),
         Step::Jump(off) => shop.jump(*off),
         Step::Turn => {
@@ -164,6 +173,7 @@ fn act(shop: &mut Shop, buyer: &mut Buyer, step: &Step) {
 fn settle_down(shop: &mut Shop) {
     shop.restart();
     shop.facilitator.no_faults();
+    shop.facilitator.lag(0);
     shop.facilitator.mine(true);
     shop.jump(0);
     shop.recover();

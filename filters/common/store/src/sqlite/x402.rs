@@ -45,6 +45,12 @@ pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result
             }
             change(connection, row)?;
         }
+        AuthorizationPart::Settle { row, is_proven } => {
+            if !is_proven && is_used(connection, row)? {
+                return Err(Trouble::Refused(Refusal::TransactionUsed));
+            }
+            change(connection, row)?;
+        }
         AuthorizationPart::Forget { before, limit } => {
             connection
                 .prepare_cached(
@@ -55,6 +61,23 @@ pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result
         }
     }
     Ok(())
+}
+
+/// Whether the transaction of a row has paid for another one.
+fn is_used(connection: &Connection, row: &AuthorizationRow) -> Result<bool, Trouble> {
+    let mut statement = connection.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM authorizations WHERE network = ?1 AND transaction_hash = ?2 AND state = 3
+            AND NOT (asset = ?3 AND payer = ?4 AND nonce = ?5))",
+    )?;
+    let key = &row.key;
+    let values = params![
+        key.network,
+        row.transaction,
+        key.asset,
+        key.payer,
+        key.nonce
+    ];
+    Ok(statement.query_row(values, |row| row.get(0))?)
 }
 
 fn change(connection: &Connection, row: &AuthorizationRow) -> Result<(), Trouble> {
@@ -169,7 +192,7 @@ impl ReadAuthorizations for Reader {
     }
 
     fn authorizations_open(&self) -> Result<Vec<AuthorizationRow>, ReadError> {
-        self.some_authorizations("WHERE state IN (1, 2) ORDER BY created_at", [])
+        self.some_authorizations("WHERE state IN (1, 2, 6) ORDER BY created_at", [])
     }
 }
 

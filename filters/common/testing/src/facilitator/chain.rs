@@ -43,6 +43,10 @@ pub(super) struct Chain {
     pub(super) number: u64,
     /// Blocks that its node looks through at once.
     pub(super) blocks_max: u64,
+    /// Blocks that its node is behind.
+    pub(super) lag: u64,
+    /// Transactions that are in a block and have reverted.
+    pub(super) reverted: Vec<[u8; 32]>,
 }
 
 impl Chain {
@@ -57,6 +61,8 @@ impl Chain {
             count: 0,
             number: CHAIN,
             blocks_max: 2_000,
+            lag: 0,
+            reverted: Vec::new(),
         };
         // Some blocks lie behind it.
         chain.start = chain.time().saturating_sub(20_000);
@@ -71,6 +77,30 @@ impl Chain {
     /// The number of the last block: one every two seconds.
     pub(super) fn block(&self) -> u64 {
         self.time().saturating_sub(self.start) / 2
+    }
+
+    /// The last block that the node has, and its second.
+    pub(super) fn head(&self) -> (u64, u64) {
+        match self.lag {
+            0 => (self.block(), self.time()),
+            lag => {
+                let number = self.block().saturating_sub(lag);
+                (number, self.time_of(number))
+            }
+        }
+    }
+
+    /// The block in which a number of a wallet was used or made void.
+    pub(super) fn block_of(&self, fate: Fate) -> Option<u64> {
+        match fate {
+            Fate::Canceled(block) => Some(block),
+            Fate::Used(hash) => {
+                let mut mined = self.mined.iter();
+                mined
+                    .find(|mined| mined.transaction == hash)
+                    .map(|mined| mined.block)
+            }
+        }
     }
 
     /// The second of a block.

@@ -8,6 +8,7 @@
 //! | `POST /_control/undo` | the last transfer leaves its block again |
 //! | `POST /_control/balance?wallet=0x...&amount=5` | what a wallet has |
 //! | `POST /_control/cancel?wallet=0x...&nonce=0x...` | a wallet makes a transfer of its own void |
+//! | `POST /_control/lag?blocks=30` | the node is so many blocks behind |
 //! | `POST /_control/remember` | a payment that was settled is told so again from now on |
 
 use bytes::Bytes;
@@ -45,6 +46,13 @@ pub(super) fn act(shared: &Shared, action: &str, query: &str, body: &Bytes) -> R
             true
         }
         "undo" => shared.with(|state| state.chain.undo()),
+        "lag" => match parameter("blocks").and_then(|blocks| blocks.parse().ok()) {
+            Some(blocks) => {
+                shared.with(|state| state.chain.lag = blocks);
+                true
+            }
+            None => false,
+        },
         "remember" => {
             shared.with(|state| state.remembers = true);
             true

@@ -34,6 +34,10 @@ pub enum Effect {
     Pending(u16),
     /// It is carried out and refused for this reason all the same, with its transaction.
     RefuseAfter(String),
+    /// It is carried out and refused for this reason all the same, and no transaction is named.
+    SettleThenRefuse(String),
+    /// It is submitted and refused for this reason all the same: the transfer is pending until it is mined ([`super::Facilitator::mine`]).
+    SubmitThenRefuse(String),
     /// It is carried out, and the answer names another wallet.
     StrangePayer,
     /// It is carried out, and the answer names another chain.
@@ -42,6 +46,10 @@ pub enum Effect {
     NoTransaction,
     /// Nothing is done, and success is told.
     Phantom,
+    /// Nothing is done, and success is told with the transaction of the first transfer in a block.
+    OldTransaction,
+    /// The transaction is in a block and has reverted, and success is told.
+    Reverted,
     /// It is carried out and answered with JSON that is none of the protocol's.
     Nonsense,
     /// It is carried out and answered with far more bytes than any answer has.

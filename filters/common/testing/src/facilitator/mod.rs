@@ -251,6 +251,11 @@ impl Facilitator {
         self.shared.with(|state| state.chain.blocks_max = blocks);
     }
 
+    /// The chain's node is so many blocks behind: it neither has nor tells what is in later ones.
+    pub fn lag(&self, blocks: u64) {
+        self.shared.with(|state| state.chain.lag = blocks);
+    }
+
     /// Every transfer that is in a block.
     pub fn transfers(&self) -> Vec<Mined> {
         self.shared.with(|state| state.chain.mined.clone())

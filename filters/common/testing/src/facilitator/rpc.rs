@@ -41,20 +41,21 @@ fn state(params: &Value, chain: &Chain, token: &Token) -> Result<Value, &'static
     {
         return Err("no such function");
     }
-    if number(&params[1]).is_none_or(|block| block > chain.block()) {
-        return Err("no such block");
-    }
+    let wanted = number(&params[1]).filter(|block| *block <= chain.head().0);
+    let wanted = wanted.ok_or("no such block")?;
     let wallet: [u8; 20] = data[16..36].try_into().expect("20 bytes");
     let nonce: [u8; 32] = data[36..].try_into().expect("32 bytes");
-    let spent = chain.fates.contains_key(&(wallet, nonce));
+    let fate = chain.fates.get(&(wallet, nonce));
+    let block = fate.and_then(|fate| chain.block_of(*fate));
+    let spent = block.is_some_and(|block| block <= wanted);
     Ok(json!(hex(&word(&[u8::from(spent)]))))
 }
 
 fn block(wanted: &Value, chain: &Chain) -> Value {
     let shown = |number: u64, time: u64| json!({"number": format!("{number:#x}"), "timestamp": format!("{time:#x}")});
     match number(wanted) {
-        None => shown(chain.block(), chain.time()),
-        Some(number) if number <= chain.block() => shown(number, chain.time_of(number)),
+        None => shown(chain.head().0, chain.head().1),
+        Some(number) if number <= chain.head().0 => shown(number, chain.time_of(number)),
         Some(_) => Value::Null,
     }
 }
@@ -73,14 +74,12 @@ fn logs(filter: &Value, chain: &Chain, token: &Token) -> Result<Value, &'static 
         if (&topics.0, &topics.1) != wanted {
             return None;
         }
-        let (event, block, transaction) = match fate {
-            Fate::Used(hash) => {
-                let mined = chain.mined.iter().find(|mined| mined.transaction == *hash)?;
-                (USED, mined.block, *hash)
-            }
-            Fate::Canceled(block) => (CANCELED, *block, [0xcc; 32]),
+        let block = chain.block_of(*fate)?;
+        let (event, transaction) = match fate {
+            Fate::Used(hash) => (USED, *hash),
+            Fate::Canceled(_) => (CANCELED, [0xcc; 32]),
         };
-        (first..=last).contains(&block).then(|| {
+        (first..=last.min(chain.head().0)).contains(&block).then(|| {
             json!({"address": hex(&token.asset), "topics": [event, topics.0, topics.1], "data": "0x",
                 "transactionHash": hex(&transaction), "blockNumber": format!("{block:#x}"), "removed": false})
         })
@@ -95,7 +94,11 @@ fn receipt(hash: &Value, chain: &Chain, token: &Token) -> Value {
         all.iter()
             .filter(|mined| json!(hex(&mined.transaction)) == *hash)
     };
-    let Some(Mined { block, .. }) = mined().next() else {
+    if chain.reverted.iter().any(|one| json!(hex(one)) == *hash) {
+        return json!({"status": "0x0", "transactionHash": *hash, "blockNumber": format!("{:#x}", chain.head().0), "logs": []});
+    }
+    let Some(Mined { block, .. }) = mined().next().filter(|mined| mined.block <= chain.head().0)
+    else {
         return Value::Null;
     };
     let log = |topics: Value, data: String| json!({"address": hex(&token.asset), "topics": topics, "data": data, "transactionHash": *hash, "removed": false});

@@ -196,6 +196,16 @@ impl State {
             let hash = self.chain.new_hash();
             return success(transfer, &hash, None);
         }
+        if effect == Some(&Effect::OldTransaction)
+            && let Some(old) = self.chain.mined.first()
+        {
+            return success(transfer, &old.transaction, None);
+        }
+        if effect == Some(&Effect::Reverted) {
+            let hash = self.chain.new_hash();
+            self.chain.reverted.push(hash);
+            return success(transfer, &hash, None);
+        }
         if let Err(why) = rules::judge(transfer, &self.chain) {
             return refusal(Operation::Settle, why, "", 200);
         }
@@ -205,10 +215,16 @@ impl State {
                 .insert(payment.signature, (hash, transfer.clone(), *status));
             return pending(&hash, *status);
         }
+        if let Some(Effect::SubmitThenRefuse(why)) = effect {
+            self.pending
+                .insert(payment.signature, (hash, transfer.clone(), 200));
+            return refusal(Operation::Settle, why, "", 200);
+        }
         assert!(self.chain.execute(transfer, hash), "it was judged good");
         self.settled.insert(payment.signature.clone(), hash);
         match effect {
             Some(Effect::RefuseAfter(why)) => refusal(Operation::Settle, why, &hex(&hash), 200),
+            Some(Effect::SettleThenRefuse(why)) => refusal(Operation::Settle, why, "", 200),
             effect => success(transfer, &hash, effect),
         }
     }

@@ -1,0 +1,140 @@
+//! Submission and the chain lookup that confirms its answer. With a node no answer of the facilitator is final before the chain was read.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, sleep};
+use tollgate_store::AuthorizationRow;
+
+use super::answer::Settled;
+use super::counters::Counters;
+use super::desk::Inner;
+use super::hex::{Address, Nonce};
+use super::judge::{OnChain, Outcome, judge};
+use super::look::{Sight, Wanted, look};
+use super::rows::{self, GRACE, MINUTE, SECOND};
+
+/// How long the facilitator has for its answer before the chain is read beside it.
+const SLOW: Duration = Duration::from_secs(3);
+
+/// Pause between two chain lookups beside a slow facilitator, and the longest one after a success.
+const POLL: Duration = Duration::from_secs(2);
+
+/// Pause after the first chain lookup that does not show a success; it doubles.
+const FIRST_POLL: Duration = Duration::from_millis(250);
+
+/// The most that a payment can have been used before it was brought here: as long as authorizations are signed for, and an hour.
+const BEFORE: i64 = 75 * MINUTE;
+
+impl Inner {
+    /// Submits a payment and waits for what the facilitator answers or the chain shows, whichever is first; an answer is confirmed by a
+    /// chain lookup. `first`: the payment was never submitted before, or was refused when it was.
+    pub(super) async fn submit_and_confirm(
+        &self,
+        row: &AuthorizationRow,
+        body: Bytes,
+        first: bool,
+    ) -> Outcome {
+        if self.parts.node.is_none() {
+            return judge(&self.settle(row, body, first).await, OnChain::NoNode);
+        }
+        let answer = tokio::select! {
+            answer = self.settle(row, body, first) => answer,
+            outcome = self.outcome_on_chain(row) => return outcome,
+        };
+        let chain = self.confirm(row, &answer).await;
+        let outcome = judge(&answer, chain);
+        if chain != OnChain::Unreadable && contradict(&answer, &outcome) {
+            Counters::one(&self.counters.contradicted);
+            tracing::error!(account = %row.account, payment = %rows::reference(&row.key), ?answer, ?outcome,
+                "facilitator answer contradicts the chain");
+        }
+        outcome
+    }
+
+    /// Waits until the chain alone proves the outcome.
+    async fn outcome_on_chain(&self, row: &AuthorizationRow) -> Outcome {
+        sleep(SLOW).await;
+        loop {
+            if let Some(outcome) = self.read_chain(row, None).await.outcome() {
+                return outcome;
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// Reads the chain after an answer. After a success it is read again for a while: nodes are a block or two behind one another.
+    async fn confirm(&self, row: &AuthorizationRow, answer: &Settled) -> OnChain {
+        let (hint, until) = match answer {
+            Settled::Done { transaction, .. } => (Some(*transaction), self.parts.confirm),
+            Settled::Unclear { transaction, .. } => (*transaction, Duration::ZERO),
+            Settled::Refused(_) => (None, Duration::ZERO),
+        };
+        let until = Instant::now() + until;
+        let mut pause = FIRST_POLL;
+        loop {
+            let chain = self.read_chain(row, hint).await;
+            if chain.outcome().is_some() || Instant::now() + pause > until {
+                return chain;
+            }
+            sleep(pause).await;
+            pause = (2 * pause).min(POLL);
+        }
+    }
+
+    /// One chain lookup. `hint`: a transaction that may have the transfer; the one that is stored is tried where there is none.
+    pub(super) async fn read_chain(&self, row: &AuthorizationRow, hint: Option<Nonce>) -> OnChain {
+        let Some(node) = self.parts.node.as_deref() else {
+            return OnChain::NoNode;
+        };
+        let sent = self.open(row);
+        let terms = sent.as_ref().map_or(&self.parts.terms, |sent| &sent.terms);
+        let wanted = Wanted {
+            terms,
+            from: Address::from_bytes(row.key.payer),
+            nonce: Nonce::from_bytes(row.key.nonce),
+            hint: hint.or(row.transaction.map(Nonce::from_bytes)),
+            between: (
+                seconds(row.created_at.min(row.valid_before) - BEFORE),
+                seconds(row.valid_before),
+            ),
+        };
+        match look(node, &wanted).await {
+            Ok(sight) => OnChain::Read {
+                sight,
+                is_over: matches!(sight, Sight::Unspent { until } if self.is_over(row, until)),
+            },
+            Err(error) => {
+                tracing::warn!(payment = %rows::reference(&row.key), %error, "chain lookup failed");
+                OnChain::Unreadable
+            }
+        }
+    }
+
+    /// Whether the chain accepts a payment no more: by its own clock, and by ours, which may lag.
+    fn is_over(&self, row: &AuthorizationRow, until: u64) -> bool {
+        let until = i64::try_from(until)
+            .unwrap_or(i64::MAX)
+            .saturating_mul(SECOND);
+        until >= row.valid_before && self.now() > row.valid_before + GRACE
+    }
+}
+
+/// Whether an answer of the facilitator and the chain cannot both be true. A node that lags looks the same for a while.
+fn contradict(answer: &Settled, outcome: &Outcome) -> bool {
+    match (answer, outcome) {
+        (
+            Settled::Done {
+                transaction: reported,
+                ..
+            },
+            Outcome::Paid { transaction, .. },
+        ) => reported != transaction,
+        (Settled::Done { .. }, _) | (Settled::Refused(_), Outcome::Paid { .. }) => true,
+        _ => false,
+    }
+}
+
+fn seconds(micros: i64) -> u64 {
+    u64::try_from(micros / SECOND).unwrap_or(0)
+}

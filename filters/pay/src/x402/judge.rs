@@ -1,0 +1,244 @@
+//! The outcome of a payment: the answer of the facilitator against what the chain says. Pure.
+//!
+//! Where there is a node the chain decides alone: an answer of the facilitator that it does not confirm leaves the outcome open, whatever
+//! the answer was. Without a node there is only the facilitator to believe.
+
+use super::answer::Settled;
+use super::hex::Nonce;
+use super::look::Sight;
+
+/// What the chain says about a payment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnChain {
+    /// No node is configured.
+    NoNode,
+    /// The node does not answer, or answers nothing that fits together.
+    Unreadable,
+    /// A chain lookup.
+    Read {
+        /// Its result.
+        sight: Sight,
+        /// Whether the chain accepts the authorization no more.
+        is_over: bool,
+    },
+}
+
+impl OnChain {
+    /// The outcome that the chain alone proves.
+    pub fn outcome(self) -> Option<Outcome> {
+        let OnChain::Read { sight, is_over } = self else {
+            return None;
+        };
+        match sight {
+            Sight::Paid(transaction) => Some(Outcome::Paid {
+                transaction,
+                is_proven: true,
+            }),
+            Sight::Canceled => Some(Outcome::Void("the wallet has made it void")),
+            Sight::Elsewhere => Some(Outcome::Void("its number was used for another transfer")),
+            Sight::Unspent { .. } if is_over => Some(Outcome::Void("it was not sent in its time")),
+            Sight::Unspent { .. } | Sight::Spent => None,
+        }
+    }
+}
+
+/// The outcome of a payment, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has paid.
+    Paid {
+        /// By this transaction.
+        transaction: Nonce,
+        /// Whether the chain has the transfer of this authorization in it. Otherwise the facilitator says so, and there is no node.
+        is_proven: bool,
+    },
+    /// It has moved nothing and never will: the chain proves it.
+    Void(&'static str),
+    /// The facilitator refused it after it was submitted, and there is no node to confirm that.
+    Refused(String),
+    /// Not known yet.
+    Open {
+        /// A transaction that may be the one.
+        transaction: Option<Nonce>,
+        /// What was reported last.
+        why: String,
+        /// Whether the facilitator gave no usable answer, so that the same words may be submitted again at once.
+        may_resubmit: bool,
+    },
+}
+
+/// The outcome after an answer of the facilitator and the chain lookup that followed it.
+pub fn judge(answer: &Settled, chain: OnChain) -> Outcome {
+    if let Some(outcome) = chain.outcome() {
+        return outcome;
+    }
+    let open = |transaction, why: &str, may_resubmit| Outcome::Open {
+        transaction,
+        why: why.to_owned(),
+        may_resubmit,
+    };
+    let is_used = matches!(
+        chain,
+        OnChain::Read {
+            sight: Sight::Spent,
+            ..
+        }
+    );
+    match answer {
+        Settled::Done { transaction, .. } if chain == OnChain::NoNode => Outcome::Paid {
+            transaction: *transaction,
+            is_proven: false,
+        },
+        Settled::Refused(why) if chain == OnChain::NoNode => Outcome::Refused(why.clone()),
+        Settled::Done { transaction, .. } => {
+            let why = "the facilitator reports a settlement that the chain does not show";
+            open(Some(*transaction), why, false)
+        }
+        Settled::Refused(_) | Settled::Unclear { .. } if is_used => {
+            let why = "the authorization was used, and its transfer was not found";
+            open(None, why, false)
+        }
+        Settled::Refused(why) => open(None, why, false),
+        Settled::Unclear { transaction, why } => open(*transaction, why, true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const REPORTED: Nonce = Nonce::from_bytes([1; 32]);
+    const PROVEN: Nonce = Nonce::from_bytes([2; 32]);
+
+    fn done() -> Settled {
+        Settled::Done {
+            transaction: REPORTED,
+            payer: None,
+        }
+    }
+
+    fn refused() -> Settled {
+        Settled::Refused("insufficient_funds".to_owned())
+    }
+
+    fn unclear() -> Settled {
+        Settled::Unclear {
+            transaction: None,
+            why: "cut".to_owned(),
+        }
+    }
+
+    fn read(sight: Sight, is_over: bool) -> OnChain {
+        OnChain::Read { sight, is_over }
+    }
+
+    const UNSPENT: Sight = Sight::Unspent { until: 1 };
+
+    /// Facilitator answer against chain state: every pair, and what it comes to.
+    #[test]
+    fn every_answer_and_every_state_of_the_chain_have_one_outcome() {
+        let paid = |transaction, is_proven| Outcome::Paid {
+            transaction,
+            is_proven,
+        };
+        let open = |transaction, why: &str, may_resubmit| Outcome::Open {
+            transaction,
+            why: why.to_owned(),
+            may_resubmit,
+        };
+        let proven = paid(PROVEN, true);
+        let void = Outcome::Void("the wallet has made it void");
+        let elsewhere = Outcome::Void("its number was used for another transfer");
+        let late = Outcome::Void("it was not sent in its time");
+        let reported = open(
+            Some(REPORTED),
+            "the facilitator reports a settlement that the chain does not show",
+            false,
+        );
+        let doubted = open(None, "insufficient_funds", false);
+        let lost = open(None, "cut", true);
+        let used = "the authorization was used, and its transfer was not found";
+        for (chain, when_done, when_refused, when_unclear) in [
+            (
+                OnChain::NoNode,
+                paid(REPORTED, false),
+                Outcome::Refused("insufficient_funds".to_owned()),
+                lost.clone(),
+            ),
+            (
+                OnChain::Unreadable,
+                reported.clone(),
+                doubted.clone(),
+                lost.clone(),
+            ),
+            (read(UNSPENT, false), reported.clone(), doubted, lost),
+            (
+                read(Sight::Spent, false),
+                reported,
+                open(None, used, false),
+                open(None, used, false),
+            ),
+            (
+                read(Sight::Paid(PROVEN), false),
+                proven.clone(),
+                proven.clone(),
+                proven,
+            ),
+            (
+                read(Sight::Canceled, false),
+                void.clone(),
+                void.clone(),
+                void,
+            ),
+            (
+                read(Sight::Elsewhere, false),
+                elsewhere.clone(),
+                elsewhere.clone(),
+                elsewhere,
+            ),
+            (read(UNSPENT, true), late.clone(), late.clone(), late),
+        ] {
+            for (answer, outcome) in [
+                (done(), when_done),
+                (refused(), when_refused),
+                (unclear(), when_unclear),
+            ] {
+                assert_eq!(judge(&answer, chain), outcome, "{answer:?} {chain:?}");
+            }
+        }
+    }
+
+    fn any_answer() -> impl Strategy<Value = Settled> {
+        prop_oneof![Just(done()), Just(refused()), Just(unclear())]
+    }
+
+    fn any_chain() -> impl Strategy<Value = OnChain> {
+        let sight = prop::sample::select(vec![
+            Sight::Paid(PROVEN),
+            Sight::Canceled,
+            Sight::Elsewhere,
+            Sight::Spent,
+            UNSPENT,
+        ]);
+        prop_oneof![
+            Just(OnChain::Unreadable),
+            (sight, any::<bool>()).prop_map(|(sight, is_over)| read(sight, is_over)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn with_a_node_only_the_chain_ends_a_payment(answer in any_answer(), other in any_answer(), chain in any_chain()) {
+            let outcome = judge(&answer, chain);
+            match chain.outcome() {
+                Some(proven) => prop_assert_eq!(&outcome, &proven),
+                None => prop_assert!(matches!(outcome, Outcome::Open { .. }), "{outcome:?}"),
+            }
+            // Whatever the facilitator says, what ends is the same.
+            let ends = |outcome: &Outcome| !matches!(outcome, Outcome::Open { .. });
+            prop_assert_eq!(ends(&outcome), ends(&judge(&other, chain)));
+        }
+    }
+}
