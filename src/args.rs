@@ -51,7 +51,7 @@ pub enum Command {
     /// Give and show credits.
     #[command(subcommand)]
     Credits(CreditsCommand),
-    /// Show and close payments of which nobody knows what became (x402).
+    /// Show and close signed transfers whose outcome is not proved (x402).
     #[command(subcommand)]
     Payment(PaymentCommand),
     /// Set up what is needed at PayPal.
@@ -284,13 +284,14 @@ pub enum CacheCommand {
 /// `tollgate payment`
 #[derive(Clone, Debug, Subcommand)]
 pub enum PaymentCommand {
-    /// List the payments that may still move money; each keeps its account from paying by any route.
+    /// List the payments whose outcome is not proved: those that may still move money, each of which keeps its account from paying by any
+    /// route, and those that the facilitator refused after they were submitted, where no node confirms that.
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Close one with what an explorer of the chain shows, where the gateway has nobody to ask any more.
+    /// Close one with what an explorer of the chain shows, where the gateway cannot read the chain.
     #[command(group(clap::ArgGroup::new("verdict").required(true)))]
     Close {
         /// Its name, as the list has it.

@@ -37,9 +37,9 @@ pub(crate) fn desk(
     let node = match &known.rpc_url {
         Some(url) => Some(Arc::new(HttpNode::new(url.expose(), roots)?) as Arc<dyn Node>),
         None => {
-            tracing::warn!(
-                "`payments.x402.rpc_url` is missing: a payment that the facilitator cannot explain stays unclear until somebody looks at it"
-            );
+            for warning in settings.warnings() {
+                tracing::warn!(key = warning.key, "{}", warning.message);
+            }
             None
         }
     };

@@ -104,7 +104,7 @@ pub enum Change {
         /// The key's id.
         key: String,
     },
-    /// Closes a payment of which nobody knows what became, on the operator's word.
+    /// Closes a payment whose outcome is not proved, on the operator's word.
     PaymentClose {
         /// Its name.
         payment: String,

@@ -10,7 +10,7 @@ use crate::Gateway;
 use crate::config::{self, Environment, Settings};
 use crate::onboarding::installation;
 
-/// Shows everything that is wrong with the settings.
+/// Shows everything that is wrong with the settings, or what good ones risk.
 pub(super) fn check(
     file: &Path,
     environment: &Environment,
@@ -24,12 +24,17 @@ pub(super) fn check(
         let answer = serde_json::json!({
             "good": checked.is_ok(),
             "findings": findings.unwrap_or_default(),
+            "warnings": checked.as_ref().map(Settings::warnings).unwrap_or_default(),
         });
         print::json(out, &answer)?;
     }
     match checked {
         Ok(settings) => {
             if !as_json {
+                for warning in settings.warnings() {
+                    writeln!(out, "{}: warning: {warning}", file.display())
+                        .context("cannot print")?;
+                }
                 writeln!(
                     out,
                     "{}: good (listeners: {}, routes: {}, providers: {}, models: {})",

@@ -4,8 +4,9 @@ use std::io::Write;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use tollgate_pay::x402::payment_name;
-use tollgate_store::AuthorizationRow;
+use tollgate_pay::x402::{Address, Nonce, payment_action, payment_name};
+use tollgate_purchase::plan::PRICE;
+use tollgate_store::{AuthorizationRow, AuthorizationState};
 
 use super::office::Office;
 use super::{GOOD, print, time};
@@ -32,22 +33,52 @@ pub(super) fn run(
 
 fn list(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::Result<()> {
     let open = office.read()?.authorizations_open()?;
+    let now = office.clock.unix_micros();
+    let shown: Vec<Open<'_>> = open.iter().map(|row| Open::of(row, now)).collect();
     if json {
-        let shown: Vec<_> = open.iter().map(Open::of).collect();
         return print::json(out, &shown);
     }
-    let rows: Vec<[String; 5]> = open
-        .iter()
-        .map(Open::of)
-        .map(|open| {
-            let note = open.note.unwrap_or_default().to_owned();
-            [open.since, open.ends, open.account, note, open.payment]
-        })
-        .collect();
-    if rows.is_empty() {
+    if shown.is_empty() {
         return writeln!(out, "no payment is open").context("cannot print");
     }
-    print::table(out, ["SINCE", "ENDS", "ACCOUNT", "NOTE", "PAYMENT"], &rows)
+    let rows: Vec<[String; 9]> = shown
+        .into_iter()
+        .map(|open| {
+            [
+                open.since,
+                open.ends,
+                open.state.to_owned(),
+                open.account,
+                format!("{} USD", open.amount),
+                open.transaction.unwrap_or_else(|| "-".to_owned()),
+                open.note.unwrap_or("-").to_owned(),
+                open.action.to_owned(),
+                open.payment,
+            ]
+        })
+        .collect();
+    print::table(
+        out,
+        [
+            "SINCE",
+            "ENDS",
+            "STATE",
+            "ACCOUNT",
+            "AMOUNT",
+            "TRANSACTION",
+            "NOTE",
+            "ACTION",
+            "PAYMENT",
+        ],
+        &rows,
+    )?;
+    writeln!(
+        out,
+        "\nwait: the gateway reconciles it until some minutes after its end.\n\
+         resolve: look up the transfers of the wallet in an explorer of the chain, then `tollgate payment close PAYMENT --paid HASH`, or\n\
+         `--not-moved` once its end is two minutes past."
+    )
+    .context("cannot print")
 }
 
 /// A payment as programs read it.
@@ -55,19 +86,38 @@ fn list(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::Result<()> 
 struct Open<'a> {
     payment: String,
     account: String,
+    state: &'static str,
+    payer: String,
+    nonce: String,
+    /// US dollars.
+    amount: String,
+    /// As the facilitator has reported it: what it did is not proved.
+    transaction: Option<String>,
     since: String,
     ends: String,
     note: Option<&'a str>,
+    action: &'static str,
 }
 
 impl Open<'_> {
-    fn of(row: &AuthorizationRow) -> Open<'_> {
+    fn of(row: &AuthorizationRow, now: i64) -> Open<'_> {
+        let transaction = row.transaction.map(Nonce::from_bytes);
         Open {
             payment: payment_name(row),
             account: row.account.to_string(),
+            state: match row.state {
+                AuthorizationState::Settling => "submitted",
+                AuthorizationState::RefusedAfterSubmit => "refused",
+                _ => "unclear",
+            },
+            payer: Address::from_bytes(row.key.payer).to_string(),
+            nonce: Nonce::from_bytes(row.key.nonce).to_string(),
+            amount: PRICE.to_string(),
+            transaction: transaction.map(|hash| hash.to_string()),
             since: time::text(row.created_at),
             ends: time::text(row.valid_before),
             note: row.note.as_deref(),
+            action: payment_action(row, now),
         }
     }
 }

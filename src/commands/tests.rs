@@ -402,6 +402,80 @@ fn providers_are_shown_by_a_gateway_that_runs() {
 }
 
 #[test]
+fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transaction_counts_once()
+{
+    use tollgate_store::AuthorizationState::RefusedAfterSubmit;
+    let house = House::new();
+    let served = house.serve();
+    let account = house.word("account create --email a@example.com", "id");
+    let later = Clock::system().unix_micros() + 600_000_000;
+    let first = unproved(&served.store, (&account, RefusedAfterSubmit), 1, later);
+    let second = unproved(&served.store, (&account, RefusedAfterSubmit), 2, 1_000_000);
+    let third = unclear(&served.store, &account, 3, later);
+    let listed = house.json("payment list");
+    assert_eq!(listed.as_array().map(Vec::len), Some(3));
+    let of = |name: &str| {
+        let found = listed.as_array().expect("a list").iter();
+        let mut found = found.filter(|one| one["payment"] == *name);
+        found.next().expect("it is listed").clone()
+    };
+    let one = of(&first);
+    for (member, wanted) in [
+        ("state", "refused"),
+        ("action", "resolve"),
+        ("amount", "199.00"),
+        ("payer", "0x0202020202020202020202020202020202020202"),
+        ("note", "cut"),
+    ] {
+        assert_eq!(one[member], wanted, "{member}");
+    }
+    assert_eq!(one["nonce"], format!("0x{}", "01".repeat(32)));
+    assert_eq!(one["transaction"], Value::Null);
+    assert_eq!(
+        (&of(&third)["state"], &of(&third)["action"]),
+        (&"unclear".into(), &"wait".into())
+    );
+    let text = house.good("payment list");
+    assert!(text.contains("resolve") && text.contains(&first), "{text}");
+    // It could still settle.
+    house
+        .run(&format!("payment close {first} --not-moved"))
+        .expect_err("too early");
+    let hash = format!("0x{}", "ab".repeat(32));
+    house.good(&format!("payment close {first} --paid {hash}"));
+    let refused = house
+        .run(&format!("payment close {second} --paid {hash}"))
+        .expect_err("it has paid for the first one");
+    assert!(
+        refused.contains("has paid for another payment"),
+        "{refused}"
+    );
+    house.good(&format!("payment close {second} --not-moved"));
+    let id = account.parse().expect("an id");
+    assert_eq!(served.store.payments_of(id, 9).expect("readable").len(), 1);
+    served.end();
+}
+
+#[test]
+fn check_warns_of_an_x402_route_without_a_node() {
+    let house = House::new();
+    let good = std::fs::read_to_string(house.file()).expect("settings");
+    assert_eq!(house.json("check")["warnings"], serde_json::json!([]));
+    let sells = "[payments.x402]\nfacilitator_url = 'https://x402.example.com'\npay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b906'\n";
+    std::fs::write(house.file(), format!("{good}\n{sells}")).expect("written");
+    let text = house.good("check");
+    for said in ["warning: payments.x402.rpc_url", "pay twice", "good ("] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let found = house.json("check");
+    assert_eq!(found["good"], true);
+    assert_eq!(found["warnings"][0]["key"], "payments.x402.rpc_url");
+    let node = "rpc_url = 'https://base.example.com'\n";
+    std::fs::write(house.file(), format!("{good}\n{sells}{node}")).expect("written");
+    assert!(!house.good("check").contains("warning"));
+}
+
+#[test]
 fn check_tells_good_from_bad() {
     let house = House::new();
     assert!(house.good("check").contains("good"));
@@ -492,9 +566,18 @@ fn paypal_is_set_up_once_however_often_it_is_asked_for() {
 
 /// A payment of an account that was sent, and of which nobody knows what became; its name.
 fn unclear(store: &Arc<dyn tollgate_store::Store>, account: &str, nonce: u8, ends: i64) -> String {
+    let state = tollgate_store::AuthorizationState::Unknown;
+    unproved(store, (account, state), nonce, ends)
+}
+
+fn unproved(
+    store: &Arc<dyn tollgate_store::Store>,
+    (account, state): (&str, tollgate_store::AuthorizationState),
+    nonce: u8,
+    ends: i64,
+) -> String {
     use tollgate_store::{
-        Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState, Part,
-        UnitOfWork, commit,
+        Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, Part, UnitOfWork, commit,
     };
     let row = AuthorizationRow {
         key: AuthorizationKey {
@@ -504,7 +587,7 @@ fn unclear(store: &Arc<dyn tollgate_store::Store>, account: &str, nonce: u8, end
             nonce: [nonce; 32],
         },
         account: account.parse().expect("an id"),
-        state: AuthorizationState::Unknown,
+        state,
         version: 0,
         digest: [3; 32],
         sealed: None,

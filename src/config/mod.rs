@@ -20,6 +20,7 @@ mod schema;
 mod secret;
 mod settings;
 mod url;
+mod warnings;
 mod x402;
 
 use std::path::Path;
@@ -44,6 +45,7 @@ pub use settings::{
     Service, Settings, Signin, SigninMail, SigninSms, Store, StoreUrl, Telemetry, Upstream,
 };
 pub use url::{BaseUrl, PublicUrl, UrlError};
+pub use warnings::Warning;
 pub use x402::X402;
 
 pub(crate) use document::words;

@@ -152,7 +152,7 @@ metrics! {
     PLAN_PAYMENTS = "tollgate_plan_payments_total", Counter, ["event"],
         "Payments for the plan: noted that came by x402 or paypal, repeated, surplus (charged beside a plan that ran), returned.";
     X402_PAYMENTS = "tollgate_x402_payments_total", Counter, ["event"],
-        "Signed transfers: settled, refused, unclear for a time, dead (never moved money), stuck (a person has to look), vanished from the chain, taken (brought by another account).";
+        "Signed transfers: settled, refused, unclear for a time, dead (never moved money), stuck (a person has to look), contradicted (the chain differs from what the facilitator answered), unconfirmed (refused after submission, and no node confirms it), vanished from the chain, taken (brought by another account).";
     X402_OPEN = "tollgate_x402_open", Gauge, [],
         "Signed transfers that may still move money.";
     X402_UP = "tollgate_x402_up", Gauge, [],

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tollgate_cache::{Cache, Flight, Lookup, Removal, Storing};
 use tollgate_ledger::Ledger;
 use tollgate_meter::Counters;
-use tollgate_store::{Histogram, Store};
+use tollgate_store::{AuthorizationState, Histogram, Store};
 
 use super::metrics::{Page, Source};
 use super::names;
@@ -222,11 +222,17 @@ pub fn x402(desk: Option<tollgate_pay::x402::Desk>, store: Arc<dyn Store>) -> So
                 ("unclear", counts.unclear.into()),
                 ("dead", counts.dead.into()),
                 ("stuck", counts.stuck.into()),
+                ("contradicted", counts.contradicted.into()),
+                ("unconfirmed", counts.unconfirmed.into()),
                 ("vanished", counts.vanished.into()),
                 ("taken", counts.taken.into()),
             ],
         );
-        let open = store.authorizations_open().map_or(0, |open| open.len());
+        let may_move = |row: &tollgate_store::AuthorizationRow| {
+            row.state != AuthorizationState::RefusedAfterSubmit
+        };
+        let open = store.authorizations_open().unwrap_or_default();
+        let open = open.iter().filter(|row| may_move(row)).count();
         page.number(names::X402_OPEN, open as i128);
         let up = desk.as_ref().is_some_and(|desk| desk.is_open());
         page.number(names::X402_UP, i128::from(up));

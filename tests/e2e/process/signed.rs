@@ -107,7 +107,8 @@ async fn a_purchase_whose_program_was_killed_ends_in_one_transfer_and_one_plan()
 #[tokio::test]
 async fn a_program_asked_to_end_writes_down_a_transfer_that_nobody_waits_for() {
     let facilitator = Facilitator::start().await;
-    let house = House::of(Setup::with(&settings(&facilitator, true))).await;
+    // Without a node, which would end the purchase before the facilitator answers.
+    let house = House::of(Setup::with(&settings(&facilitator, false))).await;
     let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());
     facilitator.fault(Fault::once(Operation::Settle, Effect::HoldAfter));
     let mut serving = house.serve().await;
@@ -122,6 +123,82 @@ async fn a_program_asked_to_end_writes_down_a_transfer_that_nobody_waits_for() {
     facilitator.gate().open();
     let status = ended(&mut serving.process).await;
     assert_eq!(status.code(), Some(0), "{}", serving.process.output());
+    audited(&house.database());
+    let account: AccountId = house.account.parse().expect("an id");
+    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
+    assert!(store.authorizations_open().expect("readable").is_empty());
+}
+
+/// The facilitator has submitted the transfer and refused it, and the program is killed. The transfer settles meanwhile: the next start finds
+/// it, and the buyer who signs a new payment then is not charged.
+#[tokio::test]
+async fn a_refused_payment_that_settles_while_the_program_is_dead_is_the_purchase() {
+    let facilitator = Facilitator::start().await;
+    let house = House::of(Setup::with(&settings(&facilitator, true))).await;
+    let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());
+    let refuse = Effect::SubmitThenRefuse("insufficient_funds".to_owned());
+    facilitator.fault(Fault::once(Operation::Settle, refuse));
+    let mut serving = house.serve().await;
+    let client = Client::new(&serving.url).with_key(&house.key);
+    let refused = bring(&client, &payment, &json!({})).await;
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert_eq!(refused.header("payment-required"), None);
+    serving.process.signal("KILL");
+    ended(&mut serving.process).await;
+    assert_eq!(facilitator.mine(true), 1);
+    let mut serving = house.serve().await;
+    let client = Client::new(&serving.url).with_key(&house.key);
+    let second = Wallet::new(1).pay(&offer(&facilitator), [2; 32], now());
+    let mut often = tokio::time::interval(std::time::Duration::from_millis(50));
+    let answer = within("the plan", async {
+        loop {
+            let answer = bring(&client, &second, &json!({})).await;
+            if answer.status != 503 {
+                return answer;
+            }
+            often.tick().await;
+        }
+    })
+    .await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["already_active"], true);
+    assert_eq!(facilitator.transfers().len(), 1);
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
+    audited(&house.database());
+    let account: AccountId = house.account.parse().expect("an id");
+    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
+}
+
+/// Without a node a false refusal is believed. The operator finds the payment in the list and closes it with what the chain shows.
+#[tokio::test]
+async fn a_false_refusal_without_a_node_is_found_and_closed_by_the_operator() {
+    let facilitator = Facilitator::start().await;
+    let house = House::of(Setup::with(&settings(&facilitator, false))).await;
+    let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());
+    let refuse = Effect::SettleThenRefuse("insufficient_funds".to_owned());
+    facilitator.fault(Fault::once(Operation::Settle, refuse));
+    let mut serving = house.serve().await;
+    let client = Client::new(&serving.url).with_key(&house.key);
+    assert_eq!(bring(&client, &payment, &json!({})).await.status, 402);
+    let listed = house.run(&["payment", "list"]).await;
+    let name = listed
+        .split_whitespace()
+        .find(|word| word.starts_with("eip155:8453/"))
+        .expect("it is listed");
+    assert!(listed.contains("resolve"), "{listed}");
+    let moved = facilitator.transfers().remove(0).transaction;
+    let hash = tollgate_testing::wallet::hex(&moved);
+    house
+        .run(&["payment", "close", name, "--paid", &hash])
+        .await;
+    let again = bring(&client, &payment, &json!({})).await;
+    assert_eq!(again.status, 200, "{}", again.text());
+    assert!(again.header("payment-response").is_some());
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
     audited(&house.database());
     let account: AccountId = house.account.parse().expect("an id");
     let store = sqlite::open_read(&house.database()).expect("the store opens");

@@ -386,7 +386,7 @@ impl Inner {
         row: AuthorizationRow,
         why: String,
     ) -> Result<Told, Broken> {
-        Counters::one(&self.counters.refused);
+        Counters::one(&self.counters.unconfirmed);
         let row = AuthorizationRow {
             state: AuthorizationState::RefusedAfterSubmit,
             version: row.version + 1,

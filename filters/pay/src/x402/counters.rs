@@ -38,6 +38,8 @@ counters! {
     stuck,
     /// Answers of the facilitator that the chain contradicts.
     contradicted,
+    /// Payments that were refused after submission, where no node confirms that.
+    unconfirmed,
     /// Payments that were in a block and are in none any more.
     vanished,
     /// Payments brought by another account than the one that brought them first.

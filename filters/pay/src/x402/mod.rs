@@ -41,7 +41,9 @@ pub use hex::{Address, HexError, Nonce, Signature, WrittenAddress};
 pub use judge::{OnChain, Outcome, judge};
 pub use look::{Sight, Wanted, look};
 pub use offer::{Offer, Terms};
-pub use office::{CloseError, Verdict, close as close_payment, name as payment_name};
+pub use office::{
+    CloseError, Verdict, action as payment_action, close as close_payment, name as payment_name,
+};
 pub use payment::{Authorization, Payment, PaymentError};
 pub use reason::{Reason, reason};
 pub use signer::{chain_id, is_plausible};

@@ -53,6 +53,16 @@ pub fn name(row: &AuthorizationRow) -> String {
     rows::reference(&row.key)
 }
 
+/// What an operator does about an open payment at `now` (Unix microseconds): `wait` while the gateway reconciles it, and `resolve` once it
+/// should have ended, or where the facilitator's refusal is all there is.
+pub fn action(row: &AuthorizationRow, now: i64) -> &'static str {
+    let is_reconciled = row.state != AuthorizationState::RefusedAfterSubmit;
+    match is_reconciled && now <= row.valid_before + GRACE {
+        true => "wait",
+        false => "resolve",
+    }
+}
+
 /// Closes an open payment at `now` (Unix microseconds) on somebody's word, which is noted as such. One that has paid gives the plan, in the
 /// same unit of work.
 pub async fn close(

@@ -174,7 +174,7 @@ async fn the_plan_comes_by_itself_when_the_buyer_never_asks_again() {
     shop.facilitator
         .fault(Fault::once(Operation::Settle, Effect::LoseAnswer));
     shop.facilitator
-        .fault(Fault::once(Operation::Rpc, Effect::Status(503)));
+        .fault(Fault::once(Operation::Rpc, Effect::Status(503)).times(2));
     shop.facilitator
         .fault(Fault::once(Operation::Settle, Effect::Status(503)));
     assert_eq!(shop.bring(&payment).await.status, 503);

@@ -224,8 +224,8 @@ async fn an_empty_wallet_is_told_so_and_buys_when_it_has_the_money() {
 }
 
 #[tokio::test]
-async fn a_transfer_that_was_tried_and_refused_says_so_in_both_fields() {
-    let shop = Shop::open().await;
+async fn without_a_node_a_transfer_that_was_submitted_and_refused_says_so_in_both_fields() {
+    let shop = Shop::without_node().await;
     for (nonce, status) in [(1, 200), (2, 402), (3, 500)] {
         let payment = shop.payment(nonce).await;
         let refuse = Effect::Refuse("insufficient_funds".to_owned(), status);
@@ -234,6 +234,9 @@ async fn a_transfer_that_was_tried_and_refused_says_so_in_both_fields() {
         let failed = shop.bring(&payment).await;
         is(&failed, 402, "verification-failed", "failed", "pay_again");
         shows_offer(&failed, "insufficient_funds");
+        let detail = failed.json()["detail"].to_string();
+        assert!(!detail.contains("Nothing was charged"), "{detail}");
+        assert!(detail.contains("very same request again"), "{detail}");
         let told = decoded(failed.header("payment-response").expect("what was tried"));
         assert_eq!(told["success"], false);
         assert_eq!(told["transaction"], "");
