@@ -152,6 +152,9 @@ impl GatewayBuilder {
             under_way.clone(),
         )
         .map_err(StartError::PayPal)?;
+        for warning in settings.warnings() {
+            tracing::warn!(key = warning.key, "risky setting: {}", warning.message);
+        }
         let x402 = crate::x402::desk(
             &settings,
             &store,

@@ -36,12 +36,7 @@ pub(crate) fn desk(
     let facilitator = HttpFacilitator::new(&known.facilitator_url, roots, Arc::new(bearer))?;
     let node = match &known.rpc_url {
         Some(url) => Some(Arc::new(HttpNode::new(url.expose(), roots)?) as Arc<dyn Node>),
-        None => {
-            for warning in settings.warnings() {
-                tracing::warn!(key = warning.key, "{}", warning.message);
-            }
-            None
-        }
+        None => None,
     };
     let base_url = settings.service.base_url.as_str();
     Ok(Some(Desk::new(Parts {

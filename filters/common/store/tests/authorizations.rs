@@ -172,6 +172,7 @@ fn what_was_never_sent_is_forgotten_and_the_rest_is_kept() {
         (3, AuthorizationState::Settled, false),
         (4, AuthorizationState::Dead, false),
         (5, AuthorizationState::Unknown, false),
+        (6, AuthorizationState::RefusedAfterSubmit, false),
     ] {
         let seen = row(ME, nonce);
         write(&store, begin(&seen)).expect("new");
@@ -189,11 +190,76 @@ fn what_was_never_sent_is_forgotten_and_the_rest_is_kept() {
         assert_eq!(is_there(key), !goes, "{key:?}");
     }
     let due = store.authorizations_due(50, 10).expect("readable");
-    assert_eq!(due.len(), 3, "of those whose look is due");
+    assert_eq!(due.len(), 4, "of those whose look is due");
     assert!(
         store
             .authorizations_due(49, 10)
             .expect("readable")
             .is_empty()
     );
+}
+
+fn settle(row: &AuthorizationRow, is_proven: bool) -> [Part; 1] {
+    [part(AuthorizationPart::Settle {
+        row: row.clone(),
+        is_proven,
+    })]
+}
+
+#[test]
+fn a_transaction_counts_once_unless_the_chain_proves_each_transfer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open_with(folder.path(), [ME, ANOTHER]);
+    let rows: Vec<_> = [(ME, 1), (ANOTHER, 2), (ANOTHER, 3), (ANOTHER, 4)]
+        .into_iter()
+        .map(|(account, nonce)| row(account, nonce))
+        .collect();
+    for row in &rows {
+        write(&store, begin(row)).expect("new");
+    }
+    let paid_by = |row: &AuthorizationRow, hash: u8| AuthorizationRow {
+        transaction: Some([hash; 32]),
+        ..next(row, AuthorizationState::Settled)
+    };
+    // A transaction that is only reported for an open payment takes nothing from another one.
+    let open = AuthorizationRow {
+        transaction: Some([7; 32]),
+        ..next(&rows[3], AuthorizationState::Unknown)
+    };
+    write(&store, change(&open)).expect("it is open");
+    write(&store, settle(&paid_by(&rows[0], 7), false)).expect("the first");
+    let used = Err(Refusal::TransactionUsed);
+    assert_eq!(write(&store, settle(&paid_by(&rows[1], 7), false)), used);
+    write(&store, settle(&paid_by(&rows[1], 8), false)).expect("another transaction");
+    write(&store, settle(&paid_by(&rows[2], 7), true)).expect("proved by its own transfer");
+    let elsewhere = AuthorizationRow {
+        version: open.version + 1,
+        state: AuthorizationState::Settled,
+        ..open
+    };
+    assert_eq!(write(&store, settle(&elsewhere, false)), used);
+}
+
+#[test]
+fn what_was_refused_after_submission_is_listed_and_does_not_hold_its_account() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open_with(folder.path(), [ME, ANOTHER]);
+    let (first, second) = (row(ME, 1), row(ME, 2));
+    for row in [&first, &second] {
+        write(&store, begin(row)).expect("new");
+    }
+    let sent = next(&first, AuthorizationState::Settling);
+    write(&store, send(&sent, None)).expect("submitted");
+    let refused = next(&sent, AuthorizationState::RefusedAfterSubmit);
+    write(&store, change(&refused)).expect("refused");
+    let open = store.authorization_open(ME).expect("readable");
+    assert_eq!(open, None, "another one may be submitted");
+    let listed = store.authorizations_open().expect("readable");
+    assert_eq!(listed, vec![refused]);
+    write(
+        &store,
+        send(&next(&second, AuthorizationState::Settling), None),
+    )
+    .expect("submitted");
+    assert_eq!(store.authorizations_open().expect("readable").len(), 2);
 }

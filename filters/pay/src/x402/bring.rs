@@ -77,6 +77,17 @@ impl Inner {
         match (decide(asker(&standing), Some(known)), row) {
             (Act::AlreadyActive, _) => Ok(self.already_active(&standing)),
             (Act::UsedByAnother, _) => Ok(Told::UsedByAnother),
+            (Act::Refuse, Some(row))
+                if row.state == AuthorizationState::Refused && row.digest == mark.digest =>
+            {
+                // Refused before it was submitted by us. It may have been submitted by somebody else since: the chain is read again.
+                let terms = &self.parts.terms;
+                let by_payer = is_by_payer(terms, &payment.authorization, &payment.signature);
+                let why = row.note.as_deref().unwrap_or("invalid_payload").to_owned();
+                let body = (question(payment, terms), by_payer);
+                self.act_on_verify(row, body, Verified::Refused(why), claims)
+                    .await
+            }
             (Act::Refuse, row) => {
                 let note = row.and_then(|row| row.note);
                 Ok(refused(note.as_deref().unwrap_or("invalid_payload")))
@@ -141,16 +152,30 @@ impl Inner {
             return Ok(Told::Unavailable);
         };
         let verified = verified(said.status, &said.body);
+        self.act_on_verify(row, (body, by_payer), verified, claims)
+            .await
+    }
+
+    async fn act_on_verify(
+        &self,
+        row: AuthorizationRow,
+        (body, by_payer): (Bytes, bool),
+        verified: Verified,
+        claims: Vec<Claim>,
+    ) -> Result<Told, Broken> {
         match self.confirm_refusal(&row, verified, by_payer).await {
             Verified::Good => self.send(row, body, claims).await,
             Verified::Refused(why) => {
-                self.refuse(row, &why).await?;
+                // It may have been refused before, and was looked up again.
+                if row.state != AuthorizationState::Refused {
+                    self.refuse(row, &why).await?;
+                }
                 Ok(refused(&why))
             }
             // Somebody has sent it already. Whether it paid us is for the chain to say, and whether it is this buyer's for the signature: the
             // chain shows the number and the wallet to everybody.
             Verified::NonceSpent if !by_payer => {
-                tracing::warn!(account = %mark.account, payment = %rows::reference(&row.key),
+                tracing::warn!(account = %row.account, payment = %rows::reference(&row.key),
                     "a payment that was sent by somebody else is brought without a signature that says whose it is");
                 Ok(Told::Unavailable)
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 use tollgate_store::AuthorizationRow;
 
 use super::answer::Settled;
@@ -65,21 +65,27 @@ impl Inner {
 
     /// Reads the chain after an answer. After a success it is read again for a while: nodes are a block or two behind one another.
     async fn confirm(&self, row: &AuthorizationRow, answer: &Settled) -> OnChain {
-        let (hint, until) = match answer {
-            Settled::Done { transaction, .. } => (Some(*transaction), self.parts.confirm),
-            Settled::Unclear { transaction, .. } => (*transaction, Duration::ZERO),
-            Settled::Refused(_) => (None, Duration::ZERO),
+        let (hint, is_success) = match answer {
+            Settled::Done { transaction, .. } => (Some(*transaction), true),
+            Settled::Unclear { transaction, .. } => (*transaction, false),
+            Settled::Refused(_) => (None, false),
         };
-        let until = Instant::now() + until;
-        let mut pause = FIRST_POLL;
-        loop {
-            let chain = self.read_chain(row, hint).await;
-            if chain.outcome().is_some() || Instant::now() + pause > until {
-                return chain;
-            }
-            sleep(pause).await;
-            pause = (2 * pause).min(POLL);
+        let first = self.read_chain(row, hint).await;
+        if first.outcome().is_some() || !is_success {
+            return first;
         }
+        let polled = async {
+            let mut pause = FIRST_POLL;
+            loop {
+                sleep(pause).await;
+                let chain = self.read_chain(row, hint).await;
+                if chain.outcome().is_some() {
+                    return chain;
+                }
+                pause = (2 * pause).min(POLL);
+            }
+        };
+        timeout(self.parts.confirm, polled).await.unwrap_or(first)
     }
 
     /// One chain lookup. `hint`: a transaction that may have the transfer; the one that is stored is tried where there is none.

@@ -186,6 +186,10 @@ fn a_refusal_of_verify_is_none_when_the_authorization_is_used_and_not_final_whil
         "{told:?}"
     );
     assert_eq!(shop.ask(ME), Some(Told::Offer));
+    // It settles all the same, submitted by whoever was asked to verify it: presented again it is the purchase.
+    assert!(shop.facilitator.submit(&shop.transfer(&Wallet::new(1), 1)));
+    given(shop.bring(ME, &payment));
+    paid_once(&shop);
 }
 
 /// Without a node the facilitator is believed. What it refused after submission is kept for the operator, and checked again.

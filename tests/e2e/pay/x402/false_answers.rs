@@ -20,7 +20,7 @@ async fn buys_as_a_stock_client(shop: &Shop) -> Answer {
 
 /// Submits a payment again until it has bought something.
 async fn until_paid(shop: &Shop, payment: &str) -> Answer {
-    let mut often = tokio::time::interval(std::time::Duration::from_millis(100));
+    let mut often = tokio::time::interval(std::time::Duration::from_millis(500));
     let paid = async {
         loop {
             often.tick().await;
