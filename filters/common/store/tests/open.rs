@@ -151,15 +151,27 @@ fn a_file_of_a_newer_version_is_left_alone() {
     );
 }
 
-/// Takes everything back that the last migration did, as if it had never been.
-fn as_the_release_before(path: &Path) {
-    const EARLIER: [&str; 4] = [
+/// Takes everything back that the migrations after this schema did, as if they had never been.
+fn as_of_schema(path: &Path, schema: usize) {
+    const STEPS: [&str; 6] = [
         include_str!("../src/migrations/001.sql"),
         include_str!("../src/migrations/002.sql"),
         include_str!("../src/migrations/003.sql"),
         include_str!("../src/migrations/004.sql"),
+        include_str!("../src/migrations/005.sql"),
+        include_str!("../src/migrations/006.sql"),
     ];
-    const LAST: &str = include_str!("../src/migrations/005.sql");
+    for last in (schema..STEPS.len()).rev() {
+        undo(path, STEPS[last], &STEPS[..last]);
+    }
+    edit(
+        path,
+        &format!("UPDATE meta SET v = '{schema}' WHERE k = 'schema'"),
+    );
+}
+
+/// Takes everything back that a migration did.
+fn undo(path: &Path, last: &str, earlier: &[&str]) {
     let bare = |text: &str| {
         let lines = text.lines().filter(|line| !line.starts_with("--"));
         lines.collect::<Vec<_>>().join("\n")
@@ -176,7 +188,7 @@ fn as_the_release_before(path: &Path) {
         let rest = statement.strip_prefix(words)?;
         Some(rest.split([' ', '(']).next()?.to_owned())
     };
-    let last = statements(LAST);
+    let last = statements(last);
     let made: Vec<String> = last
         .iter()
         .filter_map(|one| after(one, "CREATE TABLE "))
@@ -206,7 +218,7 @@ fn as_the_release_before(path: &Path) {
         .iter()
         .filter_map(|one| after(one, "DROP TABLE "))
         .collect();
-    for statement in EARLIER.iter().flat_map(|text| statements(text)) {
+    for statement in earlier.iter().flat_map(|text| statements(text)) {
         if after(&statement, "CREATE TABLE ").is_some_and(|name| gone.contains(&name)) {
             let sql = statement
                 .replace("$INT", "INTEGER")
@@ -216,30 +228,32 @@ fn as_the_release_before(path: &Path) {
             edit(path, &sql);
         }
     }
-    edit(path, "UPDATE meta SET v = '4' WHERE k = 'schema'");
 }
 
 #[test]
 fn a_store_of_the_release_before_is_brought_up_to_date_with_all_that_it_holds() {
-    let (_folder, path) = filled();
-    as_the_release_before(&path);
-    let old = sqlite::open_read(&path)
-        .err()
-        .expect("it is too old to be read");
-    let wanted = "has schema 4, and this version reads 6; start the gateway once";
-    assert!(old.to_string().contains(wanted), "{old}");
-    let store = open(&path).expect("it is brought up to date");
-    let all = store.accounts_after(None, 1000).expect("a read");
-    assert_eq!(all.len(), 200, "nobody is lost");
-    assert!(store.credentials(0, &mut |_| {}).is_ok());
-    store.close();
-    assert!(sqlite::open_read(&path).is_ok());
+    for schema in [4, 5] {
+        let (_folder, path) = filled();
+        as_of_schema(&path, schema);
+        let old = sqlite::open_read(&path)
+            .err()
+            .expect("it is too old to be read");
+        let wanted =
+            format!("has schema {schema}, and this version reads 6; start the gateway once");
+        assert!(old.to_string().contains(&wanted), "{old}");
+        let store = open(&path).expect("it is brought up to date");
+        let all = store.accounts_after(None, 1000).expect("a read");
+        assert_eq!(all.len(), 200, "nobody is lost");
+        assert!(store.credentials(0, &mut |_| {}).is_ok());
+        store.close();
+        assert!(sqlite::open_read(&path).is_ok());
+    }
 }
 
 #[test]
 fn books_from_before_there_was_a_journal_are_left_alone() {
     let (_folder, path) = filled();
-    as_the_release_before(&path);
+    as_of_schema(&path, 4);
     edit(
         &path,
         "INSERT INTO entries (op_id, phase, kind, account_id, d_avail, d_held, contra, node_id, epoch, batch, at)
