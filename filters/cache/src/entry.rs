@@ -7,8 +7,17 @@ use bytes::Bytes;
 use tollgate_filter::{CacheEntryId, Tokens};
 use tollgate_openai::{Endpoint, KeepError, Kept, KeptEvents, Stamp};
 
-/// What an entry costs beside its bytes: its key, its place in the shelf, its own fields, and what the allocator loses.
+/// What an entry costs beside its bytes: its key, its place in the store, its own fields, and its share of the keys that are remembered after
+/// eviction.
 pub(crate) const OVERHEAD: usize = 512;
+
+/// Bytes that the allocator takes for a buffer of so many: four sizes to each power of two, as mimalloc has.
+fn heap_bytes(buffer: usize) -> usize {
+    let step = buffer
+        .checked_ilog2()
+        .map_or(1, |log| 1 << log.saturating_sub(2));
+    buffer.next_multiple_of(step)
+}
 
 /// An answer that was stored, whole, with the streams that were asked of it. Never changed: what is added makes another entry.
 #[derive(Clone, Debug)]
@@ -30,8 +39,9 @@ pub(crate) struct Entry {
 impl Entry {
     /// Bytes of memory that it counts for.
     pub(crate) fn weight(&self) -> usize {
-        let events = self.events.iter().flatten().map(|events| events.bytes());
-        OVERHEAD + self.answer.bytes() + events.sum::<usize>()
+        let events = self.events.iter().flatten();
+        let events = events.map(|events| heap_bytes(events.bytes()));
+        OVERHEAD + heap_bytes(self.answer.bytes()) + events.sum::<usize>()
     }
 
     /// The answer in the form that replies are written from. `metadata` is the name of our own member.
@@ -71,7 +81,7 @@ impl Entry {
     }
 }
 
-/// A stored answer: as it came until it is first told, and then as it is kept.
+/// A stored answer: as the provider sent it until it is first replayed, and then in the form that replies are written from.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     /// What the provider sent. It has been read once and found to be an answer.
@@ -107,7 +117,7 @@ impl Answer {
         self.kept.get().map(|kept| Answer::from(Kept::clone(kept)))
     }
 
-    /// Never changes, as the shelf requires: when what came is read, an entry without it takes its place at once.
+    /// Never changes, as the store requires: when what came is read, an entry without it takes its place at once.
     fn bytes(&self) -> usize {
         match &self.came {
             Some(body) => body.len(),

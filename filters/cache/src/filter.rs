@@ -10,22 +10,21 @@ use tollgate_filter::{
     Contract, Ending, Entropy, Exchange, FailureMode, Filter, FilterError, Forward, Outcome, Phase,
     Principal, Reply, ReplyBody, Step, Tail, Tokens,
 };
-use tollgate_openai::{CompletionRequest, Endpoint, Fold, KeepError, Kept, Stamp};
+use tollgate_openai::{CompletionRequest, Endpoint, Fold, KeepError, Stamp};
 
 use crate::CacheSettings;
 use crate::counters::{Counters, Flight, Lookup, Storing};
-use crate::entry::Entry;
+use crate::entry::{Answer, Entry};
 use crate::error::CacheError;
-use crate::flat::{Flat, Form};
 use crate::flight::{Flights, Joined, Leader, Turn};
 use crate::key::{Key, Keys, scope};
-use crate::shelf::{Purge, Shelf};
+use crate::store::{EntryStore, Purge};
 
 /// Gives equal requests one answer. One of it serves every route that names it.
 pub struct Cache {
     settings: CacheSettings,
     keys: Keys,
-    shelf: Shelf,
+    store: EntryStore,
     flights: Arc<Flights>,
     counters: Arc<Counters>,
     /// The name of the metadata object.
@@ -104,7 +103,7 @@ impl Cache {
         let counters = Arc::new(Counters::default());
         Cache {
             keys: Keys::new(root),
-            shelf: Shelf::new(
+            store: EntryStore::new(
                 settings.bytes_max,
                 settings.entry_bytes_max,
                 counters.clone(),
@@ -126,24 +125,22 @@ impl Cache {
 
     /// How full it is.
     pub fn totals(&self) -> Totals {
-        let bytes_max = self.settings.bytes_max as u64;
         Totals {
-            entries: self.shelf.len() as u64,
-            // The parts are read one after the other: an entry that moves between the two meanwhile counts for both.
-            bytes: self.shelf.weight().min(bytes_max),
-            bytes_max,
+            entries: self.store.len() as u64,
+            bytes: self.store.weight(),
+            bytes_max: self.settings.bytes_max as u64,
             waiting: self.flights.waiting() as u64,
         }
     }
 
     /// Removes entries, and says how many there were. Replies under way have theirs still.
     pub fn purge(&self, what: &Purge) -> u64 {
-        self.shelf.purge(what)
+        self.store.purge(what)
     }
 
     /// Removes entries that are out of date, and says how many. To be called now and then: nobody may ever ask for them again.
     pub fn sweep(&self) -> u64 {
-        self.shelf.sweep(self.clock.elapsed())
+        self.store.sweep(self.clock.elapsed())
     }
 
     fn look_up(&self, exchange: &mut Exchange) -> Result<Looked, FilterError> {
@@ -180,7 +177,7 @@ impl Cache {
             return pass(exchange, CacheStatus::Uncacheable);
         };
         let brought = self.flights.brought(&key);
-        if let Some(entry) = self.shelf.get(&key, || self.clock.elapsed()) {
+        if let Some(entry) = self.store.get(&key, || self.clock.elapsed()) {
             return Ok(Looked::Found(key, entry));
         }
         match self.flights.join(key) {
@@ -196,8 +193,8 @@ impl Cache {
 
     /// Goes on as the one request of its key, unless the answer has come in the meantime.
     fn lead(&self, exchange: &mut Exchange, key: Key, leader: Leader) -> Looked {
-        if let Some(entry) = self.shelf.get(&key, || self.clock.elapsed()) {
-            leader.complete(|| entry.clone());
+        if let Some(entry) = self.store.get(&key, || self.clock.elapsed()) {
+            leader.complete(&entry);
             return Looked::Found(key, entry);
         }
         self.miss(exchange, key, Some(leader));
@@ -257,7 +254,7 @@ impl Cache {
         };
         let kept = entry.kept(&self.metadata).map_err(CacheError::Entry)?;
         if let Some(settled) = entry.settled() {
-            self.shelf.replace(key, Arc::new(settled));
+            self.store.replace(key, Arc::new(settled));
         }
         let reply = if request.stream {
             let events = match entry.stream(request.include_usage) {
@@ -266,7 +263,7 @@ impl Cache {
                     let made = entry.with_stream(kept, request.include_usage);
                     let (more, events) = made.map_err(CacheError::Entry)?;
                     let more = more.settled().unwrap_or(more);
-                    self.shelf.replace(key, Arc::new(more));
+                    self.store.replace(key, Arc::new(more));
                     events.write(stamp)
                 }
             };
@@ -311,7 +308,7 @@ impl Cache {
             self.counters.storing(Storing::Uncacheable);
             return;
         }
-        let made = self.keep(exchange, tail, copy, tokens);
+        let made = self.entry_of(exchange, tail, copy, tokens);
         let (status, storing) = match &made {
             Ok(_) => (CacheStatus::Stored, Storing::Stored),
             Err(KeepError::TooLarge { .. }) => (CacheStatus::TooLarge, Storing::TooLarge),
@@ -319,37 +316,28 @@ impl Cache {
         };
         self.counters.storing(storing);
         exchange.record.cache = Some(status);
-        let Ok(fresh) = made else {
+        let Ok(entry) = made else {
             return;
         };
-        let now = exchange.elapsed(&self.clock);
-        let flat = Flat {
-            id: CacheEntryId(self.entropy.bytes()),
-            model: &fresh.model,
-            tokens: fresh.tokens,
-            expires: now.saturating_add(self.settings.ttl),
-            endpoint: fresh.endpoint,
-            form: fresh.answer.form(),
-            body: fresh.answer.body(),
-        };
-        exchange.record.cache_entry = Some(flat.id);
-        self.shelf.insert(pending.key, &flat);
+        let entry = Arc::new(entry);
+        exchange.record.cache_entry = Some(entry.id);
+        self.store.insert(pending.key, entry.clone());
         if let Some(leader) = pending.leader {
-            leader.complete(|| {
-                let entry = self.shelf.get(&pending.key, || now);
-                // It may have been removed already.
-                entry.unwrap_or_else(|| Arc::new(flat.entry()))
-            });
+            leader.complete(&entry);
         }
     }
 
-    fn keep<'t>(
+    /// The entry that an answer makes.
+    fn entry_of(
         &self,
-        exchange: &Exchange,
-        tail: &'t mut Tail,
+        exchange: &mut Exchange,
+        tail: &mut Tail,
         copy: Option<Box<dyn AnswerCopy>>,
         tokens: Option<Tokens>,
-    ) -> Result<Fresh<'t>, KeepError> {
+    ) -> Result<Entry, KeepError> {
+        let expires = exchange
+            .elapsed(&self.clock)
+            .saturating_add(self.settings.ttl);
         let (Some(request), Some(forward)) = (
             exchange.get::<CompletionRequest>(),
             exchange.get::<Forward>(),
@@ -365,51 +353,23 @@ impl Cache {
             let copy = copy.and_then(|copy| copy.downcast::<Copy>().ok());
             let kept = copy.ok_or(KeepError::NoChoices)?.0.finish(model)?;
             let tokens = tokens.filter(|_| kept.has_usage());
-            (FreshAnswer::Kept(kept), tokens)
+            (Answer::from(kept), tokens)
         } else {
             let last = tail.last_data().ok_or(KeepError::NoChoices)?;
             if last.data.len() > bytes_max {
                 return Err(KeepError::TooLarge { bytes_max });
             }
-            (FreshAnswer::Came(&last.data), tokens)
+            (Answer::came(&last.data), tokens)
         };
-        Ok(Fresh {
-            endpoint: request.endpoint,
+        Ok(Entry {
+            id: CacheEntryId(self.entropy.bytes()),
             model: model.clone(),
-            answer,
             tokens,
+            expires,
+            endpoint: request.endpoint,
+            answer,
+            events: [None, None],
         })
-    }
-}
-
-/// What is to be stored.
-struct Fresh<'t> {
-    endpoint: Endpoint,
-    model: Arc<str>,
-    answer: FreshAnswer<'t>,
-    tokens: Option<Tokens>,
-}
-
-enum FreshAnswer<'t> {
-    Came(&'t [u8]),
-    Kept(Kept),
-}
-
-impl FreshAnswer<'_> {
-    fn form(&self) -> Form {
-        match self {
-            FreshAnswer::Came(_) => Form::Came,
-            FreshAnswer::Kept(kept) => Form::Kept {
-                has_usage: kept.has_usage(),
-            },
-        }
-    }
-
-    fn body(&self) -> &[u8] {
-        match self {
-            FreshAnswer::Came(body) => body,
-            FreshAnswer::Kept(kept) => kept.text(),
-        }
     }
 }
 

@@ -115,8 +115,8 @@ impl Flights {
 }
 
 impl Leader {
-    /// Gives the answer to all who wait. It is asked for only if somebody does.
-    pub(crate) fn complete(mut self, entry: impl FnOnce() -> Arc<Entry>) {
+    /// Gives the answer to all who wait.
+    pub(crate) fn complete(mut self, entry: &Arc<Entry>) {
         self.over = true;
         let waiting = {
             let mut table = self.flights.table(&self.key);
@@ -125,11 +125,7 @@ impl Leader {
             brought.fetch_add(1, Release);
             table.remove(&self.key)
         };
-        let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {
-            return;
-        };
-        let entry = entry();
-        for one in waiting {
+        for one in waiting.into_iter().flatten() {
             // Whoever has left needs no answer.
             let _ = one.send(Turn::Answer(entry.clone()));
         }
@@ -218,7 +214,7 @@ mod tests {
         let before = flights.brought(&key);
         drop(lead(&flights, key));
         assert_eq!(flights.brought(&key), before, "nothing was brought");
-        lead(&flights, key).complete(entry);
+        lead(&flights, key).complete(&entry());
         let _leader = lead(&flights, key);
         assert_ne!(flights.brought(&key), before);
     }
@@ -231,7 +227,7 @@ mod tests {
         let _other = lead(&flights, other);
         let mut waiting: Vec<_> = (0..100).map(|_| follow(&flights, one)).collect();
         assert_eq!(flights.waiting(), 100);
-        leader.complete(entry);
+        leader.complete(&entry());
         for turn in &mut waiting {
             assert!(matches!(turn.try_recv(), Ok(Turn::Answer(_))));
         }
@@ -324,7 +320,7 @@ mod tests {
                                 leading.fetch_sub(1, Ordering::SeqCst);
                                 match (round + thread) % 3 {
                                     0 => drop(leader),
-                                    _ => leader.complete(entry),
+                                    _ => leader.complete(&entry()),
                                 }
                             }
                         }

@@ -22,15 +22,9 @@ pub(crate) struct Key(pub(crate) [u8; 32]);
 
 impl std::hash::Hash for Key {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        state.write_u64(self.lane());
-    }
-}
-
-impl Key {
-    /// Its first eight bytes, which are as random as all of it.
-    pub(crate) fn lane(&self) -> u64 {
+        // Eight bytes of a digest are as random as all of it.
         let [a, b, c, d, e, f, g, h, ..] = self.0;
-        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+        state.write_u64(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
     }
 }
 

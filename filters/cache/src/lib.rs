@@ -5,15 +5,11 @@ mod counters;
 mod entry;
 mod error;
 mod filter;
-mod flat;
 mod flight;
-mod index;
 mod key;
-mod probation;
-mod sample;
-mod shelf;
+mod store;
 
 pub use config::{CacheSettings, Partition, RawCache};
 pub use counters::{Counters, Flight, Lookup, Removal, Storing};
 pub use filter::{Cache, Parts, Totals};
-pub use shelf::Purge;
+pub use store::Purge;

@@ -140,20 +140,6 @@ impl Kept {
         })
     }
 
-    /// What was kept before, of its [`Kept::text`] and [`Kept::has_usage`].
-    pub fn of_text(endpoint: Endpoint, text: Bytes, has_usage: bool) -> Kept {
-        Kept {
-            endpoint,
-            text,
-            has_usage,
-        }
-    }
-
-    /// Its text, which makes the same of it again by [`Kept::of_text`].
-    pub fn text(&self) -> &[u8] {
-        &self.text
-    }
-
     /// Bytes of memory it takes.
     pub fn bytes(&self) -> usize {
         self.text.len()

@@ -1,22 +1,23 @@
-//! The shelf while several threads use it.
+//! The store while several threads use it.
 
 use std::collections::HashMap;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
 
 #[test]
 fn across_threads_what_is_there_is_found_while_it_moves() {
-    let (shelf, _) = shelf(1 << 20);
+    let (store, _) = store(1 << 20);
     for number in 0..200 {
-        store(&shelf, number);
+        put(&store, number);
         std::thread::scope(|scope| {
             for _ in 0..3 {
-                scope.spawn(|| assert!(shelf.get(&key(number), || NOW).is_some()));
+                scope.spawn(|| assert!(store.get(&key(number), || NOW).is_some()));
             }
         });
     }
-    assert_eq!(shelf.len(), 200);
+    assert_eq!(store.len(), 200);
 }
 
 const THREADS: u64 = 4;
@@ -25,7 +26,7 @@ const KEYS: u64 = 300;
 
 /// What the threads share.
 struct Mixed {
-    shelf: Shelf,
+    store: EntryStore,
     stored: AtomicU64,
     /// Seconds.
     now: AtomicU64,
@@ -38,10 +39,13 @@ impl Mixed {
         Duration::from_secs(self.now.load(Relaxed))
     }
 
+    fn purged(&self) -> MutexGuard<'_, HashMap<CacheEntryId, usize>> {
+        self.purged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Stores an answer whose id and text tell whose it is. No two ids are equal.
     fn store(&self, number: u64, random: u64) {
         let serial = self.stored.fetch_add(1, Relaxed);
-        // Some too large for the probation.
         let words = "word ".repeat(random as usize % 500);
         let body = format!(
             r#"{{"choices":[{{"message":{{"content":"{number} {words}"}},"finish_reason":"stop"}}]}}"#
@@ -52,15 +56,15 @@ impl Mixed {
             body,
             expires,
         };
-        let mut flat = answer.flat();
-        flat.id.0[8..].copy_from_slice(&serial.to_le_bytes());
-        self.shelf.insert(key(number), &flat);
+        let mut entry = answer.entry();
+        entry.id.0[8..].copy_from_slice(&serial.to_le_bytes());
+        self.store.insert(key(number), Arc::new(entry));
     }
 
     fn get(&self, number: u64) -> Option<Arc<Entry>> {
-        let purged = lock(&self.purged).len();
-        let entry = self.shelf.get(&key(number), || self.now())?;
-        let since = lock(&self.purged).get(&entry.id).copied();
+        let purged = self.purged().len();
+        let entry = self.store.get(&key(number), || self.now())?;
+        let since = self.purged().get(&entry.id).copied();
         assert!(since.is_none_or(|since| since >= purged), "it was purged");
         assert_eq!(entry.id.0[..8], number.to_le_bytes(), "another's answer");
         let mut text = String::new();
@@ -74,8 +78,8 @@ impl Mixed {
         // Few are asked for often, and many seldom.
         let number = (random >> 32) % KEYS * ((random >> 20) % 8) / 7;
         match random % 1000 {
-            0 => drop(self.shelf.purge(&Purge::Model("odd".into()))),
-            1..5 => drop(self.shelf.sweep(self.now())),
+            0 => drop(self.store.purge(&Purge::Model("odd".into()))),
+            1..5 => drop(self.store.sweep(self.now())),
             5..10 => drop(self.now.fetch_add(1, Relaxed)),
             10..400 => self.store(number, random >> 10),
             400..600 => {
@@ -87,14 +91,14 @@ impl Mixed {
                 let (more, _) = told.expect("it can be told");
                 // Others store and purge meanwhile.
                 std::thread::yield_now();
-                self.shelf.replace(key(number), Arc::new(more));
+                self.store.replace(key(number), Arc::new(more));
             }
             600..650 => {
                 let Some(entry) = self.get(number) else {
                     return;
                 };
-                self.shelf.purge(&Purge::Entry(entry.id));
-                let mut purged = lock(&self.purged);
+                self.store.purge(&Purge::Entry(entry.id));
+                let mut purged = self.purged();
                 let before = purged.len();
                 purged.entry(entry.id).or_insert(before);
             }
@@ -107,7 +111,7 @@ impl Mixed {
 fn across_threads_each_answer_is_its_keys_own_and_is_counted_once() {
     let counters = Arc::new(Counters::default());
     let mixed = Mixed {
-        shelf: Shelf::new(1 << 18, 1 << 10, counters.clone()),
+        store: EntryStore::new(1 << 18, 1 << 10, counters.clone()),
         stored: AtomicU64::new(0),
         now: AtomicU64::new(1),
         purged: Mutex::default(),
@@ -126,7 +130,7 @@ fn across_threads_each_answer_is_its_keys_own_and_is_counted_once() {
     });
     let removed =
         || [Removal::Evicted, Removal::Expired, Removal::Purged].map(|why| counters.removals(why));
-    let (stored, there) = (mixed.stored.load(Relaxed), mixed.shelf.len() as u64);
+    let (stored, there) = (mixed.stored.load(Relaxed), mixed.store.len() as u64);
     let gone = removed();
     assert!(
         there > 0 && gone.iter().all(|&count| count > 100),
@@ -137,7 +141,7 @@ fn across_threads_each_answer_is_its_keys_own_and_is_counted_once() {
         there + gone.iter().sum::<u64>(),
         "{there} and {gone:?}"
     );
-    assert_eq!(mixed.shelf.purge(&Purge::All), there);
-    assert_eq!((mixed.shelf.len(), mixed.shelf.weight()), (0, 0));
+    assert_eq!(mixed.store.purge(&Purge::All), there);
+    assert_eq!((mixed.store.len(), mixed.store.weight()), (0, 0));
     assert_eq!(stored, removed().iter().sum::<u64>());
 }
