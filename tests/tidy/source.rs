@@ -1,4 +1,8 @@
-//! Rust text, told apart: code, strings, and what of both ships.
+//! Rust text, told apart by its tokens: code, strings, and what of both ships.
+
+use std::ops::Range;
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// One file of Rust.
 pub(crate) struct Source {
@@ -17,12 +21,16 @@ pub(crate) struct Source {
 impl Source {
     /// Tells `text` apart; `all_tests` for a file that is nothing but tests.
     pub(crate) fn new(text: &str, all_tests: bool) -> Source {
-        let (code, literals) = blank(text);
-        let tests = if all_tests {
-            vec![(0, code.len())]
-        } else {
-            test_items(&code)
-        };
+        let Scan {
+            code,
+            literals,
+            mut tests,
+            ..
+        } = Scan::new(text);
+        let code = String::from_utf8(code).expect("other than ASCII is blanked");
+        if all_tests {
+            tests = vec![(0, code.len())];
+        }
         let in_tests = |at: usize| tests.iter().any(|(from, to)| (*from..*to).contains(&at));
         let mut shipped = code.clone().into_bytes();
         let mut tested = code.clone().into_bytes();
@@ -78,154 +86,105 @@ fn line_of(text: &str, at: usize) -> usize {
         .count()
 }
 
-/// The text with comments and the insides of literals as blanks, and each string literal with where it begins.
-fn blank(text: &str) -> (String, Vec<(usize, String)>) {
-    let bytes = text.as_bytes();
-    let mut code = Vec::with_capacity(bytes.len());
-    let mut literals = Vec::new();
-    let mut at = 0;
-    let hide = |code: &mut Vec<u8>, hidden: &[u8]| {
-        code.extend(
-            hidden
-                .iter()
-                .map(|byte| if *byte == b'\n' { b'\n' } else { b' ' }),
-        );
-    };
-    while at < bytes.len() {
-        let rest = &text[at..];
-        let in_name = code
-            .last()
-            .is_some_and(|byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_');
-        let length = if rest.starts_with("//") {
-            let length = rest.find('\n').unwrap_or(rest.len());
-            hide(&mut code, &bytes[at..at + length]);
-            length
-        } else if rest.starts_with("/*") {
-            let length = block_comment(rest);
-            hide(&mut code, &bytes[at..at + length]);
-            length
-        } else if let Some((opening, length)) = (!in_name).then(|| string(rest)).flatten() {
-            // The closing delimiter is as long as the opening one less its letters.
-            let closing = rest[..opening].trim_start_matches(['b', 'c', 'r']).len();
-            let (from, to) = (
-                at + opening,
-                at + length.saturating_sub(closing).max(opening),
-            );
-            literals.push((at, text[from..to].to_owned()));
-            code.extend(&bytes[at..from]);
-            hide(&mut code, &bytes[from..to]);
-            code.extend(&bytes[to..at + length]);
-            length
-        } else if let Some(length) = character(rest) {
-            hide(&mut code, &bytes[at..at + length]);
-            length
-        } else {
-            let length = rest.chars().next().map_or(1, char::len_utf8);
-            if length == 1 {
-                code.push(bytes[at]);
-            } else {
-                hide(&mut code, &bytes[at..at + length]);
-            }
-            length
+/// What the tokens of a file say.
+struct Scan<'t> {
+    text: &'t str,
+    /// `text` with everything blanked that is no token: comments, documentation, the insides of literals.
+    code: Vec<u8>,
+    /// Each string literal with where it begins.
+    literals: Vec<(usize, String)>,
+    /// Where the items under `#[cfg(test)]` begin and end.
+    tests: Vec<(usize, usize)>,
+}
+
+impl Scan<'_> {
+    fn new(text: &str) -> Scan<'_> {
+        let blank = |byte: u8| if byte == b'\n' { b'\n' } else { b' ' };
+        let mut scan = Scan {
+            text,
+            code: text.bytes().map(blank).collect(),
+            literals: Vec::new(),
+            tests: Vec::new(),
         };
-        at += length;
-    }
-    (
-        String::from_utf8(code).expect("other than ASCII is blanked"),
-        literals,
-    )
-}
-
-fn block_comment(rest: &str) -> usize {
-    let bytes = rest.as_bytes();
-    let mut depth = 0;
-    let mut at = 0;
-    while at < bytes.len() {
-        match &bytes[at..(at + 2).min(bytes.len())] {
-            b"/*" => {
-                depth += 1;
-                at += 2;
-            }
-            b"*/" => {
-                depth -= 1;
-                at += 2;
-                if depth == 0 {
-                    return at;
-                }
-            }
-            _ => at += 1,
-        }
-    }
-    at
-}
-
-/// How long the opening of the string literal at the start of `rest` is, and how long all of it.
-fn string(rest: &str) -> Option<(usize, usize)> {
-    let letters = rest.len() - rest.trim_start_matches(['b', 'c', 'r']).len();
-    let hashes = rest[letters..].len() - rest[letters..].trim_start_matches('#').len();
-    let opening = letters + hashes + 1;
-    if letters > 2 || rest.as_bytes().get(opening - 1) != Some(&b'"') {
-        return None;
-    }
-    let raw = rest[..letters].contains('r');
-    if !raw && hashes > 0 {
-        return None;
-    }
-    if raw {
-        let closing = format!("\"{}", "#".repeat(hashes));
-        let end = rest[opening..]
-            .find(&closing)
-            .map(|at| opening + at + closing.len());
-        return Some((opening, end.unwrap_or(rest.len())));
-    }
-    let bytes = rest.as_bytes();
-    let mut at = opening;
-    while at < bytes.len() && bytes[at] != b'"' {
-        at += if bytes[at] == b'\\' { 2 } else { 1 };
-    }
-    Some((opening, (at + 1).min(bytes.len())))
-}
-
-/// How long the character literal at the start of `rest` is; a lifetime is none.
-fn character(rest: &str) -> Option<usize> {
-    let inside = rest.strip_prefix('\'')?;
-    if let Some(escaped) = inside.strip_prefix('\\') {
-        let skipped = escaped.chars().next().map_or(0, char::len_utf8);
-        return escaped[skipped..].find('\'').map(|at| 2 + skipped + at + 1);
-    }
-    let first = inside.chars().next()?.len_utf8();
-    inside[first..].starts_with('\'').then_some(first + 2)
-}
-
-/// Where the items under `#[cfg(test)]` begin and end.
-fn test_items(code: &str) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
-    for (from, attribute) in code.match_indices("#[cfg(test)]") {
-        let body = from + attribute.len();
-        let end = code[body..].find(['{', ';']).map_or(code.len(), |at| {
-            match code.as_bytes()[body + at] {
-                b';' => body + at + 1,
-                _ => closing_brace(code, body + at),
-            }
+        let tokens = text.parse().unwrap_or_else(|error| {
+            panic!("no Rust: {error}\n{text}");
         });
-        found.push((from, end));
+        scan.stream(tokens);
+        // The lexer keeps every text it was given until it is told to forget them.
+        proc_macro2::extra::invalidate_current_thread_spans();
+        scan
     }
-    found
-}
 
-fn closing_brace(code: &str, opening: usize) -> usize {
-    let mut depth = 0;
-    for (at, byte) in code.bytes().enumerate().skip(opening) {
-        match byte {
-            b'{' => depth += 1,
-            b'}' => depth -= 1,
-            _ => {}
+    fn stream(&mut self, tokens: TokenStream) {
+        // Where an item under `#[cfg(test)]` has begun that has not ended.
+        let mut test = None;
+        let mut hash = None;
+        let mut tokens = tokens.into_iter();
+        while let Some(token) = tokens.next() {
+            let span = token.span().byte_range();
+            let attribute_at = hash.take();
+            match token {
+                TokenTree::Group(group) => {
+                    self.show(group.span_open().byte_range());
+                    self.show(group.span_close().byte_range());
+                    let is_test = group.delimiter() == Delimiter::Bracket
+                        && group.stream().to_string() == "cfg (test)";
+                    if is_test && test.is_none() {
+                        test = attribute_at;
+                    }
+                    if group.delimiter() == Delimiter::Brace {
+                        self.tests.extend(test.take().map(|from| (from, span.end)));
+                    }
+                    self.stream(group.stream());
+                }
+                TokenTree::Literal(_) => self.literal(span),
+                // Documentation comes as an attribute whose `#` is not there.
+                TokenTree::Punct(punct)
+                    if punct.as_char() == '#' && self.text.as_bytes()[span.start] != b'#' =>
+                {
+                    tokens.find(|token| matches!(token, TokenTree::Group(_)));
+                }
+                TokenTree::Punct(punct) => {
+                    self.show(span.clone());
+                    match punct.as_char() {
+                        '#' => hash = Some(span.start),
+                        ';' => self.tests.extend(test.take().map(|from| (from, span.end))),
+                        _ => {}
+                    }
+                }
+                TokenTree::Ident(_) => self.show(span),
+            }
         }
-        if depth == 0 {
-            return at + 1;
+        self.tests.extend(test.map(|from| (from, self.text.len())));
+    }
+
+    fn show(&mut self, span: Range<usize>) {
+        for at in span {
+            let byte = self.text.as_bytes()[at];
+            if byte.is_ascii() {
+                self.code[at] = byte;
+            }
         }
     }
-    code.len()
+
+    fn literal(&mut self, span: Range<usize>) {
+        let text = &self.text[span.clone()];
+        let first = text.bytes().next();
+        let is_string = text
+            .trim_start_matches(['b', 'c', 'r', '#'])
+            .starts_with('"');
+        if first.is_some_and(|byte| byte.is_ascii_digit()) {
+            self.show(span);
+        } else if is_string {
+            let opening = 1 + text.find('"').unwrap_or(0);
+            let hashes = text[..opening].matches('#').count();
+            let inside = span.start + opening..span.end - hashes - 1;
+            self.literals
+                .push((span.start, self.text[inside.clone()].to_owned()));
+            self.show(span.start..inside.start);
+            self.show(inside.end..span.end);
+        }
+    }
 }
 
 #[test]
