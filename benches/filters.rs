@@ -223,7 +223,7 @@ impl House {
                 clock.clone(),
                 "http://localhost",
             )),
-            cache: Arc::new(Cache::new(tollgate_cache::Parts {
+            cache: Arc::new(Cache::new(tollgate_cache::CacheDeps {
                 settings: CacheSettings::default(),
                 service: SERVICE,
                 root: &store.root_secret().0,

@@ -210,7 +210,7 @@ impl GatewayBuilder {
                 .hit_price_ppm(settings.cache.hit_price_ppm)
                 .spending(spending),
             ),
-            cache: Arc::new(Cache::new(tollgate_cache::Parts {
+            cache: Arc::new(Cache::new(tollgate_cache::CacheDeps {
                 settings: settings.cache.clone(),
                 service: &settings.service.name,
                 root: &store.root_secret().0,

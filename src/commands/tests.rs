@@ -111,7 +111,7 @@ fn cache(
     settings: &Settings,
     store: &Arc<dyn tollgate_store::Store>,
 ) -> Arc<tollgate_cache::Cache> {
-    Arc::new(tollgate_cache::Cache::new(tollgate_cache::Parts {
+    Arc::new(tollgate_cache::Cache::new(tollgate_cache::CacheDeps {
         settings: settings.cache.clone(),
         service: &settings.service.name,
         root: &store.root_secret().0,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tollgate_cache::{Cache, Flight, Lookup, Removal, Storing};
+use tollgate_cache::{Cache, Following, Lookup, Removal, Storing};
 use tollgate_ledger::Ledger;
 use tollgate_meter::Counters;
 use tollgate_store::{AuthorizationState, Histogram, Store};
@@ -112,24 +112,24 @@ pub(crate) fn providers(providers: Arc<Providers>) -> Source {
 pub fn cache(cache: Arc<Cache>) -> Source {
     let counters = cache.counters();
     Box::new(move |page| {
-        let lookups: Vec<_> = Lookup::WORDS
+        let lookups: Vec<_> = Lookup::LABELS
             .iter()
             .map(|(of, word)| (*word, counters.lookups(*of).into()))
             .collect();
         page.numbers(names::CACHE_LOOKUPS, &lookups);
-        let stores: Vec<_> = Storing::WORDS
+        let stores: Vec<_> = Storing::LABELS
             .iter()
             .map(|(of, word)| (*word, counters.stores(*of).into()))
             .collect();
         page.numbers(names::CACHE_STORES, &stores);
-        let removed: Vec<_> = Removal::WORDS
+        let removed: Vec<_> = Removal::LABELS
             .iter()
             .map(|(of, word)| (*word, counters.removals(*of).into()))
             .collect();
         page.numbers(names::CACHE_REMOVED, &removed);
-        let flights: Vec<_> = Flight::WORDS
+        let flights: Vec<_> = Following::LABELS
             .iter()
-            .map(|(of, word)| (*word, counters.flights(*of).into()))
+            .map(|(of, word)| (*word, counters.following(*of).into()))
             .collect();
         page.numbers(names::CACHE_FOLLOWERS, &flights);
         let totals = cache.totals();

@@ -1,4 +1,4 @@
-//! Settings: `[cache]` as written, and as checked.
+//! The settings of `[cache]`, as written and as checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use tollgate_filter::settings::{At, Problems};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawCache {
-    /// Whether answers are stored and given again. Default true.
+    /// Whether answers are stored and replayed. Default true.
     pub enabled: Option<At<bool>>,
     /// Bytes of memory for all entries together. 1 MiB to 1 TiB, default 268435456.
     pub max_bytes: Option<At<u64>>,
     /// Bytes of the largest answer that is stored. 1024 to a sixteenth of `max_bytes`, default 262144.
     pub max_entry_bytes: Option<At<u64>>,
-    /// Seconds that an answer is given again. 1 to 31536000, default 86400.
+    /// Seconds that an answer is replayed. 1 to 31536000, default 86400.
     pub ttl_secs: Option<At<u64>>,
     /// Seconds that a request waits for the answer to an equal one under way. 1 to 30, default 30.
     pub wait_secs: Option<At<u64>>,
-    /// Who shares answers: `none` (all accounts), `account` (nobody) or `keyed` (accounts whose classes have one salt). Default `none`.
+    /// Who shares answers: `none` (all accounts), `account` (each account alone) or `keyed` (accounts whose classes have one salt). Default `none`.
     pub partition: Option<At<String>>,
-    /// For `keyed`: a salt for each rate class. Classes with one salt share; accounts of a class without one share with nobody.
+    /// For `keyed`: a salt for each rate class. Classes with one salt share; accounts of a class without one do not share.
     pub salts: BTreeMap<String, At<String>>,
     /// The price of a stored answer, in millionths of the normal one. 0 to 1000000, default 0.
     pub hit_price_ppm: Option<At<u64>>,
@@ -44,17 +44,17 @@ pub enum Partition {
 /// Checked settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// Whether answers are stored and given again.
+    /// Whether answers are stored and replayed.
     pub enabled: bool,
     /// Bytes of memory for all entries together.
     pub bytes_max: usize,
     /// Bytes of the largest answer that is stored.
     pub entry_bytes_max: usize,
-    /// How long an answer is given again.
+    /// How long an answer is replayed.
     pub ttl: Duration,
     /// How long a request waits for the answer to an equal one.
     pub wait: Duration,
-    /// Who shares.
+    /// Who shares stored answers.
     pub partition: Partition,
     /// The price of a hit in millionths of the normal one.
     pub hit_price_ppm: u32,
@@ -129,7 +129,7 @@ impl RawCache {
             Some((at, "keyed")) => {
                 if self.salts.is_empty() {
                     let message =
-                        "is `keyed`, and `salts` has none; give each rate class that shares a salt";
+                        "is `keyed`, and `salts` is empty; give each rate class that shares a salt";
                     problems.note(key, at, message);
                     return None;
                 }
@@ -145,7 +145,8 @@ impl RawCache {
             }
         };
         for (class, at) in &self.salts {
-            let message = "has no meaning without `partition = \"keyed\"`; take it out, or say so";
+            let message =
+                "has no effect without `partition = \"keyed\"`; remove it, or set the partition";
             problems.note(format!("{section}.salts.{class}"), at, message);
         }
         Some(partition)
@@ -157,12 +158,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_written_means_the_defaults() {
+    fn an_empty_section_means_the_defaults() {
         assert_eq!(check(""), Ok(CacheSettings::default()));
     }
 
     #[test]
-    fn what_is_written_is_what_holds() {
+    fn every_setting_is_read() {
         let settings = check(
             r#"
             enabled = false
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_cache_has_a_smaller_largest_entry() {
+    fn a_small_cache_has_a_smaller_entry_limit() {
         let settings = check("max_bytes = 1048576").expect("good settings");
         assert_eq!(settings.entry_bytes_max, 1 << 16);
     }

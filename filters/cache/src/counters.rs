@@ -1,18 +1,18 @@
-//! What the cache counts.
+//! Counters of the cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of one cache, for the metrics. All only grow.
+/// Counters of one cache, for the metrics. Monotonic.
 #[derive(Debug, Default)]
 pub struct Counters {
     lookups: [AtomicU64; 3],
     stores: [AtomicU64; 4],
     removed: [AtomicU64; 3],
-    flights: [AtomicU64; 3],
+    following: [AtomicU64; 3],
 }
 
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $one:ident = $word:literal,)* }) => {
+macro_rules! labels {
+    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $one:ident = $label:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $name {
@@ -20,58 +20,58 @@ macro_rules! words {
         }
 
         impl $name {
-            /// Every one with its word in the metrics.
-            pub const WORDS: &[($name, &str)] = &[$(($name::$one, $word)),*];
+            /// Every variant with its label in the metrics.
+            pub const LABELS: &[($name, &str)] = &[$(($name::$one, $label)),*];
         }
     };
 }
 
-words! {
-    /// What became of a request.
+labels! {
+    /// How a lookup ended.
     Lookup {
-        /// It was answered from the cache.
+        /// Answered from the cache.
         Hit = "hit",
-        /// Nothing was stored for it.
+        /// No entry for its key.
         Miss = "miss",
-        /// It asked for no cache, or is none that can be looked up.
+        /// The request asked for no cache, or has no key.
         Bypass = "bypass",
     }
 }
 
-words! {
-    /// What became of the answer to a miss.
+labels! {
+    /// What happened to the answer of a miss.
     Storing {
-        /// It was stored.
+        /// Stored.
         Stored = "stored",
-        /// It is larger than an entry may be.
+        /// Larger than an entry may be.
         TooLarge = "too_large",
-        /// It is not whole, or of a kind that is never stored.
+        /// Incomplete, or of a kind that is never stored.
         Uncacheable = "uncacheable",
-        /// It could not be read back as what it was.
+        /// Could not be parsed.
         Error = "error",
     }
 }
 
-words! {
-    /// Why an entry went.
+labels! {
+    /// Why an entry was removed.
     Removal {
-        /// Others needed its room.
+        /// Others needed its memory.
         Evicted = "evicted",
-        /// Its time was over.
+        /// Older than `ttl_secs`.
         Expired = "expired",
-        /// An operator removed it.
+        /// By an operator.
         Purged = "purged",
     }
 }
 
-words! {
-    /// What requests for an answer in the making did.
-    Flight {
-        /// It waited and was given the answer.
+labels! {
+    /// How a follower's wait ended.
+    Following {
+        /// It received the leader's answer.
         Followed = "followed",
-        /// The one it waited for failed, and it took its place.
+        /// The leader failed, and it became the leader.
         TookOver = "took_over",
-        /// It waited too long and went by itself.
+        /// It waited longer than `wait_secs` and called the provider itself.
         GaveUp = "gave_up",
     }
 }
@@ -89,27 +89,27 @@ impl Counters {
         self.removed[why as usize].fetch_add(count, Ordering::Relaxed);
     }
 
-    pub(crate) fn flight(&self, what: Flight) {
-        self.flights[what as usize].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn followed(&self, what: Following) {
+        self.following[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests by what became of them.
+    /// Requests by how their lookup ended.
     pub fn lookups(&self, what: Lookup) -> u64 {
         self.lookups[what as usize].load(Ordering::Relaxed)
     }
 
-    /// Answers to misses by what became of them.
+    /// Answers of misses by what happened to them.
     pub fn stores(&self, what: Storing) -> u64 {
         self.stores[what as usize].load(Ordering::Relaxed)
     }
 
-    /// Entries that went, by why.
+    /// Removed entries by reason.
     pub fn removals(&self, why: Removal) -> u64 {
         self.removed[why as usize].load(Ordering::Relaxed)
     }
 
-    /// Requests that found their answer in the making, by what they did.
-    pub fn flights(&self, what: Flight) -> u64 {
-        self.flights[what as usize].load(Ordering::Relaxed)
+    /// Followers by how their wait ended.
+    pub fn following(&self, what: Following) -> u64 {
+        self.following[what as usize].load(Ordering::Relaxed)
     }
 }

@@ -1,4 +1,4 @@
-//! A stored answer.
+//! A cache entry: a stored answer and the streamed forms made of it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,20 +19,20 @@ fn heap_bytes(buffer: usize) -> usize {
     buffer.next_multiple_of(step)
 }
 
-/// An answer that was stored, whole, with the streams that were asked of it. Never changed: what is added makes another entry.
+/// A whole answer with the streamed forms that were requested of it. Immutable: an added form makes another entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// Its public name.
     pub(crate) id: CacheEntryId,
     /// The model, for purges.
     pub(crate) model: Arc<str>,
-    /// What it used, as the provider reported it.
+    /// Its usage as the provider reported it.
     pub(crate) tokens: Option<Tokens>,
-    /// The clock reading after which it is not given out any more.
+    /// The monotonic clock reading at which it expires.
     pub(crate) expires: Duration,
     pub(crate) endpoint: Endpoint,
     pub(crate) answer: Answer,
-    /// It as a stream, without and with the usage. Made when first asked for.
+    /// The events of a stream, without and with usage. Made when first requested.
     pub(crate) events: [Option<Arc<KeptEvents>>; 2],
 }
 
@@ -44,14 +44,14 @@ impl Entry {
         OVERHEAD + heap_bytes(self.answer.bytes()) + events.sum::<usize>()
     }
 
-    /// The answer in the form that replies are written from. `metadata` is the name of our own member.
+    /// The answer in the form that replies are written from. `metadata` is the name of our own member, `x_svc`.
     pub(crate) fn kept(&self, metadata: &str) -> Result<&Kept, KeepError> {
         self.answer.kept(self.endpoint, &self.model, metadata)
     }
 
-    /// This entry without the answer as it came, once that has been read.
-    pub(crate) fn settled(&self) -> Option<Entry> {
-        let answer = self.answer.settled()?;
+    /// This entry without the provider's own text, once the form for replies has been made.
+    pub(crate) fn without_original(&self) -> Option<Entry> {
+        let answer = self.answer.without_original()?;
         Some(Entry {
             answer,
             ..self.clone()
@@ -63,12 +63,12 @@ impl Entry {
         kept.answer(stamp, 0)
     }
 
-    /// The stream in the form asked for, if it has been made before.
+    /// The events in the requested form, if they have been made.
     pub(crate) fn stream(&self, include_usage: bool) -> Option<&Arc<KeptEvents>> {
         self.events[usize::from(include_usage)].as_ref()
     }
 
-    /// This entry with one form of its stream more.
+    /// This entry with one more form of its events.
     pub(crate) fn with_stream(
         &self,
         kept: &Kept,
@@ -84,26 +84,26 @@ impl Entry {
 /// A stored answer: as the provider sent it until it is first replayed, and then in the form that replies are written from.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// What the provider sent. It has been read once and found to be an answer.
-    came: Option<Bytes>,
-    /// Boxed, as most answers never have it.
+    /// The provider's text. It has been parsed once and is an answer.
+    as_sent: Option<Bytes>,
+    /// The form for replies. Boxed, since most answers are never replayed.
     kept: OnceLock<Box<Kept>>,
 }
 
 impl Answer {
-    /// The body of an answer that came in one piece.
-    pub(crate) fn came(body: &[u8]) -> Answer {
+    /// An answer that was no stream.
+    pub(crate) fn as_sent(body: &[u8]) -> Answer {
         Answer {
-            // A copy: the original is a part of a buffer that is larger.
-            came: Some(Bytes::copy_from_slice(body)),
+            // A copy: the original is a slice of a larger buffer.
+            as_sent: Some(Bytes::copy_from_slice(body)),
             kept: OnceLock::new(),
         }
     }
 
     fn kept(&self, endpoint: Endpoint, model: &str, metadata: &str) -> Result<&Kept, KeepError> {
-        match (self.kept.get(), &self.came) {
+        match (self.kept.get(), &self.as_sent) {
             (Some(kept), _) => Ok(kept),
-            // Its size was looked at when it came.
+            // Its size was checked when it was stored.
             (None, Some(body)) => {
                 let kept = Kept::of_answer(endpoint, body, model, metadata, usize::MAX)?;
                 Ok(self.kept.get_or_init(|| Box::new(kept)))
@@ -112,14 +112,14 @@ impl Answer {
         }
     }
 
-    fn settled(&self) -> Option<Answer> {
-        self.came.as_ref()?;
+    fn without_original(&self) -> Option<Answer> {
+        self.as_sent.as_ref()?;
         self.kept.get().map(|kept| Answer::from(Kept::clone(kept)))
     }
 
-    /// Never changes, as the store requires: when what came is read, an entry without it takes its place at once.
+    /// Constant, as the store requires: once the form for replies is made, an entry without the original replaces this one.
     fn bytes(&self) -> usize {
-        match &self.came {
+        match &self.as_sent {
             Some(body) => body.len(),
             None => self.kept.get().map_or(0, |kept| kept.bytes()),
         }
@@ -129,7 +129,7 @@ impl Answer {
 impl From<Kept> for Answer {
     fn from(kept: Kept) -> Answer {
         Answer {
-            came: None,
+            as_sent: None,
             kept: OnceLock::from(Box::new(kept)),
         }
     }

@@ -1,4 +1,4 @@
-//! The filter: looks up before the call, stores after it.
+//! The filter: looks answers up before the provider is called, and stores them after.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -13,19 +13,19 @@ use tollgate_filter::{
 use tollgate_openai::{CompletionRequest, Endpoint, Fold, KeepError, Stamp};
 
 use crate::CacheSettings;
-use crate::counters::{Counters, Flight, Lookup, Storing};
+use crate::counters::{Counters, Following, Lookup, Storing};
 use crate::entry::{Answer, Entry};
 use crate::error::CacheError;
-use crate::flight::{Flights, Joined, Leader, Turn};
 use crate::key::{Key, Keys, scope};
+use crate::single_flight::{Handover, Joined, Leader, SingleFlight};
 use crate::store::{EntryStore, Purge};
 
-/// Gives equal requests one answer. One of it serves every route that names it.
+/// The completion cache with single flight. One instance serves every route that names it.
 pub struct Cache {
     settings: CacheSettings,
     keys: Keys,
     store: EntryStore,
-    flights: Arc<Flights>,
+    flight: Arc<SingleFlight>,
     counters: Arc<Counters>,
     /// The name of the metadata object.
     metadata: Box<str>,
@@ -35,8 +35,8 @@ pub struct Cache {
     entropy: Entropy,
 }
 
-/// What a cache is made of.
-pub struct Parts<'a> {
+/// What a cache depends on.
+pub struct CacheDeps<'a> {
     /// The settings.
     pub settings: CacheSettings,
     /// The service's own word, `svc` in `x_svc`.
@@ -51,7 +51,7 @@ pub struct Parts<'a> {
     pub entropy: Entropy,
 }
 
-/// How full a cache is.
+/// Sizes of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
     /// Stored answers.
@@ -60,26 +60,26 @@ pub struct Totals {
     pub bytes: u64,
     /// Bytes they may have.
     pub bytes_max: u64,
-    /// Requests that wait for the answer to an equal one.
+    /// Followers that wait for the answer to an equal request.
     pub waiting: u64,
 }
 
-/// A request that found nothing and whose answer may be stored. Dropped with the exchange it passes the lead on.
+/// A miss whose answer may be stored. Dropped with the exchange, it passes the lead on.
 struct Pending {
     key: Key,
-    /// None for a request that has waited in vain and goes by itself.
+    /// `None` for a follower that waited too long and calls the provider itself.
     leader: Option<Leader>,
 }
 
-/// What a look at the cache gives.
-enum Looked {
-    /// Go on.
-    Nothing,
-    Found(Key, Arc<Entry>),
-    Wait(Key, oneshot::Receiver<Turn>),
+/// What follows from a lookup.
+enum LookupResult {
+    /// The provider has to be called.
+    Forward,
+    Hit(Key, Arc<Entry>),
+    Follow(Key, oneshot::Receiver<Handover>),
 }
 
-/// A stream as it passes.
+/// Collects a stream's events as they are relayed.
 #[derive(Debug)]
 struct Copy(Fold);
 
@@ -91,15 +91,15 @@ impl AnswerCopy for Copy {
 
 impl Cache {
     /// An empty cache.
-    pub fn new(parts: Parts<'_>) -> Cache {
-        let Parts {
+    pub fn new(deps: CacheDeps<'_>) -> Cache {
+        let CacheDeps {
             settings,
             service,
             root,
             uncached,
             clock,
             entropy,
-        } = parts;
+        } = deps;
         let counters = Arc::new(Counters::default());
         Cache {
             keys: Keys::new(root),
@@ -108,7 +108,7 @@ impl Cache {
                 settings.entry_bytes_max,
                 counters.clone(),
             ),
-            flights: Arc::default(),
+            flight: Arc::default(),
             counters,
             metadata: format!("x_{service}").into(),
             uncached,
@@ -118,32 +118,32 @@ impl Cache {
         }
     }
 
-    /// What it counts, for the metrics.
+    /// Its counters, for the metrics.
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()
     }
 
-    /// How full it is.
+    /// Entries, bytes and waiting followers.
     pub fn totals(&self) -> Totals {
         Totals {
             entries: self.store.len() as u64,
             bytes: self.store.weight(),
             bytes_max: self.settings.bytes_max as u64,
-            waiting: self.flights.waiting() as u64,
+            waiting: self.flight.waiting() as u64,
         }
     }
 
-    /// Removes entries, and says how many there were. Replies under way have theirs still.
+    /// Removes entries and returns how many there were. Replies under way keep theirs.
     pub fn purge(&self, what: &Purge) -> u64 {
         self.store.purge(what)
     }
 
-    /// Removes entries that are out of date, and says how many. To be called now and then: nobody may ever ask for them again.
+    /// Removes expired entries and returns how many. Called by a timer: they may never be requested again.
     pub fn sweep(&self) -> u64 {
         self.store.sweep(self.clock.elapsed())
     }
 
-    fn look_up(&self, exchange: &mut Exchange) -> Result<Looked, FilterError> {
+    fn look_up(&self, exchange: &mut Exchange) -> Result<LookupResult, FilterError> {
         let request: &CompletionRequest = exchange
             .get::<CompletionRequest>()
             .ok_or(CacheError::Missing { what: "request" })?;
@@ -162,82 +162,82 @@ impl Cache {
         let pass = |exchange: &mut Exchange, status| {
             exchange.record.cache = Some(status);
             self.counters.lookup(Lookup::Bypass);
-            Ok(Looked::Nothing)
+            Ok(LookupResult::Forward)
         };
         let Some(scope) = scope.filter(|_| request.cache && self.settings.enabled) else {
             return pass(exchange, CacheStatus::Bypass);
         };
-        // What a plugin brings may be another thing every time.
+        // A plugin's result may differ each time.
         if request.plugins || self.uncached.contains(&forward.model.id) {
             return pass(exchange, CacheStatus::Uncacheable);
         }
         let body = &exchange.request.body;
         let Ok(key) = self.keys.key(scope, &forward.model, request, body) else {
-            // It cannot be told from others.
+            // The body has no canonical form.
             return pass(exchange, CacheStatus::Uncacheable);
         };
-        let brought = self.flights.brought(&key);
+        let generation = self.flight.generation(&key);
         if let Some(entry) = self.store.get(&key, || self.clock.elapsed()) {
-            return Ok(Looked::Found(key, entry));
+            return Ok(LookupResult::Hit(key, entry));
         }
-        match self.flights.join(key) {
-            Joined::Leads(leader) if self.flights.brought(&key) == brought => {
+        match self.flight.join(key) {
+            Joined::Leads(leader) if self.flight.generation(&key) == generation => {
                 self.miss(exchange, key, Some(leader));
-                Ok(Looked::Nothing)
+                Ok(LookupResult::Forward)
             }
-            // An answer has come since it was looked for, to this key or another.
+            // An answer was completed since the lookup, for this key or another of its shard.
             Joined::Leads(leader) => Ok(self.lead(exchange, key, leader)),
-            Joined::Follows(turn) => Ok(Looked::Wait(key, turn)),
+            Joined::Follows(message) => Ok(LookupResult::Follow(key, message)),
         }
     }
 
-    /// Goes on as the one request of its key, unless the answer has come in the meantime.
-    fn lead(&self, exchange: &mut Exchange, key: Key, leader: Leader) -> Looked {
+    /// Leads, unless the answer was stored in the meantime.
+    fn lead(&self, exchange: &mut Exchange, key: Key, leader: Leader) -> LookupResult {
         if let Some(entry) = self.store.get(&key, || self.clock.elapsed()) {
             leader.complete(&entry);
-            return Looked::Found(key, entry);
+            return LookupResult::Hit(key, entry);
         }
         self.miss(exchange, key, Some(leader));
-        Looked::Nothing
+        LookupResult::Forward
     }
 
     fn miss(&self, exchange: &mut Exchange, key: Key, leader: Option<Leader>) {
         self.counters.lookup(Lookup::Miss);
-        // Until it is stored.
+        // Overwritten when the answer is stored.
         exchange.record.cache = Some(CacheStatus::Uncacheable);
         exchange.put(Pending { key, leader });
     }
 
-    /// Waits for what the leader brings.
+    /// Waits for the leader's answer.
     async fn follow(
         &self,
         exchange: &mut Exchange,
         key: Key,
-        turn: oneshot::Receiver<Turn>,
+        message: oneshot::Receiver<Handover>,
     ) -> Result<Outcome, FilterError> {
-        let looked = match tokio::time::timeout(self.settings.wait, turn).await {
-            Ok(Ok(Turn::Answer(entry))) => {
-                self.counters.flight(Flight::Followed);
-                Looked::Found(key, entry)
+        let result = match tokio::time::timeout(self.settings.wait, message).await {
+            Ok(Ok(Handover::Answer(entry))) => {
+                self.counters.followed(Following::Followed);
+                LookupResult::Hit(key, entry)
             }
-            Ok(Ok(Turn::Lead(leader))) => {
-                self.counters.flight(Flight::TookOver);
+            Ok(Ok(Handover::Lead(leader))) => {
+                self.counters.followed(Following::TookOver);
                 self.lead(exchange, key, leader)
             }
-            // Too long, and it goes by itself: the others wait on.
+            // Waited too long: calls the provider itself, the other followers keep waiting.
             Ok(Err(_)) | Err(_) => {
-                self.counters.flight(Flight::GaveUp);
+                self.counters.followed(Following::GaveUp);
                 self.miss(exchange, key, None);
-                Looked::Nothing
+                LookupResult::Forward
             }
         };
-        match looked {
-            Looked::Found(key, entry) => self.reply(exchange, key, &entry),
-            Looked::Nothing | Looked::Wait(..) => Ok(Outcome::Continue),
+        match result {
+            LookupResult::Hit(key, entry) => self.reply(exchange, key, &entry),
+            LookupResult::Forward | LookupResult::Follow(..) => Ok(Outcome::Continue),
         }
     }
 
-    /// Answers with an entry.
+    /// Replays an entry.
     fn reply(
         &self,
         exchange: &mut Exchange,
@@ -253,8 +253,8 @@ impl Cache {
             created: u64::try_from(self.clock.unix_micros() / 1_000_000).unwrap_or(0),
         };
         let kept = entry.kept(&self.metadata).map_err(CacheError::Entry)?;
-        if let Some(settled) = entry.settled() {
-            self.store.replace(key, Arc::new(settled));
+        if let Some(smaller) = entry.without_original() {
+            self.store.replace(key, Arc::new(smaller));
         }
         let reply = if request.stream {
             let events = match entry.stream(request.include_usage) {
@@ -262,7 +262,7 @@ impl Cache {
                 None => {
                     let made = entry.with_stream(kept, request.include_usage);
                     let (more, events) = made.map_err(CacheError::Entry)?;
-                    let more = more.settled().unwrap_or(more);
+                    let more = more.without_original().unwrap_or(more);
                     self.store.replace(key, Arc::new(more));
                     events.write(stamp)
                 }
@@ -285,7 +285,7 @@ impl Cache {
         Ok(Outcome::reply(reply))
     }
 
-    /// Stores an answer that is whole, and gives it to those who wait for it.
+    /// Stores a complete answer and hands it to the followers.
     fn store(&self, exchange: &mut Exchange, tail: &mut Tail, pending: Pending) {
         let usage = exchange.get_mut::<AnswerUsage>();
         let (tokens, copy) =
@@ -293,18 +293,18 @@ impl Cache {
         let finished = exchange
             .get::<AnswerProgress>()
             .is_some_and(|progress| progress.finished && progress.fault.is_none());
-        // Another model has answered in this one's stead; the next time this one may work again.
+        // A fallback model answered; the next time the requested one may work again.
         let own = exchange.record.served_by.is_none();
         let whole = finished
             && own
             && match tail.ending() {
                 Ending::Complete => true,
-                // The rest was heard to its end, or the tokens would not have come.
+                // The provider's stream was read to its end, or there would be no usage.
                 Ending::GoneDuring | Ending::GoneBefore => tokens.is_some(),
                 _ => false,
             };
         if !whole {
-            // What follows the pending request is told when it is dropped.
+            // The followers are notified when `pending` is dropped.
             self.counters.storing(Storing::Uncacheable);
             return;
         }
@@ -346,7 +346,7 @@ impl Cache {
         };
         let model = &forward.model.id;
         let bytes_max = self.settings.entry_bytes_max;
-        // Nothing at all is no count: a hit is counted by us, as the answer itself was.
+        // Zeros are no count: the tokens of a hit are counted by us, as those of the answer were.
         let tokens = tokens.filter(|&tokens| tokens != Tokens::default());
         let (answer, tokens) = if request.stream {
             let copy: Option<Box<dyn Any>> = copy.map(|copy| copy as Box<dyn Any>);
@@ -359,7 +359,7 @@ impl Cache {
             if last.data.len() > bytes_max {
                 return Err(KeepError::TooLarge { bytes_max });
             }
-            (Answer::came(&last.data), tokens)
+            (Answer::as_sent(&last.data), tokens)
         };
         Ok(Entry {
             id: CacheEntryId(self.entropy.bytes()),
@@ -373,7 +373,7 @@ impl Cache {
     }
 }
 
-/// The id of one reply, made of the request's own: unique, and nothing is drawn for it.
+/// The id of one reply, made of the request's id: unique without another random number.
 fn reply_id<'b>(endpoint: Endpoint, request: &[u8; 16], buffer: &'b mut [u8; 41]) -> &'b str {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let prefix: &[u8] = match endpoint {
@@ -405,9 +405,11 @@ impl Filter for Cache {
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         match self.look_up(exchange) {
-            Ok(Looked::Nothing) => Step::now(Outcome::Continue),
-            Ok(Looked::Found(key, entry)) => Step::Now(self.reply(exchange, key, &entry)),
-            Ok(Looked::Wait(key, turn)) => Step::later(self.follow(exchange, key, turn)),
+            Ok(LookupResult::Forward) => Step::now(Outcome::Continue),
+            Ok(LookupResult::Hit(key, entry)) => Step::Now(self.reply(exchange, key, &entry)),
+            Ok(LookupResult::Follow(key, message)) => {
+                Step::later(self.follow(exchange, key, message))
+            }
             Err(error) => Step::failed(error),
         }
     }
@@ -417,7 +419,7 @@ impl Filter for Cache {
             return Step::now(Outcome::Continue);
         }
         if exchange.get::<Clamped>().is_some() {
-            // Shorter than what others asked for: the next one leads.
+            // Shorter than what the followers asked for: the next one leads.
             drop(exchange.take::<Pending>());
             return Step::now(Outcome::Continue);
         }
@@ -448,7 +450,7 @@ impl Filter for Cache {
     }
 
     fn on_end(&self, exchange: &mut Exchange, _: Ending) {
-        // It brought nothing: refused, failed, or left alone.
+        // Ended without an answer: refused, failed, or cancelled.
         drop(exchange.take::<Pending>());
     }
 }

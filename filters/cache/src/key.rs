@@ -1,4 +1,4 @@
-//! The key of an answer: a digest of everything that it depends on.
+//! The cache key: a keyed BLAKE3 digest of everything that an answer depends on.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -15,8 +15,8 @@ const CONTEXT: &str = "tollgate 2026-11-21 completion cache keys";
 
 /// A BLAKE3 digest over scope and canonical body, keyed with one over format version, operation and model ([`Keys`]).
 ///
-/// Keyed and of full length, since the store is shared between accounts: who could find two requests of one key could be given the
-/// answer to another's.
+/// Keyed and of full length, since entries are shared between accounts: a client that found two requests with one key could read the
+/// answer to another account's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key(pub(crate) [u8; 32]);
 
@@ -28,7 +28,7 @@ impl std::hash::Hash for Key {
     }
 }
 
-/// Takes digests for hashes: nobody who does not know the secret can choose them.
+/// Uses digests as hashes: a client that does not know the secret cannot choose them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DigestHasher(u64);
 
@@ -38,7 +38,7 @@ impl std::hash::Hasher for DigestHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // Keys write one number; this keeps the trait's promise for anything else.
+        // Keys write one number; this is the trait's contract for anything else.
         for &byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(byte);
         }
@@ -51,10 +51,10 @@ impl std::hash::Hasher for DigestHasher {
 
 pub(crate) type BuildDigestHasher = std::hash::BuildHasherDefault<DigestHasher>;
 
-/// Makes keys. Whoever has the secret can tell which requests are stored.
+/// Makes keys. The secret must not leak: it would show which requests are stored.
 ///
-/// What all requests for one model have in common is digested once, to what their keys are then keyed with: two models never share a key,
-/// and the rest is shorter.
+/// What all requests for one model have in common is digested once, and the digest keys the rest: two models never share a key, and less is
+/// digested per request.
 #[derive(Clone)]
 pub(crate) struct Keys {
     secret: [u8; 32],
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-/// Who shares an answer.
+/// The accounts that share an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope<'a> {
     Everyone,
@@ -74,30 +74,30 @@ pub(crate) enum Scope<'a> {
     Group(&'a str),
 }
 
-/// A thread keeps this much room to write canonical bodies in; more is given back.
+/// Capacity of the buffer for canonical bodies that a thread keeps; more is freed.
 const SCRATCH_BYTES_MAX: usize = 64 * 1024;
 
-/// Models whose digests a thread keeps.
+/// Models whose digests a thread caches.
 const KNOWN_MAX: usize = 64;
 
 thread_local! {
-    static ROOM: RefCell<Room> = const { RefCell::new(Room { scratch: Vec::new(), known: Vec::new() }) };
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { buffer: Vec::new(), known: Vec::new() }) };
 }
 
-/// What a thread needs to make keys.
-struct Room {
-    /// What is digested is written out here and digested in one call: a hasher that is fed in parts is an object of two kilobytes, and
-    /// moving it about costs more than the digest of an ordinary request.
-    scratch: Vec<u8>,
-    known: Vec<Known>,
+/// What a thread reuses to make keys.
+struct Scratch {
+    /// The input of a digest, hashed in one call: an incremental hasher is an object of two kilobytes, and moving it costs more than the
+    /// digest of an ordinary request.
+    buffer: Vec<u8>,
+    known: Vec<ModelDigest>,
 }
 
-/// The digest of one model.
-struct Known {
-    /// Of these keys.
+/// The digest of one model and operation.
+struct ModelDigest {
+    /// The secret that it is keyed with.
     secret: [u8; 32],
     endpoint: Endpoint,
-    /// As long as this is here, no other model can come to stand where it stood.
+    /// While this exists, no other model can have its address.
     model: Weak<Model>,
     digest: [u8; 32],
 }
@@ -114,7 +114,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// It cannot be told from others.
+    /// The body has no canonical form.
     pub(crate) fn key(
         &self,
         scope: Scope<'_>,
@@ -122,23 +122,23 @@ impl Keys {
         request: &CompletionRequest,
         body: &[u8],
     ) -> Result<Key, CanonicalError> {
-        ROOM.with_borrow_mut(|room| {
-            let model = self.model(request.endpoint, model, room);
-            let scratch = &mut room.scratch;
-            scratch.clear();
-            write_scope(scope, scratch);
-            canonical::write(request, body, scratch)?;
-            let key = Key(*blake3::keyed_hash(&model, scratch).as_bytes());
-            if scratch.capacity() > SCRATCH_BYTES_MAX {
-                *scratch = Vec::new();
+        SCRATCH.with_borrow_mut(|scratch| {
+            let model = self.model(request.endpoint, model, scratch);
+            let buffer = &mut scratch.buffer;
+            buffer.clear();
+            write_scope(scope, buffer);
+            canonical::write(request, body, buffer)?;
+            let key = Key(*blake3::keyed_hash(&model, buffer).as_bytes());
+            if buffer.capacity() > SCRATCH_BYTES_MAX {
+                *buffer = Vec::new();
             }
             Ok(key)
         })
     }
 
-    /// The digest of a model and an operation, made anew only when this thread does not know it.
-    fn model(&self, endpoint: Endpoint, model: &Arc<Model>, room: &mut Room) -> [u8; 32] {
-        let known = room.known.iter().find(|known| {
+    /// The digest of a model and an operation, from this thread's cache if it is there.
+    fn model(&self, endpoint: Endpoint, model: &Arc<Model>, scratch: &mut Scratch) -> [u8; 32] {
+        let known = scratch.known.iter().find(|known| {
             known.model.as_ptr() == Arc::as_ptr(model)
                 && known.endpoint == endpoint
                 && known.secret == self.secret
@@ -146,15 +146,15 @@ impl Keys {
         if let Some(known) = known {
             return known.digest;
         }
-        room.scratch.clear();
-        write_model(endpoint, model, &mut room.scratch);
-        let digest = *blake3::keyed_hash(&self.secret, &room.scratch).as_bytes();
-        // New settings bring new models, and those that nobody has any more go.
-        if room.known.len() == KNOWN_MAX {
-            room.known.retain(|known| known.model.strong_count() > 0);
-            room.known.truncate(KNOWN_MAX / 2);
+        scratch.buffer.clear();
+        write_model(endpoint, model, &mut scratch.buffer);
+        let digest = *blake3::keyed_hash(&self.secret, &scratch.buffer).as_bytes();
+        // New settings bring new models; those that are no longer referenced are dropped.
+        if scratch.known.len() == KNOWN_MAX {
+            scratch.known.retain(|known| known.model.strong_count() > 0);
+            scratch.known.truncate(KNOWN_MAX / 2);
         }
-        room.known.push(Known {
+        scratch.known.push(ModelDigest {
             secret: self.secret,
             endpoint,
             model: Arc::downgrade(model),
@@ -164,7 +164,7 @@ impl Keys {
     }
 }
 
-/// Appends a scope so that where it ends cannot be mistaken.
+/// Appends a scope in a form that is no prefix of another.
 fn write_scope(scope: Scope<'_>, out: &mut Vec<u8>) {
     match scope {
         Scope::Everyone => out.push(0),
@@ -179,8 +179,8 @@ fn write_scope(scope: Scope<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends what all requests for one model have in common: the name clients know it by, and what stands behind it, since another provider
-/// or version gives another answer.
+/// Appends what all requests for one model have in common: the name clients know it by, and its providers with their names for it, since
+/// another provider or version gives another answer.
 fn write_model(endpoint: Endpoint, model: &Model, out: &mut Vec<u8>) {
     out.push(VERSION);
     out.push(match endpoint {
@@ -194,13 +194,13 @@ fn write_model(endpoint: Endpoint, model: &Model, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a text so that where it ends cannot be mistaken.
+/// Appends a text with its length in front.
 fn text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(&(text.len() as u64).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Whom an account shares with, under the service's own setting. None: with nobody, and nothing is stored.
+/// The accounts that an account shares answers with, under the service's own setting. `None`: nothing is looked up or stored.
 pub(crate) fn scope<'a>(
     sharing: CacheSharing,
     partition: &'a crate::Partition,
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn models_that_come_and_go_are_never_taken_for_each_other() {
+    fn models_that_come_and_go_are_never_confused() {
         let keys = Keys::new(&[7; 32]);
         let stays = model("stays", &[]);
         for number in 0..3 * KNOWN_MAX {
@@ -308,12 +308,12 @@ mod tests {
                 assert_eq!(key.0, expected(&keys, &[0], 0, model), "{number}");
             }
         }
-        let kept = ROOM.with_borrow(|room| room.known.len());
+        let kept = SCRATCH.with_borrow(|scratch| scratch.known.len());
         assert!(kept <= KNOWN_MAX, "{kept} are kept");
     }
 
     #[test]
-    fn nothing_that_stood_in_its_room_before_is_part_of_a_key() {
+    fn nothing_left_in_the_buffer_is_part_of_a_key() {
         let (keys, model) = (Keys::new(&[7; 32]), model("bench", &[]));
         let of = |body: &str| {
             let request = request(Endpoint::Chat, body);
@@ -325,7 +325,7 @@ mod tests {
             assert!(of(&body) != Ok(first));
             assert_eq!(of(BODY), Ok(first));
         }
-        assert!(ROOM.with_borrow(|room| room.scratch.capacity()) <= SCRATCH_BYTES_MAX);
+        assert!(SCRATCH.with_borrow(|scratch| scratch.buffer.capacity()) <= SCRATCH_BYTES_MAX);
     }
 
     fn model(id: &str, providers: &[(&str, &str)]) -> Arc<Model> {

@@ -5,11 +5,11 @@ mod counters;
 mod entry;
 mod error;
 mod filter;
-mod flight;
 mod key;
+mod single_flight;
 mod store;
 
 pub use config::{CacheSettings, Partition, RawCache};
-pub use counters::{Counters, Flight, Lookup, Removal, Storing};
-pub use filter::{Cache, Parts, Totals};
+pub use counters::{Counters, Following, Lookup, Removal, Storing};
+pub use filter::{Cache, CacheDeps, Totals};
 pub use store::Purge;

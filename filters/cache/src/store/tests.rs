@@ -42,7 +42,7 @@ impl Answer {
             tokens: None,
             expires: Duration::from_secs(self.expires),
             endpoint: Endpoint::Chat,
-            answer: StoredAnswer::came(self.body.as_bytes()),
+            answer: StoredAnswer::as_sent(self.body.as_bytes()),
             events: [None, None],
         }
     }
@@ -74,8 +74,8 @@ fn tell(store: &EntryStore, number: u64, include_usage: bool) -> bool {
         return false;
     };
     let kept = entry.kept("x_svc").expect("it is kept");
-    let told = entry.with_stream(kept, include_usage);
-    let (more, _) = told.expect("it can be told");
+    let made = entry.with_stream(kept, include_usage);
+    let (more, _) = made.expect("it has events");
     store.replace(key(number), Arc::new(more));
     true
 }

@@ -87,8 +87,8 @@ impl Mixed {
                     return;
                 };
                 let kept = entry.kept("x_svc").expect("it is kept");
-                let told = entry.with_stream(kept, random & 1024 == 0);
-                let (more, _) = told.expect("it can be told");
+                let made = entry.with_stream(kept, random & 1024 == 0);
+                let (more, _) = made.expect("it has events");
                 // Others store and purge meanwhile.
                 std::thread::yield_now();
                 self.store.replace(key(number), Arc::new(more));
