@@ -9,7 +9,7 @@ use tollgate_completions::Completions;
 use tollgate_filter::{Clock, Entropy, Filter, Resource};
 use tollgate_idempotency::Idempotency;
 use tollgate_ledger::Ledger;
-use tollgate_mcp::{Behind, Mcp, SigningSecret};
+use tollgate_mcp::{Mcp, McpServer, SigningSecret};
 use tollgate_meter::Meter;
 use tollgate_models::Models;
 use tollgate_oauth::{Endpoints, OAuth};
@@ -193,20 +193,20 @@ fn auth(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
 }
 
 fn mcp(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
-    let behind = &context.settings.mcp;
+    let mcp = &context.settings.mcp;
     let resource = match context.route.access.map(|access| access.resource) {
-        Some(Resource::Mcp) => &behind.general,
-        Some(Resource::McpAndroid) => &behind.android,
+        Some(Resource::Mcp) => &mcp.general,
+        Some(Resource::McpAndroid) => &mcp.android,
         Some(Resource::Api) | None => {
             return Err(BuildError::new(
-                "`mcp` needs to know which resource it stands for; give the route `auth` and a scope of an MCP resource, such as `mcp:android`",
+                "`mcp` needs a resource; give the route `auth` and a scope of an MCP resource, such as `mcp:android`",
             ));
         }
     };
     let secret = resource.signing_secret.as_ref();
-    Ok(Arc::new(Mcp::new(tollgate_mcp::Parts {
+    Ok(Arc::new(Mcp::new(tollgate_mcp::McpDeps {
         service: &context.settings.service.name,
-        behind: resource.upstream.as_ref().map(|upstream| Behind {
+        server: resource.upstream.as_ref().map(|upstream| McpServer {
             name: upstream.name.clone(),
             path: upstream.path.clone(),
             secret: secret.map(|secret| SigningSecret::new(secret.expose())),

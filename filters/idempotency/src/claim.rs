@@ -1,19 +1,19 @@
-//! A key in the hand of one request.
+//! The claim of an idempotency key by one request.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate_store::{IdempotencyKey, IdempotencyPart, Part};
 
-use crate::recording::{About, Recording};
+use crate::recording::{Metadata, Recording};
 
-/// A key that one request has claimed, with the answer it is going to leave there. Private to this filter.
+/// A key that one request has claimed, with the recording of its answer. Private to this filter.
 #[derive(Clone)]
 pub(crate) struct Claim {
     key: IdempotencyKey,
-    /// The moment at which it runs out; no two claims of a process have the same.
+    /// When the claim expires, in microseconds of the steady clock; unique within a process, so it identifies the claim.
     locked_until: i64,
-    /// Shared with the part that is made when the answer is charged for; never with another request.
+    /// Shared with the part of the unit of work that charges for the answer; never with another request.
     recording: Arc<Mutex<Recording>>,
 }
 
@@ -28,15 +28,15 @@ impl Claim {
 
     /// The answer so far.
     pub(crate) fn recording(&self) -> MutexGuard<'_, Recording> {
-        // Half a recording is found out by nobody taking it for whole.
+        // A panic leaves an incomplete recording, which is never marked as kept.
         self.recording
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The part that keeps the answer.
-    pub(crate) fn keep(&self, about: About) -> Part {
-        let answer = self.recording().finish(&about);
+    /// The part that stores the answer.
+    pub(crate) fn keep(&self, metadata: Metadata) -> Part {
+        let answer = self.recording().finish(&metadata);
         Part::Idempotency(Box::new(IdempotencyPart::Keep {
             key: self.key.clone(),
             locked_until: self.locked_until,
@@ -53,12 +53,12 @@ impl Claim {
     }
 }
 
-/// Moments that never repeat.
+/// Timestamps that never repeat.
 #[derive(Debug, Default)]
-pub(crate) struct Moments(AtomicI64);
+pub(crate) struct UniqueTimes(AtomicI64);
 
-impl Moments {
-    /// `moment`, or the first one after it that nobody has been given.
+impl UniqueTimes {
+    /// `moment`, or the first one after it that was not returned before.
     pub(crate) fn unique(&self, moment: i64) -> i64 {
         let last = self
             .0
@@ -74,9 +74,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_claims_run_out_at_the_same_moment() {
-        let moments = Moments::default();
-        let given = [5, 5, 3, 9, 9].map(|moment| moments.unique(moment));
+    fn no_two_claims_expire_at_the_same_time() {
+        let times = UniqueTimes::default();
+        let given = [5, 5, 3, 9, 9].map(|moment| times.unique(moment));
         assert_eq!(given, [5, 6, 7, 9, 10]);
     }
 }

@@ -1,4 +1,4 @@
-//! Settings: `[idempotency]` as written, and as checked.
+//! The settings of `[idempotency]`, as written and as checked.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct RawIdempotency {
 pub struct IdempotencySettings {
     /// How long an answer is kept.
     pub keep: Duration,
-    /// The largest that is.
+    /// Bytes of the largest answer that is kept.
     pub answer_bytes_max: usize,
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_holds_and_the_rest_has_defaults() {
+    fn every_setting_is_read_and_has_a_default() {
         assert_eq!(check(""), Ok(IdempotencySettings::default()));
         assert_eq!(
             check("keep_secs = 60\nanswer_bytes_max = 1024"),

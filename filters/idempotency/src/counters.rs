@@ -1,8 +1,8 @@
-//! What the filter counts for the metrics.
+//! Counters of the filter, for the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Numbers that only grow, for whoever publishes metrics.
+/// Monotonic counters.
 #[derive(Debug, Default)]
 pub struct Counters {
     claimed: AtomicU64,
@@ -19,9 +19,9 @@ pub struct Counted {
     pub claimed: u64,
     /// Requests answered from the record.
     pub replayed: u64,
-    /// Requests refused because the same one was under way.
+    /// Requests refused because the same request was under way.
     pub under_way: u64,
-    /// Requests refused because their key stood for another one.
+    /// Requests refused because their key belongs to another request.
     pub conflicts: u64,
     /// Answers that were too large to be kept.
     pub too_large: u64,

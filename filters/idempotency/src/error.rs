@@ -1,4 +1,4 @@
-//! What the client is told when a key is not free, or cannot be claimed.
+//! Refusals for a key that is in use, and failures to claim one.
 
 use std::time::Duration;
 
@@ -8,15 +8,17 @@ use tollgate_store::{CommitError, ReadError};
 /// Why the filter cannot decide.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyError {
-    #[error("no {what} stands on the exchange; put `auth` and `completions` before `idempotency`")]
+    #[error(
+        "no {what} on the exchange; put `auth` and `completions` before `idempotency` in the chain"
+    )]
     Missing { what: &'static str },
-    #[error("the key could not be claimed")]
+    #[error("claiming the idempotency key failed")]
     Claim(#[source] CommitError),
-    #[error("the answer could not be kept")]
+    #[error("storing the answer failed")]
     Keep(#[source] CommitError),
-    #[error("the answer could not be read")]
+    #[error("reading the stored answer failed")]
     Read(#[source] ReadError),
-    #[error("the answer that was kept cannot be read; another version wrote it")]
+    #[error("the stored answer has an unknown format; another version wrote it")]
     Unreadable,
     #[error("the thread that read the answer has ended")]
     Ended(#[source] tokio::task::JoinError),
@@ -27,27 +29,27 @@ impl From<KeyError> for FilterError {
         let answer = match error {
             KeyError::Claim(_) | KeyError::Keep(_) | KeyError::Read(_) => ApiError::new(
                 ErrorCode::StoreUnavailable,
-                "The gateway cannot look up the Idempotency-Key at the moment. Try again later.",
+                "The Idempotency-Key cannot be looked up: the store is unavailable. Try again later.",
             ),
             _ => ApiError::new(
                 ErrorCode::InternalError,
-                "The Idempotency-Key could not be looked at. Try again later.",
+                "Looking up the Idempotency-Key failed. Try again later.",
             ),
         };
         FilterError::new(answer, error)
     }
 }
 
-/// The field is there and is no key.
+/// The header field is malformed.
 pub(crate) fn bad_key() -> ApiError {
     ApiError::new(
         ErrorCode::InvalidHeader,
-        "Idempotency-Key must stand once, with 1 to 255 visible ASCII characters; a UUID is best.",
+        "Send Idempotency-Key once, with 1 to 255 visible ASCII characters; a UUID is best.",
     )
     .param("Idempotency-Key")
 }
 
-/// The key stands for a request with another body.
+/// The key was used with another body.
 pub(crate) fn other_request() -> ApiError {
     ApiError::new(
         ErrorCode::IdempotencyConflict,
@@ -56,12 +58,12 @@ pub(crate) fn other_request() -> ApiError {
     .param("Idempotency-Key")
 }
 
-/// The request was answered and charged, and its answer is not there any more.
+/// The request was answered and charged, and its answer was too large to be stored.
 pub(crate) fn not_kept() -> ApiError {
     ApiError::new(
         ErrorCode::IdempotencyConflict,
-        "The request with this Idempotency-Key was answered and charged, but the answer was too large to be kept. Use a new key to \
-         ask, and pay, again.",
+        "The request with this Idempotency-Key was answered and charged, but the answer was too large to be stored. Use a new key \
+         to request, and pay for, it again.",
     )
     .param("Idempotency-Key")
 }
@@ -70,17 +72,17 @@ pub(crate) fn not_kept() -> ApiError {
 pub(crate) fn under_way() -> ApiError {
     ApiError::new(
         ErrorCode::InProgress,
-        "The request with this Idempotency-Key is still under way. Send it again in a second to get its answer.",
+        "The request with this Idempotency-Key is in progress. Send it again in a second to get its answer.",
     )
     .param("Idempotency-Key")
     .retry_after(Duration::from_secs(1))
 }
 
-/// Too much waits for the disk.
+/// The commit queue is full.
 pub(crate) fn overloaded() -> ApiError {
     ApiError::new(
         ErrorCode::Overloaded,
-        "The gateway has more work than it can write down. Try again in a second.",
+        "The gateway is overloaded: its commit queue is full. Try again in a second.",
     )
     .retry_after(Duration::from_secs(1))
 }

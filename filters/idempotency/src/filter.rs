@@ -1,4 +1,4 @@
-//! The filter: a key claimed before anything is done, an answer kept with its charge, and told again.
+//! The idempotency filter: claims a key before any work, stores the answer in the commit of its charge, replays it for a repeat.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +18,22 @@ use tollgate_store::{
 };
 
 use crate::IdempotencySettings;
-use crate::claim::{Claim, Moments};
+use crate::claim::{Claim, UniqueTimes};
 use crate::counters::Counters;
 use crate::error::{KeyError, bad_key, not_kept, other_request, overloaded, under_way};
 use crate::key::{FIELD, key};
-use crate::recording::{self, About};
+use crate::recording::{self, Metadata};
 
-/// On answers that are told again.
+/// Marks replayed answers.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// How much longer than a hold a claim lives: whoever has lost the one can no longer be charged when the other is taken over.
+/// How much longer than a hold a claim lives: a request whose claim was taken over can no longer be charged.
 const AFTER_HOLD: Duration = Duration::from_secs(120);
 
-/// The most keys that are forgotten at once, so that nobody waits long behind it.
+/// The most expired keys that one commit deletes, so that it does not delay others.
 const FORGET_MAX: u32 = 500;
 
-/// What is charged where no filter charges.
+/// The charge on a route without `meter`.
 const FREE: Charge = Charge {
     used: Micros::ZERO,
     remaining: Micros::ZERO,
@@ -47,16 +47,16 @@ const FREE: Charge = Charge {
 /// Answers a completion that repeats its `Idempotency-Key` from the record.
 pub struct Idempotency {
     settings: IdempotencySettings,
-    /// How long a claim lives.
+    /// Lifetime of a claim.
     claim: Duration,
     store: Arc<dyn Store>,
     clock: Clock,
-    moments: Moments,
+    claim_times: UniqueTimes,
     counters: Arc<Counters>,
 }
 
 impl Idempotency {
-    /// A filter over one store, whose keys of an earlier run it frees. `hold` is how long credit is held for one request at most.
+    /// A filter over one store. Frees the keys that an earlier run left claimed. `hold` is the longest lifetime of a hold.
     pub fn new(
         settings: IdempotencySettings,
         hold: Duration,
@@ -68,20 +68,20 @@ impl Idempotency {
             claim: hold.saturating_add(AFTER_HOLD),
             store,
             clock,
-            moments: Moments::default(),
+            claim_times: UniqueTimes::default(),
             counters: Arc::default(),
         };
-        // Queued before any claim of this run can be.
+        // Queued before any claim of this run.
         filter.send(part(IdempotencyPart::FreeAll));
         filter
     }
 
-    /// What this filter counts, for the metrics.
+    /// Its counters, for the metrics.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
     }
 
-    /// Forgets keys that have expired. To be called now and then.
+    /// Deletes expired keys. Called by a timer.
     pub fn forget(&self) {
         self.send(part(IdempotencyPart::Forget {
             now: self.clock.unix_micros(),
@@ -89,20 +89,20 @@ impl Idempotency {
         }));
     }
 
-    /// Queues a part that nobody waits for.
+    /// Queues a part without waiting for its commit.
     fn send(&self, part: Part) {
         let done = Box::new(|result| {
             if let Err(CommitError::Refused(refusal)) = result {
-                tracing::error!(%refusal, "a change of an idempotency key was refused");
+                tracing::error!(%refusal, "updating idempotency key failed: refused by the store");
             }
         });
-        // A store that has stopped ends the process, and the next start frees what is claimed.
+        // A failed store ends the process, and the next start frees the claimed keys.
         let _ = self
             .store
             .submit(UnitOfWork::of(part, Admission::Ends), done);
     }
 
-    /// Claims the key of a request, or answers it.
+    /// Claims the key of a request, or replays its answer.
     async fn claim(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
         let Ok(key) = key(&exchange.request.headers) else {
             return Ok(Outcome::refuse(bad_key()));
@@ -123,10 +123,10 @@ impl Idempotency {
             },
             key,
         };
-        // By the clock that nobody sets: a jump of the other must not end the claim of an answer under way.
+        // By the steady clock: a step of the wall clock must not end the claim of a request under way.
         let now = self.clock.steady_micros();
         let at = self.clock.unix_micros();
-        let locked_until = self.moments.unique(after(now, self.claim));
+        let locked_until = self.claim_times.unique(after(now, self.claim));
         let claim = part(IdempotencyPart::Claim {
             key: key.clone(),
             request_hash: *blake3::hash(&exchange.request.body).as_bytes(),
@@ -135,7 +135,7 @@ impl Idempotency {
             at,
             expires_at: after(at, self.settings.keep),
         });
-        // Before the wait: whoever is cut off in it still frees the key at its end.
+        // Before waiting: a request that is cancelled while it waits still frees the key at its end.
         let bytes_max = self.settings.answer_bytes_max;
         exchange.put(Claim::new(key.clone(), locked_until, bytes_max));
         exchange.put(BeforeCharge::new(keep_beside));
@@ -147,7 +147,7 @@ impl Idempotency {
             }
             Err(error) => error,
         };
-        // It is somebody else's.
+        // Another request has claimed it.
         exchange.take::<Claim>();
         exchange.take::<BeforeCharge>();
         match error {
@@ -169,7 +169,7 @@ impl Idempotency {
         Outcome::refuse(under_way())
     }
 
-    /// Tells the answer of an earlier request again.
+    /// Replays the answer of an earlier request.
     async fn replay(
         &self,
         exchange: &mut Exchange,
@@ -179,24 +179,24 @@ impl Idempotency {
         let read = tokio::task::spawn_blocking(move || store.idempotency(&key)).await;
         let row = read.map_err(KeyError::Ended)?.map_err(KeyError::Read)?;
         let Some(KeptAnswer { headers, body, .. }) = row.and_then(|row| row.answer) else {
-            // It has expired between the two looks; the next attempt is the first again.
+            // It expired between the two reads; the next attempt claims the key.
             return Ok(self.busy());
         };
         let Some(body) = body else {
             self.counters.conflict();
             return Ok(Outcome::refuse(not_kept()));
         };
-        let about = About::read(&headers).ok_or(KeyError::Unreadable)?;
-        let body = about.body(&body).ok_or(KeyError::Unreadable)?;
+        let metadata = Metadata::read(&headers).ok_or(KeyError::Unreadable)?;
+        let body = metadata.body(&body).ok_or(KeyError::Unreadable)?;
         let mut reply = Reply::json(Bytes::new());
         reply.body = match body {
             recording::Body::Whole(body) => ReplyBody::Whole(body),
             recording::Body::Events(events) => ReplyBody::Events(events),
         };
-        // What the client is told is what it was told then. The record that is counted and logged stays at nothing.
-        exchange.put(about.charge());
-        exchange.record.cache = about.cache();
-        exchange.record.cache_entry = about.cache_entry();
+        // The metadata is that of the first answer. The record for metrics and log has no charge.
+        exchange.put(metadata.charge());
+        exchange.record.cache = metadata.cache();
+        exchange.record.cache_entry = metadata.cache_entry();
         exchange
             .reply_headers
             .insert(REPLAYED, HeaderValue::from_static("true"));
@@ -204,14 +204,14 @@ impl Idempotency {
         Ok(Outcome::Reply(Box::new(reply)))
     }
 
-    /// Keeps the answer of a request that nobody has charged for.
+    /// Stores the answer of a request that was not charged.
     async fn keep(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
         let charge = exchange.get::<Charge>().copied().unwrap_or(FREE);
-        let about = About::new(&exchange.record, &charge);
+        let metadata = Metadata::new(&exchange.record, &charge);
         let Some(claim) = exchange.get::<Claim>() else {
             return Ok(Outcome::Continue);
         };
-        let part = claim.keep(about);
+        let part = claim.keep(metadata);
         let unit = UnitOfWork::of(part, Admission::Ends);
         match commit(&*self.store, unit).await {
             Ok(_) => Ok(Outcome::Continue),
@@ -220,21 +220,21 @@ impl Idempotency {
     }
 }
 
-/// Puts the part that keeps the answer beside its charge.
+/// Attaches the part that stores the answer to the commit of its charge.
 fn keep_beside(exchange: &mut Exchange, tokens: Tokens, estimated: Estimated) {
     let Some(claim) = exchange.get::<Claim>() else {
         return;
     };
     let claim = claim.clone();
-    let record = About::new(&exchange.record, &FREE);
+    let record = Metadata::new(&exchange.record, &FREE);
     exchange.put(Beside::new(move |settled| {
-        let about = record.charged(&Charge {
+        let metadata = record.charged(&Charge {
             used: settled.charged,
             remaining: settled.available,
             tokens,
             estimated: estimated.0,
         });
-        claim.keep(about)
+        claim.keep(metadata)
     }));
 }
 
@@ -291,10 +291,10 @@ impl Filter for Idempotency {
     }
 }
 
-/// Whether an answer that was handed over for keeping is known to be kept. Of any other the key is freed, which does nothing where
-/// the answer is there after all.
-fn is_kept(handed_over: bool, ending: Ending) -> bool {
-    handed_over && matches!(ending, Ending::Complete | Ending::Answered)
+/// Whether an answer that was submitted to the store is known to be stored. For any other the key is freed, which has no effect if the
+/// answer was stored after all.
+fn is_kept(submitted: bool, ending: Ending) -> bool {
+    submitted && matches!(ending, Ending::Complete | Ending::Answered)
 }
 
 fn part(part: IdempotencyPart) -> Part {
@@ -310,21 +310,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_stays_taken_only_when_its_answer_has_been_kept() {
-        for (handed_over, ending, kept) in [
+    fn a_key_stays_claimed_only_when_its_answer_was_stored() {
+        for (submitted, ending, kept) in [
             (true, Ending::Complete, true),
             (true, Ending::Answered, true),
-            // The store had no room for the charge, and the answer was lost with it.
+            // The disk was full: neither charge nor answer was stored.
             (true, Ending::Unsettled, false),
             (true, Ending::GoneDuring, false),
             (false, Ending::Complete, false),
             (false, Ending::Refused, false),
         ] {
-            assert_eq!(
-                is_kept(handed_over, ending),
-                kept,
-                "{handed_over} {ending:?}"
-            );
+            assert_eq!(is_kept(submitted, ending), kept, "{submitted} {ending:?}");
         }
     }
 }

@@ -1,20 +1,20 @@
-//! The header field, from the wire to a key.
+//! The `Idempotency-Key` header field.
 
 use http::{HeaderMap, HeaderName};
 use std::sync::Arc;
 
-/// The field that names a request.
+/// The header field.
 pub(crate) const FIELD: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The most characters of a key.
 const CHARS_MAX: usize = 255;
 
-/// What is wrong with a key.
+/// A malformed key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadKey;
 
-/// The key of a request that has the field: 1 to 255 visible ASCII characters, once. Quotes are a part of it: whether a client writes
-/// the structured string of the draft or a bare word, it repeats what it wrote.
+/// The key of a request that has the field: 1 to 255 visible ASCII characters, once. Quotes are part of it: a client that sends the
+/// structured string of the draft, or a bare token, repeats what it sent.
 pub(crate) fn key(headers: &HeaderMap) -> Result<Arc<str>, BadKey> {
     let mut values = headers.get_all(FIELD).iter();
     let (Some(value), None) = (values.next(), values.next()) else {

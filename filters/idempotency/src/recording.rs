@@ -1,7 +1,7 @@
-//! An answer taken down as the provider gave it, and told again from that.
+//! Records an answer as the provider sent it, and replays it.
 //!
-//! What is taken down is the answer before the filters outside this one have changed it. Told again it passes them again, with the same
-//! charge beside it, and comes out as the same bytes.
+//! The recorded form is the answer before the outer filters changed it. A replay passes them again with the same charge, which makes the
+//! same bytes.
 
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -10,16 +10,16 @@ use tollgate_money::Micros;
 use tollgate_openai::event::{self, EventCutter};
 use tollgate_store::KeptAnswer;
 
-/// Every answer that is kept is one of these.
+/// The status of every stored answer.
 const STATUS: u16 = 200;
 
-/// An answer while it comes.
+/// An answer being recorded.
 #[derive(Debug)]
 pub(crate) struct Recording {
     bytes: BytesMut,
     bytes_max: usize,
     too_large: bool,
-    /// It has been handed to those who keep it.
+    /// Whether it has been submitted to the store.
     pub(crate) kept: bool,
 }
 
@@ -33,9 +33,9 @@ impl Recording {
         }
     }
 
-    /// Takes down one piece.
+    /// Appends one event or the whole body.
     pub(crate) fn take(&mut self, kind: EventKind, data: &[u8]) {
-        // Nothing is taken down of an answer that has outgrown its room; what there was of it goes at once.
+        // An answer above the limit is not recorded, and what was recorded is freed at once.
         if self.too_large || self.bytes.len() + data.len() > self.bytes_max {
             self.too_large = true;
             self.bytes = BytesMut::new();
@@ -44,31 +44,31 @@ impl Recording {
         match kind {
             EventKind::Whole => self.bytes.extend_from_slice(data),
             EventKind::Data => event::write(data, &mut self.bytes),
-            // It is added when the stream is told again.
+            // Added again on replay.
             EventKind::Done => {}
         }
     }
 
-    /// Whether it has outgrown its room.
+    /// Whether it exceeds the limit.
     pub(crate) fn too_large(&self) -> bool {
         self.too_large
     }
 
-    /// The answer, to be kept together with what it was charged.
-    pub(crate) fn finish(&mut self, about: &About) -> KeptAnswer {
+    /// The answer with its metadata, for the store.
+    pub(crate) fn finish(&mut self, metadata: &Metadata) -> KeptAnswer {
         self.kept = true;
         let bytes = std::mem::take(&mut self.bytes);
         KeptAnswer {
             status: STATUS,
-            headers: about.text().into(),
+            headers: metadata.text().into(),
             body: (!self.too_large).then(|| bytes[..].into()),
         }
     }
 }
 
-/// What belongs to an answer besides its body: what the client was told in its metadata.
+/// The metadata of an answer: what its `x_svc` object is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct About {
+pub(crate) struct Metadata {
     stream: bool,
     used: i64,
     remaining: i64,
@@ -79,10 +79,10 @@ pub(crate) struct About {
     cache_entry: Option<String>,
 }
 
-impl About {
-    /// What is known of an answer that was charged this much.
-    pub(crate) fn new(record: &Record, charge: &Charge) -> About {
-        About {
+impl Metadata {
+    /// The metadata of an answer with this charge.
+    pub(crate) fn new(record: &Record, charge: &Charge) -> Metadata {
+        Metadata {
             stream: record.stream,
             used: charge.used.get(),
             remaining: charge.remaining.get(),
@@ -95,8 +95,8 @@ impl About {
     }
 
     /// The same for another charge.
-    pub(crate) fn charged(self, charge: &Charge) -> About {
-        About {
+    pub(crate) fn charged(self, charge: &Charge) -> Metadata {
+        Metadata {
             used: charge.used.get(),
             remaining: charge.remaining.get(),
             prompt_tokens: charge.tokens.prompt,
@@ -110,12 +110,12 @@ impl About {
         serde_json::to_string(self).expect("numbers and words serialise")
     }
 
-    /// Reads what [`About::text`] has written.
-    pub(crate) fn read(text: &str) -> Option<About> {
+    /// Parses what [`Metadata::text`] wrote.
+    pub(crate) fn read(text: &str) -> Option<Metadata> {
         serde_json::from_str(text).ok()
     }
 
-    /// What was charged.
+    /// The charge.
     pub(crate) fn charge(&self) -> Charge {
         Charge {
             used: Micros::new(self.used),
@@ -128,17 +128,17 @@ impl About {
         }
     }
 
-    /// What the cache had done.
+    /// The cache status.
     pub(crate) fn cache(&self) -> Option<CacheStatus> {
         self.cache.as_deref().and_then(CacheStatus::from_word)
     }
 
-    /// The entry that it had read or written.
+    /// The cache entry that was read or written.
     pub(crate) fn cache_entry(&self) -> Option<CacheEntryId> {
         self.cache_entry.as_deref()?.parse().ok()
     }
 
-    /// The body of a stream or a whole answer, as it is told again; `None` when it is damaged.
+    /// The body for a replay; `None` when it is damaged.
     pub(crate) fn body(&self, body: &[u8]) -> Option<Body> {
         if !self.stream {
             return Some(Body::Whole(Bytes::copy_from_slice(body)));
@@ -153,7 +153,7 @@ impl About {
     }
 }
 
-/// An answer that is told again.
+/// The body of a replayed answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     Whole(Bytes),
@@ -165,7 +165,7 @@ pub(crate) enum Body {
 mod tests {
     use super::*;
 
-    fn about(stream: bool) -> About {
+    fn metadata(stream: bool) -> Metadata {
         let record = Record {
             stream,
             cache: Some(CacheStatus::Stored),
@@ -181,34 +181,34 @@ mod tests {
             },
             estimated: true,
         };
-        About::new(&record, &charge)
+        Metadata::new(&record, &charge)
     }
 
     #[test]
-    fn what_was_taken_down_is_told_again_byte_for_byte() {
+    fn a_recorded_stream_is_replayed_byte_for_byte() {
         let mut recording = Recording::new(1_000);
         let events = [&b"{\"a\":1}"[..], b"{ \"b\" :\t2}", b"{}"];
         for data in events {
             recording.take(EventKind::Data, data);
         }
         recording.take(EventKind::Done, b"[DONE]");
-        let kept = recording.finish(&about(true));
-        let again = About::read(&kept.headers).expect("what was written");
-        assert_eq!(again, about(true));
+        let kept = recording.finish(&metadata(true));
+        let again = Metadata::read(&kept.headers).expect("what was written");
+        assert_eq!(again, metadata(true));
         let body = again.body(&kept.body.expect("a small answer"));
         let events = events.iter().map(|data| Bytes::from_static(data));
         assert_eq!(body, Some(Body::Events(events.collect())));
     }
 
-    /// A line break in the middle of an event is white space between tokens: no client ever sees it, since events are written in one
-    /// line, and none sees it when the answer is told again.
+    /// A line break within an event is white space between tokens: events are written in one line, so no client sees it, neither the first
+    /// time nor in a replay.
     #[test]
-    fn what_clients_are_sent_is_the_same_whether_from_the_provider_or_the_record() {
+    fn clients_receive_the_same_bytes_from_the_provider_and_from_a_replay() {
         const DATA: &[u8] = b"{\"b\":\n2}";
         let mut recording = Recording::new(1_000);
         recording.take(EventKind::Data, DATA);
-        let kept = recording.finish(&about(true));
-        let Some(Body::Events(events)) = about(true).body(&kept.body.expect("a small answer"))
+        let kept = recording.finish(&metadata(true));
+        let Some(Body::Events(events)) = metadata(true).body(&kept.body.expect("a small answer"))
         else {
             panic!("a stream has events");
         };
@@ -221,11 +221,11 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_answer_is_kept_as_it_is() {
+    fn a_whole_answer_is_recorded_unchanged() {
         let mut recording = Recording::new(1_000);
         recording.take(EventKind::Whole, b"{ \"x\" : \"data: \\n\\n\" }");
-        let kept = recording.finish(&about(false));
-        let again = About::read(&kept.headers).expect("what was written");
+        let kept = recording.finish(&metadata(false));
+        let again = Metadata::read(&kept.headers).expect("what was written");
         assert_eq!(
             again.body(&kept.body.expect("a small answer")),
             Some(Body::Whole(Bytes::from_static(
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_outgrows_its_room_leaves_its_end_and_no_body() {
+    fn an_answer_above_the_limit_is_stored_without_body() {
         for pieces in [&[&b"12345678901"[..]][..], &[b"1", b"1234567890"]] {
             let mut recording = Recording::new(10);
             for piece in pieces {
@@ -248,7 +248,7 @@ mod tests {
             }
             assert!(recording.too_large(), "{pieces:?}");
             recording.take(EventKind::Data, b"2");
-            let kept = recording.finish(&about(true));
+            let kept = recording.finish(&metadata(true));
             assert_eq!((kept.status, kept.body), (200, None), "{pieces:?}");
         }
     }

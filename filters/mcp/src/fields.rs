@@ -1,15 +1,15 @@
-//! What an MCP server is told of a request.
+//! The header fields that an MCP server receives.
 //!
-//! It believes the fields that begin with the service's own name, so nothing that a client sends may be taken for one of them, by whatever
-//! program reads them. Many turn names into variables (`HTTP_X_SVC_OWNER`), by which `X-Svc-Owner`, `x_svc_owner` and, with some,
-//! `X.Svc.Owner` are one: names are compared with everything but letters and digits taken for a hyphen.
+//! The server trusts the fields that begin with the service's own name, so no field of a client may be mistaken for one of them. Many
+//! programs turn names into variables (`HTTP_X_SVC_OWNER`), which makes `X-Svc-Owner`, `x_svc_owner` and, in some, `X.Svc.Owner` equal:
+//! names are compared with every character but letters and digits read as a hyphen.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tollgate_filter::{Principal, Request, end_to_end};
 
-/// Fields of a client that are not passed on, whatever their spelling: credentials, what only the gateway may say of where a request came
-/// from, and what was for the gateway's own eyes.
-const KEPT_BACK: [&str; 20] = [
+/// Fields of a client that are removed, whatever their spelling: credentials, statements about a request's origin that only the gateway may
+/// make, and fields addressed to the gateway.
+const REMOVED: [&str; 20] = [
     "authorization",
     "client-ip",
     "content-length",
@@ -32,12 +32,12 @@ const KEPT_BACK: [&str; 20] = [
     "x-request-id",
 ];
 
-/// Beginnings of such names.
-const KEPT_BACK_BEGINNINGS: [&str; 4] = ["sec-fetch-", "x-forwarded-", "x-original-", "x-real-"];
+/// Prefixes of such names.
+const REMOVED_PREFIXES: [&str; 4] = ["sec-fetch-", "x-forwarded-", "x-original-", "x-real-"];
 
 /// The names of the fields that are the gateway's own.
 pub(crate) struct Names {
-    /// `x-svc-`, which no name that is passed on begins with.
+    /// `x-svc-`, a prefix that no forwarded name has.
     own: Box<str>,
     /// `x-svc-owner`
     pub(crate) owner: HeaderName,
@@ -48,7 +48,7 @@ pub(crate) struct Names {
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 impl Names {
-    /// `service` is the service's own word: small letters and digits.
+    /// `service` is the setting `service.name`: lower-case letters and digits.
     pub(crate) fn new(service: &str) -> Names {
         let name = |word: &str| {
             HeaderName::try_from(format!("x-{service}-{word}"))
@@ -61,7 +61,7 @@ impl Names {
         }
     }
 
-    /// Whether a field of this name is passed on.
+    /// Whether a field of this name is forwarded.
     fn passes(&self, name: &HeaderName) -> bool {
         let plain: String = name
             .as_str()
@@ -75,15 +75,15 @@ impl Names {
             })
             .collect();
         let own = plain.starts_with(&*self.own) || plain == self.own.trim_end_matches('-');
-        !own && !KEPT_BACK.contains(&plain.as_str())
-            && !KEPT_BACK_BEGINNINGS
+        !own && !REMOVED.contains(&plain.as_str())
+            && !REMOVED_PREFIXES
                 .iter()
                 .any(|start| plain.starts_with(start))
     }
 
-    /// The fields for the server: those of the client that may pass, then the gateway's own.
-    pub(crate) fn told(&self, request: &Request, principal: &Principal) -> HeaderMap {
-        // First what belongs to the connection goes, and what the client names as such, so that it can name none of what is added.
+    /// The fields for the server: the client's that are forwarded, then the gateway's own.
+    pub(crate) fn for_server(&self, request: &Request, principal: &Principal) -> HeaderMap {
+        // Hop-by-hop fields and those that `Connection` names are removed first, so that a client cannot name the gateway's own.
         let mut fields = end_to_end(&request.headers);
         let names: Vec<HeaderName> = fields.keys().cloned().collect();
         for name in names {
@@ -99,7 +99,7 @@ impl Names {
     }
 }
 
-/// Adds this gateway to the programs that a message has passed (RFC 9110 section 7.6.3).
+/// Appends this gateway to `Via` (RFC 9110 section 7.6.3).
 pub(crate) fn add_via(fields: &mut HeaderMap, protocol: &str, pseudonym: &str) {
     let via = HeaderValue::try_from(format!("{protocol} {pseudonym}"));
     fields.append(header::VIA, via.expect("a service is named with letters"));
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    fn told(headers: HeaderMap) -> HeaderMap {
+    fn for_server(headers: HeaderMap) -> HeaderMap {
         let request = Request {
             id: OperationId::from_parts(1, [0; 10]),
             method: Method::POST,
@@ -145,12 +145,12 @@ mod tests {
             tls: false,
             protocol: Protocol::Http11,
         };
-        Names::new("svc").told(&request, &principal())
+        Names::new("svc").for_server(&request, &principal())
     }
 
     #[test]
-    fn nothing_a_client_sends_is_taken_for_what_the_gateway_says() {
-        let own = told(HeaderMap::new());
+    fn no_field_of_a_client_passes_as_one_of_the_gateway() {
+        let own = for_server(HeaderMap::new());
         assert_eq!(
             own["x-svc-owner"],
             AccountId::from_bytes([7; 16]).to_string()
@@ -191,21 +191,21 @@ mod tests {
             for value in ["acct_forged", "forged"] {
                 headers.append(name.clone(), HeaderValue::from_static(value));
             }
-            assert_eq!(told(headers), own, "{name}");
+            assert_eq!(for_server(headers), own, "{name}");
         }
     }
 
     #[test]
-    fn a_client_cannot_name_the_gateways_fields_away() {
+    fn connection_cannot_remove_the_gateways_fields() {
         let mut headers = HeaderMap::new();
         for value in ["x-svc-owner, x-request-id", "X-Svc-Scopes"] {
             headers.append(header::CONNECTION, HeaderValue::from_static(value));
         }
-        assert_eq!(told(headers), told(HeaderMap::new()));
+        assert_eq!(for_server(headers), for_server(HeaderMap::new()));
     }
 
     #[test]
-    fn what_the_protocol_needs_passes_as_it_is() {
+    fn fields_of_the_protocol_are_forwarded_unchanged() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("accept", "application/json, text/event-stream"),
@@ -223,22 +223,22 @@ mod tests {
             let name = HeaderName::from_static(name);
             headers.append(name, HeaderValue::from_static(value));
         }
-        let told = told(headers.clone());
+        let for_server = for_server(headers.clone());
         for (name, value) in &headers {
-            assert_eq!(told.get(name), Some(value), "{name}");
+            assert_eq!(for_server.get(name), Some(value), "{name}");
         }
-        assert_eq!(told.len(), headers.len() + 3);
+        assert_eq!(for_server.len(), headers.len() + 3);
     }
 
     proptest! {
         #[test]
-        fn no_name_that_a_program_could_take_for_ours_passes(
+        fn no_name_that_a_program_could_read_as_ours_is_forwarded(
             name in "[xX][-_.~|+*'`^!#$%&][sS][vV][cC]([-_.~|+*'`^!#$%&][a-zA-Z0-9]{0,12})?"
         ) {
             let Ok(name) = HeaderName::try_from(name) else { return Ok(()) };
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_static("forged"));
-            prop_assert_eq!(told(headers), told(HeaderMap::new()));
+            prop_assert_eq!(for_server(headers), for_server(HeaderMap::new()));
         }
     }
 }

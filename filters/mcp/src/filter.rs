@@ -1,4 +1,4 @@
-//! The filter: who is asking, where it goes, and what the server is told.
+//! The MCP relay filter: checks method, origin and query, and prepares the request for the server.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use crate::signature::{Signed, SigningSecret, sign};
 /// The methods of the transport.
 const METHODS: [Method; 3] = [Method::POST, Method::GET, Method::DELETE];
 
-/// Hands requests on to the server behind one MCP resource.
+/// Relays requests to the server behind one MCP resource.
 pub struct Mcp {
     service: Arc<str>,
     names: Names,
-    /// How the credentials of the service begin, which must not stand in an address.
+    /// Prefixes of the service's credentials, which must not appear in an address.
     credentials: [Box<str>; 2],
-    behind: Option<Behind>,
+    server: Option<McpServer>,
     origins: Option<Vec<String>>,
     clock: Clock,
 }
 
-/// What a filter is made of.
-pub struct Parts<'a> {
-    /// The service's own word.
+/// What a filter depends on.
+pub struct McpDeps<'a> {
+    /// The setting `service.name`.
     pub service: &'a str,
     /// The server, if there is one.
-    pub behind: Option<Behind>,
+    pub server: Option<McpServer>,
     /// The origins whose pages may call, as browsers write them; `None` for every one.
     pub origins: Option<Vec<String>>,
     /// Time, for signatures.
@@ -39,7 +39,7 @@ pub struct Parts<'a> {
 }
 
 /// The server behind a resource.
-pub struct Behind {
+pub struct McpServer {
     /// Its name in the settings, which is also that of the secret.
     pub name: Arc<str>,
     /// The path of its endpoint.
@@ -50,8 +50,8 @@ pub struct Behind {
 
 impl Mcp {
     /// A filter for one resource.
-    pub fn new(parts: Parts<'_>) -> Mcp {
-        let service = parts.service;
+    pub fn new(deps: McpDeps<'_>) -> Mcp {
+        let service = deps.service;
         Mcp {
             service: service.into(),
             names: Names::new(service),
@@ -59,16 +59,16 @@ impl Mcp {
                 format!("sk-{service}-").into(),
                 format!("{service}_at_").into(),
             ],
-            behind: parts.behind,
-            origins: parts.origins,
-            clock: parts.clock,
+            server: deps.server,
+            origins: deps.origins,
+            clock: deps.clock,
         }
     }
 
-    /// What keeps a request from being handed on.
+    /// Why a request is not relayed.
     fn refusal(&self, request: &Request) -> Option<ApiError> {
         if !METHODS.contains(&request.method) {
-            // `HEAD` among them: a stream of events cannot be asked for without its events.
+            // `HEAD` too: a stream of events has no head of its own.
             let message = "This address answers POST, GET and DELETE.";
             let allow = HeaderValue::from_static("POST, GET, DELETE, OPTIONS");
             let error = ApiError::new(ErrorCode::MethodNotAllowed, message);
@@ -85,13 +85,13 @@ impl Mcp {
         {
             return Some(ApiError::new(
                 ErrorCode::InvalidRequest,
-                "There is a credential in the address. Addresses end up in logs: revoke it, and leave it out of the address.",
+                "The URL contains a credential, and URLs are logged. Revoke it, and send credentials in the Authorization header.",
             ));
         }
         None
     }
 
-    /// Whether the request comes from no page, or from a page that may call. More than one `Origin` comes from no browser.
+    /// Whether the request has no `Origin`, or one that is allowed. No browser sends two.
     fn is_allowed_origin(&self, request: &Request) -> bool {
         let Some(allowed) = &self.origins else {
             return true;
@@ -106,24 +106,24 @@ impl Mcp {
         }
     }
 
-    fn relay(&self, behind: &Behind, request: &Request, principal: &Principal) -> Relay {
+    fn relay(&self, server: &McpServer, request: &Request, principal: &Principal) -> Relay {
         let target = match &request.query {
-            Some(query) => format!("{}?{query}", behind.path),
-            None => behind.path.clone(),
+            Some(query) => format!("{}?{query}", server.path),
+            None => server.path.clone(),
         };
-        let mut headers = self.names.told(request, principal);
+        let mut headers = self.names.for_server(request, principal);
         add_via(&mut headers, request.protocol.word(), &self.service);
-        if let Some(secret) = &behind.secret {
+        if let Some(secret) = &server.secret {
             let signed = Signed {
                 method: &request.method,
                 target: &target,
                 created: self.clock.unix_micros() / 1_000_000,
-                key_id: &behind.name,
+                key_id: &server.name,
             };
             sign(secret, &self.service, &self.names, &signed, &mut headers);
         }
         Relay {
-            upstream: behind.name.clone(),
+            upstream: server.name.clone(),
             target: target.into(),
             headers,
             pseudonym: self.service.clone(),
@@ -131,16 +131,16 @@ impl Mcp {
     }
 }
 
-/// Whether a text that begins as our credentials do stands in a query, percent-encoded or not.
-fn holds_credential(query: &str, beginnings: &[Box<str>]) -> bool {
+/// Whether a query contains a credential of this service, percent-encoded or not.
+fn holds_credential(query: &str, prefixes: &[Box<str>]) -> bool {
     let plain = decoded(query.as_bytes());
-    beginnings.iter().any(|start| {
+    prefixes.iter().any(|start| {
         let start = start.as_bytes();
         plain.windows(start.len()).any(|window| window == start)
     })
 }
 
-/// A query with its percent-encoded bytes decoded (RFC 3986 section 2.1); what is no such byte stays.
+/// A query with its percent-encoded bytes decoded (RFC 3986 section 2.1); malformed escapes stay.
 fn decoded(query: &[u8]) -> Vec<u8> {
     let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
     let mut plain = Vec::with_capacity(query.len());
@@ -181,18 +181,18 @@ impl Filter for Mcp {
         let Some(principal) = exchange.get::<Principal>() else {
             let answer = ApiError::new(
                 ErrorCode::InternalError,
-                "The gateway could not tell who is asking. Tell the operator the request id.",
+                "The request could not be authenticated. Report the request id to the operator.",
             );
-            let cause = "no principal stands on the exchange; put `auth` before `mcp`";
+            let cause = "no principal on the exchange; put `auth` before `mcp` in the chain";
             return Step::failed(FilterError::new(answer, cause));
         };
-        let Some(behind) = &self.behind else {
+        let Some(server) = &self.server else {
             return Step::now(Outcome::refuse(ApiError::new(
                 ErrorCode::McpUnavailable,
-                "No MCP server stands behind this address at the moment. Try again later.",
+                "No MCP server is configured for this address. Try again later.",
             )));
         };
-        let relay = self.relay(behind, &exchange.request, principal);
+        let relay = self.relay(server, &exchange.request, principal);
         exchange.put(relay);
         Step::now(Outcome::Continue)
     }
@@ -203,8 +203,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_credential_in_an_address_is_found_however_it_is_spelled() {
-        let beginnings: [Box<str>; 2] = ["sk-svc-".into(), "svc_at_".into()];
+    fn a_credential_in_a_query_is_found_in_every_encoding() {
+        let prefixes: [Box<str>; 2] = ["sk-svc-".into(), "svc_at_".into()];
         for (query, found) in [
             ("access_token=svc_at_7Hq2", true),
             ("access_token=svc%5Fat%5f7Hq2", true),
@@ -214,7 +214,7 @@ mod tests {
             ("a=%5", false),
             ("a=%zz", false),
         ] {
-            assert_eq!(holds_credential(query, &beginnings), found, "{query}");
+            assert_eq!(holds_credential(query, &prefixes), found, "{query}");
         }
     }
 }

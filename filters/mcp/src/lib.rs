@@ -4,5 +4,5 @@ mod fields;
 mod filter;
 mod signature;
 
-pub use filter::{Behind, Mcp, Parts};
+pub use filter::{Mcp, McpDeps, McpServer};
 pub use signature::SigningSecret;

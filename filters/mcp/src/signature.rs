@@ -1,7 +1,6 @@
-//! The signature by which a server knows that the gateway has spoken (RFC 9421).
+//! HTTP message signatures (RFC 9421), by which a server verifies that a request came through the gateway.
 //!
-//! It covers who the owner is, what the token may do, and the request they were said of; not the body, which is not known yet when the
-//! head leaves.
+//! A signature covers owner, scopes, request id, method and target; not the body, which is unknown when the head is sent.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,28 +15,28 @@ use crate::fields::{Names, REQUEST_ID};
 const SIGNATURE: HeaderName = HeaderName::from_static("signature");
 const SIGNATURE_INPUT: HeaderName = HeaderName::from_static("signature-input");
 
-/// The secret that the gateway shares with a server. It does not print, and is wiped when dropped.
+/// The secret that the gateway shares with a server. Does not print, and is wiped when dropped.
 pub struct SigningSecret(Zeroizing<Vec<u8>>);
 
 impl SigningSecret {
-    /// Keeps a text secret from here on.
+    /// A secret of this text.
     pub fn new(text: &str) -> SigningSecret {
         SigningSecret(Zeroizing::new(text.as_bytes().to_vec()))
     }
 }
 
-/// What is signed beside the fields.
+/// The signed components besides header fields.
 pub(crate) struct Signed<'a> {
     pub(crate) method: &'a Method,
     /// Path and query as the server sees them.
     pub(crate) target: &'a str,
     /// Seconds since 1970.
     pub(crate) created: i64,
-    /// Which secret it was: the name of the section in the settings.
+    /// `keyid`: the name of the section in the settings.
     pub(crate) key_id: &'a str,
 }
 
-/// Adds the two fields of a signature labelled with the service's own word.
+/// Adds `Signature-Input` and `Signature`, labelled with `service.name`.
 pub(crate) fn sign(
     secret: &SigningSecret,
     label: &str,
@@ -69,10 +68,10 @@ pub(crate) fn sign(
     let mut mac =
         Hmac::<Sha256>::new_from_slice(&secret.0).expect("HMAC takes keys of every length");
     mac.update(base.as_bytes());
-    let mark = STANDARD.encode(mac.finalize().into_bytes());
+    let signature = STANDARD.encode(mac.finalize().into_bytes());
     let text = |text: String| HeaderValue::try_from(text).expect("all of it is visible ASCII");
     fields.insert(SIGNATURE_INPUT, text(format!("{label}={parameters}")));
-    fields.insert(SIGNATURE, text(format!("{label}=:{mark}:")));
+    fields.insert(SIGNATURE, text(format!("{label}=:{signature}:")));
 }
 
 #[cfg(test)]
