@@ -339,7 +339,8 @@ impl Said {
     }
 
     fn usage(&self, script: &Script, completion: u64) -> Value {
-        let (prompt, completion) = match script.usage {
+        let (prompt, completion) = match &script.usage {
+            UsageReport::Json(value) => return value.clone(),
             UsageReport::Absurd => (1_000_000_000_000, 1_000_000_000_000),
             UsageReport::Negative => {
                 return json!({"prompt_tokens": -5, "completion_tokens": -7, "total_tokens": -12});
@@ -350,7 +351,7 @@ impl Said {
             UsageReport::Exactly {
                 prompt_tokens,
                 completion_tokens,
-            } => (prompt_tokens, completion_tokens),
+            } => (*prompt_tokens, *completion_tokens),
             _ => (self.prompt_tokens, completion),
         };
         json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt.saturating_add(completion)})

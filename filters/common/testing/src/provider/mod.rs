@@ -14,6 +14,7 @@
 pub mod answer;
 mod calls;
 pub mod control;
+pub mod fold;
 mod http1;
 mod http2;
 mod plan;

@@ -54,6 +54,8 @@ pub struct Script {
     pub answer_model: Option<String>,
     /// How usage is reported.
     pub usage: UsageReport,
+    /// Read the request as a decoder that ignores the case of member names: of several that are the same to it the last one holds.
+    pub ignore_case: bool,
     /// Put an error event in the place of this piece (0 is the first one) and end without `[DONE]`.
     pub error_event_at: Option<usize>,
     /// Leave out the `[DONE]` at the end.
@@ -177,6 +179,8 @@ pub enum UsageReport {
         /// Tokens out.
         completion_tokens: u64,
     },
+    /// This value in the place of the counts.
+    Json(serde_json::Value),
 }
 
 /// What ends a line of an event stream.

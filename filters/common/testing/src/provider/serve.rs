@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::calls::Call;
+use super::fold::folded;
 use super::plan::{Plan, plan};
 use super::{Request, Seen, Shared, control, http1, http2};
 use crate::wire::{Io, Wire};
@@ -161,7 +162,13 @@ pub(super) async fn answer(shared: &Arc<Shared>, arrived: Arrived) -> (u64, Plan
         reused: arrived.reused,
     };
     let plan = match shared.script_for(&seen) {
-        Ok(script) => plan(shared, request, json.as_ref(), &script, number),
+        Ok(script) => {
+            let json = match script.ignore_case {
+                true => folded(&request.body),
+                false => json,
+            };
+            plan(shared, request, json.as_ref(), &script, number)
+        }
         Err(problem) => control::refusal(&problem),
     };
     (number, plan)
