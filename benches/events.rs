@@ -144,7 +144,7 @@ fn relay(pieces: &[Bytes], patch: &Arc<Patch>, out: &mut BytesMut) -> usize {
             let chunk = reader.read(event.data).expect("every event is a chunk");
             progress.note(&chunk);
             chunk.append_text(&mut text);
-            chunk.write(None, &mut written);
+            chunk.write(&mut written);
             event::write(&written.split().freeze(), out);
         }
     }

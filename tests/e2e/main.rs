@@ -34,3 +34,4 @@ mod slow;
 mod text;
 mod third_party;
 mod ucp;
+mod usage;

@@ -346,8 +346,6 @@ impl Cache {
         };
         let model = &forward.model.id;
         let bytes_max = self.settings.entry_bytes_max;
-        // Zeros are no count: the tokens of a hit are counted by us, as those of the answer were.
-        let tokens = tokens.filter(|&tokens| tokens != Tokens::default());
         let (answer, tokens) = if request.stream {
             let copy: Option<Box<dyn Any>> = copy.map(|copy| copy as Box<dyn Any>);
             let copy = copy.and_then(|copy| copy.downcast::<Copy>().ok());

@@ -32,6 +32,8 @@ struct StreamState {
     expected: u64,
     /// Every choice has ended: what still comes is the tail.
     over: bool,
+    /// The last event with the usage alone, for a client that asked for it: the client gets one, when its charge is known.
+    usage_event: Option<Bytes>,
     /// Events are written here; the room is used again once they have been sent.
     out: BytesMut,
 }
@@ -72,6 +74,7 @@ impl AnswerState {
             include_usage,
             expected,
             over: false,
+            usage_event: None,
             out: BytesMut::new(),
         };
         AnswerState {
@@ -89,7 +92,14 @@ impl AnswerState {
     /// Reads one piece, changes it, and leaves its facts on the exchange.
     pub(crate) fn take(exchange: &mut Exchange, event: &mut Event<'_>) {
         if exchange.record.cache == Some(CacheStatus::Hit) {
-            // It was read when it was stored, and is in our words.
+            // It was read when it was stored, and its usage says what was read.
+            let reported = exchange
+                .get::<AnswerUsage>()
+                .and_then(|usage| usage.reported);
+            if let Some(state) = exchange.get_mut::<AnswerState>() {
+                state.usage =
+                    reported.map(|Tokens { prompt, completion }| Usage::new(prompt, completion));
+            }
             return;
         }
         let heard = exchange
@@ -120,11 +130,20 @@ impl AnswerState {
         }
     }
 
-    /// Writes `metadata` into the last piece of a stored answer, which ends as we wrote it.
-    pub(crate) fn stamp_stored(&self, last: &Bytes, metadata: &[u8]) -> Bytes {
+    /// Writes `metadata` into the last piece of a stored answer, which ends as we wrote it. None where its usage is not what is `charged`:
+    /// it has to be written like any other answer then.
+    pub(crate) fn stamp_stored(
+        &self,
+        last: &Bytes,
+        metadata: &[u8],
+        charged: Option<Usage>,
+    ) -> Option<Bytes> {
+        if charged.is_some() && charged != self.usage {
+            return None;
+        }
         let mut out = BytesMut::with_capacity(last.len() + metadata.len() + 32);
         self.patch.append_metadata(last, metadata, &mut out);
-        out.freeze()
+        Some(out.freeze())
     }
 
     /// Reads a whole answer, and remembers what was found for when it is written.
@@ -145,7 +164,7 @@ impl AnswerState {
         };
         let usage = answer.usage();
         // The text is needed where there is nothing else to go by.
-        if usage.is_none_or(|usage| tokens(usage) == Tokens::default()) {
+        if usage.is_none() {
             answer.append_text(&mut so_far.text);
             so_far.media_bytes = answer.media_bytes();
         }
@@ -159,14 +178,19 @@ impl AnswerState {
         }
     }
 
-    /// Writes `metadata` into the last piece of the answer. `counted` is told where the provider reported no usage that makes sense.
+    /// The last event of a stream of which no other is kept back: that with the usage, if the client asked for it and the provider sent it.
+    pub(crate) fn usage_event(&mut self, metadata: &[u8], charged: Option<Usage>) -> Option<Bytes> {
+        self.stream.as_mut()?.usage_event(metadata, charged)
+    }
+
+    /// Writes `metadata` into the last piece of the answer, and the usage that is `charged` where the answer shows another one or none.
     ///
     /// A client that asked for the usage of a stream gets the event with it, also from a provider that does not send one.
     pub(crate) fn stamp(
         &mut self,
         last: &Bytes,
         metadata: &[u8],
-        counted: Option<Usage>,
+        charged: Option<Usage>,
     ) -> Option<Stamped> {
         let mut out = BytesMut::with_capacity(last.len() + metadata.len() + 128);
         let Some(stream) = &mut self.stream else {
@@ -176,7 +200,7 @@ impl AnswerState {
                 // Another filter has put something else in its place.
                 _ => Answer::read(last, &self.patch).ok()?.facts(),
             };
-            if !facts.write(last, &self.patch, counted, Some(metadata), &mut out) {
+            if !facts.write(last, &self.patch, charged, Some(metadata), &mut out) {
                 return None;
             }
             return Some(Stamped {
@@ -185,16 +209,22 @@ impl AnswerState {
                 more: None,
             });
         };
+        if let Some(event) = stream.usage_event(metadata, charged) {
+            return Some(Stamped {
+                last: last.clone(),
+                more: Some(event),
+            });
+        }
         let chunk = stream.reader.read(last).ok()?;
         let missing = stream.include_usage && !chunk.choices().is_empty();
-        if missing && let Some(usage) = self.usage.or(counted) {
-            chunk.write_usage_chunk(usage, Some(metadata), &mut out);
+        if missing && let Some(usage) = charged.or(self.usage) {
+            chunk.write_usage_chunk(usage, metadata, &mut out);
             return Some(Stamped {
                 last: last.clone(),
                 more: Some(out.freeze()),
             });
         }
-        chunk.write(Some(metadata), &mut out);
+        chunk.write_last(charged, metadata, &mut out);
         Some(Stamped {
             last: out.freeze(),
             more: None,
@@ -203,6 +233,16 @@ impl AnswerState {
 }
 
 impl StreamState {
+    /// The event with the usage as the provider sent it, with `metadata` and the usage that is `charged`. Once, and only for a client that
+    /// asked for it.
+    fn usage_event(&mut self, metadata: &[u8], charged: Option<Usage>) -> Option<Bytes> {
+        let event = self.usage_event.take()?;
+        let chunk = self.reader.read(&event).ok()?;
+        let mut out = BytesMut::with_capacity(event.len() + metadata.len() + 128);
+        chunk.write_last(charged, metadata, &mut out);
+        Some(out.freeze())
+    }
+
     fn take(&mut self, event: &mut Event<'_>, heard: bool, so_far: &mut AnswerUsage) -> Facts {
         if let Some(copy) = &mut so_far.copy {
             copy.event(event.data());
@@ -240,22 +280,20 @@ impl StreamState {
         }
         self.over =
             self.progress.all_finished() && self.progress.choices_seen() as u64 >= self.expected;
-        let wanted = if choices.is_empty() {
+        if choices.is_empty() {
             // The event with the usage, which we ask for always. Any other without choices (filter results, a ping) would trip
             // programs that look at the first one.
-            usage.is_some() && self.include_usage
+            if usage.is_some() && self.include_usage {
+                self.usage_event = Some(event.bytes());
+            }
+            event.set_fate(Fate::Drop);
         } else {
-            true
-        };
-        if wanted {
-            chunk.write(None, &mut self.out);
+            chunk.write(&mut self.out);
             // What may be the last event is kept back, so that the metadata can be written into it.
             if ending || self.over {
                 event.set_fate(Fate::Hold);
             }
             event.replace(self.out.split().freeze());
-        } else {
-            event.set_fate(Fate::Drop);
         }
         Facts {
             usage,

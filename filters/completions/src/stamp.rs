@@ -44,32 +44,38 @@ fn stamp_with(
 ) -> Result<(), CompletionsError> {
     let charge = exchange.get::<Charge>().copied().unwrap_or(FREE);
     write_metadata(exchange, &charge, metadata)?;
-    let Tokens { prompt, completion } = charge.tokens;
-    let counted = charge.estimated.then(|| Usage::new(prompt, completion));
+    // Where no filter charges, the usage is the provider's.
+    let charged = (charge.tokens != Tokens::default())
+        .then(|| Usage::new(charge.tokens.prompt, charge.tokens.completion));
     let stored = exchange.record.cache == Some(CacheStatus::Hit);
     let Some(state) = exchange.get_mut::<AnswerState>() else {
         return Ok(());
     };
-    if stored
-        && counted.is_none()
-        && let Some(last) = tail.last_data()
-    {
-        last.data = state.stamp_stored(&last.data, metadata);
-    } else if let Some(last) = tail.last_data()
-        && let Some(stamped) = state.stamp(&last.data, metadata, counted)
-    {
-        last.data = stamped.last;
-        if let Some(data) = stamped.more {
-            let at = tail
-                .held
-                .iter()
-                .position(|event| event.kind == EventKind::Done)
-                .unwrap_or(tail.held.len());
-            let kind = EventKind::Data;
-            tail.held.insert(at, HeldEvent { kind, data });
-        }
-    }
     let whole = tail.ending() == Ending::Complete;
+    let more = if let Some(last) = tail.last_data() {
+        if stored && let Some(stamped) = state.stamp_stored(&last.data, metadata, charged) {
+            last.data = stamped;
+            None
+        } else if let Some(stamped) = state.stamp(&last.data, metadata, charged) {
+            last.data = stamped.last;
+            stamped.more
+        } else {
+            None
+        }
+    } else if whole {
+        state.usage_event(metadata, charged)
+    } else {
+        None
+    };
+    if let Some(data) = more {
+        let at = tail
+            .held
+            .iter()
+            .position(|event| event.kind == EventKind::Done)
+            .unwrap_or(tail.held.len());
+        let kind = EventKind::Data;
+        tail.held.insert(at, HeldEvent { kind, data });
+    }
     let done = tail.held.iter().any(|event| event.kind == EventKind::Done);
     if state.is_stream() && whole && !done {
         // Every choice has ended, or the driver would have called it cut.

@@ -39,7 +39,8 @@ pub struct Answer<'a> {
 #[derive(Clone, Debug)]
 pub struct AnswerFacts {
     layout: Layout<Tracked>,
-    has_usage: bool,
+    /// The usage that a client finds in it.
+    shown: Option<Usage>,
     length: usize,
 }
 
@@ -87,7 +88,7 @@ impl<'a> Answer<'a> {
         let facts = self.completion();
         AnswerFacts {
             layout: facts.map_or_else(Layout::new, |facts| facts.layout.clone()),
-            has_usage: self.usage().is_some(),
+            shown: self.completion().and_then(|facts| facts.usage.shown()),
             length: self.body.len(),
         }
     }
@@ -99,7 +100,7 @@ impl<'a> Answer<'a> {
 
     /// The `usage`, if it is there and makes sense.
     pub fn usage(&self) -> Option<Usage> {
-        self.completion()?.usage
+        self.completion()?.usage.usage
     }
 
     /// The value of a top-level `error` as JSON: some providers answer 200 and report a failure all the same.
@@ -128,24 +129,20 @@ impl<'a> Answer<'a> {
 impl AnswerFacts {
     /// Appends the answer of which these facts are as the client gets it, or nothing if `body` has another length than it.
     ///
-    /// `counted` is written as the `usage` if the provider gave none that makes sense; `metadata` is the metadata
-    /// object as JSON. Nothing but the members the patch is for differs from what the provider sent.
+    /// `charged` is the usage that the client pays for: where the answer shows another one or none, its counts are written into the
+    /// `usage`. `metadata` is the metadata object as JSON. Nothing but the members the patch is for differs from what the provider sent.
     ///
     /// It is for the caller to know that the bytes are those that were read: with others, what is written is garbage.
     pub fn write(
         &self,
         body: &[u8],
         patch: &Patch,
-        counted: Option<Usage>,
+        charged: Option<Usage>,
         metadata: Option<&[u8]>,
         out: &mut BytesMut,
     ) -> bool {
-        let usage = match counted {
-            Some(counted) if !self.has_usage => UsageChange::Set(counted),
-            _ => UsageChange::Keep,
-        };
         let change = Change {
-            usage,
+            usage: UsageChange::to(charged, self.shown),
             no_choices: false,
             metadata,
         };

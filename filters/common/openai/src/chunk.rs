@@ -109,7 +109,7 @@ impl ChunkReader {
             return;
         }
         template.scratch.clear();
-        let change = change(self.include_usage, facts, None);
+        let change = change(self.include_usage, facts, None, None);
         let mark = Some(said.start + 1);
         let marked = self
             .patch
@@ -178,7 +178,7 @@ impl<'a> Chunk<'a> {
 
     /// The `usage`, if it is there and makes sense. Of several in one stream the last one holds.
     pub fn usage(&self) -> Option<Usage> {
-        self.facts().usage
+        self.facts().usage.usage
     }
 
     /// The value of a top-level `error` as JSON, if the event reports one; see [`crate::provider_error`].
@@ -209,12 +209,12 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// Appends the data of the event as the client gets it, with the metadata object (JSON) if it is given one.
+    /// Appends the data of the event as the client gets it.
     ///
     /// Nothing but the members the patch is for differs from what the provider sent.
-    pub fn write(&self, metadata: Option<&[u8]>, out: &mut BytesMut) {
+    pub fn write(&self, out: &mut BytesMut) {
         let template = &self.reader.template;
-        if let (Some(said), None) = (self.said, metadata) {
+        if let Some(said) = self.said {
             let said = &self.data[said.start + 1..said.end - 1];
             out.reserve(template.before_patched.len() + said.len() + template.after_patched.len());
             out.extend_from_slice(&template.before_patched);
@@ -222,6 +222,14 @@ impl<'a> Chunk<'a> {
             out.extend_from_slice(&template.after_patched);
             return;
         }
+        self.write_with(&self.reader.facts, None, None, out);
+    }
+
+    /// Appends the data of the last event as the client gets it, with the metadata object (JSON).
+    ///
+    /// `charged` is the usage that the client pays for: where this is the event with the usage and shows another one, its counts are
+    /// written into it.
+    pub fn write_last(&self, charged: Option<Usage>, metadata: &[u8], out: &mut BytesMut) {
         if self.said.is_some() {
             // Places in the text differ from the template's; this happens once in a stream at most.
             let mut facts = Completion::new();
@@ -229,15 +237,21 @@ impl<'a> Chunk<'a> {
                 .read(self.data, self.reader.patch.metadata_name())
                 .is_ok()
             {
-                self.write_with(&facts, metadata, out);
+                self.write_with(&facts, charged, Some(metadata), out);
             }
             return;
         }
-        self.write_with(&self.reader.facts, metadata, out);
+        self.write_with(&self.reader.facts, charged, Some(metadata), out);
     }
 
-    fn write_with(&self, facts: &Completion, metadata: Option<&[u8]>, out: &mut BytesMut) {
-        let change = change(self.reader.include_usage, facts, metadata);
+    fn write_with(
+        &self,
+        facts: &Completion,
+        charged: Option<Usage>,
+        metadata: Option<&[u8]>,
+        out: &mut BytesMut,
+    ) {
+        let change = change(self.reader.include_usage, facts, charged, metadata);
         self.reader
             .patch
             .write(self.data, &facts.layout, &change, None, out);
@@ -246,7 +260,7 @@ impl<'a> Chunk<'a> {
     /// Appends an event of the kind that carries the usage: this one with no choices, and with `usage`.
     ///
     /// For a provider that did not send it, although the client asked.
-    pub fn write_usage_chunk(&self, usage: Usage, metadata: Option<&[u8]>, out: &mut BytesMut) {
+    pub fn write_usage_chunk(&self, usage: Usage, metadata: &[u8], out: &mut BytesMut) {
         let mut facts = Completion::new();
         // The data has been read once already.
         if facts
@@ -256,7 +270,7 @@ impl<'a> Chunk<'a> {
             let change = Change {
                 usage: UsageChange::Set(usage),
                 no_choices: true,
-                metadata,
+                metadata: Some(metadata),
             };
             self.reader
                 .patch
@@ -265,10 +279,15 @@ impl<'a> Chunk<'a> {
     }
 }
 
-fn change<'a>(include_usage: bool, facts: &Completion, metadata: Option<&'a [u8]>) -> Change<'a> {
+fn change<'a>(
+    include_usage: bool,
+    facts: &Completion,
+    charged: Option<Usage>,
+    metadata: Option<&'a [u8]>,
+) -> Change<'a> {
     let usage = match include_usage {
         false => UsageChange::Remove,
-        true if facts.choices.is_empty() => UsageChange::Keep,
+        true if facts.choices.is_empty() => UsageChange::to(charged, facts.usage.shown()),
         true => UsageChange::Null,
     };
     Change {

@@ -9,7 +9,7 @@ use crate::json::{Key, Kind, Reader, Span, SyntaxError};
 use crate::number::{self, Whole};
 use crate::splice::{Layout, Member};
 use crate::string::{self, Text};
-use crate::usage::Usage;
+use crate::usage::Reported;
 use crate::word::Word;
 
 /// Why a choice ended.
@@ -74,7 +74,8 @@ pub(crate) struct Completion {
     pub(crate) has_choices: bool,
     /// Something in `choices` is not an object.
     pub(crate) odd_choice: bool,
-    pub(crate) usage: Option<Usage>,
+    /// What the last `usage` says that makes sense; exact only where it is the only one.
+    pub(crate) usage: Reported,
     /// A top-level `error` that is neither null nor false nor an empty text.
     pub(crate) error: Option<Span>,
     /// The strings the model wrote, with their quotes, in the order of the text. Empty ones are left out.
@@ -90,7 +91,7 @@ impl Completion {
             choices: SmallVec::new(),
             has_choices: false,
             odd_choice: false,
-            usage: None,
+            usage: Reported::default(),
             error: None,
             texts: SmallVec::new(),
             media_bytes: 0,
@@ -141,7 +142,8 @@ impl Completion {
         self.media_bytes = 0;
         self.has_choices = false;
         self.odd_choice = false;
-        self.usage = None;
+        self.usage = Reported::default();
+        let mut usages = 0u32;
         self.error = None;
         if reader.kind()? != Kind::Object {
             return reader.fail("an object was expected");
@@ -170,7 +172,12 @@ impl Completion {
                     Tracked::Choices => self.choices(&mut reader, kind)?,
                     // Of two the last one counts, as it does of two events.
                     Tracked::Usage => {
-                        self.usage = Usage::from_reader(&mut reader)?.or(self.usage);
+                        let Reported { usage, is_exact } = Reported::from_reader(&mut reader)?;
+                        usages += 1;
+                        self.usage = Reported {
+                            usage: usage.or(self.usage.usage),
+                            is_exact: is_exact && usages == 1,
+                        };
                     }
                     Tracked::Id | Tracked::Model | Tracked::Metadata => {
                         reader.skip()?;

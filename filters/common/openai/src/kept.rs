@@ -10,11 +10,14 @@ mod node;
 mod tests;
 mod unfold;
 
+use std::ops::Range;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::json::{Kind, Reader, Span, SyntaxError};
 use crate::request::Endpoint;
 use crate::string;
+use crate::usage::{Reported, Usage};
 
 pub use fold::Fold;
 
@@ -95,7 +98,8 @@ impl Kept {
         let mut out = BytesMut::with_capacity(body.len() + model.len());
         out.extend_from_slice(br#"{"model":"#);
         string::write(model, &mut out);
-        let mut has_usage = false;
+        // Where the usage stands in what is kept.
+        let mut usage_at: Option<Range<usize>> = None;
         let mut has_choices = false;
         let mut reader = Reader::new(body);
         if reader.kind()? != Kind::Object {
@@ -112,11 +116,26 @@ impl Kept {
                 "id" | "created" | "model" | "metadata" | "user" => continue,
                 "choices" => has_choices = kind == Kind::Array,
                 "usage" => {
-                    has_usage = tells_usage(value.of(body));
-                    if !has_usage {
-                        // It is counted and written anew for every reply.
+                    let reported = Reported::read(value.of(body));
+                    // Without one it is counted and written anew for every reply.
+                    let Some(usage) = reported.usage else {
                         continue;
+                    };
+                    // The last that makes sense holds, as it does for the bill.
+                    if let Some(before) = usage_at.take() {
+                        let behind = out.split_off(before.end);
+                        out.truncate(before.start);
+                        out.extend_from_slice(&behind);
                     }
+                    let start = out.len();
+                    out.put_u8(b',');
+                    match key.text.escaped {
+                        true => out.extend_from_slice(br#""usage":"#),
+                        false => out.extend_from_slice(&body[key.at..value.start]),
+                    }
+                    write_usage(value.of(body), reported, usage, &mut out);
+                    usage_at = Some(start..out.len());
+                    continue;
                 }
                 name if name == metadata => continue,
                 _ => {}
@@ -131,12 +150,15 @@ impl Kept {
         if !has_choices {
             return Err(KeepError::NoChoices);
         }
+        if out.len() > bytes_max {
+            return Err(KeepError::TooLarge { bytes_max });
+        }
         out.put_u8(b'}');
         // A buffer that held more than was kept would hold more memory than is counted for it.
         Ok(Kept {
             endpoint,
             text: Bytes::copy_from_slice(&out),
-            has_usage,
+            has_usage: usage_at.is_some(),
         })
     }
 
@@ -214,10 +236,13 @@ impl KeptEvents {
     }
 }
 
-/// Whether the value of a `usage` member says how many tokens were used. None at all is no count.
-fn tells_usage(value: &[u8]) -> bool {
-    crate::Usage::read(value)
-        .is_some_and(|usage| (usage.prompt_tokens, usage.completion_tokens) != (0, 0))
+/// Appends the value of a `usage` member with the counts that it was read as, so that a client finds what is charged for.
+fn write_usage(value: &[u8], reported: Reported, usage: Usage, out: &mut BytesMut) {
+    if reported.is_exact {
+        out.extend_from_slice(value);
+    } else {
+        usage.write_over(value, out);
+    }
 }
 
 /// The members of an object in a text that has been read before: names as written, and where the values stand.

@@ -95,7 +95,7 @@ impl Patch {
                 }
                 Tracked::Usage => {
                     has_usage = true;
-                    change.usage.apply(&mut splice, member);
+                    change.usage.apply(text, &mut splice, member);
                 }
                 Tracked::Metadata => splice.remove(member),
             }
@@ -127,16 +127,28 @@ pub(crate) enum UsageChange {
     Keep,
     Remove,
     Null,
+    /// The counts become these.
     Set(Usage),
 }
 
 impl UsageChange {
-    fn apply(self, splice: &mut Splice<'_, '_>, member: &Member) {
+    /// The change after which a client that finds the usage `shown` finds the one it is charged for, if that is known.
+    pub(crate) fn to(charged: Option<Usage>, shown: Option<Usage>) -> Self {
+        match charged {
+            Some(charged) if shown != Some(charged) => Self::Set(charged),
+            _ => Self::Keep,
+        }
+    }
+
+    fn apply(self, text: &[u8], splice: &mut Splice<'_, '_>, member: &Member) {
         match self {
             Self::Keep => {}
             Self::Remove => splice.remove(member),
             Self::Null => splice.instead_of(member.value()).extend_from_slice(b"null"),
-            Self::Set(usage) => usage.write(splice.instead_of(member.value())),
+            Self::Set(usage) => {
+                let value = member.value();
+                usage.write_over(value.of(text), splice.instead_of(value));
+            }
         }
     }
 }

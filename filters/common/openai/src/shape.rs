@@ -19,8 +19,7 @@ use smallvec::SmallVec;
 use crate::completion::Completion;
 use crate::json::scan::Bytes;
 use crate::json::{Kind, Reader, Span, SyntaxError};
-use crate::number::{self, Whole};
-use crate::usage::{TOKENS_MAX, Usage};
+use crate::usage::{self, Counts, Reported, Usage};
 use crate::word::Word;
 
 /// Shapes that a thread keeps: one or two for each model that is asked often, as a rule.
@@ -49,6 +48,8 @@ pub(crate) struct Shape {
     holes: SmallVec<[Hole; HOLES_MAX]>,
     /// How many holes stand before each place that the facts tell of, in the order of [`Completion::move_places`].
     before: SmallVec<[u8; 32]>,
+    /// Each of the three counts stands once in the one `usage`, as a number.
+    counts_once: bool,
     /// Another text has fitted.
     used: bool,
 }
@@ -72,9 +73,6 @@ enum Value {
     /// The count of tokens at this place of the three.
     Count(usize),
 }
-
-/// `prompt_tokens`, `completion_tokens`, `total_tokens`.
-type Counts = [Option<u64>; 3];
 
 /// Where values stand that may be others in the next text.
 type Values = SmallVec<[(Value, Range<usize>); HOLES_MAX]>;
@@ -166,6 +164,7 @@ impl Shape {
             kept: Vec::new(),
             holes: SmallVec::new(),
             before: SmallVec::new(),
+            counts_once: false,
             used: false,
         })
     }
@@ -196,7 +195,7 @@ impl Shape {
             return false;
         }
         self.moves(&lengths);
-        self.facts.usage = Usage::from_counts(counts);
+        self.facts.usage = Reported::from_counts(counts, self.counts_once);
         true
     }
 
@@ -227,9 +226,10 @@ impl Shape {
     #[cold]
     fn learn(&mut self, text: &[u8], metadata: &str) {
         self.forget();
-        let Ok(Some(values)) = self.values(text) else {
+        let Ok(Some((values, counts_once))) = self.values(text) else {
             return;
         };
+        self.counts_once = counts_once;
         let mut from = 0;
         for (value, at) in &values {
             self.kept.extend_from_slice(&text[from..at.start]);
@@ -249,14 +249,16 @@ impl Shape {
         self.metadata = metadata.into();
     }
 
-    /// The values that may be others in the next text, in their order. None for a text that is not made a shape.
-    fn values(&self, text: &[u8]) -> Result<Option<Values>, SyntaxError> {
+    /// The values that may be others in the next text, in their order, and whether each count stands among them once and nowhere else.
+    /// None for a text that is not made a shape.
+    fn values(&self, text: &[u8]) -> Result<Option<(Values, bool)>, SyntaxError> {
         let facts = &self.facts;
         let mut values = SmallVec::new();
         for said in &facts.texts {
             values.push((Value::Said, said.start..said.end));
         }
         let mut usages = 0;
+        let mut others = 0;
         let mut first = true;
         let mut reader = Reader::new(text);
         reader.kind()?;
@@ -273,7 +275,11 @@ impl Shape {
                 }
                 (Some(Word::Usage), Kind::Object) => {
                     usages += 1;
-                    usage(&mut reader, &mut values)?;
+                    others += members_of_usage(&mut reader, &mut values)?;
+                }
+                (Some(Word::Usage), _) => {
+                    others += 1;
+                    reader.skip()?;
                 }
                 _ => {
                     reader.skip()?;
@@ -282,30 +288,35 @@ impl Shape {
         }
         values.sort_unstable_by_key(|(_, at)| at.start);
         let in_values: usize = values.iter().map(|(_, at)| at.len()).sum();
-        let once = |count| {
-            let mut found = values
+        let times = |count| {
+            let found = values
                 .iter()
                 .filter(|(value, _)| *value == Value::Count(count));
-            found.next().is_none() || found.next().is_none()
+            found.count()
         };
         let plain = facts.error.is_none()
             && facts.is_small()
             && usages <= 1
-            && (0..3).all(once)
+            && (0..3).all(|count| times(count) <= 1)
             && values.len() <= HOLES_MAX
             && text.len() - in_values <= KEPT_BYTES_MAX;
-        Ok(plain.then_some(values))
+        let counts_once = others == 0 && (0..3).all(|count| times(count) == 1);
+        Ok(plain.then_some((values, counts_once)))
     }
 }
 
-/// Notes the numbers of a `usage`, which is an object, and of the objects in it.
-fn usage(reader: &mut Reader<'_>, values: &mut Values) -> Result<(), SyntaxError> {
+/// Notes the numbers of a `usage`, which is an object, and of the objects in it. Gives how many of its counts are no numbers.
+fn members_of_usage(reader: &mut Reader<'_>, values: &mut Values) -> Result<u32, SyntaxError> {
+    let mut others = 0;
     let mut first = true;
     reader.enter()?;
     while let Some(key) = reader.key(&mut first)? {
-        match reader.kind()? {
+        let place = Usage::place(&key);
+        let kind = reader.kind()?;
+        others += u32::from(place.is_some() && kind != Kind::Number);
+        match kind {
             Kind::Number => {
-                let value = Usage::place(&key).map_or(Value::Number, Value::Count);
+                let value = place.map_or(Value::Number, Value::Count);
                 let Span { start, end } = reader.skip()?;
                 values.push((value, start..end));
             }
@@ -316,7 +327,7 @@ fn usage(reader: &mut Reader<'_>, values: &mut Values) -> Result<(), SyntaxError
             }
         }
     }
-    Ok(())
+    Ok(others)
 }
 
 /// Notes the numbers of an object in a `usage`.
@@ -349,7 +360,7 @@ impl Value {
                 let Ok(number) = reader.number() else {
                     return false;
                 };
-                if let Whole::Value(count @ ..=TOKENS_MAX) = number::whole(number) {
+                if let Some(count) = usage::count(number) {
                     counts[place] = Some(count);
                 }
                 true

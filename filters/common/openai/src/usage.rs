@@ -1,22 +1,38 @@
 //! The token counts a provider reports.
 
-use crate::json::{Key, Kind, Reader, SyntaxError};
+use bytes::BytesMut;
+
+use crate::json::{Key, Kind, Reader, Span, SyntaxError};
 use crate::number::{self, Whole};
 use crate::word::Word;
 
 /// More tokens than one answer can have. A count above it is a mistake of the provider, and nobody pays for it.
-pub(crate) const TOKENS_MAX: u64 = 1 << 32;
+const TOKENS_MAX: u64 = 1 << 32;
 
-/// Token counts of one completion, as the provider reports them.
+/// Token counts of one completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Tokens of everything sent to the model.
     pub prompt_tokens: u64,
     /// Tokens the model made, over all choices.
     pub completion_tokens: u64,
-    /// The sum, or more where a provider counts tokens that are in neither.
-    pub total_tokens: u64,
 }
+
+/// What the value of a `usage` member says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reported {
+    /// The usage, if the counts make sense.
+    pub(crate) usage: Option<Usage>,
+    /// The three counts are all there, once each, and the third is the sum of the other two: a client that reads the value
+    /// finds this usage.
+    pub(crate) is_exact: bool,
+}
+
+/// The three counts of a `usage` as far as they are numbers that one answer can have, in the order of [`NAMES`].
+pub(crate) type Counts = [Option<u64>; 3];
+
+/// The members of a `usage` that are counts of tokens.
+const NAMES: [&str; 3] = ["prompt_tokens", "completion_tokens", "total_tokens"];
 
 impl Usage {
     /// The usage of so many tokens in and out.
@@ -24,8 +40,12 @@ impl Usage {
         Self {
             prompt_tokens,
             completion_tokens,
-            total_tokens: prompt_tokens.saturating_add(completion_tokens),
         }
+    }
+
+    /// `total_tokens`: the sum of both counts.
+    pub fn total_tokens(&self) -> u64 {
+        self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 
     /// The usage of several completions together; none when one of them is unknown.
@@ -37,79 +57,188 @@ impl Usage {
                 completion_tokens: sum
                     .completion_tokens
                     .saturating_add(usage.completion_tokens),
-                total_tokens: sum.total_tokens.saturating_add(usage.total_tokens),
             })
         })
     }
 
     /// Reads the value of a `usage` member; none when it does not say how many tokens went in and came out.
     ///
-    /// A count may be written as `5.0`. One that is negative, a fraction, absurdly large or not a number counts as
-    /// missing. One missing count follows from the other two. Members other than the three are passed over.
+    /// | Counts that are there | Usage |
+    /// |---|---|
+    /// | prompt, completion | as they are |
+    /// | prompt, completion, total | the completion is at least `total - prompt`: several providers count reasoning in the total alone |
+    /// | total and one of the others | the missing one is what the total leaves for it; nothing left is no count |
+    /// | fewer, or zeros only | none: the provider has not counted |
+    ///
+    /// A count may be written as `5.0`. One that is null, negative, a fraction, absurdly large or not a number is missing. Other members,
+    /// the details of the counts among them, are passed over.
     pub fn read(value: &[u8]) -> Option<Self> {
-        Self::from_reader(&mut Reader::new(value)).ok().flatten()
+        Reported::read(value).usage
     }
 
-    /// Reads the value that comes next, of whatever kind it is.
-    pub(crate) fn from_reader(reader: &mut Reader<'_>) -> Result<Option<Self>, SyntaxError> {
-        if reader.kind()? != Kind::Object {
-            reader.skip()?;
-            return Ok(None);
+    /// Which of the three counts a member is, in the order of [`Counts`].
+    pub(crate) fn place(key: &Key<'_>) -> Option<usize> {
+        match key.word {
+            Some(Word::PromptTokens) => Some(0),
+            Some(Word::TotalTokens) => Some(2),
+            Some(_) => None,
+            // Too long for a word.
+            None => key.text.is(NAMES[1]).then_some(1),
         }
-        let mut counts = [None; 3];
+    }
+
+    fn from_counts(counts: Counts) -> Option<Self> {
+        let left = |total: u64, other| total.checked_sub(other).filter(|left| *left > 0);
+        let usage = match counts {
+            [Some(prompt), Some(completion), total] => {
+                let left = total.and_then(|total| left(total, prompt));
+                Self::new(prompt, completion.max(left.unwrap_or(0)))
+            }
+            [Some(prompt), None, Some(total)] => Self::new(prompt, left(total, prompt)?),
+            [None, Some(completion), Some(total)] => {
+                Self::new(left(total, completion)?, completion)
+            }
+            _ => return None,
+        };
+        // A completion reads at least one token. A provider that claims none has not counted.
+        (usage != Self::default()).then_some(usage)
+    }
+
+    fn counts(&self) -> [u64; 3] {
+        [
+            self.prompt_tokens,
+            self.completion_tokens,
+            self.total_tokens(),
+        ]
+    }
+
+    /// Appends the usage as a JSON object of its three counts.
+    pub fn write(&self, out: &mut BytesMut) {
+        out.extend_from_slice(b"{");
+        for (at, (name, count)) in NAMES.iter().zip(self.counts()).enumerate() {
+            write_member(at > 0, name, count, out);
+        }
+        out.extend_from_slice(b"}");
+    }
+
+    /// Appends `value`, the value of a `usage` member, with this usage in it: each of the three counts is this one's, wherever it stands, and
+    /// is added where it is missing. Every other byte stays what it was. A value that is no object becomes one.
+    pub(crate) fn write_over(&self, value: &[u8], out: &mut BytesMut) {
+        let start = out.len();
+        if self.try_write_over(value, out).is_err() {
+            out.truncate(start);
+            self.write(out);
+        }
+    }
+
+    fn try_write_over(&self, value: &[u8], out: &mut BytesMut) -> Result<(), SyntaxError> {
+        let mut reader = Reader::new(value);
+        if reader.kind()? != Kind::Object {
+            return reader.fail("an object was expected");
+        }
+        let mut seen = [false; 3];
+        let mut done = 0;
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
-            let Some(place) = Self::place(&key) else {
+            let place = Self::place(&key);
+            reader.kind()?;
+            let Span { start, end } = reader.skip()?;
+            if let Some(place) = place {
+                seen[place] = true;
+                out.extend_from_slice(&value[done..start]);
+                write_count(self.counts()[place], out);
+                done = end;
+            }
+        }
+        let close = reader.at() - 1;
+        out.extend_from_slice(&value[done..close]);
+        let mut comma = !first;
+        for ((name, count), seen) in NAMES.iter().zip(self.counts()).zip(seen) {
+            if !seen {
+                write_member(comma, name, count, out);
+                comma = true;
+            }
+        }
+        out.extend_from_slice(b"}");
+        Ok(())
+    }
+}
+
+impl Reported {
+    /// Reads the value of a `usage` member.
+    pub(crate) fn read(value: &[u8]) -> Self {
+        Self::from_reader(&mut Reader::new(value)).unwrap_or_default()
+    }
+
+    /// Reads the value that comes next, of whatever kind it is.
+    pub(crate) fn from_reader(reader: &mut Reader<'_>) -> Result<Self, SyntaxError> {
+        if reader.kind()? != Kind::Object {
+            reader.skip()?;
+            return Ok(Self::default());
+        }
+        let mut counts = Counts::default();
+        let mut seen = [0u32; 3];
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            let Some(place) = Usage::place(&key) else {
                 reader.skip()?;
                 continue;
             };
+            seen[place] += 1;
             if reader.kind()? != Kind::Number {
                 reader.skip()?;
                 continue;
             }
-            if let Whole::Value(value @ ..=TOKENS_MAX) = number::whole(reader.number()?) {
-                counts[place] = Some(value);
+            if let Some(count) = count(reader.number()?) {
+                counts[place] = Some(count);
             }
         }
-        Ok(Self::from_counts(counts))
+        Ok(Self::from_counts(counts, seen == [1; 3]))
     }
 
-    /// Which of the three counts a member is, in the order of [`Usage::from_counts`].
-    pub(crate) fn place(key: &Key<'_>) -> Option<usize> {
-        match key.word {
-            Some(Word::PromptTokens) => Some(0),
-            // Too long for a word.
-            _ if key.text.raw == b"completion_tokens" => Some(1),
-            Some(Word::TotalTokens) => Some(2),
-            _ => None,
+    /// What these counts say; `once` tells that each of the three names stands once in the value.
+    #[inline]
+    pub(crate) fn from_counts(counts: Counts, once: bool) -> Self {
+        match counts {
+            // As nearly all providers write it.
+            [Some(prompt), Some(completion), Some(total)]
+                if prompt + completion == total && total > 0 =>
+            {
+                Self {
+                    usage: Some(Usage::new(prompt, completion)),
+                    is_exact: once,
+                }
+            }
+            _ => Self {
+                usage: Usage::from_counts(counts),
+                is_exact: false,
+            },
         }
     }
 
-    /// The usage of the counts in and out and of both, as far as they are told.
-    pub(crate) fn from_counts([prompt, completion, total]: [Option<u64>; 3]) -> Option<Self> {
-        let (prompt, completion) = match (prompt, completion, total) {
-            (Some(prompt), Some(completion), _) => (prompt, completion),
-            (Some(prompt), None, Some(total)) => (prompt, total.checked_sub(prompt)?),
-            (None, Some(completion), Some(total)) => (total.checked_sub(completion)?, completion),
-            _ => return None,
-        };
-        let mut usage = Self::new(prompt, completion);
-        usage.total_tokens = usage.total_tokens.max(total.unwrap_or(0));
-        Some(usage)
+    /// The usage that a client finds in the value, if it is one that makes sense.
+    pub(crate) fn shown(&self) -> Option<Usage> {
+        self.usage.filter(|_| self.is_exact)
     }
+}
 
-    /// Appends the usage as a JSON object of its three counts.
-    pub fn write(&self, out: &mut bytes::BytesMut) {
-        let counts = [
-            (&br#"{"prompt_tokens":"#[..], self.prompt_tokens),
-            (br#","completion_tokens":"#, self.completion_tokens),
-            (br#","total_tokens":"#, self.total_tokens),
-        ];
-        for (name, count) in counts {
-            out.extend_from_slice(name);
-            out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
-        }
-        out.extend_from_slice(b"}");
+/// A number as a count of tokens, if one answer can have so many.
+pub(crate) fn count(number: &[u8]) -> Option<u64> {
+    match number::whole(number) {
+        Whole::Value(count @ ..=TOKENS_MAX) => Some(count),
+        Whole::Value(_) | Whole::Negative | Whole::Fraction => None,
     }
+}
+
+fn write_member(comma: bool, name: &str, count: u64, out: &mut BytesMut) {
+    out.extend_from_slice(if comma { b",\"" } else { b"\"" });
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+    write_count(count, out);
+}
+
+fn write_count(count: u64, out: &mut BytesMut) {
+    out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
 }

@@ -5,10 +5,10 @@ use bytes::Bytes;
 use crate::json::{Kind, Reader, SyntaxError};
 use crate::request::Endpoint;
 use crate::string;
-use crate::usage::Usage;
+use crate::usage::{Reported, Usage};
 
 use super::node::{Join, Node, Touched, index_of, place, write_members};
-use super::{KeepError, Kept, tells_usage};
+use super::{KeepError, Kept, write_usage};
 
 /// Most choices that are folded; a broken provider stays cheap.
 const CHOICES_MAX: usize = 128;
@@ -112,10 +112,12 @@ impl Fold {
             choice.write(self.endpoint, &mut out);
         }
         out.push(b']');
-        let has_usage = tells_usage(&self.usage);
-        if has_usage {
+        let reported = Reported::read(&self.usage);
+        if let Some(usage) = reported.usage {
             out.extend_from_slice(br#","usage":"#);
-            out.extend_from_slice(&self.usage);
+            quoted.clear();
+            write_usage(&self.usage, reported, usage, &mut quoted);
+            out.extend_from_slice(&quoted);
         }
         out.push(b'}');
         if out.len() > self.bytes_max {
@@ -125,7 +127,7 @@ impl Fold {
         Ok(Kept {
             endpoint: self.endpoint,
             text: Bytes::copy_from_slice(&out),
-            has_usage,
+            has_usage: reported.usage.is_some(),
         })
     }
 

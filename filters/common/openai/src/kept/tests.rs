@@ -55,13 +55,47 @@ fn delta(delta: Value, finish: Value) -> Value {
 fn an_answer_is_kept_without_what_belongs_to_one_reply() {
     let body = br#" { "id":"x", "object" : "chat.completion","created":5,"x_svc":{"a":1},"model":"provider/m",
         "choices":[{"index":0,"message":{"role":"assistant","content":"Hi","extra":[1.50]},"finish_reason":"stop"}],
-        "usage":{"prompt_tokens":1,"completion_tokens":2},"new":{"a":null}}"#;
+        "usage" : {"prompt_tokens":1, "completion_tokens":2,"total_tokens":3},"new":{"a":null}}"#;
     let kept = Kept::of_answer(Endpoint::Chat, body, "m", "x_svc", 1 << 20).expect("kept");
     assert_eq!(
         std::str::from_utf8(&kept.answer(STAMP, 0)).expect("UTF-8"),
-        r#"{"id":"chatcmpl-1","created":7,"model":"m","object" : "chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","extra":[1.50]},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2},"new":{"a":null}}"#
+        r#"{"id":"chatcmpl-1","created":7,"model":"m","object" : "chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","extra":[1.50]},"finish_reason":"stop"}],"usage" : {"prompt_tokens":1, "completion_tokens":2,"total_tokens":3},"new":{"a":null}}"#
     );
     assert!(kept.has_usage());
+}
+
+#[test]
+fn a_usage_is_kept_as_it_was_read_and_once() {
+    for (usage, kept) in [
+        (
+            r#""usage":{"prompt_tokens":5,"completion_tokens":4,"total_tokens":25,"cost":1.50}"#,
+            r#"{"prompt_tokens":5,"completion_tokens":20,"total_tokens":25,"cost":1.50}"#,
+        ),
+        (
+            r#""usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2},"usage":{"prompt_tokens":5,"completion_tokens":4}"#,
+            r#"{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9}"#,
+        ),
+        (
+            r#""usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2},"usage":{"prompt_tokens":0}"#,
+            r#"{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}"#,
+        ),
+    ] {
+        let body = format!(
+            r#"{{{usage},"choices":[{{"index":0,"message":{{"content":"Hi"}},"finish_reason":"stop"}}]}}"#
+        );
+        let whole = Kept::of_answer(Endpoint::Chat, body.as_bytes(), "m", "x_svc", 10_000);
+        let whole = whole.expect("it is kept");
+        assert!(whole.has_usage());
+        let told = String::from_utf8(whole.answer(STAMP, 0).to_vec()).expect("UTF-8");
+        assert_eq!(told.matches("\"usage\"").count(), 1, "{told}");
+        assert!(told.contains(&format!("\"usage\":{kept}")), "{told}");
+        let event = body.replace("message", "delta");
+        let mut fold = Fold::new(Endpoint::Chat, "x_svc", 10_000);
+        fold.event(event.as_bytes());
+        let stream = fold.finish("m").expect("it is kept");
+        let told = String::from_utf8(stream.answer(STAMP, 0).to_vec()).expect("UTF-8");
+        assert!(told.contains(&format!("\"usage\":{kept}")), "{told}");
+    }
 }
 
 #[test]
@@ -172,7 +206,7 @@ fn a_stream_is_told_by_twenty_words_with_one_id_and_the_usage_only_when_asked_fo
     let words: String = (0..45).map(|number| format!("w{number} ")).collect();
     let answer = json!({"object": "chat.completion", "system_fingerprint": "fp", "new": 1,
         "choices": [{"index": 0, "message": {"role": "assistant", "content": words, "reasoning_content": "hm"}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 1, "completion_tokens": 2}});
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}});
     let kept = kept(Endpoint::Chat, &answer);
     for include_usage in [false, true] {
         let events = kept.events(include_usage).expect("events").write(STAMP);
@@ -337,7 +371,7 @@ fn answer(endpoint: Endpoint) -> impl Strategy<Value = Value> {
     let usage = prop_oneof![
         Just(None),
         (0..1000u64, 0..1000u64, extras(plain())).prop_map(|(prompt, completion, extra)| {
-            let mut usage = json!({"prompt_tokens": prompt, "completion_tokens": completion});
+            let mut usage = json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion});
             usage.as_object_mut().expect("an object").extend(extra);
             Some(usage)
         }),

@@ -58,12 +58,12 @@ fn a_whole_answer_is_stamped_at_its_end_and_otherwise_untouched() {
         written(WHOLE, None, Some(r#"{"cache_hit":false}"#)),
         stamped
     );
-    // A usage that the provider gave is never replaced by what we counted.
-    assert_eq!(written(WHOLE, Some(Usage::new(1, 1)), None), WHOLE);
+    // A usage that is charged as it was reported stays as it was written.
+    assert_eq!(written(WHOLE, Some(Usage::new(5, 4)), None), WHOLE);
 }
 
 #[test]
-fn a_missing_usage_is_filled_in_with_what_was_counted() {
+fn a_missing_usage_is_filled_in_with_what_was_charged() {
     let filled = r#""usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5}"#;
     for (usage, expected) in [
         (
@@ -78,9 +78,124 @@ fn a_missing_usage_is_filled_in_with_what_was_counted() {
             r#","usage":{"prompt_tokens":-2}"#,
             format!(r#"{{"choices":[{{}}],{filled},"model":"m-small"}}"#),
         ),
+        (
+            r#","usage":[]"#,
+            format!(r#"{{"choices":[{{}}],{filled},"model":"m-small"}}"#),
+        ),
+        (
+            r#","usage":{}"#,
+            format!(r#"{{"choices":[{{}}],{filled},"model":"m-small"}}"#),
+        ),
     ] {
         let body = format!(r#"{{"choices":[{{}}]{usage}}}"#);
         assert_eq!(written(&body, Some(Usage::new(2, 3)), None), expected);
+    }
+}
+
+/// The text of a `usage` in an answer, as a client gets it that is charged for so many tokens in and out.
+fn shown(usage: &str, charged: (u64, u64)) -> String {
+    let body = format!(r#"{{"model":"m-small","choices":[{{}}],"usage":{usage}}}"#);
+    let written = written(&body, Some(Usage::new(charged.0, charged.1)), None);
+    let head = r#"{"model":"m-small","choices":[{}],"usage":"#;
+    let usage = written
+        .strip_prefix(head)
+        .and_then(|rest| rest.strip_suffix('}'));
+    usage.expect("nothing else has changed").to_owned()
+}
+
+#[test]
+fn a_usage_says_what_is_charged_and_keeps_every_other_byte() {
+    for (usage, charged, expected) in [
+        // Right as it is, in whatever notation.
+        (
+            r#"{ "total_tokens":9.0, "cost":1.50,"completion_tokens":4,"prompt_tokens":5 }"#,
+            (5, 4),
+            r#"{ "total_tokens":9.0, "cost":1.50,"completion_tokens":4,"prompt_tokens":5 }"#,
+        ),
+        // Reasoning in the total alone.
+        (
+            r#"{"prompt_tokens":5,"completion_tokens": 4 ,"total_tokens":25,"completion_tokens_details":{"reasoning_tokens":1.60e1}}"#,
+            (5, 20),
+            r#"{"prompt_tokens":5,"completion_tokens": 20 ,"total_tokens":25,"completion_tokens_details":{"reasoning_tokens":1.60e1}}"#,
+        ),
+        // Cut to what can have been used.
+        (
+            r#"{"prompt_tokens":5,"completion_tokens":400,"total_tokens":405,"x":[1, 2]}"#,
+            (5, 40),
+            r#"{"prompt_tokens":5,"completion_tokens":40,"total_tokens":45,"x":[1, 2]}"#,
+        ),
+        // Counted, in place of nothing.
+        (
+            r#"{"prompt_tokens":0,"completion_tokens":null,"total_tokens":"0","cost":0}"#,
+            (3, 2),
+            r#"{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"cost":0}"#,
+        ),
+        // Without a total, and with one that is less than the sum.
+        (
+            r#"{"prompt_tokens":5,"completion_tokens":4}"#,
+            (5, 4),
+            r#"{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9}"#,
+        ),
+        (
+            r#"{"prompt_tokens":5,"completion_tokens":4,"total_tokens":4}"#,
+            (5, 4),
+            r#"{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9}"#,
+        ),
+        // A reader that takes the first of two finds no other than one that takes the last.
+        (
+            r#"{"prompt_tokens":1,"completion_tokens":4,"total_tokens":9,"prompt_tokens":5}"#,
+            (5, 4),
+            r#"{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9,"prompt_tokens":5}"#,
+        ),
+    ] {
+        assert_eq!(shown(usage, charged), expected, "{usage}");
+    }
+}
+
+#[test]
+fn every_one_of_two_usages_says_what_is_charged() {
+    let body = r#"{"model":"m-small","usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2},"choices":[{}],"usage":null}"#;
+    let both = r#"{"model":"m-small","usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2},"choices":[{}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
+    assert_eq!(written(body, Some(Usage::new(1, 1)), None), both);
+    assert_eq!(written(both, Some(Usage::new(1, 1)), None), both);
+}
+
+/// What stands for a count in a usage.
+fn count() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => (0u64..40).prop_map(|count| count.to_string()),
+        1 => (0u64..40).prop_map(|count| format!("{count}.0")),
+        1 => prop::sample::select(vec!["null", "-3", "1.5", "\"7\"", "{}", "[]", "true", "1e300", "18446744073709551616", "4294967296"]).prop_map(str::to_owned),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_provider_reports_a_client_finds_what_it_is_charged_for(
+        members in prop::collection::vec((prop::sample::select(vec!["prompt_tokens", "completion_tokens", "total_tokens", "completion\\u005ftokens", "cost"]), count()), 0..6),
+        also in prop_oneof![Just(""), Just(r#","usage":null"#), Just(r#","usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4}"#)],
+        bound in 1u64..60,
+        counted in (1u64..9, 0u64..9),
+    ) {
+        let members: Vec<_> = members.iter().map(|(name, count)| format!("\"{name}\":{count}")).collect();
+        let body = format!(r#"{{"choices":[{{}}],"usage":{{{}}}{also}}}"#, members.join(","));
+        // Twice: the second time it is known by its shape.
+        for _ in 0..2 {
+            let reported = Answer::read(body.as_bytes(), &patch()).expect("an answer").usage();
+            // What the meter makes of it: held to what can have been used, or counted.
+            let charged = match reported {
+                Some(usage) => Usage::new(usage.prompt_tokens.min(bound), usage.completion_tokens.min(bound)),
+                None => Usage::new(counted.0, counted.1),
+            };
+            prop_assert_ne!(reported, Some(Usage::default()));
+            let after = written(&body, Some(charged), None);
+            let shown = serde_json::from_str::<Value>(&after).expect("JSON")["usage"].clone();
+            let number = |name: &str| shown[name].as_f64().expect("a number") as u64;
+            prop_assert_eq!(number("prompt_tokens"), charged.prompt_tokens, "{} of {}", after, body);
+            prop_assert_eq!(number("completion_tokens"), charged.completion_tokens, "{} of {}", after, body);
+            prop_assert_eq!(number("total_tokens"), charged.total_tokens(), "{} of {}", after, body);
+            prop_assert_eq!(Answer::read(after.as_bytes(), &patch()).expect("an answer").usage(), Some(charged).filter(|usage| *usage != Usage::default()));
+        }
     }
 }
 

@@ -13,7 +13,7 @@ fn a_usage_is_read_with_patience_and_never_absurd() {
         Some((
             usage.prompt_tokens,
             usage.completion_tokens,
-            usage.total_tokens,
+            usage.total_tokens(),
         ))
     };
     for (text, expected) in [
@@ -27,7 +27,16 @@ fn a_usage_is_read_with_patience_and_never_absurd() {
         ),
         (
             r#"{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}"#,
-            Some((0, 0, 0)),
+            None,
+        ),
+        (r#"{"prompt_tokens":0,"completion_tokens":0}"#, None),
+        (
+            r#"{"prompt_tokens":0,"completion_tokens":4,"total_tokens":4}"#,
+            Some((0, 4, 4)),
+        ),
+        (
+            r#"{"prompt_tokens":0,"completion_tokens":0,"total_tokens":12}"#,
+            Some((0, 12, 12)),
         ),
         (
             r#"{"completion_tokens":4,"total_tokens":9,"prompt_tokens_details":{"prompt_tokens":7}}"#,
@@ -37,10 +46,22 @@ fn a_usage_is_read_with_patience_and_never_absurd() {
             r#"{"prompt_tokens":5,"total_tokens":9,"completion_tokens":null}"#,
             Some((5, 4, 9)),
         ),
-        // More than the sum is kept, less is corrected.
+        // What stands in the total alone was made by the model: reasoning, at several providers.
         (
             r#"{"prompt_tokens":5,"completion_tokens":4,"total_tokens":12}"#,
-            Some((5, 4, 12)),
+            Some((5, 7, 12)),
+        ),
+        (
+            r#"{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9,"completion_tokens_details":{"reasoning_tokens":90}}"#,
+            Some((5, 4, 9)),
+        ),
+        (
+            r#"{"prompt_tokens":5,"completion_tokens":4,"total_tokens":1e300}"#,
+            Some((5, 4, 9)),
+        ),
+        (
+            r#"{"prompt_tokens":5,"completion\u005ftokens":4,"total_tokens":null}"#,
+            Some((5, 4, 9)),
         ),
         (
             r#"{"prompt_tokens":5,"completion_tokens":4,"total_tokens":1}"#,
@@ -56,6 +77,21 @@ fn a_usage_is_read_with_patience_and_never_absurd() {
         ("5", None),
         (r#"{"prompt_tokens":5}"#, None),
         (r#"{"total_tokens":9}"#, None),
+        // A count that is missing is not known to be zero.
+        (
+            r#"{"prompt_tokens":5,"completion_tokens":null,"total_tokens":5}"#,
+            None,
+        ),
+        (r#"{"completion_tokens":5,"total_tokens":5}"#, None),
+        (r#"{"prompt_tokens":5,"completion_tokens":null}"#, None),
+        (
+            r#"{"prompt_tokens":5,"completion_tokens":"4","total_tokens":"9"}"#,
+            None,
+        ),
+        (
+            r#"{"prompt_tokens":null,"completion_tokens":null,"total_tokens":null}"#,
+            None,
+        ),
         (r#"{"prompt_tokens":9,"total_tokens":5}"#, None),
         (r#"{"prompt_tokens":-5,"completion_tokens":4}"#, None),
         (r#"{"prompt_tokens":5.5,"completion_tokens":4}"#, None),
