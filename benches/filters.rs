@@ -36,7 +36,7 @@ use tollgate_completions::Completions;
 use tollgate_filter::{
     AfterLeaving, Api, Body, Catalog, Clock, Contract, Ending, Entropy, ErrorShape, Exchange,
     FailureMode, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings, Phase,
-    Protocol, Reply, Request, Resources, Routing, Scope, Scopes, Step,
+    Protocol, ProviderModel, Reply, Request, Resources, Routing, Scope, Scopes, Step,
 };
 use tollgate_idempotency::{Idempotency, IdempotencySettings};
 use tollgate_identity::{Credentials, Form, Login, NewAccount, NewKey, create_account, create_key};
@@ -515,7 +515,7 @@ impl Filter for Pass {
 struct Same;
 
 impl ForwardBody for Same {
-    fn render(&self, exchange: &Exchange, _: &str) -> Bytes {
+    fn render(&self, exchange: &Exchange, _: &ProviderModel) -> Bytes {
         exchange.request.body.clone()
     }
 
@@ -572,6 +572,7 @@ struct Provider {
     request: Bytes,
     pieces: Arc<[Bytes]>,
     is_stream: bool,
+    at: ProviderModel,
 }
 
 impl Provider {
@@ -587,6 +588,7 @@ impl Provider {
             request: request.into(),
             pieces: pieces.into(),
             is_stream,
+            at: ProviderModel::new("stand-in", "bench"),
         }
     }
 }
@@ -603,7 +605,7 @@ impl Upstream for Provider {
 
     async fn call(&self, exchange: &mut Exchange) -> Result<Call, UpstreamError> {
         let forward = exchange.get::<Forward>().expect("something to send");
-        black_box(forward.body.render(exchange, "bench"));
+        black_box(forward.body.render(exchange, &self.at));
         Ok(Call {
             pieces: Arc::clone(&self.pieces),
             read: 0,

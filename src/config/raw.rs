@@ -244,6 +244,10 @@ pub(crate) struct RawProvider {
     pub(crate) queue_wait_secs: Option<At<u64>>,
     /// Times that it is asked again within one request when nobody else is left to ask.
     pub(crate) retries: Option<At<u64>>,
+    /// Members of a request that are left out of what it gets.
+    pub(crate) remove_members: Option<At<Vec<At<String>>>>,
+    /// Members with which a request is refused that it might get.
+    pub(crate) refuse_members: Option<At<Vec<At<String>>>>,
     /// When it counts as not working.
     pub(crate) health: RawHealth,
 }

@@ -273,6 +273,10 @@ pub struct Provider {
     pub crowd: Option<Crowd>,
     /// Times that it is asked again within one request when nobody else is left to ask.
     pub retries: u32,
+    /// Top-level members of a request that it does not get.
+    pub remove_members: Arc<[Box<str>]>,
+    /// Top-level members with which a request is refused that it might get.
+    pub refuse_members: Arc<[Box<str>]>,
     /// When it counts as not working.
     pub health: ProviderHealth,
 }
@@ -328,6 +332,8 @@ impl std::fmt::Debug for Provider {
             .field("weight", &self.weight)
             .field("crowd", &self.crowd)
             .field("retries", &self.retries)
+            .field("remove_members", &self.remove_members)
+            .field("refuse_members", &self.refuse_members)
             .field("health", &self.health)
             .finish()
     }

@@ -101,7 +101,7 @@ impl Caller {
         Ok(Ask {
             path: forward.api.path(),
             stream: forward.stream,
-            body: forward.body.render(exchange, &offer.at.model),
+            body: forward.body.render(exchange, &offer.at),
             began: trip.now,
             deadline: trip.began + offer.provider.settings.timeouts.total,
         })

@@ -17,6 +17,7 @@ mod leaving;
 mod limits;
 mod mandates;
 mod mcp;
+mod members;
 mod metrics;
 mod money;
 mod oauth;

@@ -13,7 +13,7 @@ use tollgate::Gateway;
 use tollgate::config::{self, Environment};
 use tollgate_filter::{
     Api, Body, Contract, Exchange, FailureMode, Filter, Forward, ForwardBody, Model, Outcome,
-    Phase, Step,
+    Phase, ProviderModel, Step,
 };
 
 /// What to run.
@@ -89,7 +89,7 @@ impl Filter for Pass {
 struct Same;
 
 impl ForwardBody for Same {
-    fn render(&self, exchange: &Exchange, _provider_model: &str) -> Bytes {
+    fn render(&self, exchange: &Exchange, _: &ProviderModel) -> Bytes {
         exchange.request.body.clone()
     }
 

@@ -224,7 +224,7 @@ mod tests {
     use std::num::NonZeroU64;
     use std::sync::atomic::AtomicBool;
 
-    use tollgate_filter::{Apis, CapMember, ModelLimits, PartCeilings, ProviderModel, Routing};
+    use tollgate_filter::{CapMember, ModelLimits, PartCeilings, ProviderModel, Routing};
     use tollgate_money::{Micros, Price};
 
     use super::*;
@@ -329,12 +329,7 @@ mod tests {
     }
 
     fn model(id: &str, providers: &[(&str, &str)]) -> Arc<Model> {
-        let provider = |&(provider, model): &(&str, &str)| ProviderModel {
-            provider: provider.into(),
-            model: model.into(),
-            apis: Apis::ALL,
-            weight: 1,
-        };
+        let provider = |&(provider, model): &(&str, &str)| ProviderModel::new(provider, model);
         Arc::new(Model {
             id: id.into(),
             name: None,

@@ -36,6 +36,7 @@ pub(crate) fn bad_request(error: RequestError) -> ApiError {
         RequestErrorCode::MissingField => ErrorCode::MissingField,
         RequestErrorCode::InvalidType => ErrorCode::InvalidType,
         RequestErrorCode::OutOfRange => ErrorCode::OutOfRange,
+        RequestErrorCode::UnknownField => ErrorCode::UnknownField,
     };
     let answer = ApiError::new(code, error.message);
     match error.param {
@@ -70,6 +71,15 @@ pub(crate) fn no_chat(name: &str) -> ApiError {
         format!("The model `{name}` does not chat. Send its prompt to /v1/completions."),
     )
     .param("model")
+}
+
+/// A member that a provider of the model is not to get.
+pub(crate) fn refused_member(member: &str, model: &str) -> ApiError {
+    ApiError::new(
+        ErrorCode::UnknownField,
+        format!("{member} is not taken for the model `{model}`; leave it out."),
+    )
+    .param(member)
 }
 
 /// A request without a model where there is no default.

@@ -13,9 +13,11 @@ use tollgate_openai::{CompletionRequest, Endpoint, Patch, RequestError, TextAsCh
 
 use crate::answer::AnswerState;
 use crate::error::{
-    CompletionsError, bad_request, no_chat, no_model, not_for_this_key, unsupported_model,
+    CompletionsError, bad_request, no_chat, no_model, not_for_this_key, refused_member,
+    unsupported_model,
 };
 use crate::forward::{ChatBodies, CompletionBody};
+use crate::members::{self, Members};
 use crate::stamp::stamp;
 
 /// Checks requests for chat and text completions, and shapes what comes back.
@@ -23,6 +25,8 @@ pub struct Completions {
     on_sale: HashMap<Arc<str>, OnSale>,
     default: Option<Arc<str>>,
     body_bytes_max: usize,
+    /// Names of members that some provider does not get.
+    listed: Box<[Box<str>]>,
 }
 
 /// A model, and what its answers look like to clients.
@@ -30,6 +34,7 @@ struct OnSale {
     model: Arc<Model>,
     chat: Arc<Patch>,
     text: Arc<Patch>,
+    members: Members,
 }
 
 impl Completions {
@@ -43,11 +48,13 @@ impl Completions {
                 model: Arc::clone(model),
                 chat: patch(Endpoint::Chat),
                 text: patch(Endpoint::Text),
+                members: Members::of(model, catalog),
             };
             (Arc::clone(&model.id), on_sale)
         };
         Completions {
             on_sale: catalog.models().iter().map(on_sale).collect(),
+            listed: members::listed(catalog),
             default: catalog.default_model().map(|model| Arc::clone(&model.id)),
             body_bytes_max,
         }
@@ -58,19 +65,30 @@ impl Completions {
         let principal = exchange
             .get::<Principal>()
             .ok_or(CompletionsError::NoPrincipal)?;
-        let request = match CompletionRequest::read(endpoint, &exchange.request.body) {
+        let body = &exchange.request.body;
+        let mut request = match CompletionRequest::read_listing(endpoint, body, &self.listed) {
             Ok(request) => request,
             Err(error) => return Ok(Outcome::refuse(bad_request(error))),
         };
         let Some(name) = request.model.as_deref().or(self.default.as_deref()) else {
             return Ok(Outcome::refuse(no_model()));
         };
-        let Some(OnSale { model, chat, text }) = self.on_sale.get(name) else {
+        let Some(OnSale {
+            model,
+            chat,
+            text,
+            members,
+        }) = self.on_sale.get(name)
+        else {
             return Ok(Outcome::refuse(unsupported_model(name)));
         };
         if !principal.models.allows(name) {
             return Ok(Outcome::refuse(not_for_this_key(name)));
         }
+        if let Some(member) = members.refused_in(&request, body) {
+            return Ok(Outcome::refuse(refused_member(&member, name)));
+        }
+        members.leave_out(&mut request, body);
         let patch = Arc::clone(match endpoint {
             Endpoint::Chat => chat,
             Endpoint::Text => text,
@@ -88,7 +106,7 @@ impl Completions {
         let body: Box<dyn ForwardBody> = if api == asked {
             Box::new(CompletionBody::default())
         } else {
-            match as_chat(exchange, &request) {
+            match as_chat(exchange, &request, &self.listed) {
                 Ok(chats) => Box::new(chats),
                 Err(error) => return Ok(Outcome::refuse(bad_request(error))),
             }
@@ -141,9 +159,10 @@ fn api_for(model: &Model, asked: Api, request: &CompletionRequest) -> Api {
 fn as_chat(
     exchange: &mut Exchange,
     request: &CompletionRequest,
+    listed: &[Box<str>],
 ) -> Result<ChatBodies, RequestError> {
     let chats = TextAsChat::read(request, &exchange.request.body)?;
-    let bodies = ChatBodies::read(&chats)?;
+    let bodies = ChatBodies::read(&chats, listed)?;
     exchange.put(Arc::new(chats));
     Ok(bodies)
 }

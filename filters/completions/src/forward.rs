@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tollgate_filter::{CapMember, Exchange, ForwardBody, OutputCap};
+use tollgate_filter::{CapMember, Exchange, ForwardBody, OutputCap, ProviderModel};
 use tollgate_openai::{BodyEdit, CompletionRequest, Endpoint, RequestError, TextAsChat};
 
-/// The client's body with the members changed that the gateway owns; every other byte is the client's.
+/// The client's body with the members changed that the gateway owns, and without those that the provider does not get; every other byte is
+/// the client's.
 #[derive(Default)]
 pub(crate) struct CompletionBody {
     /// A cap on the output that the client did not name.
@@ -14,13 +15,13 @@ pub(crate) struct CompletionBody {
 }
 
 impl ForwardBody for CompletionBody {
-    fn render(&self, exchange: &Exchange, provider_model: &str) -> Bytes {
+    fn render(&self, exchange: &Exchange, at: &ProviderModel) -> Bytes {
         let original = &exchange.request.body;
         // Both are left on the exchange at once. The body as it came would be for another model, without the cap that is paid for.
         let request = exchange
             .get::<CompletionRequest>()
             .expect("who forwards a completion leaves its request on the exchange");
-        render(request, original, provider_model, self.cap)
+        render(request, original, at, self.cap)
     }
 
     fn cap_output(&mut self, cap: OutputCap) {
@@ -31,11 +32,12 @@ impl ForwardBody for CompletionBody {
 fn render(
     request: &CompletionRequest,
     original: &Bytes,
-    provider_model: &str,
+    at: &ProviderModel,
     cap: Option<OutputCap>,
 ) -> Bytes {
     let mut edit = BodyEdit::new(request)
-        .model(provider_model)
+        .model(&at.model)
+        .without(&at.removed_members)
         .without_cache()
         .with_usage()
         .system_before_prompt();
@@ -64,10 +66,14 @@ struct ChatBody {
 
 impl ChatBodies {
     /// The chats as requests of their own: what passes in a text request because nobody looks at it may be wrong in a chat.
-    pub(crate) fn read(asked: &TextAsChat) -> Result<ChatBodies, RequestError> {
+    /// `listed` are the members that some provider does not get.
+    pub(crate) fn read(
+        asked: &TextAsChat,
+        listed: &[Box<str>],
+    ) -> Result<ChatBodies, RequestError> {
         let mut chats = Vec::with_capacity(asked.chats().len());
         for chat in asked.chats() {
-            let request = CompletionRequest::read(Endpoint::Chat, chat)?;
+            let request = CompletionRequest::read_listing(Endpoint::Chat, chat, listed)?;
             chats.push((Arc::from(request), chat.clone()));
         }
         Ok(ChatBodies { chats, cap: None })
@@ -83,10 +89,10 @@ impl ChatBodies {
 }
 
 impl ForwardBody for ChatBodies {
-    fn render(&self, exchange: &Exchange, provider_model: &str) -> Bytes {
+    fn render(&self, exchange: &Exchange, at: &ProviderModel) -> Bytes {
         // Whoever asks for one body gets the first; there is one for each prompt, and at least one prompt.
         match self.chats.first() {
-            Some(chat) => self.part(chat).render(exchange, provider_model),
+            Some(chat) => self.part(chat).render(exchange, at),
             None => exchange.request.body.clone(),
         }
     }
@@ -102,8 +108,8 @@ impl ForwardBody for ChatBodies {
 }
 
 impl ForwardBody for ChatBody {
-    fn render(&self, _: &Exchange, provider_model: &str) -> Bytes {
-        render(&self.request, &self.original, provider_model, self.cap)
+    fn render(&self, _: &Exchange, at: &ProviderModel) -> Bytes {
+        render(&self.request, &self.original, at, self.cap)
     }
 
     fn cap_output(&mut self, cap: OutputCap) {
@@ -117,7 +123,6 @@ mod tests {
 
     #[test]
     fn only_what_the_gateway_owns_differs_from_what_the_client_sent() {
-        const MESSAGES: &str = r#""messages":[{"role":"user","content":"\u0041 \/ 1.50"}]"#;
         //    client's members, cap, provider's members
         check(r#""model":"m","x":1.50"#, None, r#""model":"p","x":1.50"#);
         check(
@@ -150,11 +155,54 @@ mod tests {
         );
 
         fn check(client: &str, cap: Option<OutputCap>, provider: &str) {
-            let original = Bytes::from(format!("{{{MESSAGES},{client}}}"));
-            let request = CompletionRequest::read(Endpoint::Chat, &original).expect("a request");
-            let rendered = render(&request, &original, "p", cap);
-            let rendered = std::str::from_utf8(&rendered).expect("UTF-8");
-            assert_eq!(rendered, format!("{{{MESSAGES},{provider}}}"), "{client}");
+            assert_eq!(
+                rendered(client, &[], cap),
+                format!("{{{MESSAGES},{provider}}}"),
+                "{client}"
+            );
+        }
+    }
+
+    const MESSAGES: &str = r#""messages":[{"role":"user","content":"\u0041 \/ 1.50"}]"#;
+
+    /// What a provider gets of a chat with these members that does not get `removed`.
+    fn rendered(client: &str, removed: &[&str], cap: Option<OutputCap>) -> String {
+        let original = Bytes::from(format!("{{{MESSAGES},{client}}}"));
+        let removed: Box<[Box<str>]> = removed.iter().map(|name| Box::from(*name)).collect();
+        let request = CompletionRequest::read_listing(Endpoint::Chat, &original, &removed);
+        let at = ProviderModel {
+            removed_members: removed.clone().into(),
+            ..ProviderModel::new("stand-in", "p")
+        };
+        let rendered = render(&request.expect("a request"), &original, &at, cap);
+        String::from_utf8(rendered.to_vec()).expect("UTF-8")
+    }
+
+    #[test]
+    fn members_that_a_provider_does_not_get_are_left_out_in_whatever_case_they_are_written() {
+        const NAMES: [&str; 3] = ["options", "service_tier", "keep_alive"];
+        for (client, provider) in [
+            (r#""model":"m","options":{"a":[1, 2]}"#, r#""model":"p""#),
+            (
+                r#""options" : null,"model" : "m", "x":1.50"#,
+                r#""model" : "p", "x":1.50"#,
+            ),
+            (
+                r#""Options":1,"OPTION\u017f":2,"\u004beep_alive":3,"keep_al\u0131ve":4,"\u006fptions":5,"model":"m""#,
+                r#""model":"p""#,
+            ),
+            (
+                r#""service_tier":"flex","model":"m","option":1,"options_":2"#,
+                r#""model":"p","option":1,"options_":2"#,
+            ),
+        ] {
+            let expected = format!("{{{MESSAGES},{provider}}}");
+            assert_eq!(rendered(client, &NAMES, None), expected, "{client}");
+            assert_eq!(
+                rendered(client, &[], None),
+                format!("{{{MESSAGES},{}}}", client.replace("\"m\"", "\"p\"")),
+                "{client}"
+            );
         }
     }
 }

@@ -4,6 +4,7 @@ mod answer;
 mod error;
 mod filter;
 mod forward;
+mod members;
 mod stamp;
 
 pub use filter::Completions;

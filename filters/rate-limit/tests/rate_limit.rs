@@ -377,7 +377,7 @@ fn tight(bench: &Bench) -> RateLimit {
 fn exchange_using(tokens_max: u64) -> Exchange {
     struct Nothing;
     impl ForwardBody for Nothing {
-        fn render(&self, exchange: &Exchange, _: &str) -> Bytes {
+        fn render(&self, exchange: &Exchange, _: &tollgate_filter::ProviderModel) -> Bytes {
             exchange.request.body.clone()
         }
         fn cap_output(&mut self, _: tollgate_filter::OutputCap) {}

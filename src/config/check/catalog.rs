@@ -318,6 +318,8 @@ fn places(
                 problems,
             ),
             weight: weight as u32,
+            removed_members: own.map_or_else(Arc::default, |one| one.remove_members.clone()),
+            refused_members: own.map_or_else(Arc::default, |one| one.refuse_members.clone()),
         });
     }
     if raw.providers.len() > PROVIDERS_MAX {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_filter::settings::{At, Problems};
+use tollgate_openai::is_same_but_for_case;
 
 use super::secret::Named;
 use super::{Shop, number, required, seconds};
@@ -18,6 +19,30 @@ const HOUR: u64 = 3600;
 
 /// Trial requests at once, where the provider takes as many calls at once.
 const TRIAL_REQUESTS: u64 = 4;
+
+/// Most members that may be listed, and the longest name of one.
+const MEMBERS_MAX: usize = 64;
+const MEMBER_BYTES_MAX: usize = 64;
+
+/// Members that are always sent on or read by the gateway itself: a request without them would be another one than the one that is held for.
+const PRICED: &[&str] = &[
+    "model",
+    "messages",
+    "prompt",
+    "system",
+    "stream",
+    "stream_options",
+    "cache",
+    "max_tokens",
+    "max_completion_tokens",
+    "n",
+    "best_of",
+    "tools",
+    "plugins",
+];
+
+/// Members without which there is no request, and the one that no provider gets.
+const NEEDED: &[&str] = &["model", "messages", "prompt", "cache"];
 
 /// The highest weight of a provider.
 pub(super) const WEIGHT_MAX: u64 = 1000;
@@ -102,6 +127,7 @@ pub(super) fn providers(
         let crowd = crowd(index, one, problems);
         let retries = number(problems, key("retries"), one.retries.as_ref(), 0, 0..=5) as u32;
         let calls_max = crowd.map(|crowd| crowd.calls_max as u64);
+        let (remove_members, refuse_members) = members(index, one, problems);
         let health = health(index, &one.health, calls_max, problems);
         let (Some(name), Some(base_url)) = (name, base_url) else {
             continue;
@@ -117,6 +143,8 @@ pub(super) fn providers(
             weight,
             crowd,
             retries,
+            remove_members,
+            refuse_members,
             health,
         }));
     }
@@ -208,6 +236,64 @@ fn crowd(index: usize, raw: &RawProvider, problems: &mut Problems) -> Option<Cro
         queue_max: queue_max as usize,
         wait,
     })
+}
+
+/// `remove_members` and `refuse_members`.
+fn members(
+    index: usize,
+    raw: &RawProvider,
+    problems: &mut Problems,
+) -> (Arc<[Box<str>]>, Arc<[Box<str>]>) {
+    let mut list = |name: &str, at: &Option<At<Vec<At<String>>>>, kept: &[&str], why: &str| {
+        let key = format!("provider.{index}.{name}");
+        let mut names: Vec<Box<str>> = Vec::new();
+        for (place, at) in at.iter().flat_map(|list| list.value.iter().enumerate()) {
+            let key = format!("{key}.{place}");
+            let member = at.value.as_str();
+            let same = |one: &str| is_same_but_for_case(one, member);
+            if member.is_empty()
+                || member.len() > MEMBER_BYTES_MAX
+                || !member.bytes().all(|byte| byte.is_ascii_graphic())
+            {
+                problems.note(
+                    key,
+                    at,
+                    format_args!(
+                        "is `{member}`; write the name of a top-level member, 1 to {MEMBER_BYTES_MAX} visible ASCII characters"
+                    ),
+                );
+            } else if kept.iter().any(|one| same(one)) {
+                problems.note(key, at, format_args!("is `{member}`, {why}"));
+            } else if names.iter().any(|one| same(one)) {
+                problems.note(key, at, format_args!("is `{member}` again; name it once"));
+            } else {
+                names.push(member.into());
+            }
+        }
+        if names.len() > MEMBERS_MAX
+            && let Some(at) = at
+        {
+            problems.note(
+                key,
+                at,
+                format_args!("has {} elements; use {MEMBERS_MAX} or fewer", names.len()),
+            );
+        }
+        names
+    };
+    let removed = list(
+        "remove_members",
+        &raw.remove_members,
+        PRICED,
+        "from which the price of a request is worked out; name it in `refuse_members`, or leave it out",
+    );
+    let refused = list(
+        "refuse_members",
+        &raw.refuse_members,
+        NEEDED,
+        "which requests are made of; leave it out",
+    );
+    (removed.into(), refused.into())
 }
 
 fn health(

@@ -176,6 +176,24 @@ pub struct ProviderModel {
     pub apis: Apis,
     /// Its share of the calls, beside the weights of the others; 0 for one that is asked only when no other can serve.
     pub weight: u32,
+    /// Names of top-level members of a request that the provider does not get.
+    pub removed_members: Arc<[Box<str>]>,
+    /// Names of top-level members with which a request is refused that the provider might get.
+    pub refused_members: Arc<[Box<str>]>,
+}
+
+impl ProviderModel {
+    /// A model at a provider that has every operation for it and gets every member of a request.
+    pub fn new(provider: &str, model: &str) -> ProviderModel {
+        ProviderModel {
+            provider: provider.into(),
+            model: model.into(),
+            apis: Apis::ALL,
+            weight: 1,
+            removed_members: Arc::default(),
+            refused_members: Arc::default(),
+        }
+    }
 }
 
 /// What becomes of a stream whose client has left in the middle.

@@ -62,7 +62,7 @@ codes! {
     InvalidType = "invalid_type", 400, InvalidRequest;
     /// A member's value is outside its range.
     OutOfRange = "out_of_range", 400, InvalidRequest;
-    /// A closed body has a member that is not listed.
+    /// A member that the body may not have: in a closed body, one that is not listed.
     UnknownField = "unknown_field", 400, InvalidRequest;
     /// The model is unknown, or this credential may not use it.
     ModelNotSupported = "model_not_supported", 400, InvalidRequest;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Api, Exchange, Model};
+use crate::{Api, Exchange, Model, ProviderModel};
 
 /// A model call, ready but for the choice of a provider. Put on the exchange by the filter that checked the request.
 pub struct Forward {
@@ -34,9 +34,8 @@ impl std::fmt::Debug for Forward {
 
 /// The client's body with the few members that the gateway owns changed.
 pub trait ForwardBody: Send + Sync {
-    /// The body for a provider that calls the model `provider_model`, from what stands on the exchange: the body as the client sent it, and
-    /// what was found in it.
-    fn render(&self, exchange: &Exchange, provider_model: &str) -> Bytes;
+    /// The body for a model at one provider, from what stands on the exchange: the body as the client sent it, and what was found in it.
+    fn render(&self, exchange: &Exchange, at: &ProviderModel) -> Bytes;
 
     /// The bodies of the calls that the request takes, where it is sent through another operation than the client's
     /// ([`Forward::asked`]): several prompts are several chats. With the cap, if there is one. Empty where this body is the only one.

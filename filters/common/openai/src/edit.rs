@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::json::{Reader, Span};
-use crate::request::{CompletionRequest, Endpoint, Owned};
-use crate::splice::Splice;
+use crate::request::{CompletionRequest, Endpoint, Owned, is_any_of, name_of};
+use crate::splice::{Member, Splice};
 use crate::string;
 
 /// Which member carries the most tokens an answer may have, where a request names neither.
@@ -25,6 +25,7 @@ pub enum CapMember {
 pub struct BodyEdit<'a> {
     request: &'a CompletionRequest,
     model: Option<&'a str>,
+    without: &'a [Box<str>],
     remove_cache: bool,
     ask_usage: bool,
     cap: Option<(u64, CapMember)>,
@@ -54,6 +55,7 @@ impl<'a> BodyEdit<'a> {
         Self {
             request,
             model: None,
+            without: &[],
             remove_cache: false,
             ask_usage: false,
             cap: None,
@@ -70,6 +72,13 @@ impl<'a> BodyEdit<'a> {
     /// Leaves out `cache`, which is for the gateway only.
     pub fn without_cache(mut self) -> Self {
         self.remove_cache = true;
+        self
+    }
+
+    /// Leaves out the members that have one of `names` in any case, which were listed when the request was read. Members that the gateway
+    /// changes or reads the price from are not to be among them.
+    pub fn without(mut self, names: &'a [Box<str>]) -> Self {
+        self.without = names;
         self
     }
 
@@ -110,7 +119,7 @@ impl<'a> BodyEdit<'a> {
         let changes = layout
             .members
             .iter()
-            .any(|(name, _)| self.change(*name).is_some());
+            .any(|(name, member)| self.change(*name, member, body).is_some());
         let additions = self.additions();
         if !changes && additions.iter().all(|add| !add) {
             return body.clone();
@@ -118,7 +127,7 @@ impl<'a> BodyEdit<'a> {
         let mut out = BytesMut::new();
         let mut splice = Splice::new(body, &mut out);
         for (name, member) in &layout.members {
-            match self.change(*name) {
+            match self.change(*name, member, body) {
                 None => {}
                 Some(Change::Remove) => splice.remove(member),
                 Some(Change::Model) => self.write_model(splice.instead_of(member.value())),
@@ -165,9 +174,14 @@ impl<'a> BodyEdit<'a> {
     }
 
     /// What happens to a member that is in the body.
-    fn change(&self, name: Owned) -> Option<Change> {
+    fn change(&self, name: Owned, member: &Member, body: &[u8]) -> Option<Change> {
         let request = self.request;
         match name {
+            Owned::Listed(_) => {
+                let leaves_out =
+                    !self.without.is_empty() && is_any_of(&name_of(member, body), self.without);
+                leaves_out.then_some(Change::Remove)
+            }
             Owned::Cache => self.remove_cache.then_some(Change::Remove),
             Owned::System => self.system_before_prompt.then_some(Change::Remove),
             Owned::Prompt => {

@@ -38,6 +38,8 @@ pub use metadata::Metadata;
 pub use patch::Patch;
 pub use progress::Progress;
 pub use provider_error::ProviderError;
-pub use request::{CompletionRequest, Endpoint, Parts, RequestError, RequestErrorCode};
+pub use request::{
+    CompletionRequest, Endpoint, Parts, RequestError, RequestErrorCode, is_same_but_for_case,
+};
 pub use text_as_chat::{TextAsChat, TextStream, TurnError};
 pub use usage::Usage;

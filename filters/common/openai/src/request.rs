@@ -1,5 +1,6 @@
 //! What a completion request says, as far as the gateway has to know, and what is wrong with it.
 
+mod case;
 mod error;
 mod members;
 mod message;
@@ -12,7 +13,9 @@ use crate::canonical::{Encoder, Form};
 use crate::json::scan::Bytes;
 use crate::json::{Kind, Span};
 use crate::splice::{Layout, Member};
+use crate::string::Text;
 
+pub use case::is_same as is_same_but_for_case;
 pub use error::{RequestError, RequestErrorCode};
 
 use error::{Path, brief};
@@ -50,8 +53,9 @@ pub struct Parts {
 
 /// The facts of one request body, owned, and its canonical form if that is short; the body itself is not kept.
 ///
-/// A value of this type says that the body is strict JSON with no top-level member twice, and that every member
-/// the service describes has its type and range. Members it does not describe were passed over.
+/// A value of this type says that the body is strict JSON with no top-level member twice, that every member
+/// the service describes has its type and range, and that none is one of those to a reader that ignores case. Members it does not describe
+/// were passed over.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CompletionRequest {
@@ -106,6 +110,8 @@ pub(crate) enum Owned {
     Prompt,
     /// Of a text request, when it is no null.
     System,
+    /// One that some provider does not get, with the bytes of it that may become prompt tokens.
+    Listed(u32),
 }
 
 /// What stands in `stream_options`, if it is an object.
@@ -123,13 +129,27 @@ impl CompletionRequest {
     ///
     /// The first thing that is wrong with it, in words that help to correct it: always a 400.
     pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Box<Self>, RequestError> {
+        Self::read_listing(endpoint, body, &[])
+    }
+
+    /// The same, and finds the members of the body whose names are `listed`, in any case: those that [`find_member`](Self::find_member) and
+    /// [`BodyEdit::without`](crate::BodyEdit::without) may be asked for.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    pub fn read_listing(
+        endpoint: Endpoint,
+        body: &[u8],
+        listed: &[Box<str>],
+    ) -> Result<Box<Self>, RequestError> {
         if body.starts_with(b"\xef\xbb\xbf") {
             return Err(RequestError::invalid_json(
                 "the body starts with a byte order mark; send it without".into(),
             ));
         }
         let bytes = Bytes::of(body);
-        let read = Self::walk(endpoint, body, bytes);
+        let read = Self::walk(endpoint, body, bytes, listed);
         // Whatever else is wrong with it, this has to be mended first. Not looked at in front, since most bodies are ASCII, which is
         // seen much sooner.
         if !bytes.ascii
@@ -144,7 +164,12 @@ impl CompletionRequest {
     }
 
     /// Reads a body of whatever bytes; what it says of one that is not UTF-8 means nothing.
-    fn walk(endpoint: Endpoint, body: &[u8], bytes: Bytes) -> Result<Box<Self>, RequestError> {
+    fn walk(
+        endpoint: Endpoint,
+        body: &[u8],
+        bytes: Bytes,
+        listed: &[Box<str>],
+    ) -> Result<Box<Self>, RequestError> {
         let mut reader = Reader::heard_by(body, Encoder::new(body.len())).knowing(bytes);
         let kind = reader.kind()?;
         if kind != Kind::Object {
@@ -154,7 +179,7 @@ impl CompletionRequest {
             )));
         }
         let mut request = Box::new(Self::empty(endpoint, body.len()));
-        request.members(&mut reader)?;
+        request.members(&mut reader, listed)?;
         reader.end()?;
         request.check_whole()?;
         request.canonical = reader.listener().finish();
@@ -169,6 +194,28 @@ impl CompletionRequest {
     /// Answers the provider may have to make: the larger of `n` and `best_of`, for every prompt.
     pub fn answers_max(&self) -> u64 {
         self.n.max(self.best_of).saturating_mul(self.prompts)
+    }
+
+    /// The name, as it stands in the body that the request was read from, of the first member that has one of `names` in any case. All of
+    /// these were listed when the body was read.
+    pub fn find_member(&self, body: &[u8], names: &[Box<str>]) -> Option<String> {
+        let mut members = self.layout.members.iter();
+        members.find_map(|(_, member)| {
+            let name = name_of(member, body);
+            is_any_of(&name, names).then(|| name.into_owned())
+        })
+    }
+
+    /// Takes what stands in members with one of `names`, in any case, out of [`text_bytes`](Self::text_bytes): for members that no provider
+    /// of the model gets. All of these were listed when `body` was read.
+    pub fn leave_out(&mut self, body: &[u8], names: &[Box<str>]) {
+        for (owned, member) in &self.layout.members {
+            if let Owned::Listed(bytes) = owned
+                && is_any_of(&name_of(member, body), names)
+            {
+                self.text_bytes = self.text_bytes.saturating_sub(u64::from(*bytes));
+            }
+        }
     }
 
     fn empty(endpoint: Endpoint, body_bytes: usize) -> Self {
@@ -196,7 +243,11 @@ impl CompletionRequest {
         }
     }
 
-    fn members(&mut self, reader: &mut Reader<'_>) -> Result<(), RequestError> {
+    fn members(
+        &mut self,
+        reader: &mut Reader<'_>,
+        listed: &[Box<str>],
+    ) -> Result<(), RequestError> {
         // A bit for each word that has been a name. All other names, and words that stand twice.
         let mut words = 0u128;
         let mut names: SmallVec<[Cow<'_, [u8]>; 4]> = SmallVec::new();
@@ -213,9 +264,18 @@ impl CompletionRequest {
                     "a member name holds half a surrogate pair; write it as UTF-8".into(),
                 )
             })?;
+            if key.word.is_none() {
+                case::check(key.text, case::BODY, |name| Path::Top(name.as_bytes()))?;
+            }
             let kind = reader.kind()?;
             let start = reader.at();
-            let owned = members::read(self, reader, &name, key.word, kind)?;
+            let text_bytes = self.text_bytes;
+            let mut owned = members::read(self, reader, &name, key.word, kind)?;
+            if !listed.is_empty() && owned.is_none() && is_any_of(&key.text.decode_lossy(), listed)
+            {
+                let bytes = self.text_bytes - text_bytes;
+                owned = Some(Owned::Listed(u32::try_from(bytes).unwrap_or(u32::MAX)));
+            }
             if let Some(owned) = owned {
                 let end = reader.at();
                 let Some(member) = Member::new(self.layout.count, key.at, Span { start, end })
@@ -254,6 +314,19 @@ impl CompletionRequest {
         self.include_usage &= self.stream;
         Ok(())
     }
+}
+
+/// The name of a member of `body`.
+pub(crate) fn name_of<'b>(member: &Member, body: &'b [u8]) -> Cow<'b, str> {
+    let mut reader = crate::json::Reader::starting_at(body, member.key());
+    // It has been read before.
+    let name = reader.string().map(Text::decode_lossy);
+    name.unwrap_or_default()
+}
+
+/// Whether a member of this name is one of `names`, which are in any case.
+pub(crate) fn is_any_of(name: &str, names: &[Box<str>]) -> bool {
+    names.iter().any(|one| case::is_same(name, one))
 }
 
 /// Refuses an object of whose names one stands twice: we would charge for one value and the provider use the other.

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method};
 use serde_json::Value;
 use tollgate_completions::Completions;
 use tollgate_filter::{
-    AnswerFault, AnswerProgress, AnswerUsage, ApiError, Apis, Catalog, Charge, CredentialId,
+    AnswerFault, AnswerProgress, AnswerUsage, ApiError, Catalog, Charge, CredentialId,
     CredentialKind, Ending, Event, EventKind, Exchange, Fate, Filter, Forward, HeldEvent, Model,
     ModelAccess, ModelLimits, Outcome, PartCeilings, Principal, Protocol, ProviderModel, Request,
     Routing, Scopes, Step, Tail, Tokens,
@@ -39,12 +39,7 @@ pub(crate) fn model(id: &str) -> Arc<Model> {
         output_modalities: vec!["text".into()],
         part_ceilings: PartCeilings::default(),
         token_factor_ppm: 1_000_000,
-        providers: vec![ProviderModel {
-            provider: "stand-in".into(),
-            model: PROVIDER_MODEL.into(),
-            apis: Apis::ALL,
-            weight: 1,
-        }],
+        providers: vec![ProviderModel::new("stand-in", PROVIDER_MODEL)],
         system_as_chat: false,
         cap_member: tollgate_filter::CapMember::MaxTokens,
         routing: Routing::default(),

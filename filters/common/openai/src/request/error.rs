@@ -15,6 +15,8 @@ pub enum RequestErrorCode {
     InvalidType,
     /// A member has the right type and a value that the service does not take.
     OutOfRange,
+    /// A member has a name that differs from a known one in case alone.
+    UnknownField,
 }
 
 impl RequestErrorCode {
@@ -25,6 +27,7 @@ impl RequestErrorCode {
             Self::MissingField => "missing_field",
             Self::InvalidType => "invalid_type",
             Self::OutOfRange => "out_of_range",
+            Self::UnknownField => "unknown_field",
         }
     }
 }
@@ -96,21 +99,26 @@ pub(super) fn brief(text: &str) -> &str {
 pub(super) enum Path<'a> {
     /// A member of the body; its name is UTF-8, as all of the body is.
     Top(&'a [u8]),
-    /// A member of the body's member `stream_options`.
-    StreamOptions(&'a str),
+    /// A member of a member of the body.
+    Inside(&'a str, &'a str),
     /// An item of `messages`.
     Message(u64),
     /// A member of an item of `messages`.
     InMessage(u64, &'a str),
+    /// A member of a part of a message.
+    InPart(u64, u64, &'a str),
 }
 
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Top(name) => f.write_str(&String::from_utf8_lossy(name)),
-            Self::StreamOptions(name) => write!(f, "stream_options.{name}"),
+            Self::Inside(outer, name) => write!(f, "{outer}.{name}"),
             Self::Message(index) => write!(f, "messages[{index}]"),
             Self::InMessage(index, name) => write!(f, "messages[{index}].{name}"),
+            Self::InPart(index, part, name) => {
+                write!(f, "messages[{index}].content[{part}].{name}")
+            }
         }
     }
 }

@@ -7,7 +7,9 @@ use crate::number::{self, Whole};
 use crate::word::Word;
 
 use super::error::{Path, RequestErrorCode, expect};
-use super::{CompletionRequest, Endpoint, Owned, Reader, RequestError, StreamOptions, message};
+use super::{
+    CompletionRequest, Endpoint, Owned, Reader, RequestError, StreamOptions, case, message,
+};
 
 /// Reads one member into `request`, and says whether its place has to be remembered.
 ///
@@ -87,9 +89,18 @@ pub(super) fn read(
             }
             reader.skip()?;
         }
-        (Chat, Word::ImageConfig | Word::Reasoning) if !absent => {
+        (Chat, Word::ImageConfig) if !absent => {
             expect(path, "an object", kind, Kind::Object)?;
             reader.skip()?;
+        }
+        (Chat, Word::Reasoning) if !absent => {
+            expect(path, "an object", kind, Kind::Object)?;
+            reasoning(reader)?;
+        }
+        (Text, Word::Reasoning) if kind == Kind::Object => {
+            let start = reader.at();
+            reasoning(reader)?;
+            request.text_bytes += (reader.at() - start) as u64;
         }
         // These never reach the model's text.
         (_, Word::User | Word::Metadata) => {
@@ -98,6 +109,19 @@ pub(super) fn read(
         _ => other(request, reader, kind)?,
     }
     Ok(owned)
+}
+
+/// A `reasoning`, which is an object.
+fn reasoning(reader: &mut Reader<'_>) -> Result<(), RequestError> {
+    let mut first = true;
+    reader.enter()?;
+    while let Some(key) = reader.key(&mut first)? {
+        case::check(key.text, case::REASONING, |name| {
+            Path::Inside("reasoning", name)
+        })?;
+        reader.skip()?;
+    }
+    Ok(())
 }
 
 /// A member that the service does not know, or that is null.
@@ -157,7 +181,7 @@ fn stream_options(
         kind,
         Kind::Object,
     )?;
-    let path = Path::StreamOptions("include_usage");
+    let path = Path::Inside("stream_options", "include_usage");
     let mut options = StreamOptions {
         object: true,
         empty: true,
@@ -167,6 +191,11 @@ fn stream_options(
     reader.enter()?;
     while let Some(key) = reader.key(&mut first)? {
         options.empty = false;
+        if key.word.is_none() {
+            case::check(key.text, case::STREAM_OPTIONS, |name| {
+                Path::Inside("stream_options", name)
+            })?;
+        }
         let kind = reader.kind()?;
         if key.word != Some(Word::IncludeUsage) {
             reader.skip()?;

@@ -6,7 +6,7 @@ use crate::word::Word;
 
 use super::error::{Path, brief, expect};
 use super::members::{array_of, item_of};
-use super::{CompletionRequest, Parts, Reader, RequestError};
+use super::{CompletionRequest, Parts, Reader, RequestError, case};
 
 /// Reads `messages` into the counts of `request`.
 pub(super) fn read_all(
@@ -40,6 +40,9 @@ fn read_one(request: &mut CompletionRequest, reader: &mut Reader<'_>) -> Result<
     let mut first = true;
     reader.enter()?;
     while let Some(key) = reader.key(&mut first)? {
+        if key.word.is_none() {
+            case::check(key.text, case::MESSAGE, |name| Path::InMessage(index, name))?;
+        }
         let kind = reader.kind()?;
         let start = reader.at();
         match key.word {
@@ -120,7 +123,7 @@ fn content(
             reader.enter()?;
             while reader.item(&mut first)? {
                 item_of(reader, path, WANTED, index, Kind::Object)?;
-                let part = Part::read(reader)?;
+                let part = Part::read(reader, request.messages, index)?;
                 request.text_bytes += part.text_bytes();
                 part.count(&mut request.parts);
                 index += 1;
@@ -170,7 +173,8 @@ struct Part {
 }
 
 impl Part {
-    fn read(reader: &mut Reader<'_>) -> Result<Self, RequestError> {
+    /// Reads part `index` of a message.
+    fn read(reader: &mut Reader<'_>, message: u64, index: u64) -> Result<Self, RequestError> {
         let mut part = Self {
             kind: PartKind::Other,
             media: [PartKind::Image, PartKind::Audio, PartKind::File].map(|kind| (kind, 0)),
@@ -179,6 +183,11 @@ impl Part {
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
+            if key.word.is_none() {
+                case::check(key.text, case::PART, |name| {
+                    Path::InPart(message, index, name)
+                })?;
+            }
             let kind = reader.kind()?;
             if key.word == Some(Word::Type) && kind == Kind::String {
                 part.kind = kind_of(reader.string()?).unwrap_or(PartKind::Other);

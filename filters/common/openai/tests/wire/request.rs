@@ -1,7 +1,10 @@
 //! Every field and limit of the two completion requests.
 
+use proptest::prelude::*;
 use tollgate_openai::Endpoint::{Chat, Text};
-use tollgate_openai::RequestErrorCode::{InvalidJson, InvalidType, MissingField, OutOfRange};
+use tollgate_openai::RequestErrorCode::{
+    InvalidJson, InvalidType, MissingField, OutOfRange, UnknownField,
+};
 use tollgate_openai::{CompletionRequest, Endpoint, RequestErrorCode};
 
 fn read(endpoint: Endpoint, body: &str) -> Box<CompletionRequest> {
@@ -457,4 +460,119 @@ fn a_text_hidden_in_a_part_of_another_type_is_still_counted() {
     assert_eq!(hidden("file", "input_audio"), (10, 0));
     assert_eq!(hidden("unknown", "image_url"), (10, 0));
     assert_eq!(hidden("input_image", "image_url"), (0, 10));
+}
+
+#[test]
+fn a_member_that_differs_from_a_known_one_in_case_alone_is_refused_at_every_level() {
+    let message = |members: &str| {
+        format!(r#"{{"messages":[{{"role":"user","content":"a"}},{{"role":"user",{members}}}]}}"#)
+    };
+    for (body, param) in [
+        (chat_with(r#""MODEL":"x""#), "MODEL"),
+        (
+            chat_with(r#""Max_Completion_Tokens":1"#),
+            "Max_Completion_Tokens",
+        ),
+        (
+            chat_with("\"\u{212a}\":1,\"n\u{17f}\":1,\"\u{17f}tream\":true"),
+            "\u{17f}tream",
+        ),
+        (
+            chat_with(r#""reasoning":{"max_to\u212aens":1}"#),
+            "reasoning.max_to\u{212a}ens",
+        ),
+        (
+            chat_with(r#""stream_options":{"INCLUDE_USAGE":true}"#),
+            "stream_options.INCLUDE_USAGE",
+        ),
+        (message(r#""Content":null"#), "messages[1].Content"),
+        (message(r#""content":null,"Name":null"#), "messages[1].Name"),
+        (
+            message(r#""content":[{},{"type":"text","Input_Audio":{}}]"#),
+            "messages[1].content[1].Input_Audio",
+        ),
+    ] {
+        check(Chat, &body, UnknownField, Some(param));
+    }
+    check(
+        Text,
+        r#"{"prompt":"a","reasoning":{"Effort":"high"}}"#,
+        UnknownField,
+        Some("reasoning.Effort"),
+    );
+}
+
+/// A name as a decoder sees it that ignores case: in capitals, and back in small letters.
+fn folded(name: &str) -> String {
+    let capitals = name.chars().flat_map(char::to_uppercase);
+    capitals.flat_map(char::to_lowercase).collect()
+}
+
+/// A name with some letters in another case, and some written as escapes.
+fn spelled(name: &'static str) -> impl Strategy<Value = (String, String)> {
+    let letter = |letter: char| {
+        let other = match letter {
+            's' => vec!['S', '\u{17f}'],
+            'k' => vec!['K', '\u{212a}'],
+            'i' => vec!['I', '\u{131}'],
+            other => vec![other.to_ascii_uppercase()],
+        };
+        let said = prop_oneof![12 => Just(letter), 1 => prop::sample::select(other)];
+        (said, prop::bool::weighted(0.1))
+    };
+    let letters: Vec<_> = name.chars().map(letter).collect();
+    letters.prop_map(|letters| {
+        let said = letters.iter().map(|(letter, _)| *letter).collect();
+        let written = letters.iter().map(|(letter, escaped)| match escaped {
+            true => format!("\\u{:04x}", u32::from(*letter)),
+            false => letter.to_string(),
+        });
+        (said, written.collect())
+    })
+}
+
+/// One member of a body: its name as it is said, as it is written, and its value.
+fn member() -> impl Strategy<Value = (String, String, u64)> {
+    let name = prop::sample::select(vec![
+        "model",
+        "max_tokens",
+        "max_completion_tokens",
+        "n",
+        "best_of",
+        "max_token",
+        "x",
+    ]);
+    (name.prop_flat_map(spelled), 1u64..9)
+        .prop_map(|((said, written), value)| (said, written, value))
+}
+
+proptest! {
+    #[test]
+    fn no_body_is_taken_that_a_reader_who_ignores_case_reads_otherwise(
+        members in prop::collection::vec(member(), 0..5),
+        text in any::<bool>(),
+    ) {
+        let value = |said: &str, value: u64| match folded(said).as_str() {
+            "model" => format!("\"m{value}\""),
+            _ => value.to_string(),
+        };
+        let written = members.iter().map(|(said, written, number)| format!(",\"{written}\":{}", value(said, *number)));
+        let rest: String = written.collect();
+        let (endpoint, body) = match text {
+            false => (Chat, format!(r#"{{"messages":[{{"role":"user","content":"a"}}]{rest}}}"#)),
+            true => (Text, format!(r#"{{"prompt":"a"{rest}}}"#)),
+        };
+        let Ok(request) = CompletionRequest::read(endpoint, body.as_bytes()) else {
+            return Ok(());
+        };
+        let last = |name: &str| {
+            let same = members.iter().rev().find(|(said, ..)| folded(said) == name);
+            same.map(|(_, _, value)| *value)
+        };
+        prop_assert_eq!(request.model, last("model").map(|value| format!("m{value}")), "{}", body);
+        prop_assert_eq!(request.max_tokens, last("max_tokens"), "{}", body);
+        prop_assert_eq!(request.max_completion_tokens, last("max_completion_tokens"), "{}", body);
+        prop_assert_eq!(request.n, last("n").unwrap_or(1), "{}", body);
+        prop_assert_eq!(request.best_of, last("best_of").unwrap_or(1), "{}", body);
+    }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tollgate_filter::{
     AnswerFault, AnswerProgress, AnswerUsage, Api, Body, Contract, Event, EventKind, Exchange,
     FailureMode, Fate, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, OutputCap,
-    PartCeilings, Phase, Routing, Step, Tokens, UpstreamFault,
+    PartCeilings, Phase, ProviderModel, Routing, Step, Tokens, UpstreamFault,
 };
 use tollgate_money::{Micros, Price};
 use tollgate_openai::{Answer, ChunkReader, CompletionRequest, Endpoint, Patch, Usage};
@@ -28,7 +28,7 @@ impl Panics {
 struct Recorder(Caps);
 
 impl ForwardBody for Recorder {
-    fn render(&self, exchange: &Exchange, _: &str) -> Bytes {
+    fn render(&self, exchange: &Exchange, _: &ProviderModel) -> Bytes {
         exchange.request.body.clone()
     }
 

@@ -1,0 +1,128 @@
+//! Member names that differ from known ones in case alone.
+//!
+//! JSON names are case-sensitive, and so are the names here. Several decoders behind gateways are not: for Go's `encoding/json` `MODEL` is
+//! `model`, and of both in one object the last one holds. What the gateway prices and what such a provider serves would be two requests.
+
+use crate::string::Text;
+
+use super::error::Path;
+use super::{RequestError, RequestErrorCode};
+
+/// Members of a body that the gateway reads, that the service describes, or that change what a request costs at a provider.
+pub(super) const BODY: &[&str] = &[
+    "model",
+    "messages",
+    "prompt",
+    "system",
+    "suffix",
+    "stream",
+    "stream_options",
+    "cache",
+    "max_tokens",
+    "max_completion_tokens",
+    "n",
+    "best_of",
+    "echo",
+    "logprobs",
+    "top_logprobs",
+    "temperature",
+    "tools",
+    "tool_choice",
+    "functions",
+    "function_call",
+    "parallel_tool_calls",
+    "plugins",
+    "modalities",
+    "audio",
+    "image_config",
+    "reasoning",
+    "reasoning_effort",
+    "response_format",
+    "service_tier",
+    "store",
+    "web_search_options",
+];
+
+/// Members of `stream_options`.
+pub(super) const STREAM_OPTIONS: &[&str] = &["include_usage"];
+
+/// Members of `reasoning`.
+pub(super) const REASONING: &[&str] = &["effort", "max_tokens", "enabled", "exclude"];
+
+/// Members of a message.
+pub(super) const MESSAGE: &[&str] = &["role", "content", "name", "tool_calls", "tool_call_id"];
+
+/// Members of a part of a message: its type, and what it holds by its type.
+pub(super) const PART: &[&str] = &[
+    "type",
+    "text",
+    "image_url",
+    "input_image",
+    "image",
+    "input_audio",
+    "audio",
+    "audio_url",
+    "file",
+    "input_file",
+];
+
+/// Refuses a member that is written like one of `known` except for case. `path` makes its path of its name.
+///
+/// All known names are in small ASCII letters: a name of nothing but those, digits and signs is looked at no further.
+#[inline]
+pub(super) fn check(
+    name: Text<'_>,
+    known: &[&str],
+    path: impl for<'p> FnOnce(&'p str) -> Path<'p>,
+) -> Result<(), RequestError> {
+    let plain = |byte: &u8| byte.is_ascii() && !byte.is_ascii_uppercase();
+    if !name.escaped && name.raw.iter().all(plain) {
+        return Ok(());
+    }
+    check_closely(name, known, path)
+}
+
+#[cold]
+fn check_closely(
+    name: Text<'_>,
+    known: &[&str],
+    path: impl for<'p> FnOnce(&'p str) -> Path<'p>,
+) -> Result<(), RequestError> {
+    let Some(name) = name.decode() else {
+        // Half a surrogate pair is no letter.
+        return Ok(());
+    };
+    match known.iter().find(|known| is_same(&name, known)) {
+        Some(known) if **known != *name => Err(RequestError::at(
+            RequestErrorCode::UnknownField,
+            path(&name),
+            &format!("differs from `{known}` in case alone; write `{known}`"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a decoder that ignores case may take one name for the other.
+pub fn is_same(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (one.chars().map(fold), other.chars().map(fold));
+    loop {
+        match (one.next(), other.next()) {
+            (None, None) => return true,
+            (one, other) if one != other => return false,
+            _ => {}
+        }
+    }
+}
+
+/// A character in small letters, as any of the usual decoders sees it.
+///
+/// Beside the ASCII letters four characters are ASCII letters in another case: the long s and the Kelvin sign, by Unicode's simple folding
+/// (Go's `strings.EqualFold`), and the two of the Turkish i, by mapping to capitals and back (Java's `equalsIgnoreCase`).
+fn fold(character: char) -> char {
+    match character {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        '\u{130}' | '\u{131}' => 'i',
+        _ => character.to_ascii_lowercase(),
+    }
+}

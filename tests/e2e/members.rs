@@ -1,0 +1,295 @@
+//! Members of a request that a provider would read otherwise than the gateway, and members that it is not to get.
+
+use serde_json::{Value, json};
+use tollgate_testing::Script;
+
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, Setup, TEXT, chat};
+
+const MESSAGES: &str = r#""messages":[{"role":"user","content":"Halt!"}]"#;
+
+/// Sends a body as it is written and gives status, `code` and `param` of the answer, and the answer.
+async fn send(rig: &Rig, path: &str, body: &str) -> (u16, String, String, Value) {
+    let client = rig.client();
+    let answer = client.send(client.request("POST", path, body.to_owned().into()));
+    let answer = answer.await;
+    let status = answer.status;
+    let answer = answer.json();
+    let word = |name: &str| {
+        let word = answer["error"][name].as_str();
+        word.unwrap_or_default().to_owned()
+    };
+    (status, word("code"), word("param"), answer)
+}
+
+#[tokio::test]
+async fn a_member_in_another_case_is_refused_before_any_provider_reads_it() {
+    let rig = Rig::start().await;
+    // What a provider makes of names whose case it ignores, it would be paid for by us.
+    rig.provider.script(Script {
+        ignore_case: true,
+        words: Some(4000),
+        ..Script::default()
+    });
+    let (status, code, param, answer) = send(
+        &rig,
+        CHAT,
+        &format!(r#"{{"model":"small","MODEL":"large","max_tokens":1,"MAX_TOKENS":4000,"N":50,{MESSAGES}}}"#),
+    )
+    .await;
+    assert_eq!(
+        (status, &*code, &*param),
+        (400, "unknown_field", "MODEL"),
+        "{answer}"
+    );
+    let message = answer["error"]["message"].as_str().expect("a message");
+    assert!(message.contains("`model`"), "{message}");
+    let with = |member: &str| format!(r#"{{{MESSAGES},{member}}}"#);
+    let message = |members: &str| format!(r#"{{"messages":[{{"role":"user",{members}}}]}}"#);
+    for (body, param) in [
+        (with(r#""Model":"dear""#), "Model"),
+        (with(r#""\u004dodel":"dear""#), "Model"),
+        (
+            with(r#""MAX_COMPLETION_TOKENS":9"#),
+            "MAX_COMPLETION_TOKENS",
+        ),
+        (with(r#""max_token\u017f":9"#), "max_token\u{17f}"),
+        (with("\"max_to\u{212a}ens\":9"), "max_to\u{212a}ens"),
+        (with(r#""max_to\u212aens":9"#), "max_to\u{212a}ens"),
+        (
+            with("\"serv\u{131}ce_tier\":\"priority\""),
+            "serv\u{131}ce_tier",
+        ),
+        (with(r#""N":9"#), "N"),
+        (with(r#""Best_Of":9"#), "Best_Of"),
+        (with(r#""Stream":true"#), "Stream"),
+        (with(r#""Cache":true"#), "Cache"),
+        (with(r#""Tools":[]"#), "Tools"),
+        (with(r#""Plugins":[{}]"#), "Plugins"),
+        (with(r#""Modalities":["audio"]"#), "Modalities"),
+        (with(r#""Reasoning":{}"#), "Reasoning"),
+        (
+            with(r#""reasoning":{"Max_Tokens":9}"#),
+            "reasoning.Max_Tokens",
+        ),
+        (with(r#""reasoning":{"EFFORT":"high"}"#), "reasoning.EFFORT"),
+        (with(r#""Service_Tier":"priority""#), "Service_Tier"),
+        (with(r#""Messages":null"#), "Messages"),
+        (with(r#""Prompt":null"#), "Prompt"),
+        (
+            with(r#""stream":true,"stream_options":{"include_usage":true,"Include_Usage":false}"#),
+            "stream_options.Include_Usage",
+        ),
+        (with(r#""Stream_Options":{}"#), "Stream_Options"),
+        (
+            message(r#""content":"a","Content":"b""#),
+            "messages[0].Content",
+        ),
+        (
+            message(r#""content":"a","ROLE":"system""#),
+            "messages[0].ROLE",
+        ),
+        (
+            message(r#""content":[{"type":"text","text":"a"},{"type":"text","Type":"image_url"}]"#),
+            "messages[0].content[1].Type",
+        ),
+        (
+            message(r#""content":[{"type":"image_url","\u0049mage_url":{"url":"x"}}]"#),
+            "messages[0].content[0].Image_url",
+        ),
+    ] {
+        let (status, code, named, answer) = send(&rig, CHAT, &body).await;
+        assert_eq!((status, &*code), (400, "unknown_field"), "{body}: {answer}");
+        assert_eq!(named, param, "{body}");
+    }
+    let body = r#"{"prompt":"Halt!","PROMPT":["Halt!","Halt!"]}"#;
+    let (status, _, param, answer) = send(&rig, TEXT, body).await;
+    assert_eq!((status, &*param), (400, "PROMPT"), "{answer}");
+    // One name in two spellings is one name twice.
+    let twice = with(r#""max_tokens":1,"max_token\u0073":4000"#);
+    let (status, code, ..) = send(&rig, CHAT, &twice).await;
+    assert_eq!((status, &*code), (400, "invalid_json"));
+    assert_eq!(rig.provider.call_count(), 0);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn names_that_no_decoder_takes_for_a_known_one_go_on_as_they_are() {
+    let rig = Rig::start().await;
+    rig.provider.script(Script {
+        ignore_case: true,
+        ..Script::default()
+    });
+    for member in [
+        r#""modelx":"dear""#,
+        r#""X-Model":"dear""#,
+        r#""maxTokens":1"#,
+        r#""Seed":7"#,
+        r#""MyOption":{"MODEL":"dear","N":50}"#,
+        r#""mod\u00e9l":1"#,
+        r#""max_token\u1e9e":1"#,
+        r#""":1"#,
+        r#""response_format":{"type":"json_schema","json_schema":{"name":"N","schema":{"properties":{"Content":{},"MODEL":{}}}}}"#,
+        r#""tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"N":{},"Messages":{}}}}}]"#,
+    ] {
+        let body = format!(r#"{{"model":"small",{MESSAGES},{member}}}"#);
+        let (status, .., answer) = send(&rig, CHAT, &body).await;
+        assert_eq!(status, 200, "{member}: {answer}");
+        assert_eq!(rig.told(&answer), PRICE_OF_A_CHAT, "{member}");
+        let sent = rig.provider.last_call().body;
+        let expected = body.replace("\"small\"", "\"vendor/small-1\"");
+        assert_eq!(sent, expected, "{member}: to the byte");
+    }
+    rig.finish().await;
+}
+
+/// Two providers for `small`, which do not get the same members, and one for the model that serves in its place.
+const HOUSE: &str = r#"
+    [[provider]]
+    remove_members = ["service_tier", "options"]
+
+    [[provider]]
+    name = "second"
+    base_url = "{provider_url}"
+    api_key_env = "PROVIDER_KEY"
+    weight = 0
+    remove_members = ["options", "Keep_Alive"]
+
+    [[provider]]
+    name = "third"
+    base_url = "{provider_url}"
+    api_key_env = "PROVIDER_KEY"
+    refuse_members = ["store", "n"]
+
+    [[model]]
+    id = "small"
+    providers = [
+        { provider = "stand-in", model = "vendor/small-1" },
+        { provider = "second", model = "vendor/small-2" },
+    ]
+
+    [[model]]
+    id = "dear"
+    providers = [{ provider = "stand-in" }]
+    fallback = ["third"]
+
+    [[model]]
+    id = "third"
+    providers = [{ provider = "third" }]
+    price = { input = "150", output = "600" }
+
+    [[model]]
+    id = "chats"
+    providers = [{ provider = "stand-in", model = "vendor/chats", api = ["chat"] }]
+    price = { input = "150", output = "600" }
+"#;
+
+#[tokio::test]
+async fn a_provider_does_not_get_what_its_settings_say_and_everything_else_to_the_byte() {
+    let rig = Rig::with(HOUSE).await;
+    let body = format!(
+        r#"{{"model" : "small","service_tier":"priority", "options":{{"num_predict": 1e9}},{MESSAGES},"keep_alive":-1 ,"OPTION\u017f":2,"top_p":0.90}}"#
+    );
+    let (status, .., answer) = send(&rig, CHAT, &body).await;
+    assert_eq!(status, 200, "{answer}");
+    rig.told(&answer);
+    let first =
+        format!(r#"{{"model" : "vendor/small-1",{MESSAGES},"keep_alive":-1 ,"top_p":0.90}}"#);
+    assert_eq!(rig.provider.last_call().body, first);
+
+    // The next provider of the same request gets what it is to get.
+    rig.provider.script(Script {
+        model: Some(String::from("vendor/small-1")),
+        ..Script::status(500)
+    });
+    let (status, .., answer) = send(&rig, CHAT, &body).await;
+    assert_eq!(status, 200, "{answer}");
+    rig.told(&answer);
+    let second = format!(
+        r#"{{"model" : "vendor/small-2","service_tier":"priority",{MESSAGES} ,"top_p":0.90}}"#
+    );
+    assert_eq!(rig.provider.last_call().body, second);
+    rig.provider.clear_scripts();
+
+    // Each of the chats that stand for a text request.
+    let text = r#"{"model":"chats","prompt":["Halt!","Who goes there?"],"Options":1,"service_tier":"flex","top_p":0.90}"#;
+    let (status, .., answer) = send(&rig, TEXT, text).await;
+    assert_eq!(status, 200, "{answer}");
+    rig.told(&answer);
+    let calls = rig.provider.calls();
+    for call in &calls[calls.len() - 2..] {
+        let names: Vec<String> = call
+            .json()
+            .as_object()
+            .expect("an object")
+            .keys()
+            .cloned()
+            .collect();
+        assert_eq!(names, ["messages", "model", "top_p"]);
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_member_that_one_of_the_providers_refuses_is_refused_whichever_would_be_chosen() {
+    let rig = Rig::with(HOUSE).await;
+    for (model, member, param) in [
+        ("third", r#""store":true"#, Some("store")),
+        ("third", r#""STORE":true"#, Some("STORE")),
+        ("third", r#""n":2"#, Some("n")),
+        // It would serve in the place of this one.
+        ("dear", r#""store":true"#, Some("store")),
+        ("small", r#""store":true"#, None),
+    ] {
+        let body = format!(r#"{{"model":"{model}",{MESSAGES},{member}}}"#);
+        let calls = rig.provider.call_count();
+        let (status, code, named, answer) = send(&rig, CHAT, &body).await;
+        match param {
+            None => {
+                assert_eq!(status, 200, "{answer}");
+                rig.told(&answer);
+            }
+            Some(param) => {
+                let seen = (status, &*code, &*named);
+                assert_eq!(seen, (400, "unknown_field", param), "{body}: {answer}");
+                assert_eq!(rig.provider.call_count(), calls, "{body}");
+            }
+        }
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn what_no_provider_gets_is_not_held_for_and_what_one_gets_is() {
+    // Enough for a short chat with a cap, and not for a prompt of a hundred kilobytes.
+    let rig = Setup::with(HOUSE).credits(100_000).start().await;
+    let long = "x".repeat(100_000);
+    for (member, status) in [("options", 200), ("keep_alive", 402), ("service_tier", 402)] {
+        let mut body = chat(false);
+        body["max_tokens"] = 16.into();
+        body[member] = json!({ "a": long });
+        let answer = rig.client().post(CHAT, &body).await;
+        assert_eq!(answer.status, status, "{member}: {}", answer.text());
+        if status == 200 {
+            assert_eq!(rig.told(&answer.json()), PRICE_OF_A_CHAT, "{member}");
+        }
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_member_that_is_removed_is_still_a_part_of_what_was_asked() {
+    let rig = Rig::with(&format!("cache.enabled = true\n{HOUSE}")).await;
+    for (options, status) in [
+        (json!(1), "stored"),
+        (json!(2), "stored"),
+        (json!(1), "hit"),
+        (Value::Null, "stored"),
+    ] {
+        let mut body = chat(false);
+        body["options"] = options;
+        let answer = rig.client().post(CHAT, &body).await.json();
+        rig.told(&answer);
+        assert_eq!(answer["x_svc"]["cache_store_status"], status, "{body}");
+    }
+    rig.finish().await;
+}
