@@ -198,13 +198,14 @@ impl Caller {
             && trip.attempts < self.providers.terms.attempts_max
             && offer.provider.counts.further(offers.budget.take(now));
         if goes_on && let Some(error) = &trip.error {
-            tracing::warn!(
-                provider = &*offer.provider.settings.name,
-                model = &*offer.model,
-                fault = error.fault.word(),
-                detail = %error.detail,
-                "model provider failed; another attempt follows"
-            );
+            let (provider, model) = (&*offer.provider.settings.name, &*offer.model);
+            let (fault, detail) = (error.fault.word(), &error.detail);
+            // Asked again, the same provider answers or fails with a line of its own.
+            if trip.tried.count_ones() < offers.list.len() as u32 {
+                tracing::warn!(provider, model, fault, %detail, "model provider failed, asking another one");
+            } else {
+                tracing::debug!(provider, model, fault, %detail, "model provider failed, asking it again");
+            }
         }
         goes_on
     }

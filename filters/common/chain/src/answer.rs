@@ -178,6 +178,7 @@ pub(crate) fn log_fault(exchange: &Exchange, error: &UpstreamError) {
         provider = exchange.record.provider.as_deref(),
         model = exchange.record.model.as_deref(),
         fault = error.fault.word(),
+        calls = exchange.record.upstream_calls,
         detail = %error.detail,
         "model provider failed"
     );
