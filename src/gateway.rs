@@ -25,10 +25,11 @@ use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
 use crate::access;
-use crate::admin::{self, Admin, AdminError, Clerk, Readiness, Ready};
+use crate::admin::{self, Admin, AdminError, Clerk};
 use crate::chores::{Chore, keep_house, keep_promises, note_uses, sweep_signin};
 use crate::config::{Durability, Settings, StoreUrl};
 use crate::drain::{LAST_WORDS, landed};
+use crate::health;
 use crate::onboarding::installation;
 use crate::paypal::PayPal;
 use crate::portal;
@@ -299,7 +300,7 @@ impl GatewayBuilder {
             })
             .collect();
         door.open(&proxy, runtime.handle().clone());
-        let workers = proxy.start(bound).map_err(StartError::Threads)?;
+        let (workers, liveness) = proxy.start(bound).map_err(StartError::Threads)?;
         let refreshed = providers.clone();
         runtime.spawn(async move { refreshed.keep_fresh().await });
         let (cache, idempotency) = (house.cache.clone(), house.idempotency.clone());
@@ -359,14 +360,15 @@ impl GatewayBuilder {
             entropy,
         )
         .with_cache(house.cache.clone())
-        .with_providers(look_at(&providers));
+        .with_providers(health::providers(&providers));
         // Last, so that whoever finds it answering finds a gateway that serves.
         let admin = Admin::start(admin::Options {
             address: settings.admin.address,
             socket: admin::control::path(database),
             telemetry: telemetry.clone(),
-            readiness: readiness(&settings, &proxy, &store, &providers),
-            providers: look_at(&providers),
+            liveness: health::liveness(&proxy, liveness),
+            readiness: health::readiness(&settings, &proxy, &store, &providers),
+            providers: health::providers(&providers),
             books: Arc::new(clerk),
         });
         let admin = match admin {
@@ -471,42 +473,6 @@ fn routes(
         });
     }
     Ok(Routes::new(gates))
-}
-
-/// What `/providers` says.
-fn look_at(providers: &Arc<Providers>) -> admin::Look {
-    let providers = providers.clone();
-    Arc::new(move || serde_json::json!(providers.view()))
-}
-
-/// What `/ready` says.
-fn readiness(
-    settings: &Settings,
-    proxy: &Arc<Proxy>,
-    store: &Arc<dyn Store>,
-    providers: &Arc<Providers>,
-) -> Readiness {
-    let (proxy, store, providers) = (proxy.clone(), store.clone(), providers.clone());
-    let only_process = settings.store.durability == Durability::Process;
-    Box::new(move || {
-        let mut ready = Ready::default();
-        if proxy.is_draining() {
-            ready
-                .reasons
-                .push("draining: open requests finish, new ones belong elsewhere".into());
-        }
-        if let Some(failure) = store.failure() {
-            ready
-                .reasons
-                .push(format!("the store has stopped: {}", failure.message));
-        }
-        ready.warnings.extend(providers.failing());
-        if only_process {
-            let warning = "`store.durability` is `process`: a power failure may lose charges";
-            ready.warnings.push(warning.into());
-        }
-        ready
-    })
 }
 
 /// A gateway that serves.

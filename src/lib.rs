@@ -9,6 +9,8 @@ pub mod config;
 pub mod demo;
 mod drain;
 mod gateway;
+mod health;
+mod liveness;
 mod memory;
 mod mpp;
 mod onboarding;

@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, watch};
 
 use super::control::{Applied, Change, Changes};
-use super::{Look, Readiness};
+use super::{Liveness, Look, Readiness, Workers};
 use crate::telemetry::Telemetry;
 
 /// Connections at once; a scraper needs one.
@@ -28,6 +28,7 @@ const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// What the pages are made from.
 pub(super) struct Pages {
     pub(super) telemetry: Telemetry,
+    pub(super) liveness: Liveness,
     pub(super) readiness: Readiness,
     pub(super) providers: Look,
     pub(super) books: Arc<dyn Changes>,
@@ -68,7 +69,7 @@ pub(super) async fn serve(
                 async move {
                     Ok::<_, Infallible>(match request.uri().path() {
                         "/cache" => pages.cache(request.method(), request.uri().query()).await,
-                        _ => pages.answer(&request),
+                        _ => pages.answer(&request).await,
                     })
                 }
             });
@@ -84,7 +85,7 @@ pub(super) async fn serve(
 }
 
 impl Pages {
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let known = matches!(
             request.uri().path(),
             "/live" | "/ready" | "/metrics" | "/providers"
@@ -97,8 +98,8 @@ impl Pages {
             return answer;
         }
         match request.uri().path() {
-            "/live" => page(StatusCode::OK, "text/plain", "live\n"),
-            "/ready" => self.ready(),
+            "/live" => live(&(self.liveness)().await),
+            "/ready" => self.ready().await,
             "/metrics" => page(StatusCode::OK, METRICS, self.telemetry.metrics().render()),
             "/providers" => {
                 let body = format!("{}\n", (self.providers)());
@@ -155,8 +156,17 @@ impl Pages {
         page(StatusCode::OK, "application/json", format!("{body}\n"))
     }
 
-    fn ready(&self) -> Response<Full<Bytes>> {
-        let ready = (self.readiness)();
+    async fn ready(&self) -> Response<Full<Bytes>> {
+        let workers = (self.liveness)().await;
+        let mut ready = (self.readiness)();
+        if let Some(words) = unresponsive(&workers) {
+            // The others still serve. Without any of them nobody is served here.
+            if workers.unresponsive.len() == workers.all {
+                ready.reasons.push(words);
+            } else {
+                ready.warnings.push(words);
+            }
+        }
         let status = if ready.reasons.is_empty() {
             StatusCode::OK
         } else {
@@ -169,6 +179,30 @@ impl Pages {
         });
         page(status, "application/json", format!("{body}\n"))
     }
+}
+
+fn live(workers: &Workers) -> Response<Full<Bytes>> {
+    match unresponsive(workers) {
+        None => page(StatusCode::OK, "text/plain", "live\n"),
+        Some(words) => {
+            let words = format!("{words}\n");
+            page(StatusCode::SERVICE_UNAVAILABLE, "text/plain", words)
+        }
+    }
+}
+
+/// The workers that do not answer, in a sentence.
+fn unresponsive(workers: &Workers) -> Option<String> {
+    let Workers { all, unresponsive } = workers;
+    if unresponsive.is_empty() {
+        return None;
+    }
+    let names: Vec<String> = unresponsive
+        .iter()
+        .map(|number| format!("worker-{number}"))
+        .collect();
+    let (count, names) = (names.len(), names.join(", "));
+    Some(format!("{count} of {all} workers do not answer: {names}"))
 }
 
 fn page(

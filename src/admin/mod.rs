@@ -1,13 +1,16 @@
 //! What operators talk to: health and metrics over HTTP on loopback, changes to accounts over the control socket.
 //!
-//! Both live on one thread of their own, so they answer when the threads that serve clients are busy or stuck.
+//! Both live on one thread of their own, so they answer when the threads that serve clients are busy or stuck, and say so: `/live` asks
+//! each of them.
 
 mod clerk;
 pub mod control;
 mod http;
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -19,6 +22,21 @@ use control::{Changes, SocketError};
 
 /// Whether clients should be sent here, asked each time somebody wants to know.
 pub type Readiness = Box<dyn Fn() -> Ready + Send + Sync>;
+
+/// Which workers are stuck, asked each time somebody wants to know.
+pub type Liveness = Box<dyn Fn() -> Asking + Send + Sync>;
+
+/// The workers while they are asked.
+pub type Asking = Pin<Box<dyn Future<Output = Workers> + Send>>;
+
+/// What became of asking the workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workers {
+    /// How many there are.
+    pub all: usize,
+    /// The numbers of those that did not answer in time.
+    pub unresponsive: Vec<usize>,
+}
 
 /// Something to be shown as JSON, asked each time somebody wants to see it.
 pub type Look = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
@@ -40,6 +58,8 @@ pub struct Options {
     pub socket: PathBuf,
     /// The metrics.
     pub telemetry: Telemetry,
+    /// Which workers are stuck.
+    pub liveness: Liveness,
     /// Whether clients should be sent here.
     pub readiness: Readiness,
     /// How the model providers are.
@@ -86,6 +106,7 @@ impl Admin {
             address,
             socket,
             telemetry,
+            liveness,
             readiness,
             providers,
             books,
@@ -106,6 +127,7 @@ impl Admin {
                 runtime.block_on(async move {
                     let pages = http::Pages {
                         telemetry,
+                        liveness,
                         readiness,
                         providers,
                         books: books.clone(),

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate_filter::Clock;
@@ -35,16 +36,23 @@ struct Setting {
     admin: Admin,
     folder: tempfile::TempDir,
     ready: Arc<AtomicBool>,
+    stuck: Stuck,
 }
+
+/// The workers, of four, that do not answer.
+type Stuck = Arc<Mutex<Vec<usize>>>;
 
 impl Setting {
     fn new() -> Setting {
         let folder = tempfile::tempdir().expect("a folder");
         let ready = Arc::new(AtomicBool::new(true));
+        let stuck = Stuck::default();
+        let socket = folder.path().join("t.db.sock");
         Setting {
-            admin: start(&folder.path().join("t.db.sock"), ready.clone()).expect("it starts"),
+            admin: start(&socket, ready.clone(), stuck.clone()).expect("it starts"),
             folder,
             ready,
+            stuck,
         }
     }
 
@@ -65,13 +73,22 @@ impl Setting {
     }
 }
 
-fn start(socket: &Path, ready: Arc<AtomicBool>) -> Result<Admin, AdminError> {
+fn start(socket: &Path, ready: Arc<AtomicBool>, stuck: Stuck) -> Result<Admin, AdminError> {
     let settings = config::load_text(Path::new("t.toml"), "", &Environment::default(), &[])
         .expect("defaults are good");
     Admin::start(Options {
         address: "127.0.0.1:0".parse().expect("an address"),
         socket: socket.to_owned(),
         telemetry: Telemetry::with_log(&settings, Clock::system(), None),
+        liveness: Box::new(move || {
+            let unresponsive = stuck.lock().expect("nobody panics here").clone();
+            Box::pin(async move {
+                Workers {
+                    all: 4,
+                    unresponsive,
+                }
+            })
+        }),
         readiness: Box::new(move || Ready {
             reasons: if ready.load(Ordering::SeqCst) {
                 Vec::new()
@@ -121,6 +138,28 @@ fn readiness_says_why_not() {
     let refused = setting.get("GET /ready");
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     assert!(refused.contains(r#""reasons":["draining"]"#), "{refused}");
+}
+
+#[test]
+fn a_worker_that_does_not_answer_is_named_and_without_any_no_client_is_sent_here() {
+    let setting = Setting::new();
+    let stick = |numbers: &[usize]| {
+        *setting.stuck.lock().expect("nobody panics here") = numbers.to_vec();
+    };
+    stick(&[1, 3]);
+    let refused = setting.get("GET /live");
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    let words = "2 of 4 workers do not answer: worker-1, worker-3";
+    assert!(refused.ends_with(&format!("{words}\n")), "{refused}");
+    let ready = setting.get("GET /ready");
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+    assert!(ready.contains(words), "a warning: {ready}");
+    stick(&[0, 1, 2, 3]);
+    let refused = setting.get("GET /ready");
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    stick(&[]);
+    assert!(setting.get("HEAD /live").starts_with("HTTP/1.1 200 "));
+    assert!(setting.get("POST /live").starts_with("HTTP/1.1 405 "));
 }
 
 #[test]
@@ -199,7 +238,7 @@ fn the_socket_is_its_owners_alone_and_goes_with_the_gateway() {
 #[test]
 fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
     let setting = Setting::new();
-    match start(&setting.socket(), Arc::default()) {
+    match start(&setting.socket(), Arc::default(), Stuck::default()) {
         Err(AdminError::Socket(SocketError::InUse { .. })) => {}
         Err(other) => panic!("another error: {other}"),
         Ok(_) => panic!("a live socket was taken over"),
@@ -208,12 +247,12 @@ fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
     // A listener that is dropped without removing its file, as after a kill.
     drop(std::os::unix::net::UnixListener::bind(&dead).expect("bound"));
     assert!(dead.exists());
-    drop(start(&dead, Arc::default()).expect("a dead socket is replaced"));
+    drop(start(&dead, Arc::default(), Stuck::default()).expect("a dead socket is replaced"));
 
     let file = setting.folder.path().join("file.sock");
     std::fs::write(&file, "mine").expect("a file");
     assert!(matches!(
-        start(&file, Arc::default()),
+        start(&file, Arc::default(), Stuck::default()),
         Err(AdminError::Socket(SocketError::NotASocket { .. }))
     ));
     assert_eq!(std::fs::read_to_string(&file).expect("still there"), "mine");

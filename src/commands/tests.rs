@@ -7,7 +7,7 @@ use tollgate_filter::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 
 use super::*;
-use crate::admin::{Admin, Clerk, Options, Ready, control};
+use crate::admin::{Admin, Clerk, Options, Ready, Workers, control};
 use crate::telemetry::Telemetry;
 
 const SETTINGS: &str = "
@@ -93,6 +93,7 @@ impl House {
             address: settings.admin.address,
             socket: control::path(office.database()),
             telemetry: Telemetry::with_log(&settings, clock, None),
+            liveness: Box::new(|| Box::pin(std::future::ready(Workers::default()))),
             readiness: Box::new(Ready::default),
             providers: providers(),
             books: Arc::new(clerk),

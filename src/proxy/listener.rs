@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use super::connection;
 use super::{OpenConnection, Proxy, Worker};
 use crate::config::Listener;
+use crate::liveness::Liveness;
 use crate::memory;
 use crate::socket::Tcp;
 use crate::wait::within;
@@ -168,15 +169,16 @@ fn is_the_clients(error: &io::Error) -> bool {
     )
 }
 
-/// Runs the workers' threads until the gateway has drained. Each owns a runtime, its connections and its pool of connections to the
+/// Runs the workers' threads until the gateway has drained, and gives what asks whether they run. Each owns a runtime, its connections and its pool of connections to the
 /// providers: nothing is handed from thread to thread on the request path.
 pub(super) fn spawn_workers(
     proxy: &Arc<Proxy>,
     bound: Vec<Bound>,
-) -> io::Result<Vec<std::thread::JoinHandle<()>>> {
+) -> io::Result<(Vec<std::thread::JoinHandle<()>>, Liveness)> {
+    let (liveness, responders) = Liveness::new(proxy.workers.get());
     let connections = Arc::new(Semaphore::new(proxy.limits.connections_max));
     let mut threads = Vec::new();
-    for number in 0..proxy.workers.get() {
+    for (number, responder) in responders.into_iter().enumerate() {
         let listeners = bound
             .iter()
             .map(Bound::share)
@@ -199,6 +201,7 @@ pub(super) fn spawn_workers(
                         }
                     });
                     tokio::spawn(beat());
+                    tokio::spawn(responder.respond());
                     for listener in listeners {
                         tokio::spawn(accept(worker.clone(), listener, connections.clone()));
                     }
@@ -209,5 +212,5 @@ pub(super) fn spawn_workers(
             })?;
         threads.push(thread);
     }
-    Ok(threads)
+    Ok((threads, liveness))
 }

@@ -45,6 +45,7 @@ pub(crate) use self::routes::{Gate, Routes};
 use self::session::Client;
 pub(crate) use self::tls::server_config;
 use crate::config::{ConnectionLimits, RelayUpstream};
+use crate::liveness::Liveness;
 use crate::socket::CorkHandle;
 use crate::telemetry::Telemetry;
 use crate::upstream::{Caller, Providers, Relays, Turning};
@@ -149,7 +150,7 @@ impl Proxy {
     pub(crate) fn start(
         self: &Arc<Self>,
         bound: Vec<Bound>,
-    ) -> io::Result<Vec<std::thread::JoinHandle<()>>> {
+    ) -> io::Result<(Vec<std::thread::JoinHandle<()>>, Liveness)> {
         listener::spawn_workers(self, bound)
     }
 
@@ -189,6 +190,11 @@ impl Proxy {
     pub(crate) fn stop(&self) {
         self.drain();
         self.state.stopped.send_replace(true);
+    }
+
+    /// Whether [`Proxy::stop`] was called.
+    pub(crate) fn is_stopped(&self) -> bool {
+        *self.state.stopped.borrow()
     }
 
     /// How many exchanges are under way.

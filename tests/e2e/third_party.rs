@@ -1,7 +1,7 @@
 //! A filter of an operator's own, as `filters/README.md` describes one: built here, named in a chain, and run.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
 use http::HeaderValue;
 use tollgate_filter::{
@@ -9,9 +9,9 @@ use tollgate_filter::{
     Principal, Step,
 };
 
-use tollgate_testing::{Script, StreamEnd};
+use tollgate_testing::{Script, StreamEnd, within};
 
-use crate::rig::{CHAT, PRICE_OF_A_CHAT, Setup, chat};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, Setup, chat, poll};
 
 /// What this operator promises for HSTS, longer than the gateway does.
 const LONGER: HeaderValue = HeaderValue::from_static("max-age=63072000; includeSubDomains");
@@ -194,4 +194,75 @@ async fn a_filter_that_panics_loses_one_request_and_nothing_else() {
         .filter(|ending| **ending == "aborted")
         .count();
     assert_eq!(aborted, 8, "{:?}", after.log);
+}
+
+/// Blocks the thread it runs on, as a filter must not, until it is let go.
+#[derive(Clone, Default)]
+struct Blocking {
+    blocked: Arc<AtomicUsize>,
+    free: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Blocking {
+    fn let_go(&self) {
+        *self.free.0.lock().expect("nobody panics here") = true;
+        self.free.1.notify_all();
+    }
+}
+
+impl Filter for Blocking {
+    fn name(&self) -> &'static str {
+        "blocking"
+    }
+
+    fn contract(&self) -> Contract {
+        Contract {
+            phases: Phase::Request.into(),
+            body: Body::Unread,
+            on_failure: FailureMode::Deny,
+        }
+    }
+
+    fn on_request<'a>(&'a self, _exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        self.blocked.fetch_add(1, Ordering::SeqCst);
+        let free = self.free.0.lock().expect("nobody panics here");
+        let free = self.free.1.wait_while(free, |free| !*free);
+        drop(free.expect("nobody panics here"));
+        Step::now(Outcome::Continue)
+    }
+}
+
+#[tokio::test]
+async fn a_worker_whose_thread_is_blocked_is_seen_by_its_health_check() {
+    let mut setup = Setup::with(&format!(
+        "server = {{ workers = 2 }}\n\
+         [[route]]\npath = \"{CHAT}\"\nmethods = [\"POST\"]\nscope = \"api:chat\"\n\
+         chain = [\"auth\", \"completions\", \"meter\", \"blocking\"]"
+    ));
+    let blocking = Blocking::default();
+    let filter = blocking.clone();
+    setup.customise =
+        Box::new(move |builder| builder.filter("blocking", move |_| Ok(Arc::new(filter.clone()))));
+    let rig = setup.start().await;
+    let live = rig.look_at("/live").await;
+    assert_eq!((live.status, live.text()), (200, "live\n"));
+
+    let client = rig.client();
+    let waiting = tokio::spawn(async move { client.post(CHAT, &chat(false)).await });
+    let blocked = || blocking.blocked.load(Ordering::SeqCst) == 1;
+    within("the blocked worker", poll(blocked)).await;
+    let live = rig.look_at("/live").await;
+    assert_eq!(live.status, 503, "{}", live.text());
+    let words = "1 of 2 workers do not answer: worker-";
+    assert!(live.text().starts_with(words), "{}", live.text());
+    let ready = rig.look_at("/ready").await;
+    assert_eq!(ready.status, 200, "the other one serves");
+    assert!(ready.text().contains(words), "{}", ready.text());
+
+    blocking.let_go();
+    let answer = waiting.await.expect("the request ends");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    rig.told(&answer.json());
+    assert_eq!(rig.look_at("/live").await.status, 200);
+    rig.finish().await;
 }

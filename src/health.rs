@@ -1,0 +1,71 @@
+//! What the admin address says of the gateway's health: `/live`, `/ready` and `/providers`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_store::Store;
+
+use crate::admin::{self, Look, Readiness, Ready, Workers};
+use crate::config::{Durability, Settings};
+use crate::liveness::Liveness;
+use crate::proxy::Proxy;
+use crate::upstream::Providers;
+
+/// How long a worker may take to answer. One that runs does it within microseconds; in a second of a blocked thread none of its clients is
+/// served.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// What `/providers` says.
+pub(crate) fn providers(providers: &Arc<Providers>) -> Look {
+    let providers = providers.clone();
+    Arc::new(move || serde_json::json!(providers.view()))
+}
+
+/// What `/live` asks.
+pub(crate) fn liveness(proxy: &Arc<Proxy>, liveness: Liveness) -> admin::Liveness {
+    let proxy = proxy.clone();
+    Box::new(move || {
+        let (proxy, liveness) = (proxy.clone(), liveness.clone());
+        Box::pin(async move {
+            let mut workers = Workers {
+                all: liveness.workers(),
+                unresponsive: liveness.unresponsive(PROBE).await,
+            };
+            // After a stop the workers have ended, and none is stuck.
+            if proxy.is_stopped() {
+                workers.unresponsive.clear();
+            }
+            workers
+        })
+    })
+}
+
+/// What `/ready` says.
+pub(crate) fn readiness(
+    settings: &Settings,
+    proxy: &Arc<Proxy>,
+    store: &Arc<dyn Store>,
+    providers: &Arc<Providers>,
+) -> Readiness {
+    let (proxy, store, providers) = (proxy.clone(), store.clone(), providers.clone());
+    let only_process = settings.store.durability == Durability::Process;
+    Box::new(move || {
+        let mut ready = Ready::default();
+        if proxy.is_draining() {
+            ready
+                .reasons
+                .push("draining: open requests finish, new ones belong elsewhere".into());
+        }
+        if let Some(failure) = store.failure() {
+            ready
+                .reasons
+                .push(format!("the store has stopped: {}", failure.message));
+        }
+        ready.warnings.extend(providers.failing());
+        if only_process {
+            let warning = "`store.durability` is `process`: a power failure may lose charges";
+            ready.warnings.push(warning.into());
+        }
+        ready
+    })
+}
