@@ -35,7 +35,7 @@ use crate::paypal::PayPal;
 use crate::portal;
 use crate::proxy::{Bound, Door, Gate, ListenError, Parts, Proxy, Routes, Signs, server_config};
 use crate::registry::{BuildError, Context, House, Registry};
-use crate::telemetry::{Telemetry, sources};
+use crate::telemetry::{self, Telemetry, sources};
 use crate::upstream::Providers;
 
 /// The most bytes a whole answer of a provider may have.
@@ -314,6 +314,7 @@ impl GatewayBuilder {
             Box::new(move || checkouts.forget()),
             Box::new(move || live.forget_expired(today.unix_micros())),
             sweep_signin(&signin, &clock),
+            Box::new(telemetry::report_suppressed),
         ];
         runtime.spawn(keep_house(
             proxy.clone(),
@@ -532,6 +533,11 @@ impl Gateway {
         }
     }
 
+    /// The logs and metrics.
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
     /// The books behind it.
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
@@ -607,7 +613,7 @@ impl Gateway {
         // The last releases and settlements are in the queue by now.
         self.store.close();
         self.runtime.shutdown_background();
-        self.telemetry.flush();
+        self.telemetry.close();
         tracing::info!("stopped");
     }
 }

@@ -79,7 +79,7 @@ fn start(socket: &Path, ready: Arc<AtomicBool>, stuck: Stuck) -> Result<Admin, A
     Admin::start(Options {
         address: "127.0.0.1:0".parse().expect("an address"),
         socket: socket.to_owned(),
-        telemetry: Telemetry::with_log(&settings, Clock::system(), None),
+        telemetry: Telemetry::with_log(&settings, Clock::system(), None).expect("it starts"),
         liveness: Box::new(move || {
             let unresponsive = stuck.lock().expect("nobody panics here").clone();
             Box::pin(async move {

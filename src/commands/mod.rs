@@ -53,8 +53,7 @@ pub fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::from(GOOD),
         Err(error) => {
             let code = error.downcast_ref().map_or(BAD, |code: &Exit| code.0);
-            // The last place there is; when it is gone too, the exit code is left.
-            let _ = writeln!(std::io::stderr(), "tollgate: {error:#}");
+            crate::telemetry::print_error(&format!("tollgate: {error:#}\n"));
             ExitCode::from(code)
         }
     }

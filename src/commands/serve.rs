@@ -3,20 +3,24 @@
 use std::future::Future;
 use std::io::Write;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::{BAD, GOOD};
 use crate::config::{Environment, Settings};
+use crate::telemetry::Telemetry;
 use crate::{Gateway, demo, telemetry};
 
 /// Serves until somebody asks for an end, or the store fails.
 pub(super) fn serve(settings: Settings) -> anyhow::Result<u8> {
-    telemetry::diagnostics(&settings.telemetry)?;
-    let stop = stop()?;
+    let _diagnostics = telemetry::diagnostics(&settings.telemetry)?;
+    let hangup = Hangup::default();
+    let stop = stop(Some(hangup.clone()))?;
     let gateway = Gateway::builder().start(settings)?;
+    hangup.reopens_logs_of(gateway.telemetry());
     for address in gateway.addresses() {
         tracing::info!(address = %address.address, tls = address.tls, "listening");
     }
@@ -37,18 +41,39 @@ pub(super) fn demo(
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let mut out = out;
-    demo::run(options, environment, stop()?, &mut out)?;
+    // It belongs to a terminal and ends with it.
+    demo::run(options, environment, stop(None)?, &mut out)?;
     Ok(GOOD)
 }
 
+/// What SIGHUP does: the files of logs are reopened. Before there is a gateway it does nothing, since its files are new then.
+#[derive(Clone, Default)]
+struct Hangup {
+    telemetry: Arc<OnceLock<Telemetry>>,
+}
+
+impl Hangup {
+    fn reopens_logs_of(&self, telemetry: &Telemetry) {
+        // There is one gateway.
+        let _ = self.telemetry.set(telemetry.clone());
+    }
+
+    fn came(&self) {
+        tracing::info!("received SIGHUP, reopening log files");
+        if let Some(telemetry) = self.telemetry.get() {
+            telemetry.reopen_log();
+        }
+    }
+}
+
 /// Ends when the process is asked to: by a terminal or a service manager. Signals are heard from when this returns, so that one that
-/// comes while the gateway starts is no abrupt end.
-fn stop() -> anyhow::Result<impl Future<Output = ()>> {
+/// comes while the gateway starts is no abrupt end. SIGHUP is left as it is where nothing is to follow from it.
+fn stop(hangup: Option<Hangup>) -> anyhow::Result<impl Future<Output = ()>> {
     let (ready, listening) = std::sync::mpsc::sync_channel(1);
     let (ask, asked) = oneshot::channel();
     std::thread::Builder::new()
         .name("signals".to_owned())
-        .spawn(move || hear(&ready, ask))
+        .spawn(move || hear(&ready, ask, hangup))
         .context("cannot start a thread")?;
     listening.recv().context("the thread for signals ended")??;
     Ok(async {
@@ -59,8 +84,8 @@ fn stop() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Waits for a signal and passes it on.
-fn hear(ready: &SyncSender<anyhow::Result<()>>, ask: oneshot::Sender<()>) {
+/// Waits for signals: passes the first that asks for an end on, and does what each SIGHUP asks for, while the gateway drains as well.
+fn hear(ready: &SyncSender<anyhow::Result<()>>, ask: oneshot::Sender<()>, hangup: Option<Hangup>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -70,18 +95,35 @@ fn hear(ready: &SyncSender<anyhow::Result<()>>, ask: oneshot::Sender<()>) {
             runtime.block_on(async {
                 let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
                 let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
+                let mut hangups = match hangup {
+                    Some(hangup) => Some((signal(SignalKind::hangup()).context("SIGHUP")?, hangup)),
+                    None => None,
+                };
                 // Whoever started this thread waits for it.
                 let _ = ready.send(Ok(()));
                 tokio::select! {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
+                    () = hang_ups(hangups.as_mut()) => {}
                 }
+                // The gateway may have ended by itself.
+                let _ = ask.send(());
+                hang_ups(hangups.as_mut()).await;
                 anyhow::Ok(())
             })
         });
-    match heard {
-        // Nobody is there any more when the gateway has ended by itself.
-        Ok(()) => drop(ask.send(())),
-        Err(error) => drop(ready.send(Err(error))),
+    if let Err(error) = heard {
+        // Sent while whoever started this thread still waits, or nobody hears it.
+        let _ = ready.send(Err(error));
     }
+}
+
+/// Does what each SIGHUP asks for. Does not end.
+async fn hang_ups(signals: Option<&mut (Signal, Hangup)>) {
+    if let Some((signals, hangup)) = signals {
+        while signals.recv().await.is_some() {
+            hangup.came();
+        }
+    }
+    std::future::pending().await
 }

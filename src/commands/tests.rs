@@ -92,7 +92,7 @@ impl House {
         let admin = Admin::start(Options {
             address: settings.admin.address,
             socket: control::path(office.database()),
-            telemetry: Telemetry::with_log(&settings, clock, None),
+            telemetry: Telemetry::with_log(&settings, clock, None).expect("it starts"),
             liveness: Box::new(|| Box::pin(std::future::ready(Workers::default()))),
             readiness: Box::new(Ready::default),
             providers: providers(),

@@ -93,7 +93,7 @@ pub fn run(
             .context("cannot write into the temporary folder")?;
     }
     let settings = config::load(&config_file, environment, &builder.filter_names())?;
-    crate::telemetry::diagnostics(&settings.telemetry)?;
+    let _diagnostics = crate::telemetry::diagnostics(&settings.telemetry)?;
     let service = settings.service.name.clone();
     let model = settings::first_model(&settings).to_owned();
     let gateway = builder.start(settings)?;

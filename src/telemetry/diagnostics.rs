@@ -1,23 +1,73 @@
 //! Diagnostics: what goes wrong, and what an operator wants to know of a healthy gateway, on the standard error output.
+//!
+//! They never make their callers wait ([`LineWriter`]), and each kind has a rate ([`EventLimit`]). A panic is one of them: the hook of the
+//! standard library would write to the standard error output itself, and stop a worker when nobody reads there.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::panic::PanicHookInfo;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Duration;
+
+use tollgate_filter::Clock;
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt};
 
+use super::event_limit::EventLimit;
+use super::metrics::Page;
+use super::names;
+use super::writer::{FINAL_FLUSH, LineWriter, LogOptions};
 use crate::config::{LogFormat, LogLevel, Telemetry};
 
-/// Diagnostics were set up before in this process.
-#[derive(Debug, thiserror::Error)]
-#[error("diagnostics are set up already; do it once in a process")]
-pub struct DiagnosticsError(#[source] Box<dyn std::error::Error + Send + Sync>);
+/// What this log is called in metrics and in its own lines.
+pub(super) const LOG: &str = "diagnostics";
+/// Bytes that may wait for the standard error output: some thousand lines, as many as the bursts of all kinds together.
+const WAITING_BYTES_MAX: usize = 256 << 10;
+/// How long a thread that panics waits for its line to be written, since a panic may end the process at once.
+const PANIC_FLUSH: Duration = Duration::from_millis(100);
 
-/// Starts diagnostics for the whole process, those of libraries that use the `log` crate included.
+/// The diagnostics of this process, once they are set up.
+static LIMIT: OnceLock<EventLimit> = OnceLock::new();
+static DROPPED: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
+static SUPPRESSED: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
+
+/// Diagnostics could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum DiagnosticsError {
+    /// They were before in this process.
+    #[error("diagnostics are set up already; do it once in a process")]
+    Again(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The system gave no thread, or no second handle of the standard error output.
+    #[error("cannot write to the standard error output")]
+    Output(#[source] io::Error),
+}
+
+/// Diagnostics that are set up. Dropped, at the end of the process, it writes what waits within a second.
+#[must_use = "dropped at once, it ends the diagnostics"]
+pub struct Diagnostics {
+    writer: Arc<LineWriter>,
+    limit: EventLimit,
+}
+
+impl Drop for Diagnostics {
+    fn drop(&mut self) {
+        self.limit.report();
+        self.writer.close(FINAL_FLUSH);
+    }
+}
+
+/// Starts diagnostics for the whole process, those of libraries that use the `log` crate and panics included.
 ///
 /// # Errors
 ///
-/// When they were started before.
-pub fn diagnostics(settings: &Telemetry) -> Result<(), DiagnosticsError> {
+/// When they were started before, or the system gives no thread.
+pub fn diagnostics(settings: &Telemetry) -> Result<Diagnostics, DiagnosticsError> {
     let level = match settings.log_level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -31,16 +81,107 @@ pub fn diagnostics(settings: &Telemetry) -> Result<(), DiagnosticsError> {
         .with_default(level)
         .with_target("pingora", LevelFilter::OFF)
         .with_target("h2", LevelFilter::OFF);
-    let layer = fmt::layer().with_writer(std::io::stderr);
+    let clock = Clock::system();
+    let writer = stderr(clock.clone()).map_err(DiagnosticsError::Output)?;
+    let writer = Arc::new(writer);
+    let limit = EventLimit::new(clock, SUPPRESSED.clone());
+    let layer = fmt::layer().with_writer(Lines(writer.clone()));
+    let registry = Registry::default().with(filter).with(limit.clone());
     let started = match settings.log_format {
-        LogFormat::Json => Registry::default()
-            .with(filter)
-            .with(layer.json().flatten_event(true))
-            .try_init(),
-        LogFormat::Text => Registry::default()
-            .with(filter)
-            .with(layer.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())))
+        LogFormat::Json => registry.with(layer.json().flatten_event(true)).try_init(),
+        LogFormat::Text => registry
+            .with(layer.with_ansi(io::stderr().is_terminal()))
             .try_init(),
     };
-    started.map_err(|error| DiagnosticsError(error.into()))
+    started.map_err(|error| DiagnosticsError::Again(error.into()))?;
+    // Set once, as the subscriber is.
+    let _ = LIMIT.set(limit.clone());
+    std::panic::set_hook(Box::new({
+        let writer = writer.clone();
+        move |panic| report_panic(panic, &writer)
+    }));
+    Ok(Diagnostics { writer, limit })
+}
+
+/// Writes a line for each kind of diagnostics of which lines were suppressed since the last time. To be called now and then.
+pub(crate) fn report_suppressed() {
+    if let Some(limit) = LIMIT.get() {
+        limit.report();
+    }
+}
+
+/// The last words of a command that failed, written within a second or not at all: a service manager that reads no more must not keep the
+/// process.
+pub(crate) fn print_error(line: &str) {
+    match stderr(Clock::system()) {
+        Ok(writer) => writer.push(line.as_bytes()),
+        // Without a thread or a handle it is written here. When that fails too, the exit code is left.
+        Err(_) => drop(io::stderr().write_all(line.as_bytes())),
+    }
+}
+
+/// Lines of diagnostics that were dropped in this process.
+pub(super) fn dropped() -> u64 {
+    DROPPED.load(Relaxed)
+}
+
+/// Numbers about diagnostics of this process.
+pub(super) fn show(page: &mut Page) {
+    page.number(names::LINES_SUPPRESSED, SUPPRESSED.load(Relaxed).into());
+}
+
+/// A writer to the standard error output. It has a handle of its own, since whoever writes through that of the standard library holds its
+/// lock, and would hold up all others while it is blocked.
+fn stderr(clock: Clock) -> io::Result<LineWriter> {
+    let own = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    let options = LogOptions {
+        log: LOG,
+        waiting_bytes_max: WAITING_BYTES_MAX,
+        linger: Duration::ZERO,
+        dropped: DROPPED.clone(),
+        clock,
+    };
+    let out: Box<dyn Write + Send> = Box::new(own);
+    LineWriter::start(options, Box::new(out))
+}
+
+fn report_panic(panic: &PanicHookInfo<'_>, writer: &LineWriter) {
+    // A writer that is behind may be blocked, and the next panic must not wait for it as well.
+    let is_behind = writer.is_behind();
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    let cause = panic.payload_as_str().unwrap_or("no message");
+    let location = panic.location().map(tracing::field::display);
+    // Taken where `RUST_BACKTRACE` asks for one.
+    let backtrace = Backtrace::capture();
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured)
+        .then(|| tracing::field::display(&backtrace));
+    tracing::error!(thread, cause, location, backtrace, "thread panicked");
+    if !is_behind {
+        writer.flush(PANIC_FLUSH);
+    }
+}
+
+/// Makes a line of what `tracing` formats: it hands each event over at once.
+struct Lines(Arc<LineWriter>);
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Line<'a>;
+
+    fn make_writer(&'a self) -> Line<'a> {
+        Line(&self.0)
+    }
+}
+
+struct Line<'a>(&'a LineWriter);
+
+impl Write for Line<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.push(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -65,7 +65,6 @@ pub struct Metrics {
     connections_total: IntCounter,
     connections_waited: IntCounter,
     filter_failures: IntCounterVec,
-    lines_dropped: IntCounter,
     sources: Mutex<Vec<Source>>,
 }
 
@@ -208,7 +207,6 @@ impl Metrics {
             connections_total: make.counter(names::CONNECTIONS_TOTAL),
             connections_waited: make.counter(names::CONNECTIONS_WAITED),
             filter_failures: make.counters(names::FILTER_FAILURES),
-            lines_dropped: make.counter(names::LINES_DROPPED),
             sources: Mutex::new(vec![Box::new(process::show)]),
             registry,
         }
@@ -240,10 +238,6 @@ impl Metrics {
 
     pub(super) fn route_label(&self, route: usize) -> Option<&str> {
         self.routes.get(route).map(|route| &*route.label)
-    }
-
-    pub(super) fn lines_dropped(&self) -> IntCounter {
-        self.lines_dropped.clone()
     }
 
     /// Counts an exchange that ended.

@@ -2,11 +2,14 @@
 //!
 //! One [`Telemetry`] for the process. The proxy calls [`Telemetry::record`] once for each exchange, when it has ended: one line for the
 //! access log and a handful of counters, all of them found before the first request. Diagnostics (what went wrong, what was started)
-//! go through `tracing` and are no part of a healthy request.
+//! go through `tracing` and are no part of a healthy request. Both logs are written by a thread of their own, which alone waits for the
+//! disk or for whoever reads ([`writer`]).
 
 mod access;
 mod diagnostics;
+mod event_limit;
 mod json;
+mod log_file;
 mod metrics;
 mod names;
 mod process;
@@ -14,19 +17,32 @@ pub mod sources;
 mod time;
 mod writer;
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use tollgate_filter::{Clock, Ending, Exchange, UpstreamFault};
 
 pub(crate) use json::hex;
 
-pub use diagnostics::{DiagnosticsError, diagnostics};
+pub use diagnostics::{Diagnostics, DiagnosticsError, diagnostics};
+pub(crate) use diagnostics::{print_error, report_suppressed};
 pub use metrics::{ConnectionGuard, Metrics, Page, Source};
 pub use names::{Kind, METRICS, Metric};
 
 use crate::config::{AccessLog, Settings};
-use writer::LineWriter;
+use log_file::{LogFile, Output};
+use writer::{FINAL_FLUSH, LineWriter, LogOptions};
+
+/// What the access log is called in metrics and diagnostics.
+const ACCESS: &str = "access";
+/// Bytes of the access log that may wait for the disk: some ten thousand lines.
+const ACCESS_BYTES_MAX: usize = 4 << 20;
+/// How long its lines may gather: a write for each would cost more than the line.
+const ACCESS_LINGER: Duration = Duration::from_millis(50);
 
 /// The access log and the metrics of one process. Cheap to clone.
 #[derive(Clone)]
@@ -45,36 +61,70 @@ impl Telemetry {
     ///
     /// # Errors
     ///
-    /// When the file of the access log cannot be opened.
-    pub fn new(settings: &Settings, clock: Clock) -> std::io::Result<Telemetry> {
-        let out: Option<Box<dyn Write + Send>> = match &settings.telemetry.access_log {
+    /// When the file of the access log cannot be opened, or the system gives no thread to write it.
+    pub fn new(settings: &Settings, clock: Clock) -> io::Result<Telemetry> {
+        let output: Option<Box<dyn Output>> = match &settings.telemetry.access_log {
             AccessLog::None => None,
-            AccessLog::Stdout => Some(Box::new(std::io::stdout())),
-            AccessLog::File(path) => Some(Box::new(
-                std::fs::OpenOptions::new()
-                    .append(true)
-                    .create(true)
-                    .open(path)?,
-            )),
+            AccessLog::Stdout => {
+                // A handle of its own: who writes through that of the standard library holds its lock while it is blocked.
+                let own = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+                let out: Box<dyn Write + Send> = Box::new(own);
+                Some(Box::new(out))
+            }
+            AccessLog::File(path) => Some(Box::new(LogFile::open(path)?)),
         };
-        Ok(Telemetry::with_log(settings, clock, out))
+        Telemetry::with_output(settings, clock, output)
     }
 
     /// Telemetry that writes its access log to `out`.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no thread to write it.
     pub fn with_log(
         settings: &Settings,
         clock: Clock,
         out: Option<Box<dyn Write + Send>>,
-    ) -> Telemetry {
+    ) -> io::Result<Telemetry> {
+        let output = out.map(|out| Box::new(out) as Box<dyn Output>);
+        Telemetry::with_output(settings, clock, output)
+    }
+
+    fn with_output(
+        settings: &Settings,
+        clock: Clock,
+        output: Option<Box<dyn Output>>,
+    ) -> io::Result<Telemetry> {
         let metrics = Metrics::new(settings);
-        let log = out.map(|out| LineWriter::start(out, metrics.lines_dropped()));
-        Telemetry {
+        let dropped = Arc::<AtomicU64>::default();
+        let log = output.map(|output| {
+            let options = LogOptions {
+                log: ACCESS,
+                waiting_bytes_max: ACCESS_BYTES_MAX,
+                linger: ACCESS_LINGER,
+                dropped: dropped.clone(),
+                clock: clock.clone(),
+            };
+            LineWriter::start(options, output)
+        });
+        let log = log.transpose()?;
+        metrics.add_source(Box::new(move |page| {
+            page.numbers(
+                names::LINES_DROPPED,
+                &[
+                    (ACCESS, dropped.load(Relaxed).into()),
+                    (diagnostics::LOG, diagnostics::dropped().into()),
+                ],
+            );
+            diagnostics::show(page);
+        }));
+        Ok(Telemetry {
             inner: Arc::new(Inner {
                 clock,
                 metrics,
                 log,
             }),
-        }
+        })
     }
 
     /// Counts and logs one exchange. To be called once for each, after its last byte, with the number of its route in
@@ -124,10 +174,22 @@ impl Telemetry {
         &self.inner.metrics
     }
 
-    /// Waits until everything logged so far is written. For the end of the process; blocks.
-    pub fn flush(&self) {
+    /// Reopens the file of the access log, as after it was renamed. Does not wait for it.
+    pub(crate) fn reopen_log(&self) {
         if let Some(log) = &self.inner.log {
-            log.flush();
+            log.reopen();
+        }
+    }
+
+    /// Writes what is left of the access log and ends it, within a second. For the end of the process; blocks.
+    pub fn close(&self) {
+        let lines = self
+            .inner
+            .log
+            .as_ref()
+            .map_or(0, |log| log.close(FINAL_FLUSH));
+        if lines > 0 {
+            tracing::warn!(log = ACCESS, lines, "log lines not written at shutdown");
         }
     }
 }

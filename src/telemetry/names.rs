@@ -159,8 +159,10 @@ metrics! {
         "Whether the facilitator settles what is offered: 1 or 0.";
     MANDATES = "tollgate_mandates_total", Counter, ["event"],
         "Leave to charge for the plan each month: begun, activated (first paid), charges paid, advanced (a day for a payment not listed yet), past_due, ended, surplus (not wanted), refunded, returned, unclear (an answer was lost), stuck (a person has to look).";
-    LINES_DROPPED = "tollgate_access_log_dropped_total", Counter, [],
-        "Lines of the access log that were lost because its file was too slow or broken.";
+    LINES_DROPPED = "tollgate_log_lines_dropped_total", Counter, ["log"],
+        "Lines of the access log, or of the diagnostics, that were lost because their destination was too slow, blocked or broken.";
+    LINES_SUPPRESSED = "tollgate_log_lines_suppressed_total", Counter, [],
+        "Diagnostics that were not written because there were too many of their kind.";
     MEMORY = "tollgate_resident_memory_bytes", Gauge, [],
         "Memory of the process that is in use.";
     OPEN_FILES = "tollgate_open_files", Gauge, [],

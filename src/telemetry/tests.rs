@@ -68,13 +68,15 @@ impl Setting {
         hand.advance(Duration::from_secs(1));
         let paper = Paper::default();
         Setting {
-            telemetry: Telemetry::with_log(&settings, clock, Some(Box::new(paper.clone()))),
+            telemetry: Telemetry::with_log(&settings, clock, Some(Box::new(paper.clone())))
+                .expect("it starts"),
             paper,
         }
     }
 
     fn log(&self) -> String {
-        self.telemetry.flush();
+        let log = self.telemetry.inner.log.as_ref().expect("a log");
+        assert!(log.flush(Duration::from_secs(60)), "the log is written");
         let bytes = self.paper.0.lock().expect("nobody panics here").clone();
         String::from_utf8(bytes).expect("the log is ASCII")
     }

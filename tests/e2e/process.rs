@@ -7,6 +7,7 @@ mod demo;
 mod exchanges;
 mod house;
 mod kills;
+mod logs;
 mod mandates;
 mod mpp;
 mod prices;

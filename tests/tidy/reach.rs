@@ -177,7 +177,7 @@ fn only_the_store_speaks_sql() {
 
 /// Files that read something other than settings, each with what.
 const READERS: [(&str, &str); 2] = [
-    ("src/telemetry/mod.rs", "the access log"),
+    ("src/telemetry/log_file.rs", "the access log"),
     (
         "src/telemetry/process.rs",
         "what the kernel counts for the process",

@@ -25,6 +25,8 @@ pub(super) struct Serving {
     pub(super) url: String,
     /// The one with TLS.
     pub(super) tls_url: String,
+    /// Where operators look.
+    pub(super) admin_url: String,
 }
 
 impl House {
@@ -127,22 +129,26 @@ impl House {
         let process = self.spawn(command);
         // The stand-in has to run meanwhile, so this thread must not wait.
         let waiting = tokio::task::spawn_blocking(move || {
-            let line = |tls: bool| {
-                let mark = format!("tls={tls}");
-                let is_it = |line: &str| line.contains("listening") && line.contains(&mark);
+            let line = |words: [&str; 2]| {
+                let is_it = |line: &str| words.iter().all(|word| line.contains(word));
                 let line = process.line_where("where it listens", is_it);
                 let address = line.split("address=").nth(1).expect("an address");
                 address.split(' ').next().expect("a word").to_owned()
             };
-            let (plain, tls) = (line(false), line(true));
-            (process, plain, tls)
+            let (plain, tls) = (
+                line(["listening", "tls=false"]),
+                line(["listening", "tls=true"]),
+            );
+            let admin = line(["health and metrics", ""]);
+            (process, plain, tls, admin)
         });
-        let (process, plain, tls) = waiting.await.expect("the program listens");
+        let (process, plain, tls, admin) = waiting.await.expect("the program listens");
         let port = tls.rsplit(':').next().expect("a port");
         Serving {
             process,
             url: format!("http://{plain}"),
             tls_url: format!("https://localhost:{port}"),
+            admin_url: format!("http://{admin}"),
         }
     }
 
@@ -167,6 +173,20 @@ impl Serving {
     pub(super) fn client(&self, house: &House) -> Client {
         Client::new(&self.url).with_key(&house.key)
     }
+
+    /// One number of the metrics, by its name with its labels.
+    pub(super) async fn metric(&self, name: &str) -> u64 {
+        metric(&self.admin_url, name).await
+    }
+}
+
+/// One number of the metrics at an admin address.
+pub(super) async fn metric(admin_url: &str, name: &str) -> u64 {
+    let page = Client::new(admin_url).get("/metrics").await;
+    let mut lines = page.text().lines();
+    let number = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let number = number.unwrap_or_else(|| panic!("no metric `{name}`"));
+    number.parse().expect("a whole number")
 }
 
 /// Waits for the end of a process without keeping others from their work.

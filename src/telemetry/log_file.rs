@@ -1,0 +1,172 @@
+//! Where lines of a log are written to, and how a file is followed when it is rotated.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where a log is written to.
+pub(super) trait Output: Send {
+    /// Writes some of `bytes` and gives how many, as `write(2)` does.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Goes over to another file where the log has been rotated. Asked before each write; `reopen` when an operator asks for it.
+    ///
+    /// `rest` is the end of a line whose beginning is written: it belongs to the file that has the beginning.
+    ///
+    /// # Errors
+    ///
+    /// When the new file cannot be opened. Lines then go where they went before.
+    fn follow(&mut self, reopen: bool, rest: &[u8]) -> io::Result<Followed> {
+        let _ = (reopen, rest);
+        Ok(Followed::Same)
+    }
+}
+
+/// What became of [`Output::follow`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Followed {
+    /// Lines go where they went before.
+    Same,
+    /// They go to a new file; whether the rest of the line that had begun is in the old one.
+    Rotated {
+        /// Whether the old file has that line whole.
+        line_is_whole: bool,
+    },
+}
+
+impl Output for Box<dyn Write + Send> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Write::write(&mut **self, bytes)
+    }
+}
+
+/// A file that lines are appended to. When its path names another file, or none, the file is opened anew.
+pub(super) struct LogFile {
+    path: PathBuf,
+    file: File,
+    id: FileId,
+}
+
+/// What tells two files apart while both are open: device and inode.
+type FileId = (u64, u64);
+
+impl LogFile {
+    /// Opens the file, or makes it. Always for appending, so that one that is truncated under it has no hole.
+    pub(super) fn open(path: &Path) -> io::Result<LogFile> {
+        let file = OpenOptions::new().append(true).create(true).open(path)?;
+        let found = file.metadata()?;
+        Ok(LogFile {
+            path: path.to_owned(),
+            file,
+            id: (found.dev(), found.ino()),
+        })
+    }
+
+    /// Whether the path still names the open file.
+    fn is_current(&self) -> io::Result<bool> {
+        match std::fs::metadata(&self.path) {
+            Ok(found) => Ok((found.dev(), found.ino()) == self.id),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Output for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn follow(&mut self, reopen: bool, rest: &[u8]) -> io::Result<Followed> {
+        if !reopen && self.is_current()? {
+            return Ok(Followed::Same);
+        }
+        let new = LogFile::open(&self.path)?;
+        let mut old = std::mem::replace(self, new);
+        if old.id == self.id {
+            return Ok(Followed::Same);
+        }
+        // One attempt: a disk that is full keeps a line from its end, but the next ones not from their file.
+        let line_is_whole = rest.is_empty() || old.file.write_all(rest).is_ok();
+        Ok(Followed::Rotated { line_is_whole })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(path: &Path) -> String {
+        std::fs::read_to_string(path).expect("the file is there")
+    }
+
+    #[test]
+    fn a_file_that_was_renamed_or_removed_is_made_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, aside) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
+        let mut log = LogFile::open(&path).expect("the file opens");
+        assert_eq!(log.write(b"one\n").expect("written"), 4);
+        assert_eq!(log.follow(false, b"").expect("it is there"), Followed::Same);
+        std::fs::rename(&path, &aside).expect("renamed");
+        let rotated = Followed::Rotated {
+            line_is_whole: true,
+        };
+        assert_eq!(log.follow(false, b"").expect("opened"), rotated);
+        assert_eq!(log.write(b"two\n").expect("written"), 4);
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(log.follow(false, b"").expect("opened"), rotated);
+        assert_eq!(log.write(b"three\n").expect("written"), 6);
+        assert_eq!(
+            (text(&aside).as_str(), text(&path).as_str()),
+            ("one\n", "three\n")
+        );
+    }
+
+    #[test]
+    fn the_rest_of_a_line_goes_to_the_file_with_its_beginning() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, aside) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
+        let mut log = LogFile::open(&path).expect("the file opens");
+        assert_eq!(log.write(b"begun").expect("written"), 5);
+        std::fs::rename(&path, &aside).expect("renamed");
+        log.follow(true, b" and ended\n").expect("opened");
+        assert_eq!(log.write(b"next\n").expect("written"), 5);
+        assert_eq!(text(&aside), "begun and ended\n");
+        assert_eq!(text(&path), "next\n");
+    }
+
+    #[test]
+    fn a_file_reopened_in_its_place_or_truncated_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.log");
+        let mut log = LogFile::open(&path).expect("the file opens");
+        assert_eq!(log.write(b"begun").expect("written"), 5);
+        // Nothing of the line is written twice.
+        assert_eq!(log.follow(true, b" rest").expect("opened"), Followed::Same);
+        assert_eq!(log.write(b" rest\n").expect("written"), 6);
+        assert_eq!(text(&path), "begun rest\n");
+        let shorter = OpenOptions::new().write(true).open(&path);
+        shorter
+            .and_then(|file| file.set_len(0))
+            .expect("it is truncated");
+        assert_eq!(log.write(b"anew\n").expect("written"), 5);
+        assert_eq!(text(&path), "anew\n", "without a hole before it");
+    }
+
+    #[test]
+    fn lines_stay_where_they_are_while_the_new_file_cannot_be_opened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, aside) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
+        let mut log = LogFile::open(&path).expect("the file opens");
+        std::fs::rename(&path, &aside).expect("renamed");
+        std::fs::create_dir(&path).expect("a folder in its place");
+        log.follow(false, b"").expect_err("a folder is no file");
+        assert_eq!(log.write(b"kept\n").expect("written"), 5);
+        assert_eq!(text(&aside), "kept\n");
+        std::fs::remove_dir(&path).expect("removed");
+        log.follow(false, b"").expect("opened");
+        assert_eq!(log.write(b"new\n").expect("written"), 4);
+        assert_eq!(text(&path), "new\n");
+    }
+}

@@ -1,0 +1,446 @@
+//! A log that never makes its callers wait: a bounded buffer, and a thread that writes it.
+//!
+//! Callers append a line to the buffer, a copy of a few hundred bytes under a lock that is never held for longer. The thread swaps the
+//! buffer against an empty one and writes. When the destination is slow, blocked or broken the buffer fills; lines beyond its limit are
+//! dropped and counted, and the count is reported once writing works again. What could not be written for an error is kept and tried
+//! again; only a pipe that nobody can read any more (EPIPE) loses its lines at once.
+//!
+//! `tracing-appender` is not used: its queue is bounded in lines instead of bytes and allocates for each, a write that fails is neither
+//! counted nor repeated, and it cannot reopen a file (tokio-rs/tracing issue 1276).
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tollgate_filter::Clock;
+
+use super::log_file::{Followed, Output};
+
+/// Waiting bytes that are written at once, without lingering.
+const EAGER_BYTES: usize = 128 << 10;
+/// The most bytes of one write, so that a slow reader's progress is seen.
+const PIECE_BYTES: usize = 64 << 10;
+/// The pause before a write that failed is tried again.
+const RETRY: Duration = Duration::from_millis(100);
+/// Dropped lines are reported at most this often.
+const REPORT: Duration = Duration::from_secs(10);
+/// A failure that lasts is reported at most this often.
+const REPORT_FAILURE: Duration = Duration::from_secs(60);
+/// How long the end of a log waits for its last lines.
+pub(super) const FINAL_FLUSH: Duration = Duration::from_secs(1);
+
+/// What a log is called and how it is buffered.
+pub(super) struct LogOptions {
+    /// Its name in metrics and diagnostics.
+    pub(super) log: &'static str,
+    /// Bytes that may wait for the destination.
+    pub(super) waiting_bytes_max: usize,
+    /// How long lines may gather after the first, where a write for each would cost more than the line.
+    pub(super) linger: Duration,
+    /// Counts lines that were dropped.
+    pub(super) dropped: Arc<AtomicU64>,
+    pub(super) clock: Clock,
+}
+
+/// A writer of lines that never makes its callers wait. Dropped, it writes what waits for at most [`FINAL_FLUSH`].
+pub(super) struct LineWriter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: LogOptions,
+    state: Mutex<State>,
+    /// There is something to do.
+    work: Condvar,
+    /// There is a reason not to linger, and not to pause after a failure.
+    urgent: Condvar,
+    /// Something was written, or the thread has ended.
+    progress: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<u8>,
+    waiting_lines: u64,
+    /// Lines that the thread has taken and not yet written.
+    taken_lines: u64,
+    /// Bytes ever appended, and ever written or given up.
+    appended: u64,
+    finished: u64,
+    flushing: bool,
+    reopen: bool,
+    /// The thread is to end when everything is written.
+    closed: bool,
+    /// It is to end without.
+    abandoned: bool,
+    ended: bool,
+}
+
+impl LineWriter {
+    /// Starts the thread.
+    pub(super) fn start(options: LogOptions, output: Box<dyn Output>) -> io::Result<LineWriter> {
+        let shared = Arc::new(Shared {
+            options,
+            state: Mutex::default(),
+            work: Condvar::new(),
+            urgent: Condvar::new(),
+            progress: Condvar::new(),
+        });
+        std::thread::Builder::new()
+            .name(format!("log-{}", shared.options.log))
+            .spawn({
+                let shared = shared.clone();
+                move || shared.run(output)
+            })?;
+        Ok(LineWriter { shared })
+    }
+
+    /// Appends a line, or drops it when too many wait.
+    pub(super) fn push(&self, line: &[u8]) {
+        let mut state = self.shared.lock();
+        if state.waiting.len() + line.len() > self.shared.options.waiting_bytes_max || state.ended {
+            drop(state);
+            self.shared.options.dropped.fetch_add(1, Relaxed);
+            return;
+        }
+        let before = state.waiting.len();
+        state.waiting.extend_from_slice(line);
+        state.waiting_lines += 1;
+        state.appended += line.len() as u64;
+        let after = state.waiting.len();
+        drop(state);
+        // A wake-up is a system call, so it happens only where it changes something.
+        if before == 0 {
+            self.shared.work.notify_one();
+        } else if before < EAGER_BYTES && after >= EAGER_BYTES {
+            self.shared.urgent.notify_one();
+        }
+    }
+
+    /// Has the destination reopened before the next line, also when none comes.
+    pub(super) fn reopen(&self) {
+        self.shared.lock().reopen = true;
+        self.shared.rouse();
+    }
+
+    /// Whether lines wait that are not written yet.
+    pub(super) fn is_behind(&self) -> bool {
+        let state = self.shared.lock();
+        state.finished < state.appended
+    }
+
+    /// Waits until everything appended before is written, for at most `limit`. Whether it is.
+    pub(super) fn flush(&self, limit: Duration) -> bool {
+        let mut state = self.shared.lock();
+        let goal = state.appended;
+        state.flushing = true;
+        self.shared.rouse();
+        let open = |state: &mut State| state.finished < goal && !state.ended;
+        state = self
+            .shared
+            .progress
+            .wait_timeout_while(state, limit, open)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
+        state.finished >= goal
+    }
+
+    /// Writes what waits and ends the thread, within `limit`. Gives how many lines were not written; they count as dropped.
+    pub(super) fn close(&self, limit: Duration) -> u64 {
+        let mut state = self.shared.lock();
+        if state.abandoned {
+            return 0;
+        }
+        state.closed = true;
+        self.shared.rouse();
+        state = self
+            .shared
+            .progress
+            .wait_timeout_while(state, limit, |state| !state.ended)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
+        if state.ended {
+            return 0;
+        }
+        // The thread may be in a write that never returns; it is left there and ends with the process.
+        state.abandoned = true;
+        self.shared.urgent.notify_one();
+        let lost = state.waiting_lines + state.taken_lines;
+        drop(state);
+        self.shared.options.dropped.fetch_add(lost, Relaxed);
+        lost
+    }
+}
+
+impl Drop for LineWriter {
+    fn drop(&mut self) {
+        self.close(FINAL_FLUSH);
+    }
+}
+
+/// What the thread is to do.
+struct Turn {
+    reopen: bool,
+    closed: bool,
+    abandoned: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rouse(&self) {
+        self.work.notify_one();
+        self.urgent.notify_one();
+    }
+
+    fn run(&self, mut output: Box<dyn Output>) {
+        let _ended = Ended(self);
+        let mut batch = Batch::default();
+        let mut reports = Reports::default();
+        loop {
+            let turn = self.turn(&mut batch, &reports);
+            if turn.abandoned {
+                return;
+            }
+            if turn.reopen || !batch.is_empty() {
+                self.follow(&mut *output, &mut batch, turn.reopen, &mut reports);
+                let written = self.write(&mut *output, &mut batch);
+                self.wrote(written, &mut batch, &mut reports);
+            }
+            let reported = batch.is_empty() && reports.dropped(self, turn.closed);
+            if turn.closed && batch.is_empty() && !reported && self.lock().waiting.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Waits for something to do and takes what waits, unless some of what was taken before is still to be written.
+    fn turn(&self, batch: &mut Batch, reports: &Reports) -> Turn {
+        let mut state = self.lock();
+        if batch.is_empty() {
+            let idle =
+                |state: &mut State| state.waiting.is_empty() && !state.closed && !state.reopen;
+            state = match reports.due_in(self) {
+                None => self
+                    .work
+                    .wait_while(state, idle)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(due) => {
+                    self.work
+                        .wait_timeout_while(state, due, idle)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+            };
+            let gathering = |state: &mut State| {
+                let eager = state.waiting.len() >= EAGER_BYTES || state.flushing;
+                !eager && !state.closed && !state.reopen
+            };
+            if !state.waiting.is_empty() && !self.options.linger.is_zero() {
+                state = self
+                    .urgent
+                    .wait_timeout_while(state, self.options.linger, gathering)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
+            }
+            batch.take(&mut state.waiting);
+            state.taken_lines = std::mem::take(&mut state.waiting_lines);
+        } else {
+            let pausing = |state: &mut State| !state.reopen && !state.abandoned;
+            state = self
+                .urgent
+                .wait_timeout_while(state, RETRY, pausing)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        Turn {
+            reopen: std::mem::take(&mut state.reopen),
+            closed: state.closed,
+            abandoned: state.abandoned,
+        }
+    }
+
+    fn follow(
+        &self,
+        output: &mut dyn Output,
+        batch: &mut Batch,
+        reopen: bool,
+        reports: &mut Reports,
+    ) {
+        let log = self.options.log;
+        match output.follow(reopen, batch.rest_of_line()) {
+            Ok(Followed::Same) => reports.opened = None,
+            Ok(Followed::Rotated { line_is_whole }) => {
+                let rest = batch.rest_of_line().len();
+                if rest > 0 {
+                    self.progress(batch.advance(rest));
+                }
+                if !line_is_whole {
+                    self.options.dropped.fetch_add(1, Relaxed);
+                }
+                reports.opened = None;
+                tracing::info!(log, "reopened log file");
+            }
+            Err(error) => {
+                if due(&mut reports.opened, &self.options.clock) {
+                    tracing::error!(log, %error, "reopening log file failed, still writing to the old one");
+                }
+            }
+        }
+    }
+
+    /// Writes the batch, piece by piece.
+    fn write(&self, output: &mut dyn Output, batch: &mut Batch) -> io::Result<()> {
+        while !batch.is_empty() {
+            match output.write(batch.piece()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => self.progress(batch.advance(bytes)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws the conclusions from a write.
+    fn wrote(&self, written: io::Result<()>, batch: &mut Batch, reports: &mut Reports) {
+        let Err(error) = written else {
+            reports.failed = None;
+            return;
+        };
+        let log = self.options.log;
+        if due(&mut reports.failed, &self.options.clock) {
+            tracing::error!(log, %error, "writing log failed, retrying");
+        }
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            let lost = self.lock().taken_lines;
+            self.options.dropped.fetch_add(lost, Relaxed);
+            self.progress(batch.advance(batch.len()));
+        }
+    }
+
+    /// Notes bytes that were written or given up, and the lines they ended.
+    fn progress(&self, (bytes, lines): (usize, u64)) {
+        let mut state = self.lock();
+        state.finished += bytes as u64;
+        state.taken_lines = state.taken_lines.saturating_sub(lines);
+        state.flushing &= state.finished < state.appended;
+        drop(state);
+        self.progress.notify_all();
+    }
+}
+
+/// Says that the thread has ended, in whatever way it does.
+struct Ended<'a>(&'a Shared);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.lock().ended = true;
+        self.0.progress.notify_all();
+    }
+}
+
+/// Lines that the thread has taken, and how much of them is written.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+impl Batch {
+    /// Takes the waiting lines and leaves its own, empty buffer.
+    fn take(&mut self, waiting: &mut Vec<u8>) {
+        self.bytes.clear();
+        self.written = 0;
+        std::mem::swap(&mut self.bytes, waiting);
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len() - self.written
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the next write is given.
+    fn piece(&self) -> &[u8] {
+        let left = &self.bytes[self.written..];
+        &left[..left.len().min(PIECE_BYTES)]
+    }
+
+    /// The end of the line of which only the beginning is written.
+    fn rest_of_line(&self) -> &[u8] {
+        let left = &self.bytes[self.written..];
+        match self.bytes[..self.written].last() {
+            None | Some(b'\n') => &[],
+            Some(_) => {
+                let end = memchr::memchr(b'\n', left).map_or(left.len(), |at| at + 1);
+                &left[..end]
+            }
+        }
+    }
+
+    /// Moves on by so many bytes; gives them and the lines that end in them.
+    fn advance(&mut self, bytes: usize) -> (usize, u64) {
+        let passed = &self.bytes[self.written..self.written + bytes];
+        let lines = memchr::memchr_iter(b'\n', passed).count() as u64;
+        self.written += bytes;
+        (bytes, lines)
+    }
+}
+
+/// What of the log's own troubles is reported, and when it last was.
+#[derive(Default)]
+struct Reports {
+    /// Dropped lines that were reported, and when.
+    known: u64,
+    reported: Option<Duration>,
+    /// When the last failure to open, or to write, was reported; none when it works.
+    opened: Option<Duration>,
+    failed: Option<Duration>,
+}
+
+impl Reports {
+    /// When dropped lines are to be reported, if there are any.
+    fn due_in(&self, shared: &Shared) -> Option<Duration> {
+        let new = shared.options.dropped.load(Relaxed) > self.known && self.failed.is_none();
+        let since = |at| shared.options.clock.elapsed().saturating_sub(at);
+        new.then(|| {
+            self.reported
+                .map_or(Duration::ZERO, |at| REPORT.saturating_sub(since(at)))
+        })
+    }
+
+    /// Reports dropped lines when that is due, or at the end. Whether it did.
+    fn dropped(&mut self, shared: &Shared, at_end: bool) -> bool {
+        let Some(due) = self.due_in(shared) else {
+            return false;
+        };
+        if !due.is_zero() && !at_end {
+            return false;
+        }
+        let dropped = shared.options.dropped.load(Relaxed);
+        let lines = dropped - self.known;
+        self.known = dropped;
+        self.reported = Some(shared.options.clock.elapsed());
+        tracing::warn!(log = shared.options.log, lines, "dropped log lines");
+        true
+    }
+}
+
+/// Whether a failure that lasts is to be reported now; notes that it was.
+fn due(last: &mut Option<Duration>, clock: &Clock) -> bool {
+    let now = clock.elapsed();
+    let due = last.is_none_or(|at| now.saturating_sub(at) >= REPORT_FAILURE);
+    if due {
+        *last = Some(now);
+    }
+    due
+}

@@ -1,0 +1,218 @@
+//! A writer before destinations that are slow, blocked, full or gone.
+
+use std::collections::VecDeque;
+use std::sync::mpsc;
+
+use super::*;
+use crate::telemetry::log_file::LogFile;
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+const MAX: usize = 4 << 20;
+
+/// What the destination does with the next write.
+enum Next {
+    Takes,
+    TakesOnly(usize),
+    Fails(io::ErrorKind),
+}
+
+/// A destination that waits with each write for a word, and shows what it took. Without words it is broken.
+struct Destination {
+    next: mpsc::Receiver<Next>,
+    got: mpsc::Sender<Vec<u8>>,
+}
+
+impl Output for Destination {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = match self.next.recv() {
+            Ok(Next::Takes) => bytes.len(),
+            Ok(Next::TakesOnly(some)) => some.min(bytes.len()),
+            Ok(Next::Fails(kind)) => return Err(kind.into()),
+            Err(_) => return Err(io::ErrorKind::StorageFull.into()),
+        };
+        let sent = self.got.send(bytes[..taken].to_vec());
+        sent.map(|()| taken).map_err(io::Error::other)
+    }
+}
+
+struct Setting {
+    writer: LineWriter,
+    next: mpsc::Sender<Next>,
+    got: mpsc::Receiver<Vec<u8>>,
+    dropped: Arc<AtomicU64>,
+}
+
+fn options(dropped: &Arc<AtomicU64>) -> LogOptions {
+    LogOptions {
+        log: "test",
+        waiting_bytes_max: MAX,
+        linger: Duration::from_millis(50),
+        dropped: dropped.clone(),
+        clock: Clock::system(),
+    }
+}
+
+impl Setting {
+    fn new() -> Setting {
+        let (say, next) = mpsc::channel();
+        let (got, lines) = mpsc::channel();
+        let dropped = Arc::<AtomicU64>::default();
+        let writer = LineWriter::start(options(&dropped), Box::new(Destination { next, got }));
+        Setting {
+            writer: writer.expect("a thread"),
+            next: say,
+            got: lines,
+            dropped,
+        }
+    }
+
+    fn say(&self, next: impl IntoIterator<Item = Next>) {
+        for next in next {
+            self.next.send(next).expect("the destination is there");
+        }
+    }
+
+    fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+
+    fn written(&self) -> Vec<u8> {
+        self.got.try_iter().flatten().collect()
+    }
+}
+
+fn takes(writes: usize) -> impl Iterator<Item = Next> {
+    std::iter::repeat_with(|| Next::Takes).take(writes)
+}
+
+#[test]
+fn lines_arrive_whole_and_in_order() {
+    let setting = Setting::new();
+    setting.say(takes(100));
+    let mut expected = Vec::new();
+    for number in 0..100 {
+        let line = format!("{number}\n");
+        setting.writer.push(line.as_bytes());
+        expected.extend_from_slice(line.as_bytes());
+    }
+    assert!(setting.writer.flush(LONG));
+    assert_eq!(setting.written(), expected);
+}
+
+#[test]
+fn a_blocked_destination_costs_lines_and_no_caller_waits() {
+    let setting = Setting::new();
+    let mut line = vec![b'x'; MAX / 4];
+    line.extend_from_slice(b"\n");
+    for _ in 0..20 {
+        setting.writer.push(&line);
+    }
+    let lost = setting.dropped();
+    // One buffer may be with the thread already, one is full behind it.
+    assert!((14..=17).contains(&lost), "{lost} lines were dropped");
+    assert!(setting.writer.is_behind());
+    let bytes = line.len() * (20 - lost as usize);
+    setting.say(takes(bytes.div_ceil(PIECE_BYTES) + 20));
+    assert!(setting.writer.flush(LONG));
+    assert_eq!(setting.written().len(), bytes);
+    assert!(!setting.writer.is_behind());
+}
+
+#[test]
+fn a_flush_and_the_end_wait_no_longer_than_their_limit_and_count_what_is_left() {
+    let setting = Setting::new();
+    for _ in 0..3 {
+        setting.writer.push(b"line\n");
+    }
+    let short = Duration::from_millis(10);
+    assert!(!setting.writer.flush(short));
+    assert_eq!(setting.writer.close(short), 3);
+    assert_eq!(setting.dropped(), 3);
+    // What comes after it may still find room, but is counted no twice; the drop of the writer does not wait again.
+    assert_eq!(setting.writer.close(LONG), 0);
+}
+
+#[test]
+fn what_a_full_disk_does_not_take_is_written_when_it_has_room() {
+    let setting = Setting::new();
+    setting.say([
+        Next::TakesOnly(6),
+        Next::Fails(io::ErrorKind::StorageFull),
+        Next::Fails(io::ErrorKind::StorageFull),
+        Next::Fails(io::ErrorKind::WouldBlock),
+        Next::Fails(io::ErrorKind::Interrupted),
+    ]);
+    setting.say(takes(10));
+    for line in ["one\n", "two\n", "three\n"] {
+        setting.writer.push(line.as_bytes());
+    }
+    assert!(setting.writer.flush(LONG));
+    assert_eq!(setting.written(), b"one\ntwo\nthree\n");
+    assert_eq!(setting.dropped(), 0);
+}
+
+#[test]
+fn a_pipe_without_a_reader_loses_its_lines_and_they_are_counted() {
+    let setting = Setting::new();
+    setting.say([Next::Fails(io::ErrorKind::BrokenPipe)]);
+    setting.writer.push(b"one\n");
+    setting.writer.push(b"two\n");
+    assert!(setting.writer.flush(LONG), "given up");
+    assert_eq!(setting.dropped(), 2);
+    setting.say(takes(1));
+    setting.writer.push(b"three\n");
+    assert!(setting.writer.flush(LONG));
+    assert_eq!(setting.written(), b"three\n");
+}
+
+#[test]
+fn the_end_writes_what_waits() {
+    let setting = Setting::new();
+    setting.say(takes(1));
+    setting.writer.push(b"last\n");
+    let Setting { writer, got, .. } = setting;
+    drop(writer);
+    assert_eq!(got.try_iter().flatten().collect::<Vec<u8>>(), b"last\n");
+}
+
+#[test]
+fn a_line_that_is_half_written_when_its_file_is_rotated_is_ended_there() {
+    /// A file whose disk takes only so much at each write.
+    struct Full(LogFile, VecDeque<usize>);
+
+    impl Output for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            match self.1.pop_front() {
+                Some(0) => Err(io::ErrorKind::StorageFull.into()),
+                Some(some) => self.0.write(&bytes[..some.min(bytes.len())]),
+                None => self.0.write(bytes),
+            }
+        }
+
+        fn follow(&mut self, reopen: bool, rest: &[u8]) -> io::Result<Followed> {
+            self.0.follow(reopen, rest)
+        }
+    }
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, aside) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
+    let file = LogFile::open(&path).expect("the file opens");
+    let dropped = Arc::<AtomicU64>::default();
+    // Half of the second line, and then nothing until the file is renamed.
+    let full = Full(file, [6].into_iter().chain([0; 50]).collect());
+    let writer = LineWriter::start(options(&dropped), Box::new(full)).expect("a thread");
+    for line in ["one\n", "two\n", "three\n"] {
+        writer.push(line.as_bytes());
+    }
+    let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+    while text(&path) != "one\ntw" {
+        std::thread::yield_now();
+    }
+    std::fs::rename(&path, &aside).expect("renamed");
+    writer.reopen();
+    assert!(writer.flush(LONG));
+    assert_eq!(text(&aside), "one\ntwo\n");
+    assert_eq!(text(&path), "three\n");
+    assert_eq!(dropped.load(Relaxed), 0);
+}
