@@ -18,6 +18,7 @@ pub struct Chain {
     pub(crate) links: Vec<Link>,
     /// The numbers of those with each phase after the first, so that the others need not be visited.
     pub(crate) forward: Vec<usize>,
+    pub(crate) refusal: Vec<usize>,
     pub(crate) first_byte: Vec<usize>,
     pub(crate) event: Vec<usize>,
     pub(crate) tail: Vec<usize>,
@@ -35,6 +36,7 @@ impl Chain {
         };
         Chain {
             forward: with(Phase::Forward),
+            refusal: with(Phase::Refusal),
             first_byte: with(Phase::FirstByte),
             event: with(Phase::Event),
             tail: with(Phase::Tail),

@@ -69,7 +69,8 @@ async fn exchange<D: Downstream, U: Upstream>(
             // Boxed, as all that is rare: the future is as large as its largest branch.
             return Box::pin(send_reply(run, downstream, route.errors, *reply, clock)).await;
         }
-        Outcome::Refuse(error) => {
+        Outcome::Refuse(mut error) => {
+            run.on_refusal(&mut error);
             return Box::pin(refuse_with(run, downstream, route, &error)).await;
         }
     }

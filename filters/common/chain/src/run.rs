@@ -131,6 +131,12 @@ impl<'c> Run<'c> {
         Outcome::Continue
     }
 
+    pub(crate) fn on_refusal(&mut self, error: &mut ApiError) {
+        for link in self.seen(&self.chain.refusal).rev() {
+            link.filter.on_refusal(&mut self.exchange, error);
+        }
+    }
+
     pub(crate) async fn before_first_byte(&mut self) -> Result<(), Box<ApiError>> {
         for link in self.seen(&self.chain.first_byte).rev() {
             let result = finished!(

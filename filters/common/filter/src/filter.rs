@@ -31,6 +31,11 @@ pub trait Filter: Send + Sync {
         Step::now(Outcome::Continue)
     }
 
+    /// A filter has refused the request and nothing was sent. May put another refusal in the place of `error`.
+    fn on_refusal(&self, exchange: &mut Exchange, error: &mut ApiError) {
+        let _ = (exchange, error);
+    }
+
     /// The first piece of a stream is about to be sent. May wait for durable work, and may still turn the answer into an error.
     /// Not called for whole answers: they are sent after [`Filter::before_tail`], which waits for more.
     fn before_first_byte<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
@@ -197,6 +202,8 @@ pub enum Phase {
     Tail = 16,
     /// [`Filter::on_end`]
     End = 32,
+    /// [`Filter::on_refusal`]
+    Refusal = 64,
 }
 
 /// A set of phases.
