@@ -34,9 +34,9 @@ use tollgate_chain::{
 };
 use tollgate_completions::Completions;
 use tollgate_filter::{
-    AfterLeaving, Api, Body, Catalog, Clock, Contract, Ending, Entropy, ErrorShape, Exchange,
-    FailureMode, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings, Phase,
-    Protocol, ProviderModel, Reply, Request, Resources, Routing, Scope, Scopes, Step,
+    AfterLeaving, Api, Body, Catalog, ClientAddress, Clock, Contract, Ending, Entropy, ErrorShape,
+    Exchange, FailureMode, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings,
+    Phase, Protocol, ProviderModel, Reply, Request, Resources, Routing, Scope, Scopes, Step,
 };
 use tollgate_idempotency::{Idempotency, IdempotencySettings};
 use tollgate_identity::{Credentials, Form, Login, NewAccount, NewKey, create_account, create_key};
@@ -354,7 +354,7 @@ impl House {
             query: None,
             headers: self.headers.clone(),
             body: Bytes::new(),
-            client: Ipv4Addr::LOCALHOST.into(),
+            client: ClientAddress::direct(Ipv4Addr::LOCALHOST.into()),
             tls: false,
             protocol: Protocol::Http11,
         });

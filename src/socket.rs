@@ -22,6 +22,9 @@ use tokio::net::TcpStream;
 /// More than this is written past the cork's buffer: copying it would cost more than a second system call.
 const CORK_BYTES_MAX: usize = 16 * 1024;
 
+/// Room for bytes that are read to be dropped.
+const SKIP_BYTES: usize = 1024;
+
 /// An accepted TCP socket, with the bytes that were read to find out what it speaks.
 #[derive(Debug)]
 pub(crate) struct Tcp {
@@ -41,6 +44,30 @@ impl Tcp {
     pub(crate) async fn fill(&mut self) -> io::Result<usize> {
         use tokio::io::AsyncReadExt;
         self.socket.read_buf(&mut self.read_ahead).await
+    }
+
+    /// What was read and not yet handed out.
+    pub(crate) fn read_ahead(&self) -> &[u8] {
+        &self.read_ahead
+    }
+
+    /// Drops the next bytes, reading as many of them as are not there yet and nothing behind them.
+    pub(crate) async fn skip(&mut self, bytes: usize) -> io::Result<()> {
+        use tokio::io::AsyncReadExt;
+        let seen = bytes.min(self.read_ahead.len());
+        self.read_ahead.advance(seen);
+        let mut left = (bytes - seen) as u64;
+        while left > 0 {
+            let mut rest = (&mut self.socket).take(left);
+            self.read_ahead.reserve(SKIP_BYTES);
+            let read = rest.read_buf(&mut self.read_ahead).await?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.read_ahead.clear();
+            left -= read as u64;
+        }
+        Ok(())
     }
 
     /// Reads until the bytes differ from `preface` or are all there; whatever was read is read again by the session.

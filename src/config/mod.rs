@@ -14,6 +14,7 @@ mod pattern;
 mod payments;
 mod plan;
 mod price;
+mod proxies;
 mod raw;
 mod report;
 mod schema;
@@ -36,13 +37,15 @@ pub use mcp::{Mcp, McpResource, RelayUpstream};
 pub use mpp::Mpp;
 pub use pattern::{PathPattern, PatternError};
 pub use payments::{Credits, PayPal, Payments};
+pub use proxies::{ForwardedField, Network, NetworkError, TrustedProxies};
 pub use report::{Finding, Place, Report};
 pub use schema::schema;
 pub use secret::Secret;
 pub use settings::{
-    AccessLog, Admin, ConnectionLimits, Cors, Crowd, Durability, Lifecycle, Listener, LogFormat,
-    LogLevel, Probe, Provider, ProviderHealth, ProviderTimeouts, RetryBudget, Route, Server,
-    Service, Settings, Signin, SigninMail, SigninSms, Store, StoreUrl, Telemetry, Upstream,
+    AccessLog, Admin, ClientAddressForm, ConnectionLimits, Cors, Crowd, Durability, Lifecycle,
+    Listener, LogFormat, LogLevel, Probe, Provider, ProviderHealth, ProviderTimeouts, RetryBudget,
+    Route, Server, Service, Settings, Signin, SigninMail, SigninSms, Store, StoreUrl, Telemetry,
+    Upstream,
 };
 pub use url::{BaseUrl, PublicUrl, UrlError};
 pub use warnings::Warning;

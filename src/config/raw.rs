@@ -128,6 +128,12 @@ pub(crate) struct RawListener {
     pub(crate) tls: Vec<RawTls>,
     /// Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.
     pub(crate) http2: Option<At<bool>>,
+    /// Addresses, and ranges of them, of proxies that are believed about the client's address. None when missing.
+    pub(crate) trusted_proxies: Option<At<Vec<At<String>>>>,
+    /// The field by which they report it: `either`, `x-forwarded-for`, `forwarded` or `none`.
+    pub(crate) forwarded_field: Option<At<String>>,
+    /// Whether every connection begins with a header of the PROXY protocol, version 1 or 2.
+    pub(crate) proxy_protocol: Option<At<bool>>,
 }
 
 /// A certificate chain and its key, as PEM files.
@@ -250,6 +256,8 @@ pub(crate) struct RawProvider {
     pub(crate) refuse_members: Option<At<Vec<At<String>>>>,
     /// When it counts as not working.
     pub(crate) health: RawHealth,
+    /// Whether it is told the client's address, in `X-Forwarded-For`.
+    pub(crate) forward_client_address: Option<At<bool>>,
 }
 
 /// When a provider counts as not working, and what brings it back.
@@ -374,4 +382,6 @@ pub(crate) struct RawTelemetry {
     pub(crate) log_level: Option<At<String>>,
     /// Where the access log goes: `stdout`, `none` or the path of a file.
     pub(crate) access_log: Option<At<String>>,
+    /// What the access log says of the client's address: `whole`, `prefix`, `hashed` or `none`.
+    pub(crate) client_address: Option<At<String>>,
 }

@@ -29,6 +29,7 @@ use super::certificate::Certificate;
 use super::mcp::Mcp;
 use super::pattern::PathPattern;
 use super::payments::{Credits, Payments};
+use super::proxies::TrustedProxies;
 use super::secret::Secret;
 use super::url::{BaseUrl, PublicUrl};
 
@@ -148,6 +149,8 @@ pub struct Listener {
     pub certificates: Vec<Certificate>,
     /// Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.
     pub http2: bool,
+    /// The proxies in front of it that are believed about the client's address.
+    pub proxies: Option<Arc<TrustedProxies>>,
 }
 
 /// `[admin]`: health and metrics.
@@ -279,6 +282,8 @@ pub struct Provider {
     pub refuse_members: Arc<[Box<str>]>,
     /// When it counts as not working.
     pub health: ProviderHealth,
+    /// Whether it is told the client's address, in `X-Forwarded-For`.
+    pub forward_client_address: bool,
 }
 
 /// A bound on the calls to one provider, and the queue before it.
@@ -335,6 +340,7 @@ impl std::fmt::Debug for Provider {
             .field("remove_members", &self.remove_members)
             .field("refuse_members", &self.refuse_members)
             .field("health", &self.health)
+            .field("forward_client_address", &self.forward_client_address)
             .finish()
     }
 }
@@ -406,6 +412,21 @@ pub struct Telemetry {
     pub log_level: LogLevel,
     /// Where the access log goes.
     pub access_log: AccessLog,
+    /// What the access log says of the client's address.
+    pub client_address: ClientAddressForm,
+}
+
+/// What the access log says of the client's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientAddressForm {
+    /// The address.
+    Whole,
+    /// What limits by address count by: an IPv4 address, the first 64 bits of an IPv6 address.
+    Prefix,
+    /// A keyed hash of the address, equal for equal addresses within one day (UTC) and one run of the process.
+    Hashed,
+    /// Nothing.
+    None,
 }
 
 /// How diagnostics are written to the standard error output.

@@ -1,6 +1,5 @@
 //! One client connection: which protocol it speaks, and its requests one after another or side by side.
 
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use super::gather::gathered;
 use super::head::Origin;
+use super::source::Source;
 use super::{HeadFault, Worker};
 use crate::socket::{CorkHandle, Corked, Tcp};
 use crate::wait::{Elapsed, within};
@@ -33,22 +33,25 @@ const MALFORMED_MAX: u32 = 32;
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Serves a connection without TLS.
-pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, client: IpAddr, http2: bool) {
+pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, source: Source, http2: bool) {
     let origin = Origin {
-        client,
+        source,
         tls: false,
         old_tls: false,
     };
     if http2 {
         let limits = worker.limits();
         let mut draining = worker.draining();
-        let first = tokio::select! {
-            biased;
-            first = within(limits.idle, tcp.fill()) => first,
-            _ = draining.wait_for(|draining| *draining) => return,
-        };
-        if !matches!(first, Ok(Ok(1..))) {
-            return;
+        // What stood behind a PROXY protocol header may be there already.
+        if tcp.read_ahead().is_empty() {
+            let first = tokio::select! {
+                biased;
+                first = within(limits.idle, tcp.fill()) => first,
+                _ = draining.wait_for(|draining| *draining) => return,
+            };
+            if !matches!(first, Ok(Ok(1..))) {
+                return;
+            }
         }
         match within(limits.head, tcp.begins_with(H2_PREFACE)).await {
             Ok(Ok(true)) => {
@@ -63,10 +66,10 @@ pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, client: IpAddr, htt
 }
 
 /// Serves a connection whose TLS handshake is done.
-pub(super) async fn tls<S: IO + 'static>(worker: Arc<Worker>, stream: S, client: IpAddr) {
+pub(super) async fn tls<S: IO + 'static>(worker: Arc<Worker>, stream: S, source: Source) {
     let version = stream.get_ssl_digest().map(|digest| digest.version.clone());
     let origin = Origin {
-        client,
+        source,
         tls: true,
         old_tls: version.is_none_or(|version| version != "TLSv1_3"),
     };
@@ -83,7 +86,7 @@ async fn serve_h1<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origi
     let mut draining = worker.draining();
     let mut next: Option<(Stream, Option<BytesMut>)> = Some((Box::new(corked), None));
     while let Some((stream, read_ahead)) = next.take() {
-        next = one_h1(&worker, stream, read_ahead, &cork, origin, &mut draining).await;
+        next = one_h1(&worker, stream, read_ahead, &cork, &origin, &mut draining).await;
     }
 }
 
@@ -93,7 +96,7 @@ async fn one_h1(
     stream: Stream,
     read_ahead: Option<BytesMut>,
     cork: &CorkHandle,
-    origin: Origin,
+    origin: &Origin,
     draining: &mut watch::Receiver<bool>,
 ) -> Option<(Stream, Option<BytesMut>)> {
     let limits = *worker.limits();
@@ -193,11 +196,11 @@ async fn serve_h2<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origi
             Ok(Ok(Some(h2::H2Accept::Session(session)))) => {
                 let worker = worker.clone();
                 let guard = open.enter();
-                let inbox = worker.inbox().clone();
+                let (inbox, origin) = (worker.inbox().clone(), origin.clone());
                 let stream = boxed(move || async move {
                     let _guard = guard;
                     let session = ServerSession::new_http2(session);
-                    if let Some(session) = worker.serve(session, None, origin).await {
+                    if let Some(session) = worker.serve(session, None, &origin).await {
                         // A stream is not used again; what a failure here means the client has seen.
                         let _ = session.finish().await;
                     }

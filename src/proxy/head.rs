@@ -1,7 +1,5 @@
 //! From a head as it was parsed to a request that may be looked at.
 
-use std::net::IpAddr;
-
 use bytes::Bytes;
 use http::{HeaderMap, Method, Version, header};
 use memchr::memchr_iter;
@@ -9,28 +7,37 @@ use pingora_http::RequestHeader;
 use tollgate_filter::{ApiError, ErrorCode, Protocol, Request};
 use tollgate_money::OperationId;
 
+use super::source::Source;
 use crate::config::ConnectionLimits;
 
 /// The longest target that is looked at.
 const TARGET_BYTES_MAX: usize = 8 * 1024;
 
 /// What a connection knows of every request on it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Origin {
-    pub(super) client: IpAddr,
+    pub(super) source: Source,
     pub(super) tls: bool,
     /// It came over a version of TLS before 1.3.
     pub(super) old_tls: bool,
 }
 
-/// A request without its body.
-pub(super) fn request(id: OperationId, head: &RequestHeader, origin: Origin) -> Request {
+/// A request without its body, and why it is refused where it cannot be said whom it comes from.
+pub(super) fn request(
+    id: OperationId,
+    head: &RequestHeader,
+    origin: &Origin,
+) -> (Request, Result<(), ApiError>) {
+    let (client, known) = match origin.source.request(&head.headers) {
+        Ok(client) => (client, Ok(())),
+        Err(error) => (origin.source.connection(), Err(error)),
+    };
     let protocol = match head.version {
         Version::HTTP_2 => Protocol::Http2,
         Version::HTTP_10 => Protocol::Http10,
         _ => Protocol::Http11,
     };
-    Request {
+    let request = Request {
         id,
         method: head.method.clone(),
         // The path of an absolute-form target is what stands after the authority; of `*` it is `*`.
@@ -38,14 +45,15 @@ pub(super) fn request(id: OperationId, head: &RequestHeader, origin: Origin) -> 
         query: head.uri.query().map(Into::into),
         headers: head.headers.clone(),
         body: Bytes::new(),
-        client: origin.client,
+        client,
         tls: origin.tls,
         protocol,
-    }
+    };
+    (request, known)
 }
 
 /// A request whose head could not be parsed, for the log.
-pub(super) fn unparsed(id: OperationId, origin: Origin) -> Request {
+pub(super) fn unparsed(id: OperationId, origin: &Origin) -> Request {
     Request {
         id,
         method: Method::GET,
@@ -53,7 +61,7 @@ pub(super) fn unparsed(id: OperationId, origin: Origin) -> Request {
         query: None,
         headers: HeaderMap::new(),
         body: Bytes::new(),
-        client: origin.client,
+        client: origin.source.connection(),
         tls: origin.tls,
         protocol: Protocol::Http11,
     }

@@ -1,7 +1,7 @@
 //! Listening sockets and the workers that accept from them.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,14 @@ use rustls::ServerConfig;
 use tokio::sync::Semaphore;
 
 use super::connection;
+use super::proxy_protocol;
+use super::source::Source;
 use super::{OpenConnection, Proxy, Worker};
-use crate::config::Listener;
+use crate::config::{Listener, TrustedProxies};
 use crate::liveness::Liveness;
 use crate::memory;
 use crate::socket::Tcp;
+use crate::telemetry::ProxyProtocolFault;
 use crate::wait::within;
 use crate::wake::{boxed, joined};
 
@@ -30,6 +33,7 @@ pub(crate) struct Bound {
     address: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
     http2: bool,
+    proxies: Option<Arc<TrustedProxies>>,
 }
 
 /// Why a listener could not be opened.
@@ -59,6 +63,7 @@ impl Bound {
             address,
             tls,
             http2: listener.http2,
+            proxies: listener.proxies.clone(),
         })
     }
 
@@ -79,6 +84,7 @@ impl Bound {
             address: self.address,
             tls: self.tls.clone(),
             http2: self.http2,
+            proxies: self.proxies.clone(),
         })
     }
 }
@@ -95,6 +101,8 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
     let acceptor = bound
         .tls
         .map(|config| Arc::new(Acceptor::from_server_config(config)));
+    let proxies = bound.proxies;
+    let proxy_protocol = proxies.as_ref().is_some_and(|one| one.proxy_protocol);
     let mut draining = worker.draining();
     loop {
         let accepted = tokio::select! {
@@ -112,6 +120,11 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
                 continue;
             }
         };
+        let source = Source::of(peer.ip(), proxies.as_ref());
+        if proxy_protocol && !source.is_trusted() {
+            refuse(&worker, peer, ProxyProtocolFault::Untrusted);
+            continue;
+        }
         // Without a free place this one waits unread, and those behind it in the system's queue, where they cost nothing. A place is
         // not taken before: a listener that nobody calls would keep it from the others.
         if connections.available_permits() == 0 {
@@ -133,19 +146,51 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
             let _place = place;
             let _connection = OpenConnection::enter(worker.proxy().clone());
             let _open = worker.proxy().telemetry.connection();
-            let tcp = Tcp::new(socket);
+            let mut tcp = Tcp::new(socket);
+            let mut source = source;
+            if proxy_protocol {
+                // Boxed, as it is rare: a task is as large as its largest branch.
+                match Box::pin(read_header(&worker, &mut tcp, peer)).await {
+                    Some(reported) => source = source.reported(reported),
+                    None => return,
+                }
+            }
             let Some(acceptor) = acceptor else {
-                return connection::plain(worker, tcp, peer.ip(), http2).await;
+                return connection::plain(worker, tcp, source, http2).await;
             };
             let handshake = Box::pin(acceptor.tls_handshake(tcp));
             match within(worker.limits().head, handshake).await {
-                Ok(Ok(stream)) => Box::pin(connection::tls(worker, stream, peer.ip())).await,
+                Ok(Ok(stream)) => Box::pin(connection::tls(worker, stream, source)).await,
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
             }
         });
         tokio::spawn(joined(inbox, connection));
     }
+}
+
+/// Reads the PROXY protocol header of a connection, and the client that it names if it names one. `None`: the connection is to be closed.
+async fn read_header(worker: &Worker, tcp: &mut Tcp, peer: SocketAddr) -> Option<Option<IpAddr>> {
+    let mut draining = worker.draining();
+    let read = tokio::select! {
+        biased;
+        read = within(worker.limits().head, proxy_protocol::read(tcp)) => read,
+        _ = draining.wait_for(|draining| *draining) => return None,
+    };
+    let fault = match read {
+        Ok(Ok(reported)) => return Some(reported),
+        Ok(Err(proxy_protocol::ReadError::Unused)) => return None,
+        Ok(Err(proxy_protocol::ReadError::Malformed)) => ProxyProtocolFault::Malformed,
+        Ok(Err(proxy_protocol::ReadError::Incomplete)) | Err(_) => ProxyProtocolFault::Incomplete,
+    };
+    refuse(worker, peer, fault);
+    None
+}
+
+/// Counts a connection that is closed before anything was said on it.
+fn refuse(worker: &Worker, peer: SocketAddr, fault: ProxyProtocolFault) {
+    worker.proxy().telemetry.proxy_protocol_refused(fault);
+    tracing::debug!(%peer, reason = fault.word(), "refusing connection: PROXY protocol header is required");
 }
 
 /// Always has a time limit under way that ends before those of requests do.

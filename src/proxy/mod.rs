@@ -6,13 +6,16 @@
 
 mod connection;
 mod cors;
+mod forwarded;
 mod gather;
 mod head;
 mod inside;
 mod lifecycle;
 mod listener;
+mod proxy_protocol;
 mod routes;
 mod session;
+mod source;
 mod tls;
 
 use std::future::{Future, poll_fn};
@@ -339,15 +342,15 @@ impl Worker {
         &self,
         session: ServerSession,
         cork: Option<CorkHandle>,
-        origin: Origin,
+        origin: &Origin,
     ) -> Option<ServerSession> {
         let proxy = &*self.proxy;
         let _open = OpenExchange::enter(&proxy.state);
         let now = proxy.clock.moment();
         let id = proxy.entropy.operation_id_at(now.unix_micros);
-        let request = head::request(id, session.req_header(), origin);
+        let (request, known) = head::request(id, session.req_header(), origin);
         let raw = session.as_http1().map(|h1| h1.get_headers_raw_bytes());
-        let checked = head::check(&request, raw.as_deref(), &proxy.limits);
+        let checked = head::check(&request, raw.as_deref(), &proxy.limits).and(known);
         let found = proxy.routes.find(&request.method, &request.path);
         let answer = match (checked, found) {
             (Err(error), _) => Direct::Error(None, error),
@@ -396,7 +399,7 @@ impl Worker {
         &self,
         session: ServerSession,
         cork: CorkHandle,
-        origin: Origin,
+        origin: &Origin,
         fault: HeadFault,
     ) {
         let proxy = &*self.proxy;

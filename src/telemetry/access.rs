@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tollgate_filter::{Ending, Exchange, Principal};
 
+use super::address::LoggedAddress;
 use super::json::{hex, number, string, word};
 use super::metrics::Times;
 use super::time;
@@ -29,6 +30,7 @@ pub(super) struct Entry<'a> {
     pub(super) exchange: &'a Exchange,
     pub(super) ending: Ending,
     pub(super) times: &'a Times,
+    pub(super) addresses: &'a LoggedAddress,
 }
 
 thread_local! {
@@ -56,6 +58,12 @@ impl Entry<'_> {
         if let Some(id) = self.client_request_id() {
             text(out, member!("client_request_id"), id);
         }
+        self.addresses.write(
+            out,
+            member!("client_address"),
+            request.client,
+            self.unix_micros,
+        );
         text(out, member!("method"), known_method(&request.method));
         text(out, member!("route"), self.route.unwrap_or("none"));
         said(out, member!("protocol"), request.protocol.word());

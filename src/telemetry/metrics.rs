@@ -64,6 +64,7 @@ pub struct Metrics {
     connections: IntGauge,
     connections_total: IntCounter,
     connections_waited: IntCounter,
+    proxy_protocol_refused: [IntCounter; ProxyProtocolFault::ALL.len()],
     filter_failures: IntCounterVec,
     sources: Mutex<Vec<Source>>,
 }
@@ -200,12 +201,19 @@ impl Metrics {
                 .classes()
                 .iter()
                 .map(|one| &*one.name)
-                .chain([tollgate_rate_limit::FAILED_CREDENTIALS])
+                .chain([
+                    tollgate_rate_limit::FAILED_CREDENTIALS,
+                    tollgate_rate_limit::MISSING_CREDENTIALS,
+                ])
                 .map(|name| (Box::from(name), class(name)))
                 .collect(),
             connections: make.gauge(names::CONNECTIONS),
             connections_total: make.counter(names::CONNECTIONS_TOTAL),
             connections_waited: make.counter(names::CONNECTIONS_WAITED),
+            proxy_protocol_refused: {
+                let counters = make.counters(names::PROXY_PROTOCOL_REFUSED);
+                ProxyProtocolFault::ALL.map(|fault| counters.with_label_values(&[fault.word()]))
+            },
             filter_failures: make.counters(names::FILTER_FAILURES),
             sources: Mutex::new(vec![Box::new(process::show)]),
             registry,
@@ -332,6 +340,10 @@ impl Metrics {
         self.connections_waited.inc();
     }
 
+    pub(super) fn proxy_protocol_refused(&self, fault: ProxyProtocolFault) {
+        self.proxy_protocol_refused[fault as usize].inc();
+    }
+
     pub(super) fn filter_failed(&self, filter: &str) {
         self.filter_failures.with_label_values(&[filter]).inc();
     }
@@ -413,6 +425,35 @@ impl Make<'_> {
     fn histograms(&self, metric: Metric, bounds: &[f64]) -> HistogramVec {
         let opts = HistogramOpts::new(metric.name, metric.help).buckets(bounds.to_vec());
         self.register(HistogramVec::new(opts, metric.labels))
+    }
+}
+
+/// Why a connection was closed on a listener with the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocolFault {
+    /// It came from an address that is not trusted.
+    Untrusted,
+    /// It did not begin with a correct header.
+    Malformed,
+    /// Its header broke off, or took too long.
+    Incomplete,
+}
+
+impl ProxyProtocolFault {
+    /// All of them.
+    const ALL: [ProxyProtocolFault; 3] = [
+        ProxyProtocolFault::Untrusted,
+        ProxyProtocolFault::Malformed,
+        ProxyProtocolFault::Incomplete,
+    ];
+
+    /// As in the label `reason`.
+    pub fn word(self) -> &'static str {
+        match self {
+            ProxyProtocolFault::Untrusted => "untrusted",
+            ProxyProtocolFault::Malformed => "malformed",
+            ProxyProtocolFault::Incomplete => "incomplete",
+        }
     }
 }
 

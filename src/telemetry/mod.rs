@@ -6,6 +6,7 @@
 //! disk or for whoever reads ([`writer`]).
 
 mod access;
+mod address;
 mod diagnostics;
 mod event_limit;
 mod json;
@@ -24,16 +25,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate_filter::{Clock, Ending, Exchange, UpstreamFault};
+use tollgate_filter::{Clock, Ending, Entropy, Exchange, UpstreamFault};
 
 pub(crate) use json::hex;
 
 pub use diagnostics::{Diagnostics, DiagnosticsError, diagnostics};
 pub(crate) use diagnostics::{print_error, report_suppressed};
-pub use metrics::{ConnectionGuard, Metrics, Page, Source};
+pub use metrics::{ConnectionGuard, Metrics, Page, ProxyProtocolFault, Source};
 pub use names::{Kind, METRICS, Metric};
 
 use crate::config::{AccessLog, Settings};
+use address::LoggedAddress;
 use log_file::{LogFile, Output};
 use writer::{FINAL_FLUSH, LineWriter, LogOptions};
 
@@ -54,6 +56,7 @@ struct Inner {
     clock: Clock,
     metrics: Metrics,
     log: Option<LineWriter>,
+    addresses: LoggedAddress,
 }
 
 impl Telemetry {
@@ -123,6 +126,10 @@ impl Telemetry {
                 clock,
                 metrics,
                 log,
+                addresses: LoggedAddress::new(
+                    settings.telemetry.client_address,
+                    &Entropy::system(),
+                ),
             }),
         })
     }
@@ -143,6 +150,7 @@ impl Telemetry {
                     exchange,
                     ending,
                     times: &times,
+                    addresses: &inner.addresses,
                 },
                 |line| log.push(line),
             );
@@ -162,6 +170,11 @@ impl Telemetry {
     /// Counts a connection that had to wait because there were too many.
     pub fn connection_waited(&self) {
         self.inner.metrics.connection_waited();
+    }
+
+    /// Counts a connection that was closed for want of a PROXY protocol header.
+    pub fn proxy_protocol_refused(&self, fault: ProxyProtocolFault) {
+        self.inner.metrics.proxy_protocol_refused(fault);
     }
 
     /// Counts a failure of a filter: it could not decide.

@@ -94,7 +94,7 @@ fn exchange(headers: &[(&'static str, &'static str)]) -> Exchange {
         query: Some("key=sk-secret".into()),
         headers: map,
         body: bytes::Bytes::new(),
-        client: [192, 0, 2, 1].into(),
+        client: tollgate_filter::ClientAddress::direct([192, 0, 2, 1].into()),
         tls: true,
         protocol: Protocol::Http2,
     })

@@ -1,5 +1,6 @@
 //! One attempt at one chosen provider: a connection, the request on it, the head of the answer.
 
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub(super) struct Ask {
     pub(super) stream: bool,
     /// The body as this provider is to see it.
     pub(super) body: Bytes,
+    /// The client's address, for a provider that is told it.
+    pub(super) client: Option<IpAddr>,
     /// Clock reading when it is asked.
     pub(super) began: Duration,
     /// Clock reading at which the whole call has taken too long.

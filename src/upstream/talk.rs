@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http::{HeaderValue, Method, StatusCode, Version, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use pingora_core::RetryType;
 use pingora_core::protocols::http::client::HttpSession;
 use pingora_http::{RequestHeader, ResponseHeader};
@@ -23,6 +23,7 @@ const ERROR_BYTES_MAX: usize = 64 * 1024;
 /// For no longer than this.
 const ERROR_READ_MAX: Duration = Duration::from_secs(5);
 
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 pub(super) const AGENT: HeaderValue =
@@ -30,14 +31,9 @@ pub(super) const AGENT: HeaderValue =
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 /// The head of a call through Pingora's connector. Nothing of the client's head is in it: above all not its credential.
-fn head(
-    provider: &Provider,
-    path: &str,
-    stream: bool,
-    length: usize,
-) -> Result<Box<RequestHeader>, UpstreamError> {
+fn head(provider: &Provider, ask: &Ask) -> Result<Box<RequestHeader>, UpstreamError> {
     let url = &provider.settings.base_url;
-    let target = [url.path.as_str(), path].concat();
+    let target = [url.path.as_str(), ask.path].concat();
     let build = || -> pingora_core::Result<RequestHeader> {
         let mut head = RequestHeader::build_no_case(Method::POST, target.as_bytes(), Some(8))?;
         head.set_version(if provider.settings.http2 {
@@ -47,12 +43,15 @@ fn head(
         });
         head.insert_header(header::HOST, url.authority.as_str())?;
         head.insert_header(header::CONTENT_TYPE, JSON)?;
-        head.insert_header(header::CONTENT_LENGTH, HeaderValue::from(length))?;
-        head.insert_header(header::ACCEPT, if stream { EVENT_STREAM } else { JSON })?;
+        head.insert_header(header::CONTENT_LENGTH, HeaderValue::from(ask.body.len()))?;
+        head.insert_header(header::ACCEPT, if ask.stream { EVENT_STREAM } else { JSON })?;
         head.insert_header(header::ACCEPT_ENCODING, IDENTITY)?;
         head.insert_header(header::USER_AGENT, AGENT)?;
         if let Some(authorization) = &provider.authorization {
             head.insert_header(header::AUTHORIZATION, authorization.clone())?;
+        }
+        if let Some(client) = ask.client {
+            head.insert_header(X_FORWARDED_FOR, client.to_string())?;
         }
         Ok(head)
     };
@@ -74,6 +73,7 @@ pub(super) async fn converse(
                 heads: &provider.heads,
                 path: ask.path,
                 stream: ask.stream,
+                client: ask.client,
             };
             match connection.ask(head, &ask.body).await {
                 Ok(head) => Ok(Answer::from(head)),
@@ -96,7 +96,7 @@ async fn converse_pooled(
     ask: &Ask,
     reused: bool,
 ) -> Result<Answer, Failed> {
-    let head = head(provider, ask.path, ask.stream, ask.body.len())?;
+    let head = head(provider, ask)?;
     let is_http2 = matches!(session, HttpSession::H2(_));
     let sent = async {
         session.write_request_header(head).await?;

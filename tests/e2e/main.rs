@@ -3,6 +3,7 @@
 //! Every test ends with a look at the books ([`rig::Rig::finish`]): they balance, nothing is held, and what was spent is what the
 //! clients were told.
 
+mod addresses;
 mod bodies;
 mod cache;
 mod corpus;

@@ -1,6 +1,5 @@
 //! The filter from outside: a request goes in, a principal or a refusal comes out.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +8,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tempfile::TempDir;
 use tollgate_auth::{Auth, Auths, PaymentAuth, RequiredAccess, Service};
 use tollgate_filter::{
-    ApiError, Clock, CredentialKind, ErrorCode, ErrorShape, Exchange, Filter, ManualClock,
-    ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol, Request, Resource,
-    Resources, Scope, Scopes, Step,
+    ApiError, ClientAddress, Clock, CredentialKind, ErrorCode, ErrorShape, Exchange, Filter,
+    ManualClock, ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol,
+    Request, Resource, Resources, Scope, Scopes, Step,
 };
 use tollgate_identity::{
     CreatedKey, Credentials, Digest, Form, NewAccount, NewKey, create_account, create_key,
@@ -155,7 +154,7 @@ fn ask(filter: &Auth, path: &str, fields: &[&str]) -> Result<Principal, Box<ApiE
         query,
         headers,
         body: Bytes::new(),
-        client: IpAddr::from([192, 0, 2, 1]),
+        client: ClientAddress::direct([192, 0, 2, 1].into()),
         tls: false,
         protocol: Protocol::Http11,
     });
@@ -458,7 +457,7 @@ fn pay(
         query: None,
         headers,
         body: Bytes::new(),
-        client: IpAddr::from([192, 0, 2, 1]),
+        client: ClientAddress::direct([192, 0, 2, 1].into()),
         tls: false,
         protocol: Protocol::Http11,
     });

@@ -107,14 +107,14 @@ pub(crate) fn add_via(fields: &mut HeaderMap, protocol: &str, pseudonym: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
     use std::sync::Arc;
 
     use bytes::Bytes;
     use http::Method;
     use proptest::prelude::*;
     use tollgate_filter::{
-        CacheSharing, CredentialId, CredentialKind, ModelAccess, Protocol, Scope, Scopes,
+        CacheSharing, ClientAddress, CredentialId, CredentialKind, ModelAccess, Protocol, Scope,
+        Scopes,
     };
     use tollgate_money::{AccountId, OperationId};
 
@@ -141,7 +141,7 @@ mod tests {
             query: None,
             headers,
             body: Bytes::new(),
-            client: IpAddr::from([192, 0, 2, 1]),
+            client: ClientAddress::direct([192, 0, 2, 1].into()),
             tls: false,
             protocol: Protocol::Http11,
         };

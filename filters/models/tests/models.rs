@@ -10,9 +10,9 @@ use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tollgate_filter::{
-    Catalog, CredentialId, CredentialKind, ErrorCode, Exchange, Filter, Model, ModelAccess,
-    ModelLimits, Outcome, PartCeilings, Principal, Protocol, ReplyBody, Request, Routing, Scopes,
-    Step,
+    Catalog, ClientAddress, CredentialId, CredentialKind, ErrorCode, Exchange, Filter, Model,
+    ModelAccess, ModelLimits, Outcome, PartCeilings, Principal, Protocol, ReplyBody, Request,
+    Routing, Scopes, Step,
 };
 use tollgate_ledger::{Credit, Ledger};
 use tollgate_models::{Models, UsdPerCredit};
@@ -103,7 +103,7 @@ fn exchange(models: ModelAccess) -> Exchange {
         query: None,
         headers: HeaderMap::new(),
         body: Bytes::new(),
-        client: Ipv4Addr::LOCALHOST.into(),
+        client: ClientAddress::direct(Ipv4Addr::LOCALHOST.into()),
         tls: false,
         protocol: Protocol::Http11,
     });

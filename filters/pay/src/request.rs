@@ -137,12 +137,11 @@ fn structured(value: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
 
     use bytes::Bytes;
     use http::{HeaderValue, Method};
     use proptest::prelude::*;
-    use tollgate_filter::Protocol;
+    use tollgate_filter::{ClientAddress, Protocol};
     use tollgate_money::OperationId;
 
     use super::*;
@@ -162,7 +161,7 @@ mod tests {
             query: None,
             headers,
             body: Bytes::copy_from_slice(body),
-            client: IpAddr::from([192, 0, 2, 1]),
+            client: ClientAddress::direct([192, 0, 2, 1].into()),
             tls: false,
             protocol: Protocol::Http11,
         }

@@ -1,12 +1,12 @@
 //! The gateway's own API, called from its pages.
 
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use tollgate_filter::ClientAddress;
 use tollgate_identity::Secret;
 
 /// One request to the API.
@@ -21,7 +21,7 @@ pub struct InsideCall {
     /// The body, JSON.
     pub body: Bytes,
     /// The address of the person in whose name it is sent.
-    pub client: IpAddr,
+    pub client: ClientAddress,
 }
 
 /// What the API answered.

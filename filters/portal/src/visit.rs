@@ -1,10 +1,9 @@
 //! One request for a page, and who sent it.
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{HeaderMap, Method, StatusCode};
-use tollgate_filter::{Reply, Request};
+use tollgate_filter::{ClientAddress, Reply, Request};
 use tollgate_identity::{Session, SessionValue, session};
 use tollgate_money::Micros;
 use tollgate_pages::{Page, Viewer};
@@ -29,7 +28,7 @@ pub(crate) struct Visit {
     /// The form; empty for a `GET`. Its token has been checked.
     pub(crate) form: Form,
     /// The sender's address.
-    pub(crate) client: IpAddr,
+    pub(crate) client: ClientAddress,
     /// The id of the request, as people may quote it.
     pub(crate) request: String,
     /// Unix microseconds.

@@ -3,52 +3,85 @@
 use std::sync::Arc;
 
 use tollgate_filter::{
-    AddressPrefix, Body, Clock, Contract, Ending, Entropy, ErrorCode, Exchange, FailureMode,
-    Filter, Outcome, Phase, Step,
+    ApiError, Body, Clock, Contract, Entropy, ErrorCode, Exchange, FailureMode, Filter, Phase,
 };
 
 use crate::Counters;
+use crate::config::Limits;
 use crate::fields::{Policy, PolicyFields, PolicyState};
-use crate::partitions::{Owner, Partition};
+use crate::partitions::{Owner, Partition, Partitions};
 use crate::quota::Quota;
 use crate::refusal::{spread, too_many};
 
-/// What headers, log and metrics call the limit on failed credentials.
+/// What headers, log and metrics call the limit on credentials that do not work.
 pub const FAILED_CREDENTIALS: &str = "failed-credentials";
 
-/// Refuses addresses that have sent too many bad credentials, before another one is looked at. Good ones cost nothing.
+/// What they call the limit on requests without a credential.
+pub const MISSING_CREDENTIALS: &str = "missing-credentials";
+
+/// Bounds how many requests of an address are answered 401.
+///
+/// It decides when a credential has been refused, and not before: a request whose credential is valid never meets it.
 pub struct AddressLimit {
-    quota: Quota,
-    fields: Arc<PolicyFields>,
-    /// What the log calls the limit that refused.
-    class: Arc<str>,
+    failed: Bucket,
+    missing: Bucket,
     counters: Arc<Counters>,
     clock: Clock,
     entropy: Entropy,
 }
 
+/// What one kind of refusal is counted by.
+struct Bucket {
+    quota: Quota,
+    fields: Arc<PolicyFields>,
+    /// What log and metrics call the limit.
+    class: Arc<str>,
+    /// What there was too much of.
+    what: &'static str,
+}
+
+impl Bucket {
+    fn new(quota: Quota, class: &'static str, what: &'static str) -> Bucket {
+        Bucket {
+            quota,
+            fields: Arc::new(PolicyFields::alone(Policy::requests(class, &quota))),
+            class: Arc::from(class),
+            what,
+        }
+    }
+}
+
 impl AddressLimit {
     pub(crate) fn new(
-        quota: Quota,
+        limits: &Limits,
         counters: Arc<Counters>,
         clock: Clock,
         entropy: Entropy,
     ) -> AddressLimit {
         AddressLimit {
-            quota,
-            fields: Arc::new(PolicyFields::alone(Policy::requests(
+            failed: Bucket::new(
+                limits.failed_credentials,
                 FAILED_CREDENTIALS,
-                &quota,
-            ))),
-            class: Arc::from(FAILED_CREDENTIALS),
+                "failed credentials",
+            ),
+            missing: Bucket::new(
+                limits.missing_credentials,
+                MISSING_CREDENTIALS,
+                "requests without a credential",
+            ),
             counters,
             clock,
             entropy,
         }
     }
 
-    fn now(&self, exchange: &mut Exchange) -> u64 {
-        exchange.elapsed(&self.clock).as_nanos() as u64
+    /// The bucket for a refusal, and the table that counts it. A credential of another resource is a valid one.
+    fn bucket(&self, code: ErrorCode) -> Option<(&Bucket, &Partitions)> {
+        match code {
+            ErrorCode::InvalidCredential => Some((&self.failed, &self.counters.failed)),
+            ErrorCode::MissingCredential => Some((&self.missing, &self.counters.missing)),
+            _ => None,
+        }
     }
 }
 
@@ -59,51 +92,32 @@ impl Filter for AddressLimit {
 
     fn contract(&self) -> Contract {
         Contract {
-            phases: Phase::Request | Phase::End,
+            phases: Phase::Refusal.into(),
             body: Body::Unread,
             on_failure: FailureMode::Allow,
         }
     }
 
-    fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        let failures = &self.counters.failures;
-        if failures.is_empty() {
-            return Step::now(Outcome::Continue);
-        }
-        let now = self.now(exchange);
-        let verdict = failures.peek(partition(exchange), &self.quota, now);
+    fn on_refusal(&self, exchange: &mut Exchange, error: &mut ApiError) {
+        let Some((bucket, table)) = self.bucket(error.code) else {
+            return;
+        };
+        let Some(prefix) = exchange.request.client.limited_prefix() else {
+            return;
+        };
+        let partition = Partition {
+            owner: Owner::Address(prefix),
+            lane: 0,
+        };
+        let now = exchange.elapsed(&self.clock).as_nanos() as u64;
+        let verdict = table.take(partition, &bucket.quota, now);
         if verdict.admitted {
-            return Step::now(Outcome::Continue);
+            return;
         }
         let verdict = spread(verdict, &self.entropy);
-        exchange.record.class = Some(self.class.clone());
+        exchange.record.class = Some(bucket.class.clone());
         let (remaining, reset_secs) = (verdict.remaining.into(), verdict.reset_secs);
-        exchange.write_late(PolicyState::of(&self.fields, remaining, reset_secs));
-        Step::now(Outcome::refuse(too_many("failed credentials", &verdict)))
+        exchange.write_late(PolicyState::of(&bucket.fields, remaining, reset_secs));
+        *error = too_many(bucket.what, &verdict);
     }
-
-    fn on_end(&self, exchange: &mut Exchange, _: Ending) {
-        if exchange.record.error.is_some_and(is_failed_credential) {
-            // Requests that were let in together may fail together; those beyond the quota are not held against it twice.
-            let now = self.now(exchange);
-            self.counters
-                .failures
-                .take(partition(exchange), &self.quota, now);
-        }
-    }
-}
-
-fn partition(exchange: &Exchange) -> Partition {
-    Partition {
-        owner: Owner::Address(AddressPrefix::of(exchange.request.client)),
-        lane: 0,
-    }
-}
-
-/// The codes of a 401.
-fn is_failed_credential(code: ErrorCode) -> bool {
-    matches!(
-        code,
-        ErrorCode::MissingCredential | ErrorCode::InvalidCredential | ErrorCode::WrongResource
-    )
 }

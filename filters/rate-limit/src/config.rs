@@ -33,8 +33,8 @@ const CLASSES: [(&str, u32, u32, u32); 8] = [
 /// Requests at once of the class `mcp`: a stream that only listens lasts for an hour, and each takes a connection to the server behind.
 const MCP_CONCURRENT: NonZeroU32 = NonZeroU32::new(64).expect("it is not zero");
 
-/// Quota and window in seconds of failed credentials, where the settings say nothing.
-const FAILED_CREDENTIALS: (u32, u32) = (120, 60);
+/// Quota and window in seconds of failed credentials, and of requests without one, where the settings say nothing.
+const REFUSED_CREDENTIALS: (u32, u32) = (120, 60);
 
 const QUOTA_MAX: u32 = 1_000_000;
 const TOKENS_MAX: u64 = 1_000_000_000_000;
@@ -47,8 +47,10 @@ const NAME_CHARS_MAX: usize = 32;
 pub struct RawLimits {
     /// Quotas of the rate classes, by name. A class that stands here takes the place of the built-in one of that name.
     pub classes: BTreeMap<String, RawClass>,
-    /// Quota of answers 401 for one address prefix.
+    /// Quota of requests with an unknown, expired or revoked credential for one address prefix.
     pub failed_credentials: Option<RawAllowance>,
+    /// Quota of requests that lack the credential they need, for one address prefix.
+    pub missing_credentials: Option<RawAllowance>,
 }
 
 /// `[limits.classes.NAME]` as written.
@@ -67,7 +69,7 @@ pub struct RawClass {
     pub concurrent: Option<At<u32>>,
 }
 
-/// `[limits.failed_credentials]` as written.
+/// `[limits.failed_credentials]` and `[limits.missing_credentials]` as written.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RawAllowance {
@@ -82,6 +84,7 @@ pub struct RawAllowance {
 pub struct Limits {
     pub(crate) classes: Box<[Class]>,
     pub(crate) failed_credentials: Quota,
+    pub(crate) missing_credentials: Quota,
 }
 
 /// A rate class.
@@ -114,6 +117,11 @@ impl Limits {
     /// The quota of failed credentials.
     pub fn failed_credentials(&self) -> Quota {
         self.failed_credentials
+    }
+
+    /// The quota of requests without a credential.
+    pub fn missing_credentials(&self) -> Quota {
+        self.missing_credentials
     }
 }
 
@@ -155,14 +163,15 @@ impl RawLimits {
                 quotas.insert(name, None);
             }
         }
-        let failed_credentials = match &self.failed_credentials {
-            None => Some(built_in(
-                FAILED_CREDENTIALS.0,
-                FAILED_CREDENTIALS.1,
-                FAILED_CREDENTIALS.0,
-            )),
-            Some(raw) => raw.check(&format!("{key}.failed_credentials"), problems),
+        let mut refused = |name: &str, raw: &Option<RawAllowance>| match raw {
+            None => {
+                let (quota, window_secs) = REFUSED_CREDENTIALS;
+                Some(built_in(quota, window_secs, quota))
+            }
+            Some(raw) => raw.check(&format!("{key}.{name}"), problems),
         };
+        let failed_credentials = refused("failed_credentials", &self.failed_credentials);
+        let missing_credentials = refused("missing_credentials", &self.missing_credentials);
         let classes: Option<Box<[Class]>> = quotas
             .into_iter()
             .map(|(name, checked)| {
@@ -178,6 +187,7 @@ impl RawLimits {
         Some(Limits {
             classes: classes?,
             failed_credentials: failed_credentials?,
+            missing_credentials: missing_credentials?,
         })
     }
 }
@@ -320,6 +330,7 @@ mod tests {
     fn everything_wrong_is_told_at_once() {
         let (limits, found) = check(
             "failed_credentials = { quota = 0, window_secs = 60 }\n\
+             missing_credentials = { quota = 5, window_secs = 0 }\n\
              [classes.free]\nquota = 5\nwindow_secs = 90000\nburst = 6\n\
              [classes.Gold]\nquota = 1\nwindow_secs = 1\n",
         );
@@ -331,6 +342,7 @@ mod tests {
                 "limits.classes.free.window_secs: is 90000; use 1 to 86400",
                 "limits.classes.free.burst: is 6; use 1 to 5",
                 "limits.failed_credentials.quota: is 0; use 1 to 1000000",
+                "limits.missing_credentials.window_secs: is 0; use 1 to 86400",
             ]
         );
     }

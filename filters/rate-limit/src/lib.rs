@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_filter::{Clock, Entropy};
 
-pub use address_limit::{AddressLimit, FAILED_CREDENTIALS};
+pub use address_limit::{AddressLimit, FAILED_CREDENTIALS, MISSING_CREDENTIALS};
 pub use config::{Class, Limits, RawLimits};
 pub use quota::{Quota, Verdict};
 pub use rate_limit::{RateLimit, UnknownClass};
@@ -54,7 +54,7 @@ impl RateLimits {
     /// The filter `address-limit`.
     pub fn address_limit(&self) -> AddressLimit {
         AddressLimit::new(
-            self.limits.failed_credentials,
+            &self.limits,
             self.counters.clone(),
             self.clock.clone(),
             self.entropy.clone(),
@@ -81,7 +81,8 @@ impl RateLimits {
 pub struct Counters {
     accounts: Partitions,
     addresses: Partitions,
-    failures: Partitions,
+    failed: Partitions,
+    missing: Partitions,
     /// Tokens used and promised; by accounts, for nobody else is served tokens.
     tokens: TokenCounts,
     /// Requests under way.
@@ -96,7 +97,8 @@ impl Default for Counters {
             // Bounded by the accounts there are, each of which somebody made.
             accounts: Partitions::new(usize::MAX),
             addresses: Partitions::new(ADDRESSES_MAX),
-            failures: Partitions::new(ADDRESSES_MAX),
+            failed: Partitions::new(ADDRESSES_MAX),
+            missing: Partitions::new(ADDRESSES_MAX),
             tokens: TokenCounts::default(),
             crowds: Crowds::default(),
             lanes: Mutex::default(),
@@ -109,7 +111,8 @@ impl Counters {
     pub fn population(&self) -> usize {
         self.accounts.population()
             + self.addresses.population()
-            + self.failures.population()
+            + self.failed.population()
+            + self.missing.population()
             + self.tokens.population()
     }
 

@@ -83,20 +83,6 @@ impl Partitions {
         verdict
     }
 
-    /// What would become of one request of `partition`, which is not counted.
-    pub(crate) fn peek(&self, partition: Partition, quota: &Quota, now: u64) -> Verdict {
-        let arrival = self
-            .arrivals
-            .get(&partition)
-            .map_or(0, |arrival| arrival.load(Ordering::Relaxed));
-        quota.take(arrival, now).0
-    }
-
-    /// Whether nobody is remembered, who would have less than a whole quota.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.population() == 0
-    }
-
     /// How many partitions are being remembered.
     pub(crate) fn population(&self) -> usize {
         self.population.load(Ordering::Relaxed)
@@ -234,21 +220,8 @@ mod tests {
             assert!(table.population() <= 2000, "{}", table.population());
         }
         assert!(
-            !table.peek(address(1), &quota, SECOND).admitted,
+            !table.take(address(1), &quota, SECOND).admitted,
             "who has used up most is forgotten last"
         );
-    }
-
-    #[test]
-    fn a_look_counts_nothing() {
-        let table = Partitions::new(1000);
-        let quota = quota(2, 60);
-        for _ in 0..10 {
-            assert!(table.peek(address(1), &quota, SECOND).admitted);
-        }
-        assert_eq!(table.population(), 0, "and leaves nothing behind");
-        assert_eq!(table.take(address(1), &quota, SECOND).remaining, 1);
-        assert_eq!(table.take(address(1), &quota, SECOND).remaining, 0);
-        assert!(!table.peek(address(1), &quota, SECOND).admitted);
     }
 }

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tollgate_filter::{
-    AddressPrefix, Body, Clock, Contract, Entropy, Exchange, FailureMode, Filter, Forward, Outcome,
-    Phase, Phases, Principal, Step, Tail,
+    Body, Clock, Contract, Entropy, Exchange, FailureMode, Filter, Forward, Outcome, Phase, Phases,
+    Principal, Step, Tail,
 };
 
 use crate::Counters;
@@ -96,19 +96,20 @@ impl RateLimit {
         })
     }
 
-    /// Who is counted, and by which class.
-    fn who(&self, exchange: &Exchange) -> (Partition, usize) {
+    /// Who is counted, and by which class. `None` for a request without a principal that comes from a trusted proxy which reported no
+    /// client: what it counted against would be shared by every client behind the proxy.
+    fn counted_as(&self, exchange: &Exchange) -> Option<(Partition, usize)> {
         let (owner, own_class) = match exchange.get::<Principal>() {
             Some(principal) => (Owner::Account(principal.account), self.class_of(principal)),
             None => (
-                Owner::Address(AddressPrefix::of(exchange.request.client)),
+                Owner::Address(exchange.request.client.limited_prefix()?),
                 self.anonymous,
             ),
         };
-        match self.fixed {
+        Some(match self.fixed {
             None => (Partition { owner, lane: 0 }, own_class),
             Some(Fixed { class, lane }) => (Partition { owner, lane }, class),
-        }
+        })
     }
 
     fn class_of(&self, principal: &Principal) -> usize {
@@ -123,7 +124,9 @@ impl RateLimit {
 impl RateLimit {
     /// Counts one request, and refuses it if it is one too many.
     fn count(&self, exchange: &mut Exchange) -> Outcome {
-        let (partition, class) = self.who(exchange);
+        let Some((partition, class)) = self.counted_as(exchange) else {
+            return Outcome::Continue;
+        };
         let class = &self.classes[class];
         exchange.record.class = Some(class.name.clone());
         let mut under_way = None;
@@ -155,7 +158,9 @@ impl RateLimit {
 
     /// Promises the tokens that a request may use, or refuses it.
     fn promise(&self, exchange: &mut Exchange) -> Outcome {
-        let (partition, class) = self.who(exchange);
+        let Some((partition, class)) = self.counted_as(exchange) else {
+            return Outcome::Continue;
+        };
         let Some(tokens) = &self.classes[class].tokens else {
             return Outcome::Continue;
         };

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use tollgate_filter::settings::Problems;
 use tollgate_filter::{
-    Api, ApiError, Clock, CredentialId, CredentialKind, Ending, Entropy, ErrorCode, Exchange,
-    Filter, Forward, ForwardBody, ManualClock, Model, ModelAccess, ModelLimits, Outcome,
+    Api, ApiError, ClientAddress, Clock, CredentialId, CredentialKind, Ending, Entropy, ErrorCode,
+    Exchange, Filter, Forward, ForwardBody, ManualClock, Model, ModelAccess, ModelLimits, Outcome,
     PartCeilings, Phase, Principal, Protocol, Request, Routing, Scopes, Step, Tail,
 };
 use tollgate_money::{AccountId, OperationId, Price};
@@ -19,6 +19,7 @@ use tollgate_rate_limit::{Counters, Limits, RateLimit, RateLimits, RawLimits};
 
 const SETTINGS: &str = r#"
 failed_credentials = { quota = 3, window_secs = 60 }
+missing_credentials = { quota = 2, window_secs = 60 }
 
 [classes.anonymous]
 quota = 2
@@ -76,7 +77,7 @@ fn exchange(address: &str) -> Exchange {
         query: None,
         headers: HeaderMap::new(),
         body: Bytes::new(),
-        client,
+        client: ClientAddress::direct(client),
         tls: false,
         protocol: Protocol::Http11,
     })
@@ -265,90 +266,140 @@ fn new_settings_give_nobody_a_fresh_quota() {
     );
 }
 
-/// One exchange through `address-limit`, answered with `error` by a filter behind it.
-fn answered(
-    filter: &dyn Filter,
-    address: &str,
-    error: Option<ErrorCode>,
-) -> Result<(), Box<ApiError>> {
-    let mut exchange = exchange(address);
-    let asked = ask(filter, &mut exchange);
-    exchange.record.error = match &asked {
-        Ok(()) => error,
-        Err(refusal) => Some(refusal.code),
-    };
-    let ending = match exchange.record.error {
-        None => Ending::Complete,
-        Some(_) => Ending::Refused,
-    };
-    filter.on_end(&mut exchange, ending);
-    asked
+/// One exchange through `address-limit` that a filter behind it has refused with `code`: what the client is answered with.
+fn refused(filter: &dyn Filter, exchange: &mut Exchange, code: ErrorCode) -> ApiError {
+    let mut error = ApiError::new(code, "The filter behind refuses.");
+    filter.on_refusal(exchange, &mut error);
+    error
+}
+
+/// How many of ten such refusals from an address are sent as they are.
+fn let_through(filter: &dyn Filter, address: &str, code: ErrorCode) -> usize {
+    let answers = (0..10).map(|_| refused(filter, &mut exchange(address), code));
+    answers.filter(|error| error.code == code).count()
 }
 
 #[test]
-fn an_address_that_has_failed_too_often_is_refused_before_its_credential_is_looked_at() {
+fn beyond_the_quota_an_address_is_answered_429_for_credentials_that_do_not_work() {
     let bench = bench();
     let filter = bench.limits.address_limit();
-    for code in [
-        ErrorCode::MissingCredential,
-        ErrorCode::InvalidCredential,
-        ErrorCode::WrongResource,
-    ] {
-        assert!(answered(&filter, "2001:db8::1", Some(code)).is_ok());
-    }
-    let mut refused = exchange("2001:db8::2");
-    let error = ask(&filter, &mut refused).expect_err("three have failed");
+    let unknown = ErrorCode::InvalidCredential;
+    assert_eq!(let_through(&filter, "2001:db8::1", unknown), 3);
+    let mut exchange = exchange("2001:db8::2");
+    let error = refused(&filter, &mut exchange, unknown);
     assert_eq!(error.code, ErrorCode::RateLimitExceeded);
     assert_eq!(error.retry_after, Some(Duration::from_secs(20)));
     assert_eq!(
-        fields(&mut refused),
+        error.message,
+        "Too many failed credentials. Try again in 20 seconds."
+    );
+    assert_eq!(
+        fields(&mut exchange),
         "ratelimit-policy: \"failed-credentials\";q=3;w=60\n\
          ratelimit: \"failed-credentials\";r=0;t=20\n\
          ratelimit-limit: 3\n\
          ratelimit-remaining: 0\n\
          ratelimit-reset: 20"
     );
-    assert_eq!(refused.record.class.as_deref(), Some("failed-credentials"));
-    assert!(
-        ask(&filter, &mut exchange("192.0.2.1")).is_ok(),
-        "others are let in"
+    assert_eq!(exchange.record.class.as_deref(), Some("failed-credentials"));
+    assert_eq!(
+        let_through(&filter, "192.0.2.1", unknown),
+        3,
+        "other addresses have their own"
     );
-
-    // Refusals by the limit itself are no failures, else nobody would ever get out of it.
-    for _ in 0..10 {
-        assert!(answered(&filter, "2001:db8::1", None).is_err());
-    }
+    // Those that were answered 429 did not count, else there would be no end of it.
     bench.hand.advance(Duration::from_secs(20));
-    assert!(answered(&filter, "2001:db8::1", None).is_ok());
+    assert_eq!(let_through(&filter, "2001:db8::1", unknown), 1);
 }
 
 #[test]
-fn what_is_no_failed_credential_costs_an_address_nothing() {
+fn requests_without_a_credential_have_a_quota_of_their_own() {
     let bench = bench();
     let filter = bench.limits.address_limit();
-    for error in [
-        None,
-        Some(ErrorCode::InvalidJson),
-        Some(ErrorCode::InsufficientCredits),
-        Some(ErrorCode::InsufficientScope),
-        Some(ErrorCode::AccountSuspended),
-        Some(ErrorCode::RateLimitExceeded),
-        Some(ErrorCode::UpstreamError),
+    let (missing, unknown) = (ErrorCode::MissingCredential, ErrorCode::InvalidCredential);
+    assert_eq!(let_through(&filter, "192.0.2.1", missing), 2);
+    assert_eq!(let_through(&filter, "192.0.2.1", unknown), 3);
+    let mut exchange = exchange("192.0.2.1");
+    let error = refused(&filter, &mut exchange, missing);
+    assert_eq!(
+        error.message,
+        "Too many requests without a credential. Try again in 30 seconds."
+    );
+    assert!(
+        fields(&mut exchange).starts_with("ratelimit-policy: \"missing-credentials\";q=2;w=60\n")
+    );
+    assert_eq!(
+        exchange.record.class.as_deref(),
+        Some("missing-credentials")
+    );
+    // Nor does the other bucket take from this one.
+    assert_eq!(let_through(&filter, "192.0.2.2", unknown), 3);
+    assert_eq!(let_through(&filter, "192.0.2.2", missing), 2);
+}
+
+#[test]
+fn other_refusals_and_valid_credentials_never_meet_the_limit_of_an_address() {
+    let bench = bench();
+    let filter = bench.limits.address_limit();
+    let phases = filter.contract().phases;
+    assert!(
+        !phases.has(Phase::Request),
+        "a request is not looked at before its credential is"
+    );
+    for code in [
+        ErrorCode::WrongResource,
+        ErrorCode::InvalidJson,
+        ErrorCode::InsufficientCredits,
+        ErrorCode::InsufficientScope,
+        ErrorCode::AccountSuspended,
+        ErrorCode::RateLimitExceeded,
     ] {
-        for _ in 0..4 {
-            assert!(
-                answered(&filter, "192.0.2.1", error).is_ok(),
-                "after {error:?}"
-            );
+        assert_eq!(let_through(&filter, "192.0.2.1", code), 10, "{code:?}");
+    }
+    assert_eq!(bench.counters.population(), 0);
+    let_through(&filter, "192.0.2.1", ErrorCode::InvalidCredential);
+    assert_eq!(
+        let_through(&filter, "192.0.2.1", ErrorCode::WrongResource),
+        10
+    );
+}
+
+/// An exchange on a connection from a trusted proxy that reported no client.
+fn exchange_of_proxy() -> Exchange {
+    let mut exchange = exchange("10.0.0.1");
+    exchange.request.client = ClientAddress::of_proxy([10, 0, 0, 1].into());
+    exchange
+}
+
+#[test]
+fn no_limit_counts_by_the_address_of_a_trusted_proxy() {
+    let bench = bench();
+    let filter = bench.limits.address_limit();
+    for code in [ErrorCode::MissingCredential, ErrorCode::InvalidCredential] {
+        for _ in 0..10 {
+            let error = refused(&filter, &mut exchange_of_proxy(), code);
+            assert_eq!(error.code, code);
         }
     }
-    let mut let_in = exchange("192.0.2.1");
-    assert!(ask(&filter, &mut let_in).is_ok());
-    assert!(
-        let_in.take_reply_headers().is_empty(),
-        "and its quota is nobody's business"
-    );
+    let fixed = bench.limits.rate_limit(Some("mcp"));
+    let anonymous = bench.limits.rate_limit(None);
+    for filter in [&fixed, &anonymous] {
+        let filter = filter.as_ref().expect("a built-in class");
+        assert_eq!(admitted(filter, 10, exchange_of_proxy), 10);
+        let mut exchange = exchange_of_proxy();
+        assert!(ask(filter, &mut exchange).is_ok());
+        assert!(exchange.take_reply_headers().is_empty());
+        assert_eq!(exchange.record.class, None);
+    }
     assert_eq!(bench.counters.population(), 0);
+    // Accounts are counted wherever they come from.
+    let anonymous = anonymous.expect("a built-in class");
+    let of_account = || {
+        let mut exchange = exchange_of(1, "free");
+        exchange.request.client = ClientAddress::of_proxy([10, 0, 0, 1].into());
+        exchange
+    };
+    assert_eq!(admitted(&anonymous, 10, of_account), 4);
 }
 
 const TIGHT: &str = r#"

@@ -28,7 +28,9 @@ use tollgate_rate_limit::Limits;
 use super::document::words;
 use super::environment::Environment;
 use super::raw::{RawModel, RawSettings, RawTelemetry};
-use super::settings::{AccessLog, LogFormat, LogLevel, Provider, Settings, Telemetry};
+use super::settings::{
+    AccessLog, ClientAddressForm, LogFormat, LogLevel, Provider, Settings, Telemetry,
+};
 
 /// What settings are checked against besides themselves.
 #[derive(Clone, Copy, Debug)]
@@ -163,7 +165,20 @@ fn telemetry(raw: &RawTelemetry, shop: &Shop<'_>, problems: &mut Problems) -> Te
         ("debug", LogLevel::Debug),
         ("trace", LogLevel::Trace),
     ];
+    const ADDRESSES: &[(&str, ClientAddressForm)] = &[
+        ("whole", ClientAddressForm::Whole),
+        ("prefix", ClientAddressForm::Prefix),
+        ("hashed", ClientAddressForm::Hashed),
+        ("none", ClientAddressForm::None),
+    ];
     Telemetry {
+        client_address: word(
+            problems,
+            "telemetry.client_address",
+            raw.client_address.as_ref(),
+            ADDRESSES,
+        )
+        .unwrap_or(ClientAddressForm::None),
         log_format: word(
             problems,
             "telemetry.log_format",

@@ -146,6 +146,10 @@ pub(super) fn providers(
             remove_members,
             refuse_members,
             health,
+            forward_client_address: one
+                .forward_client_address
+                .as_ref()
+                .is_some_and(|at| at.value),
         }));
     }
     providers

@@ -2,12 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use rustls::crypto::ring;
 use tollgate_filter::settings::{At, Problems};
 
 use super::{Shop, number, required, seconds, word};
 use crate::config::certificate::{self, Certificate};
+use crate::config::proxies::{ForwardedField, Network, TrustedProxies};
 use crate::config::raw::{RawAdmin, RawListener, RawServer, RawService, RawStore, RawTls};
 use crate::config::settings::{
     Admin, ConnectionLimits, Durability, Listener, Server, Service, Store, StoreUrl,
@@ -122,6 +124,7 @@ pub(super) fn listeners(
             address: LISTENER,
             certificates: Vec::new(),
             http2: true,
+            proxies: None,
         }];
     }
     // With its number in the file: one that cannot be read is left out.
@@ -141,6 +144,7 @@ pub(super) fn listeners(
             .enumerate()
             .filter_map(|(number, pair)| tls(index, number, pair, shop, problems))
             .collect();
+        let proxies = proxies(index, one, problems);
         let Some((at, address)) = address else {
             continue;
         };
@@ -159,6 +163,7 @@ pub(super) fn listeners(
             address,
             certificates,
             http2,
+            proxies,
         };
         listeners.push((index, listener));
     }
@@ -166,6 +171,63 @@ pub(super) fn listeners(
         .into_iter()
         .map(|(_, listener)| listener)
         .collect()
+}
+
+/// The proxies in front of a listener.
+fn proxies(
+    listener: usize,
+    raw: &RawListener,
+    problems: &mut Problems,
+) -> Option<Arc<TrustedProxies>> {
+    const FIELDS: &[(&str, ForwardedField)] = &[
+        ("either", ForwardedField::Either),
+        ("x-forwarded-for", ForwardedField::XForwardedFor),
+        ("forwarded", ForwardedField::Forwarded),
+        ("none", ForwardedField::None),
+    ];
+    let key = |name: &str| format!("listener.{listener}.{name}");
+    let forwarded_field = word(
+        problems,
+        key("forwarded_field"),
+        raw.forwarded_field.as_ref(),
+        FIELDS,
+    );
+    let proxy_protocol = raw.proxy_protocol.as_ref().filter(|at| at.value);
+    let Some(trusted) = &raw.trusted_proxies else {
+        if let Some(at) = &raw.forwarded_field {
+            problems.note(
+                key("forwarded_field"),
+                at,
+                "stands without `trusted_proxies`; name the proxies that send the field, or leave it out",
+            );
+        }
+        if let Some(at) = proxy_protocol {
+            problems.note(
+                key("proxy_protocol"),
+                at,
+                "is `true` without `trusted_proxies`; name the proxies that send the header, or leave it out",
+            );
+        }
+        return None;
+    };
+    if trusted.value.is_empty() {
+        problems.note(
+            key("trusted_proxies"),
+            trusted,
+            "is empty; name an address of a proxy, or leave it out",
+        );
+    }
+    let mut networks = Vec::new();
+    for (number, at) in trusted.value.iter().enumerate() {
+        let network: Option<Network> =
+            problems.parse(key(&format!("trusted_proxies.{number}")), at);
+        networks.extend(network);
+    }
+    Some(Arc::new(TrustedProxies {
+        networks,
+        forwarded_field: forwarded_field.unwrap_or(ForwardedField::Either),
+        proxy_protocol: proxy_protocol.is_some(),
+    }))
 }
 
 fn tls(

@@ -1,10 +1,12 @@
 //! Heads: that of a request, ready but for its path and length, and what matters of that of an answer.
 
+use std::fmt;
 use std::io::Write;
 use std::mem::MaybeUninit;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use super::HeadOf;
 use super::body::Framing;
 
 /// A longer head of an answer is refused.
@@ -55,13 +57,26 @@ impl Heads {
     }
 
     /// Appends the head of one request.
-    pub(super) fn write(&self, out: &mut Vec<u8>, path: &str, stream: bool, length: usize) {
-        let fields = if stream { &self.events } else { &self.whole };
-        out.reserve(self.start.len() + path.len() + fields.len() + 24);
+    pub(super) fn write(&self, out: &mut Vec<u8>, head: &HeadOf<'_>, length: usize) {
+        let fields = if head.stream {
+            &self.events
+        } else {
+            &self.whole
+        };
+        out.reserve(self.start.len() + head.path.len() + fields.len() + 24);
         out.extend_from_slice(&self.start);
-        out.extend_from_slice(path.as_bytes());
+        out.extend_from_slice(head.path.as_bytes());
         out.extend_from_slice(fields);
-        write!(out, "{length}\r\n\r\n").expect("a vector takes whatever is written to it");
+        let mut write = |rest: fmt::Arguments<'_>| {
+            out.write_fmt(rest)
+                .expect("a vector takes whatever is written to it");
+        };
+        match head.client {
+            None => write(format_args!("{length}\r\n\r\n")),
+            Some(client) => write(format_args!(
+                "{length}\r\nx-forwarded-for: {client}\r\n\r\n"
+            )),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod tests;
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
@@ -89,8 +90,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(super) async fn ask(&mut self, head: HeadOf<'_>, body: &Bytes) -> Result<Head, Error> {
         self.output.clear();
         self.is_answering = false;
-        head.heads
-            .write(&mut self.output, head.path, head.stream, body.len());
+        head.heads.write(&mut self.output, &head, body.len());
         let joined = body.len() <= JOINED_BYTES_MAX;
         if joined {
             self.output.extend_from_slice(body);
@@ -247,4 +247,6 @@ pub(super) struct HeadOf<'a> {
     pub(super) path: &'a str,
     /// Whether events are wanted.
     pub(super) stream: bool,
+    /// The client's address, for a provider that is told it.
+    pub(super) client: Option<IpAddr>,
 }

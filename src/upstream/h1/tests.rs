@@ -20,6 +20,7 @@ async fn asked(
         heads: &heads,
         path: "/chat/completions",
         stream: false,
+        client: None,
     };
     connection.ask(of, &Bytes::from_static(body)).await
 }

@@ -17,6 +17,8 @@ pub(crate) struct Browser {
     url: String,
     cookie: String,
     token: String,
+    /// What a proxy in front says of where it is.
+    forwarded_for: Option<String>,
 }
 
 impl Browser {
@@ -29,6 +31,7 @@ impl Browser {
             url: rig.url(),
             cookie: String::new(),
             token: String::new(),
+            forwarded_for: None,
         }
     }
 
@@ -77,6 +80,15 @@ impl Browser {
             url: url.to_owned(),
             cookie: format!("{COOKIE}={}", session.expose()),
             token: String::new(),
+            forwarded_for: None,
+        }
+    }
+
+    /// The same behind a proxy that reports this address of it.
+    pub(crate) fn forwarded_for(self, address: &str) -> Browser {
+        Browser {
+            forwarded_for: Some(address.to_owned()),
+            ..self
         }
     }
 
@@ -142,6 +154,9 @@ impl Browser {
         fields.remove("content-type");
         if !self.cookie.is_empty() {
             fields.insert("cookie", self.cookie.parse().expect("a value"));
+        }
+        if let Some(address) = &self.forwarded_for {
+            fields.insert("x-forwarded-for", address.parse().expect("a value"));
         }
         for (name, value) in headers {
             let name: http::HeaderName = name.parse().expect("a name");

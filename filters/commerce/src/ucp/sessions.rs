@@ -328,7 +328,7 @@ impl Sessions {
     fn check_connection(&self, exchange: &Exchange) -> Result<(), ApiError> {
         let request = &exchange.request;
         let guarded = request.tls && exchange.get::<OldTls>().is_none();
-        if guarded || request.client.is_loopback() || !self.settings.tls13_required {
+        if guarded || request.client.is_local() || !self.settings.tls13_required {
             return Ok(());
         }
         Err(ApiError::new(

@@ -1,7 +1,67 @@
-//! Client addresses as rate limits see them.
+//! The address that a request comes from, and what limits by address make of it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The address that a request counts as coming from.
+///
+/// It is that of the connection, or, where the connection comes from a trusted proxy, the one that the proxy reports. IPv4 addresses inside
+/// IPv6 (`::ffff:a.b.c.d`) are IPv4 addresses here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientAddress {
+    ip: IpAddr,
+    peer: IpAddr,
+    is_trusted: bool,
+}
+
+impl ClientAddress {
+    /// The address of a connection from a client.
+    pub fn direct(peer: IpAddr) -> ClientAddress {
+        let peer = peer.to_canonical();
+        ClientAddress {
+            ip: peer,
+            peer,
+            is_trusted: false,
+        }
+    }
+
+    /// The address of a connection from a trusted proxy, as long as no other address is known.
+    pub fn of_proxy(peer: IpAddr) -> ClientAddress {
+        ClientAddress {
+            is_trusted: true,
+            ..ClientAddress::direct(peer)
+        }
+    }
+
+    /// The address that a trusted proxy reports on this connection. `is_trusted` when it is a trusted one itself.
+    pub fn reported(self, ip: IpAddr, is_trusted: bool) -> ClientAddress {
+        ClientAddress {
+            ip: ip.to_canonical(),
+            peer: self.peer,
+            is_trusted,
+        }
+    }
+
+    /// The address, for logs and for providers.
+    pub fn ip(&self) -> IpAddr {
+        self.ip
+    }
+
+    /// The address that limits count by; `None` for a trusted proxy's own, behind which anybody may be.
+    pub fn limited(&self) -> Option<IpAddr> {
+        (!self.is_trusted).then_some(self.ip)
+    }
+
+    /// The prefix of [`ClientAddress::limited`].
+    pub fn limited_prefix(&self) -> Option<AddressPrefix> {
+        self.limited().map(AddressPrefix::of)
+    }
+
+    /// Whether the connection comes from this machine. What a proxy reports is not looked at.
+    pub fn is_local(&self) -> bool {
+        self.peer.is_loopback()
+    }
+}
 
 /// A client's address folded to what one subscriber controls: the whole IPv4 address, the first 64 bits of an IPv6 address.
 ///
@@ -39,6 +99,42 @@ impl fmt::Display for AddressPrefix {
 mod tests {
     use super::*;
 
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn an_ipv4_address_inside_ipv6_is_the_ipv4_address() {
+        let mapped = ip("::ffff:192.0.2.7");
+        for address in [
+            ClientAddress::direct(mapped),
+            ClientAddress::of_proxy(ip("::1")).reported(mapped, false),
+        ] {
+            assert_eq!(address.ip(), ip("192.0.2.7"));
+            assert_eq!(address.limited(), Some(ip("192.0.2.7")));
+        }
+        assert!(ClientAddress::direct(ip("::ffff:127.0.0.1")).is_local());
+    }
+
+    #[test]
+    fn limits_do_not_count_by_a_trusted_address() {
+        let proxy = ClientAddress::of_proxy(ip("10.0.0.1"));
+        assert_eq!((proxy.limited(), proxy.limited_prefix()), (None, None));
+        let inside = proxy.reported(ip("10.0.0.2"), true);
+        assert_eq!((inside.ip(), inside.limited()), (ip("10.0.0.2"), None));
+        let client = proxy.reported(ip("192.0.2.7"), false);
+        let prefix = client.limited_prefix().map(|prefix| prefix.to_string());
+        assert_eq!(prefix.as_deref(), Some("192.0.2.7/32"));
+    }
+
+    #[test]
+    fn a_reported_loopback_address_does_not_make_a_connection_local() {
+        let proxy = ClientAddress::of_proxy(ip("10.0.0.1"));
+        assert!(!proxy.reported(ip("127.0.0.1"), false).is_local());
+        let local = ClientAddress::of_proxy(ip("127.0.0.1"));
+        assert!(local.reported(ip("192.0.2.7"), false).is_local());
+    }
+
     #[test]
     fn addresses_fold_to_what_one_subscriber_controls() {
         check("192.0.2.7", "192.0.2.7/32");
@@ -48,7 +144,6 @@ mod tests {
     }
 
     fn check(address: &str, prefix: &str) {
-        let address: IpAddr = address.parse().expect("an address");
-        assert_eq!(AddressPrefix::of(address).to_string(), prefix);
+        assert_eq!(AddressPrefix::of(ip(address)).to_string(), prefix);
     }
 }

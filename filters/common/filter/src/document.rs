@@ -81,7 +81,7 @@ impl Document {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::Ipv4Addr;
 
     use http::Method;
     use tollgate_money::OperationId;
@@ -102,7 +102,7 @@ mod tests {
             query: None,
             headers,
             body: Bytes::new(),
-            client: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            client: crate::ClientAddress::direct(Ipv4Addr::LOCALHOST.into()),
             tls: false,
             protocol: Protocol::Http11,
         }

@@ -1,6 +1,5 @@
 //! One request, the answer to it, and what the filters know of both.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +9,7 @@ use tollgate_money::OperationId;
 
 use crate::slots::Slots;
 use crate::time::Time;
-use crate::{Clock, LateFields, Moment, Record};
+use crate::{ClientAddress, Clock, LateFields, Moment, Record};
 
 /// Fields that an answer's head has room for before its memory has to grow.
 const REPLY_FIELDS: usize = 24;
@@ -142,8 +141,8 @@ pub struct Request {
     pub headers: HeaderMap,
     /// The body; empty until it was read for a filter whose contract asks for it.
     pub body: Bytes,
-    /// The address that the connection comes from. No proxy in front is believed about another one.
-    pub client: IpAddr,
+    /// The address it counts as coming from.
+    pub client: ClientAddress,
     /// Whether it came over TLS.
     pub tls: bool,
     /// The protocol's version.
@@ -217,7 +216,7 @@ mod tests {
             query: None,
             headers: HeaderMap::new(),
             body: Bytes::new(),
-            client: IpAddr::from([127, 0, 0, 1]),
+            client: ClientAddress::direct([127, 0, 0, 1].into()),
             tls: false,
             protocol: Protocol::Http11,
         };

@@ -30,7 +30,7 @@ mod slots;
 mod time;
 mod unambiguous;
 
-pub use address::AddressPrefix;
+pub use address::{AddressPrefix, ClientAddress};
 pub use before_charge::{BeforeCharge, Estimated};
 pub use catalog::{
     AfterLeaving, Api, Apis, Catalog, Choice, Model, ModelLimits, PartCeilings, ProviderModel,

@@ -11,8 +11,7 @@ use crate::{ErrorCode, Tokens};
 
 /// Facts of one exchange that filters and the gateway note as they learn them.
 ///
-/// Nothing in here is secret, and nothing is read back to decide anything, but for [`Record::error`], by which failed credentials are
-/// counted, and [`Record::cache`].
+/// Nothing in here is secret, and nothing is read back to decide anything, but for [`Record::cache`].
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     /// The model, once it is known to be ours.

@@ -78,7 +78,7 @@ impl Desk {
             login: &login,
             purpose,
             browser,
-            network,
+            network: Some(network),
             now: self.now,
         };
         let drawn = &mut self.drawn;

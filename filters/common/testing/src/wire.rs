@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -33,6 +33,59 @@ impl Io for server::TlsStream<TcpStream> {
 impl Io for client::TlsStream<TcpStream> {
     fn reset_on_close(&self) {
         self.get_ref().0.reset_on_close();
+    }
+}
+
+/// A connection whose first write has a header in front.
+pub(crate) struct Behind {
+    pub(crate) socket: TcpStream,
+    /// What is left of it.
+    pub(crate) header: Vec<u8>,
+}
+
+impl AsyncRead for Behind {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(cx, out)
+    }
+}
+
+impl AsyncWrite for Behind {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        loop {
+            if this.header.is_empty() {
+                return Pin::new(&mut this.socket).poll_write(cx, bytes);
+            }
+            let joined = [&this.header, bytes].concat();
+            let written = ready!(Pin::new(&mut this.socket).poll_write(cx, &joined))?;
+            let of_header = written.min(this.header.len());
+            this.header.drain(..of_header);
+            if written > of_header {
+                return Poll::Ready(Ok(written - of_header));
+            }
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+impl Io for client::TlsStream<Behind> {
+    fn reset_on_close(&self) {
+        self.get_ref().0.socket.reset_on_close();
     }
 }
 

@@ -10,10 +10,10 @@ use http::{HeaderMap, Method};
 use serde_json::Value;
 use tollgate_completions::Completions;
 use tollgate_filter::{
-    AnswerFault, AnswerProgress, AnswerUsage, ApiError, Catalog, Charge, CredentialId,
-    CredentialKind, Ending, Event, EventKind, Exchange, Fate, Filter, Forward, HeldEvent, Model,
-    ModelAccess, ModelLimits, Outcome, PartCeilings, Principal, Protocol, ProviderModel, Request,
-    Routing, Scopes, Step, Tail, Tokens,
+    AnswerFault, AnswerProgress, AnswerUsage, ApiError, Catalog, Charge, ClientAddress,
+    CredentialId, CredentialKind, Ending, Event, EventKind, Exchange, Fate, Filter, Forward,
+    HeldEvent, Model, ModelAccess, ModelLimits, Outcome, PartCeilings, Principal, Protocol,
+    ProviderModel, Request, Routing, Scopes, Step, Tail, Tokens,
 };
 use tollgate_money::{AccountId, Micros, OperationId, Price};
 
@@ -66,7 +66,7 @@ pub(crate) fn exchange(path: &str, body: &str, models: ModelAccess) -> Exchange 
         query: None,
         headers: HeaderMap::new(),
         body: Bytes::copy_from_slice(body.as_bytes()),
-        client: Ipv4Addr::LOCALHOST.into(),
+        client: ClientAddress::direct(Ipv4Addr::LOCALHOST.into()),
         tls: false,
         protocol: Protocol::Http11,
     });

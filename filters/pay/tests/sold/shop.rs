@@ -1,6 +1,5 @@
 //! A service that sells the plan, whose process can die and be started again.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,9 +11,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tollgate_filter::{
-    CacheSharing, Clock, CredentialId, CredentialKind, Entropy, Exchange, Filter, ManualClock,
-    ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol, ReplyBody, Request,
-    Scope, Scopes,
+    CacheSharing, ClientAddress, Clock, CredentialId, CredentialKind, Entropy, Exchange, Filter,
+    ManualClock, ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol,
+    ReplyBody, Request, Scope, Scopes,
 };
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
@@ -361,7 +360,7 @@ async fn ask(pay: Arc<Pay>, buy: Buy) -> Seen {
         query: None,
         headers,
         body: Bytes::from_static(buy.body.as_bytes()),
-        client: IpAddr::from([192, 0, 2, 1]),
+        client: ClientAddress::direct([192, 0, 2, 1].into()),
         tls: false,
         protocol: Protocol::Http11,
     });

@@ -86,8 +86,8 @@ pub struct CodeRequest<'a> {
     pub purpose: CodePurpose,
     /// The browser that asks.
     pub browser: &'a SessionValue,
-    /// Where that is.
-    pub network: IpAddr,
+    /// The address that the request came from, for the limit by network; `None` where there is none to count by.
+    pub network: Option<IpAddr>,
     /// Unix microseconds.
     pub now: i64,
 }
@@ -439,17 +439,15 @@ impl Signin {
         }
     }
 
-    fn limits(&self, login: &Login, network: IpAddr) -> Vec<SendLimit> {
-        let mut limits = vec![
-            SendLimit {
-                key: self.keys.sends_to(login),
-                rules: vec![(1, 30 * SECOND), (5, HOUR)],
-            },
-            SendLimit {
-                key: self.keys.sends_from(network),
-                rules: vec![(self.rules.network_hourly_max, HOUR)],
-            },
-        ];
+    fn limits(&self, login: &Login, network: Option<IpAddr>) -> Vec<SendLimit> {
+        let mut limits = vec![SendLimit {
+            key: self.keys.sends_to(login),
+            rules: vec![(1, 30 * SECOND), (5, HOUR)],
+        }];
+        limits.extend(network.map(|network| SendLimit {
+            key: self.keys.sends_from(network),
+            rules: vec![(self.rules.network_hourly_max, HOUR)],
+        }));
         limits.extend(self.keys.sends_to_country(login).map(|key| SendLimit {
             key,
             rules: vec![(self.rules.country_daily_max, DAY)],

@@ -13,7 +13,7 @@ use super::event::{self, Event, StreamEnd};
 use crate::certificate::client_config;
 use crate::guard::within;
 use crate::head::{Framing, Head};
-use crate::wire::Wire;
+use crate::wire::{Behind, Wire};
 
 /// The system takes about twice as many.
 const NARROW_BYTES: u32 = 4096;
@@ -53,6 +53,27 @@ impl RawClient {
         let connector = TlsConnector::from(client_config(ca_pem, &["http/1.1"]));
         let name = ServerName::try_from("localhost").expect("a DNS name");
         let stream = within("a TLS handshake", connector.connect(name, socket)).await?;
+        Ok(Self::over(Wire::new(Box::new(stream))))
+    }
+
+    /// A connection to `address` with TLS, on which `header` and the first bytes of the handshake are one write.
+    ///
+    /// # Errors
+    ///
+    /// When the connection or the handshake fails.
+    pub async fn connect_tls_behind(
+        address: SocketAddr,
+        ca_pem: &str,
+        header: &[u8],
+    ) -> io::Result<Self> {
+        let socket = within("a connection", TcpStream::connect(address)).await?;
+        let connector = TlsConnector::from(client_config(ca_pem, &["http/1.1"]));
+        let name = ServerName::try_from("localhost").expect("a DNS name");
+        let behind = Behind {
+            socket,
+            header: header.to_vec(),
+        };
+        let stream = within("a TLS handshake", connector.connect(name, behind)).await?;
         Ok(Self::over(Wire::new(Box::new(stream))))
     }
 

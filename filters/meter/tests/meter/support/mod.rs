@@ -12,8 +12,8 @@ use http::{HeaderMap, Method};
 use tollgate_chain::run::Run;
 use tollgate_chain::{Chain, Limits, Observer, Route, drive};
 use tollgate_filter::{
-    AfterLeaving, Charge, CredentialId, CredentialKind, Ending, ErrorShape, Exchange, ModelAccess,
-    Principal, Protocol, Record, Request, Scopes,
+    AfterLeaving, Charge, ClientAddress, CredentialId, CredentialKind, Ending, ErrorShape,
+    Exchange, ModelAccess, Principal, Protocol, Record, Request, Scopes,
 };
 use tollgate_meter::{Counted, Counters, Meter, MeterSettings};
 use tollgate_money::{AccountId, OperationId};
@@ -170,7 +170,7 @@ impl Gateway {
             query: None,
             headers: HeaderMap::new(),
             body: bytes::Bytes::new(),
-            client: std::net::Ipv4Addr::LOCALHOST.into(),
+            client: ClientAddress::direct(std::net::Ipv4Addr::LOCALHOST.into()),
             tls: false,
             protocol: Protocol::Http11,
         });

@@ -105,7 +105,7 @@ async fn send(
         login,
         purpose,
         browser: visit.browser(),
-        network: visit.client,
+        network: visit.client.limited(),
         now: visit.now,
     };
     match house.signin.send_code(&request, house.draw()).await {

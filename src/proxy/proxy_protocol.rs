@@ -1,0 +1,336 @@
+//! The header of the PROXY protocol, versions 1 and 2: whom a proxy that passes on bytes has accepted a connection from.
+//!
+//! It stands before everything else on a connection, TLS included. Read here rather than by a library: of the two versions together one
+//! address is wanted, and what has to be exact (how much is read, what is left for TLS) a library leaves to its caller.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::socket::Tcp;
+
+/// How a header of version 2 begins.
+const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// How one of version 1 begins.
+const PREFIX: &[u8; 6] = b"PROXY ";
+
+/// The longest line of version 1, its end included.
+const LINE_BYTES_MAX: usize = 107;
+
+/// Signature, version with command, family with transport, and the length of what follows.
+const FIXED_BYTES: usize = 16;
+
+/// A header that is all there, but for what of version 2 is not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    /// The client; none where the proxy speaks for itself or does not know.
+    source: Option<IpAddr>,
+    /// Its bytes.
+    length: usize,
+}
+
+/// The connection does not begin with a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Malformed;
+
+/// Why a header could not be read.
+#[derive(Debug)]
+pub(super) enum ReadError {
+    /// There is none, or it is broken.
+    Malformed,
+    /// The connection ended or broke in the middle of it.
+    Incomplete,
+    /// The connection was closed before its first byte, as health checks do.
+    Unused,
+}
+
+impl From<Malformed> for ReadError {
+    fn from(_: Malformed) -> ReadError {
+        ReadError::Malformed
+    }
+}
+
+impl From<io::Error> for ReadError {
+    fn from(_: io::Error) -> ReadError {
+        ReadError::Incomplete
+    }
+}
+
+/// Reads the header and nothing of what follows. `None`: the proxy speaks for itself, or does not know the client.
+pub(super) async fn read(tcp: &mut Tcp) -> Result<Option<IpAddr>, ReadError> {
+    loop {
+        if let Some(header) = parse(tcp.read_ahead())? {
+            tcp.skip(header.length).await?;
+            return Ok(header.source);
+        }
+        if tcp.fill().await? == 0 {
+            return Err(match tcp.read_ahead() {
+                [] => ReadError::Unused,
+                _ => ReadError::Incomplete,
+            });
+        }
+    }
+}
+
+/// The header that `input` begins with; `None` when more has to come.
+fn parse(input: &[u8]) -> Result<Option<Header>, Malformed> {
+    let begins = |with: &[u8]| {
+        let seen = input.len().min(with.len());
+        input[..seen] == with[..seen]
+    };
+    if begins(SIGNATURE) {
+        parse_binary(input)
+    } else if begins(PREFIX) {
+        parse_line(input)
+    } else {
+        Err(Malformed)
+    }
+}
+
+/// Version 1: `PROXY TCP4 192.0.2.7 192.0.2.1 4711 443` and CRLF.
+fn parse_line(input: &[u8]) -> Result<Option<Header>, Malformed> {
+    let within = &input[..input.len().min(LINE_BYTES_MAX)];
+    let Some(end) = within.iter().position(|&byte| byte == b'\n') else {
+        return match input.len() < LINE_BYTES_MAX {
+            true => Ok(None),
+            false => Err(Malformed),
+        };
+    };
+    let line = within[..end].strip_suffix(b"\r").ok_or(Malformed)?;
+    let line = std::str::from_utf8(line).map_err(|_| Malformed)?;
+    let mut words = line.split(' ').skip(1);
+    let header = |source| {
+        Ok(Some(Header {
+            source,
+            length: end + 1,
+        }))
+    };
+    let source = match words.next() {
+        // What stands behind is to be ignored.
+        Some("UNKNOWN") => return header(None),
+        Some("TCP4") => addresses::<Ipv4Addr>(&mut words),
+        Some("TCP6") => addresses::<Ipv6Addr>(&mut words),
+        _ => None,
+    };
+    let ports = [words.next(), words.next()];
+    let is_port = |word: &Option<&str>| {
+        word.is_some_and(|word| {
+            word.bytes().all(|byte| byte.is_ascii_digit()) && word.parse::<u16>().is_ok()
+        })
+    };
+    match source {
+        Some(source) if ports.iter().all(is_port) && words.next().is_none() => header(Some(source)),
+        _ => Err(Malformed),
+    }
+}
+
+/// The first of two addresses.
+fn addresses<'a, A>(words: &mut impl Iterator<Item = &'a str>) -> Option<IpAddr>
+where
+    A: std::str::FromStr + Into<IpAddr>,
+{
+    let source: A = words.next()?.parse().ok()?;
+    let _: A = words.next()?.parse().ok()?;
+    Some(source.into())
+}
+
+/// Version 2. Behind the addresses stand values of any kind, which are skipped.
+fn parse_binary(input: &[u8]) -> Result<Option<Header>, Malformed> {
+    let Some((fixed, rest)) = input.split_first_chunk::<FIXED_BYTES>() else {
+        return Ok(None);
+    };
+    let [.., command, family, high, low] = *fixed;
+    let following = usize::from(u16::from_be_bytes([high, low]));
+    let header = |source| {
+        Ok(Some(Header {
+            source,
+            length: FIXED_BYTES + following,
+        }))
+    };
+    match command {
+        // LOCAL: the proxy's own, such as a health check. Whatever follows is ignored.
+        0x20 => return header(None),
+        0x21 => {}
+        _ => return Err(Malformed),
+    }
+    // Source, destination, and two ports.
+    let (source_bytes, all_bytes) = match family {
+        // Over TCP or UDP.
+        0x11 | 0x12 => (4, 12),
+        0x21 | 0x22 => (16, 36),
+        // Not said, or a path in the file system: no address.
+        0x00 | 0x31 | 0x32 => return header(None),
+        _ => return Err(Malformed),
+    };
+    if following < all_bytes {
+        return Err(Malformed);
+    }
+    let Some(source) = rest.get(..source_bytes) else {
+        return Ok(None);
+    };
+    if let Ok(octets) = <[u8; 4]>::try_from(source) {
+        return header(Some(octets.into()));
+    }
+    match <[u8; 16]>::try_from(source) {
+        Ok(octets) => header(Some(octets.into())),
+        Err(_) => Err(Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn binary(command: u8, family: u8, following: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(following.len()).expect("short");
+        let fixed = [command, family];
+        [&SIGNATURE[..], &fixed, &length.to_be_bytes(), following].concat()
+    }
+
+    fn of(source: IpAddr, values: &[u8]) -> Vec<u8> {
+        let (family, addresses) = match source {
+            IpAddr::V4(source) => (0x11, [source.octets(), [127, 0, 0, 1]].concat()),
+            IpAddr::V6(source) => (
+                0x21,
+                [source.octets(), Ipv6Addr::LOCALHOST.octets()].concat(),
+            ),
+        };
+        binary(
+            0x21,
+            family,
+            &[&addresses[..], &[1, 2, 3, 4], values].concat(),
+        )
+    }
+
+    fn line(source: IpAddr) -> Vec<u8> {
+        let text = match source {
+            IpAddr::V4(source) => format!("PROXY TCP4 {source} 127.0.0.1 4711 443\r\n"),
+            IpAddr::V6(source) => format!("PROXY TCP6 {source} ::1 4711 443\r\n"),
+        };
+        text.into_bytes()
+    }
+
+    /// What is made of a whole header, and that every beginning of it waits for more.
+    fn check(bytes: &[u8], source: Option<IpAddr>) {
+        let header = Header {
+            source,
+            length: bytes.len(),
+        };
+        assert_eq!(parse(bytes), Ok(Some(header)), "{}", bytes.escape_ascii());
+        let more = [bytes, b"GET / HTTP/1.1\r\n"].concat();
+        assert_eq!(parse(&more), Ok(Some(header)), "what follows is left alone");
+        for end in 0..bytes.len() {
+            match parse(&bytes[..end]) {
+                Ok(None) => {}
+                // Of version 2 what is not looked at need not be there.
+                Ok(Some(early)) if bytes.starts_with(SIGNATURE) => assert_eq!(early, header),
+                other => panic!("{other:?} at {end} of {}", bytes.escape_ascii()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_of_version_1_names_the_source() {
+        let v4 = IpAddr::from([192, 0, 2, 7]);
+        let v6: IpAddr = "2001:db8::1".parse().expect("an address");
+        check(&line(v4), Some(v4));
+        check(&line(v6), Some(v6));
+        check(b"PROXY UNKNOWN\r\n", None);
+        check(b"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n", None);
+        let longest = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+        let longest = format!("PROXY UNKNOWN {longest} {longest} 65535 65535\r\n");
+        assert_eq!(longest.len(), LINE_BYTES_MAX);
+        check(longest.as_bytes(), None);
+    }
+
+    #[test]
+    fn a_header_of_version_2_names_the_source_and_its_values_are_skipped() {
+        let v4 = IpAddr::from([192, 0, 2, 7]);
+        let v6: IpAddr = "2001:db8::1".parse().expect("an address");
+        for values in [&b""[..], b"\x04\0\x01x", &[7; 3000]] {
+            check(&of(v4, values), Some(v4));
+            check(&of(v6, values), Some(v6));
+        }
+        check(&binary(0x20, 0x00, b""), None);
+        check(&binary(0x20, 0x11, b"anything"), None);
+        check(&binary(0x21, 0x00, b"values"), None);
+        check(&binary(0x21, 0x31, &[0; 216]), None);
+    }
+
+    #[test]
+    fn what_is_no_header_is_refused_as_soon_as_it_shows() {
+        let too_long = format!("PROXY UNKNOWN {}", "x".repeat(LINE_BYTES_MAX));
+        for bytes in [
+            &b"G"[..],
+            b"PO",
+            b"PRI * HTTP/2.0\r\n",
+            b"\x16\x03\x01",
+            b"proxy ",
+            b"PROXY\t",
+            b"PROXY \r\n",
+            b"PROXY TCP4\r\n",
+            b"PROXY TCP5 192.0.2.7 127.0.0.1 1 2\r\n",
+            b"PROXY TCP4 2001:db8::1 ::1 1 2\r\n",
+            b"PROXY TCP6 192.0.2.7 127.0.0.1 1 2\r\n",
+            b"PROXY TCP4 192.0.2.07 127.0.0.1 1 2\r\n",
+            b"PROXY TCP4  192.0.2.7 127.0.0.1 1 2\r\n",
+            b"PROXY TCP4 192.0.2.7 127.0.0.1 1 65536\r\n",
+            b"PROXY TCP4 192.0.2.7 127.0.0.1 1 +2\r\n",
+            b"PROXY TCP4 192.0.2.7 127.0.0.1 1\r\n",
+            b"PROXY TCP4 192.0.2.7 127.0.0.1 1 2 3\r\n",
+            b"PROXY TCP4 192.0.2.7 127.0.0.1 1 2\n",
+            b"PROXY TCP4 192.0.2.7\n127.0.0.1 1 2\r\n",
+            b"PROXY TCP4 \xff 127.0.0.1 1 2\r\n",
+            too_long.as_bytes(),
+            b"\r\n\r\n\0\r\nQUIT\r",
+            &binary(0x11, 0x11, &[0; 12]),
+            &binary(0x22, 0x11, &[0; 12]),
+            &binary(0x21, 0x41, &[0; 12]),
+            &binary(0x21, 0x13, &[0; 12]),
+            &binary(0x21, 0x11, &[0; 11]),
+            &binary(0x21, 0x21, &[0; 35]),
+        ] {
+            assert_eq!(parse(bytes), Err(Malformed), "{}", bytes.escape_ascii());
+        }
+    }
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        let any = || prop::collection::vec(any::<u8>(), 0..300);
+        let after = |start: &'static [u8]| any().prop_map(move |rest| [start, &rest].concat());
+        prop_oneof![
+            any(),
+            after(SIGNATURE),
+            after(b"\r\n\r\n\0\r\nQUIT\n\x21\x11"),
+            after(PREFIX),
+            "PROXY (TCP4|TCP6|UNKNOWN)( [0-9a-f.:]{1,20}){0,5}\r?\n".prop_map(String::into_bytes),
+        ]
+    }
+
+    proptest! {
+        /// No panic; a verdict does not change when more comes; no more is waited for than a header has.
+        #[test]
+        fn whatever_comes_is_judged_once(bytes in bytes()) {
+            let mut verdict = Ok(None);
+            for end in 0..=bytes.len() {
+                let now = parse(&bytes[..end]);
+                if verdict != Ok(None) {
+                    prop_assert_eq!(now, verdict, "at {}", end);
+                }
+                verdict = now;
+            }
+            let undecided_max = LINE_BYTES_MAX.max(FIXED_BYTES + 16);
+            prop_assert!(verdict != Ok(None) || bytes.len() < undecided_max);
+        }
+
+        #[test]
+        fn every_address_comes_back_from_both_versions(
+            source in prop_oneof![any::<[u8; 4]>().prop_map(IpAddr::from), any::<[u8; 16]>().prop_map(IpAddr::from)],
+            values in prop::collection::vec(any::<u8>(), 0..100),
+        ) {
+            check(&line(source), Some(source));
+            check(&of(source, &values), Some(source));
+        }
+    }
+}
