@@ -304,7 +304,8 @@ mod tests {
         let x: (&str, &[u8]) = ("x-forwarded-for", b"192.0.2.7");
         let same: (&str, &[u8]) = ("forwarded", b"for=\"192.0.2.7:1\"");
         let other: (&str, &[u8]) = ("forwarded", b"for=198.51.100.1");
-        let cases: [(ForwardedField, &[(&'static str, &[u8])], &str); 10] = [
+        type Case<'a> = (ForwardedField, &'a [(&'static str, &'a [u8])], &'a str);
+        let cases: [Case<'_>; 10] = [
             (XForwardedFor, &[x, other], "192.0.2.7"),
             (XForwardedFor, &[other], "(10.0.0.1)"),
             (Forwarded, &[x, other], "198.51.100.1"),

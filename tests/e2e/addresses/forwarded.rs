@@ -139,8 +139,9 @@ async fn a_client_that_is_no_trusted_proxy_is_not_believed() {
 async fn the_field_is_the_one_that_the_settings_name() {
     let x = ("x-forwarded-for", "192.0.2.1");
     let forwarded = ("forwarded", "for=\"[2001:db8::1]:4711\";proto=https");
-    //  setting, fields, status, client
-    let cases: [(&str, &[(&'static str, &str)], u16, &str); 9] = [
+    /// Setting, fields, status, client.
+    type Case<'a> = (&'a str, &'a [(&'static str, &'a str)], u16, &'a str);
+    let cases: [Case<'_>; 9] = [
         ("either", &[x], 200, "192.0.2.1"),
         ("either", &[forwarded], 200, "2001:db8::1"),
         (
