@@ -171,13 +171,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
 
 /// Reads the PROXY protocol header of a connection, and the client that it names if it names one. `None`: the connection is to be closed.
 async fn read_header(worker: &Worker, tcp: &mut Tcp, peer: SocketAddr) -> Option<Option<IpAddr>> {
-    let mut draining = worker.draining();
-    let read = tokio::select! {
-        biased;
-        read = within(worker.limits().head, proxy_protocol::read(tcp)) => read,
-        _ = draining.wait_for(|draining| *draining) => return None,
-    };
-    let fault = match read {
+    let fault = match within(worker.limits().head, proxy_protocol::read(tcp)).await {
         Ok(Ok(reported)) => return Some(reported),
         Ok(Err(proxy_protocol::ReadError::Unused)) => return None,
         Ok(Err(proxy_protocol::ReadError::Malformed)) => ProxyProtocolFault::Malformed,
