@@ -22,6 +22,19 @@ pub enum OpenError {
         /// `process 1234`, or `another process` when it has not said which.
         holder: String,
     },
+    /// The file has further names, through which it cannot be shared.
+    #[error(
+        "`{path}` has {links} names (hard links), and SQLite keeps a log beside each: two programs would overwrite each other's work; stop every gateway that uses one of them, keep the name with the newest `-wal` file beside it, remove the others (`find FOLDER -samefile {path}` finds them), and run `tollgate audit`", path = path.display()
+    )]
+    HardLinks {
+        /// The database file.
+        path: PathBuf,
+        /// How many names there are.
+        links: u64,
+    },
+    /// Another process has opened the file meanwhile.
+    #[error(transparent)]
+    Stopped(Failure),
     /// Another program holds SQLite's own lock.
     #[error("`{path}` is locked by another program; close whatever has it open (a database shell, a copy job) and start again", path = path.display())]
     Locked {
@@ -284,8 +297,12 @@ pub enum FailureKind {
     DiskFull,
     /// A write or a sync failed; what the page cache holds can no longer be trusted.
     Io,
-    /// The file is damaged, or is no longer the file that was opened.
+    /// The file is damaged.
     Damaged,
+    /// Another process has opened the store since, in a newer epoch of the node.
+    Fenced,
+    /// The name of the file leads to another file, or to none.
+    Replaced,
     /// Another program kept the file locked.
     Locked,
     /// A balance in the file does not agree with the one that decisions were made on.

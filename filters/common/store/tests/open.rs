@@ -102,12 +102,13 @@ fn a_second_opener_is_told_who_has_the_file() {
 fn a_lock_that_is_handed_over_is_never_free() {
     let (_folder, path) = filled();
     let lock = Lock::acquire(&path).expect("the lock is free");
-    let handed_over = lock.into_file();
+    let handed_over = lock.into_files().expect("they stay open");
+    let handed_over = handed_over.expect("there is a database");
     assert!(matches!(Lock::acquire(&path), Err(OpenError::InUse { .. })));
     let store = sqlite::open(
         &path,
         Options {
-            lock: Some(Lock::from_file(handed_over)),
+            lock: Some(Lock::from_files(handed_over).expect("both are open")),
             ..options()
         },
     )

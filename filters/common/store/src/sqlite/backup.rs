@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::file;
+use super::read::Reader;
+use super::{file, name};
 use crate::error::OpenError;
 
 /// Why there is no copy.
@@ -57,7 +58,15 @@ pub fn backup(path: &Path, to: &Path) -> Result<(), BackupError> {
         path: to.to_owned(),
         source,
     };
-    let source = file::connect_read(path)?;
+    let path = &name::resolve(path);
+    // Closed after the connection, and not before: see there.
+    let reader = Reader::open(path)?;
+    let source = reader
+        .take("the store")
+        .map_err(|error| BackupError::Copy {
+            path: to.to_owned(),
+            source: Box::new(error),
+        })?;
     match fs::remove_file(&part) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}

@@ -13,7 +13,7 @@ use super::unposted::Unposted;
 use super::{checkout, keys, mandate, oauth, parts, plan, signin, topup, x402};
 use crate::books::{Entry, LedgerPart, Seal};
 use crate::codes::{ChangeKind, EntryKind};
-use crate::error::{OpenError, Refusal};
+use crate::error::{Failure, OpenError, Refusal};
 use crate::journal::Packer;
 use crate::oauth::OAuthPart;
 use crate::plan::PlanPart;
@@ -29,6 +29,8 @@ pub(crate) enum Trouble {
     Engine(rusqlite::Error),
     /// A balance is not the one that was decided on.
     Books(String),
+    /// This run has lost the file.
+    Stopped(Failure),
 }
 
 impl From<rusqlite::Error> for Trouble {
@@ -54,6 +56,7 @@ impl Trouble {
             Trouble::Engine(error) => open_error(path, "write", error),
             Trouble::Books(problem) => damaged(problem),
             Trouble::Refused(refusal) => damaged(refusal.to_string()),
+            Trouble::Stopped(failure) => OpenError::Stopped(failure),
         }
     }
 }

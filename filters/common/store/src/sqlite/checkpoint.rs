@@ -10,10 +10,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 
 use super::failure::failure;
+use super::fence::Fence;
 use super::writer::Shared;
+use crate::error::Failure;
 
 /// How often what has gathered is moved.
 const EVERY: Duration = Duration::from_secs(1);
@@ -33,12 +36,17 @@ impl Checkpointer {
     pub(crate) fn start(
         shared: Arc<Shared>,
         connection: Connection,
+        fence: Arc<Fence>,
     ) -> std::io::Result<Checkpointer> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name(String::from("checkpoint"))
-            .spawn(move || run(&shared, &connection, &stopped))?;
+            .spawn(move || {
+                if let Err(failure) = run(&shared, &connection, &fence, &stopped) {
+                    shared.fail(failure);
+                }
+            })?;
         Ok(Checkpointer { stop, thread })
     }
 
@@ -53,7 +61,14 @@ impl Checkpointer {
     }
 }
 
-fn run(shared: &Shared, connection: &Connection, stop: &(Mutex<bool>, Condvar)) {
+fn run(
+    shared: &Shared,
+    connection: &Connection,
+    fence: &Fence,
+    stop: &(Mutex<bool>, Condvar),
+) -> Result<(), Failure> {
+    let stopped_by = |error| failure(&shared.path, &error);
+    let mut epoch = fence.prepare(connection).map_err(stopped_by)?;
     let mut seen = 0;
     let (flag, wake) = stop;
     let mut stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,24 +76,23 @@ fn run(shared: &Shared, connection: &Connection, stop: &(Mutex<bool>, Condvar)) 
         (stopped, _) = wake
             .wait_timeout(stopped, EVERY)
             .unwrap_or_else(PoisonError::into_inner);
+        if *stopped {
+            break;
+        }
+        // Even when there was nothing to commit: a process that has lost the file has no answers to give either.
+        fence.check(&mut epoch)?;
         let commits = shared.gauges.batch_size.count();
-        if *stopped || commits == seen {
+        if commits == seen {
             continue;
         }
         seen = commits;
-        match checkpoint(connection) {
-            Ok(None) => {}
-            Ok(Some(log_bytes)) => {
-                shared.gauges.wal_bytes.store(log_bytes, Relaxed);
-                shared.log_is_long.store(log_bytes > LOG_BYTES_MAX, Relaxed);
-            }
-            Err(error) => {
-                // A failed sync of the main file says the same about the disk as one of the log.
-                shared.fail(failure(&shared.path, &error));
-                return;
-            }
+        // A failed sync of the main file says the same about the disk as one of the log.
+        if let Some(log_bytes) = checkpoint(connection).map_err(stopped_by)? {
+            shared.gauges.wal_bytes.store(log_bytes, Relaxed);
+            shared.log_is_long.store(log_bytes > LOG_BYTES_MAX, Relaxed);
         }
     }
+    Ok(())
 }
 
 /// Moves what no reader keeps, without waiting for anybody. Gives the length of the log in bytes; none while another is at it.
@@ -102,6 +116,8 @@ pub(crate) const BUSY: Duration = Duration::from_millis(20);
 pub(crate) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = super::file::open(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE, BUSY)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
+    // The writer closes last, and knows whether the file is still this process's to write.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
 }
 

@@ -23,8 +23,8 @@ const DIALECT: Dialect = Dialect {
 /// `tlgt`: tells a store from a database of some other program.
 const APPLICATION_ID: i64 = 0x746c_6774;
 
-/// Connects to the store at `path`, which is made or migrated when it has to be. The caller has the lock.
-pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, OpenError> {
+/// Makes sure that there is a file at `path`: a store is made where there is none. The caller has the lock.
+pub(crate) fn provide(path: &Path, options: &Options) -> Result<(), OpenError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.len() == 0 => {
             return Err(OpenError::Damaged {
@@ -32,16 +32,21 @@ pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, Open
                 problem: String::from("is empty, which a store never is"),
             });
         }
-        Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => create(path, options)?,
-        Err(source) => {
-            return Err(OpenError::File {
-                action: "open",
-                path: path.to_owned(),
-                source,
-            });
+        Ok(_) => Ok(()),
+        // Put in place of the link, the store would not be where the link says.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.is_symlink() => {
+            create(path, options)
         }
+        Err(source) => Err(OpenError::File {
+            action: "open",
+            path: path.to_owned(),
+            source,
+        }),
     }
+}
+
+/// Connects to the store at `path`, which is migrated when it has to be. The caller has the lock.
+pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, OpenError> {
     let connection = open(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE,
@@ -97,21 +102,45 @@ pub(crate) fn root_secret(connection: &Connection, path: &Path) -> Result<RootSe
     })
 }
 
-/// Counts a new run of the node, so that holds of the runs before it can be told.
+/// Counts a new run of the node, so that the runs before it are fenced off and their holds can be told.
 pub(crate) fn raise_epoch(
     connection: &Connection,
     path: &Path,
     options: &Options,
 ) -> Result<i64, OpenError> {
-    let epoch = connection
-        .query_row(
-            "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, 1, ?2, 0, ?3)
-             ON CONFLICT (id) DO UPDATE SET epoch = epoch + 1, name = excluded.name, started_at = excluded.started_at
-             RETURNING epoch",
-            params![options.node, options.node_name, options.now],
+    in_transaction(connection, path, || {
+        raise_epoch_within(connection, path, options)
+    })
+}
+
+/// The same, in the open transaction.
+pub(crate) fn raise_epoch_within(
+    connection: &Connection,
+    path: &Path,
+    options: &Options,
+) -> Result<i64, OpenError> {
+    let (first, last) = super::journal::ids(options.node);
+    let raise = || -> rusqlite::Result<i64> {
+        // Greater than each epoch that the file knows of, and not only the node's row: a run through another name of the file may have
+        // moved its header there, or its journal, and not its row.
+        let header: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let journal: Option<i64> = connection.query_row(
+            "SELECT max(id) FROM journal WHERE id BETWEEN ?1 AND ?2",
+            params![first, last],
             |row| row.get(0),
-        )
-        .map_err(|error| open_error(path, "write", error))?;
+        )?;
+        let journal = journal.map_or(0, |id| super::journal::numbers(id).1);
+        let epoch: i64 = connection.query_row(
+            "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, ?4 + 1, ?2, 0, ?3)
+             ON CONFLICT (id) DO UPDATE SET epoch = max(epoch, ?4) + 1, name = excluded.name, started_at = excluded.started_at
+             RETURNING epoch",
+            params![options.node, options.node_name, options.now, header.max(journal)],
+            |row| row.get(0),
+        )?;
+        connection.pragma_update(None, "user_version", epoch)?;
+        Ok(epoch)
+    };
+    let epoch = raise().map_err(|error| open_error(path, "write", error))?;
     if epoch > super::journal::EPOCH_MAX {
         return Err(OpenError::Damaged {
             path: path.to_owned(),
@@ -119,6 +148,27 @@ pub(crate) fn raise_epoch(
         });
     }
     Ok(epoch)
+}
+
+/// Runs `act` in a transaction, which is rolled back after an error.
+pub(crate) fn in_transaction<T>(
+    connection: &Connection,
+    path: &Path,
+    act: impl FnOnce() -> Result<T, OpenError>,
+) -> Result<T, OpenError> {
+    let failed = |error| open_error(path, "write", error);
+    connection
+        .execute_batch("BEGIN IMMEDIATE")
+        .map_err(failed)?;
+    let done = act().and_then(|done| {
+        connection.execute_batch("COMMIT").map_err(failed)?;
+        Ok(done)
+    });
+    if done.is_err() {
+        // The engine may have rolled back by itself already.
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+    done
 }
 
 pub(crate) fn open(path: &Path, access: OpenFlags, busy: Duration) -> rusqlite::Result<Connection> {

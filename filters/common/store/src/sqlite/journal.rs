@@ -255,7 +255,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let options = Options::new(1, RootSecret([7; 32]));
         let path = folder.path().join("t.db");
-        let connection = file::connect(&path, &options).expect("a store");
+        file::provide(&path, &options).expect("a store");
+        let connection = file::connect(&path, &options).expect("it opens");
         //   the query    how it comes to its rows
         for (sql, way) in [
             (TAIL, "SEARCH j USING INTEGER PRIMARY KEY"),

@@ -4,21 +4,35 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use super::descriptor::Descriptor;
+use super::name;
 use crate::error::OpenError;
 
-/// An exclusive lock on the file `PATH.lock`, which names the process that has it.
+/// Exclusive locks on the database file itself and on the file `PATH.lock`, which names the process that has them.
 ///
-/// The lock belongs to the open file, not to the process: passed to another process over a socket it stays taken, with no moment
-/// between in which a third one could have it. That is how an upgrade hands the store over ([`Lock::from_file`]).
+/// The first is that of the file, whatever name it is opened by. The second is there before the database is, says who has it, and is the
+/// one that releases before this one take. Both are those of flock(2): SQLite's own locks are of another kind and do not meet them.
+///
+/// The locks belong to the open files, not to the process: passed to another process over a socket they stay taken, with no moment
+/// between in which a third one could have them. That is how an upgrade hands the store over ([`Lock::from_files`]).
 #[derive(Debug)]
 pub struct Lock {
-    file: File,
+    /// None of a lock that is taken by nobody.
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    named: File,
+    /// None while there is no database.
+    database: Option<Descriptor>,
 }
 
 impl Lock {
-    /// Takes the lock of the store at `path`, or says who has it.
+    /// Takes the lock of the store at `path`, or says which process has it.
     pub fn acquire(path: &Path) -> Result<Lock, OpenError> {
-        let lock_path = lock_path(path);
+        let path = name::resolve(path);
+        let lock_path = lock_path(&path);
         let failed = |action| {
             let path = lock_path.clone();
             move |source| OpenError::File {
@@ -27,46 +41,111 @@ impl Lock {
                 source,
             }
         };
-        let mut file = OpenOptions::new()
+        let mut named = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(&lock_path)
             .map_err(failed("open"))?;
-        match file.try_lock() {
+        match named.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(OpenError::InUse {
-                    path: path.to_owned(),
-                    holder: holder(&mut file),
+                    path,
+                    holder: holder(&mut named),
                 });
             }
             Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
         }
-        let named = file
+        let written = named
             .set_len(0)
-            .and_then(|()| file.seek(SeekFrom::Start(0)))
-            .and_then(|_| writeln!(file, "{}", std::process::id()));
-        named.map_err(failed("write"))?;
-        Ok(Lock { file })
+            .and_then(|()| named.seek(SeekFrom::Start(0)))
+            .and_then(|_| writeln!(named, "{}", std::process::id()));
+        written.map_err(failed("write"))?;
+        let database = None;
+        let mut lock = Lock {
+            held: Some(Held { named, database }),
+        };
+        lock.cover(&path)?;
+        Ok(lock)
     }
 
-    /// A lock that another process had and has handed over with its open file.
-    pub fn from_file(file: File) -> Lock {
-        Lock { file }
+    /// Extends the lock to the database file, if there is one by now.
+    pub(crate) fn cover(&mut self, path: &Path) -> Result<(), OpenError> {
+        let Some(held) = self.held.as_mut().filter(|held| held.database.is_none()) else {
+            return Ok(());
+        };
+        // First, since it says more: whoever has the file through its other name is in the wrong too.
+        name::check_links(path)?;
+        let failed = |action| {
+            move |source| OpenError::File {
+                action,
+                path: path.to_owned(),
+                source,
+            }
+        };
+        let database = match Descriptor::open(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            database => database.map_err(failed("open"))?,
+        };
+        match database.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(OpenError::InUse {
+                    path: path.to_owned(),
+                    holder: String::from("another process, which names the file otherwise"),
+                });
+            }
+            Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
+        }
+        held.database = Some(database);
+        Ok(())
     }
 
-    /// The open file, to be handed over. The store must have been closed.
-    pub fn into_file(self) -> File {
-        self.file
+    /// A lock that another process had and has handed over with its open files.
+    pub fn from_files([named, database]: [File; 2]) -> std::io::Result<Lock> {
+        let database = Some(Descriptor::from_file(database, true)?);
+        Ok(Lock {
+            held: Some(Held { named, database }),
+        })
+    }
+
+    /// The open files, to be handed over; none of a lock without a database. The store must have been closed.
+    pub fn into_files(mut self) -> std::io::Result<Option<[File; 2]>> {
+        let Some(Held {
+            named,
+            database: Some(database),
+        }) = self.held.take()
+        else {
+            return Ok(None);
+        };
+        let file = database.hand_over()?;
+        Ok(Some([named, file]))
+    }
+
+    /// A lock that keeps nobody off, as on a file system without locks: for tests of what stands behind it.
+    #[doc(hidden)]
+    pub fn disabled() -> Lock {
+        Lock { held: None }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing would not do: a reader of this process may share the descriptor.
+        if let Some(Held {
+            database: Some(database),
+            ..
+        }) = &self.held
+        {
+            database.unlock();
+        }
     }
 }
 
 fn lock_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    PathBuf::from(name)
+    super::file::beside(path, ".lock")
 }
 
 fn holder(file: &mut File) -> String {

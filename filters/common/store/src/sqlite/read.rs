@@ -1,6 +1,7 @@
 //! Reads, each on a connection of its own.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::columns::{add, all_accounts, all_credentials, all_prices, each_row, login, rows_max};
+use super::descriptor::Descriptor;
 use super::failure::RowError;
 use super::records::Wanted;
 use super::snapshot::SqliteSnapshot;
@@ -33,21 +35,33 @@ pub(super) const DAY_US: i64 = 86_400_000_000;
 pub(crate) struct Reader {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
+    /// Let go of after the connections.
+    _file: Descriptor,
 }
 
 impl Reader {
-    pub(crate) fn new(path: &Path) -> Reader {
-        Reader {
+    pub(crate) fn new(path: &Path) -> io::Result<Reader> {
+        Ok(Reader {
             path: path.to_owned(),
             idle: Mutex::default(),
-        }
+            _file: Descriptor::open(path)?,
+        })
     }
 
-    /// Makes sure that there is a store to read.
-    pub(crate) fn check(&self) -> Result<(), OpenError> {
-        let connection = file::connect_read(&self.path)?;
-        self.give_back(connection);
-        Ok(())
+    /// The same once there is a store to read.
+    pub(crate) fn open(path: &Path) -> Result<Reader, OpenError> {
+        let reader = Reader::new(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => OpenError::Missing {
+                path: path.to_owned(),
+            },
+            _ => OpenError::File {
+                action: "open",
+                path: path.to_owned(),
+                source: error,
+            },
+        })?;
+        reader.give_back(file::connect_read(path)?);
+        Ok(reader)
     }
 
     pub(crate) fn take(&self, what: &'static str) -> Result<Connection, ReadError> {

@@ -6,10 +6,9 @@ use rusqlite::{Connection, params};
 
 use super::batch::Trouble;
 use super::columns::each_row;
-use super::failure::{RowError, open_error};
-use super::lock::Lock;
+use super::failure::RowError;
 use super::unposted::Unposted;
-use super::{Options, file, journal};
+use super::{Options, file, journal, resolve, take};
 use crate::books::{Body, LedgerPart};
 use crate::error::OpenError;
 use crate::store::BatchRows;
@@ -17,24 +16,15 @@ use crate::store::BatchRows;
 /// Makes everything that is derived from the journal of the store at `path` anew, in one transaction; the journal stays as it is. Refused
 /// while a gateway has the store, and where a commit of the journal is not what was sealed: what it moved would be left out for good.
 pub fn repost(path: &Path, mut options: Options) -> Result<(), OpenError> {
-    let _lock = match options.lock.take() {
-        Some(lock) => lock,
-        None => Lock::acquire(path)?,
-    };
+    let path = &resolve(path);
+    let _lock = take(path, &mut options)?;
     let connection = file::connect(path, &options)?;
-    connection
-        .execute_batch("BEGIN IMMEDIATE")
-        .map_err(|error| open_error(path, "write", error))?;
-    let done = prove(&connection)
-        .map_err(|error| error.opening(path))
-        .and_then(|()| {
-            let posted = post(&connection, options.post_records);
-            posted.map_err(|trouble| trouble.opening(path))
-        });
-    let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    let ended = connection.execute_batch(end);
-    done?;
-    ended.map_err(|error| open_error(path, "write", error))
+    file::in_transaction(&connection, path, || {
+        prove(&connection).map_err(|error| error.opening(path))?;
+        // A process that has the store in spite of the lock must not go on from the balances it knows.
+        file::raise_epoch_within(&connection, path, &options)?;
+        post(&connection, options.post_records).map_err(|trouble| trouble.opening(path))
+    })
 }
 
 /// Makes sure that every commit is what was sealed, follows the one before, and is there if it was posted.

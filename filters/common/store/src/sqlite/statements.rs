@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, Statement, params};
 
+use super::fence::Fence;
 use super::journal;
 use crate::books::Seal;
 
@@ -10,14 +11,20 @@ pub(crate) struct Statements<'c> {
     insert_journal: Statement<'c>,
     pub(crate) begin: Statement<'c>,
     pub(crate) commit: Statement<'c>,
+    /// What the fence reads.
+    pub(crate) epoch: Statement<'c>,
 }
 
 impl<'c> Statements<'c> {
-    pub(crate) fn prepare(connection: &'c Connection) -> rusqlite::Result<Statements<'c>> {
+    pub(crate) fn prepare(
+        connection: &'c Connection,
+        fence: &Fence,
+    ) -> rusqlite::Result<Statements<'c>> {
         Ok(Statements {
             insert_journal: connection.prepare(journal::INSERT)?,
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
+            epoch: fence.prepare(connection)?,
         })
     }
 

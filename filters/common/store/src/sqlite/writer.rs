@@ -6,11 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, Statement};
 
 use super::batch::{Answers, Batch, Trouble};
 use super::checkpoint::{Checkpointer, checkpoint};
 use super::failure::failure;
+use super::fence::Fence;
 use super::lock::Lock;
 use super::statements::Statements;
 use crate::error::{CommitError, Failure, FailureKind};
@@ -67,6 +69,7 @@ pub(crate) struct Writer {
     pub(crate) batch_max: usize,
     pub(crate) monotonic_us: Box<dyn Fn() -> u64 + Send>,
     pub(crate) checkpointer: Checkpointer,
+    pub(crate) fence: Arc<Fence>,
     /// Let go of last, when nothing of this process touches the file any more.
     pub(crate) lock: Lock,
 }
@@ -84,11 +87,18 @@ impl Writer {
             batch_max,
             monotonic_us,
             checkpointer,
+            fence,
             lock,
         } = self;
         // A panic here would leave everybody waiting for ever.
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            serve(&shared, &connection, &mut batch, batch_max, &*monotonic_us)
+            let run = Run {
+                shared: &shared,
+                connection: &connection,
+                fence: &fence,
+                monotonic_us: &*monotonic_us,
+            };
+            serve(&run, &mut batch, batch_max)
         }));
         match ran {
             Ok(Ok(())) => {}
@@ -101,6 +111,14 @@ impl Writer {
             }),
         }
         checkpointer.stop();
+        let lost =
+            |failure: Failure| matches!(failure.kind, FailureKind::Fenced | FailureKind::Replaced);
+        if shared.queue.failure().is_some_and(lost)
+            && let Err(error) =
+                connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        {
+            tracing::warn!(%error, "cannot close the database without a checkpoint");
+        }
         if let Err((_, error)) = connection.close() {
             tracing::warn!(%error, "the database did not close cleanly; the next start recovers");
         }
@@ -108,30 +126,31 @@ impl Writer {
     }
 }
 
-fn serve(
-    shared: &Shared,
-    connection: &Connection,
-    batch: &mut Batch,
-    batch_max: usize,
-    monotonic_us: &dyn Fn() -> u64,
-) -> Result<(), Failure> {
+/// What a run of the writer commits with.
+#[derive(Clone, Copy)]
+struct Run<'r> {
+    shared: &'r Shared,
+    connection: &'r Connection,
+    fence: &'r Fence,
+    monotonic_us: &'r dyn Fn() -> u64,
+}
+
+fn serve(run: &Run<'_>, batch: &mut Batch, batch_max: usize) -> Result<(), Failure> {
+    let Run {
+        shared,
+        connection,
+        fence,
+        monotonic_us,
+    } = *run;
     let stopped = |error| failure(&shared.path, &error);
-    let mut statements = Statements::prepare(connection).map_err(stopped)?;
+    let mut statements = Statements::prepare(connection, fence).map_err(stopped)?;
     let mut items = Vec::with_capacity(batch_max);
     let mut told = 0;
     while shared.queue.take(batch_max, told, &mut items) {
         // Under load every commit waited for costs more than the wait for company; a unit that comes alone is written at once.
         told = if items.len() >= CROWD { items.len() } else { 0 };
         let began = monotonic_us();
-        let committed = commit(
-            shared,
-            connection,
-            batch,
-            &mut statements,
-            &items,
-            monotonic_us,
-        );
-        match committed {
+        match commit(run, batch, &mut statements, &items) {
             Ok(answers) => {
                 let gauges = &shared.gauges;
                 gauges
@@ -143,6 +162,7 @@ fn serve(
                 tell(shared, &mut items, answers);
                 if shared.log_is_long.swap(false, Relaxed) {
                     let began = monotonic_us();
+                    fence.check(&mut statements.epoch)?;
                     if checkpoint(connection).map_err(stopped)?.is_some() {
                         let us = monotonic_us().saturating_sub(began);
                         shared.gauges.checkpoint_us.record(us);
@@ -163,7 +183,7 @@ fn serve(
     // A disk that has failed under somebody else is left alone.
     let is_closing = |failure: Failure| failure.kind == FailureKind::Closed;
     if shared.queue.failure().is_some_and(is_closing)
-        && let Err(trouble) = post(connection, batch)
+        && let Err(trouble) = post(connection, batch, fence)
     {
         // Everything is in the journal already.
         tracing::warn!(
@@ -175,17 +195,24 @@ fn serve(
 }
 
 fn commit(
-    shared: &Shared,
-    connection: &Connection,
+    run: &Run<'_>,
     batch: &mut Batch,
     statements: &mut Statements<'_>,
     items: &[Item],
-    monotonic_us: &dyn Fn() -> u64,
 ) -> Result<Answers, Failure> {
+    let Run {
+        shared,
+        connection,
+        fence,
+        monotonic_us,
+    } = *run;
     let stopped = |error| failure(&shared.path, &error);
     begin(shared, &mut statements.begin)?;
-    let answers = batch
-        .write(connection, statements, items)
+    // From here on no other writer of this log can raise the epoch before the commit.
+    let fenced = fence.check(&mut statements.epoch);
+    let answers = fenced
+        .map_err(Trouble::Stopped)
+        .and_then(|()| batch.write(connection, statements, items))
         .and_then(|answers| {
             let began = monotonic_us();
             if batch.is_due(began) {
@@ -209,17 +236,25 @@ fn why(shared: &Shared, trouble: Trouble) -> Failure {
         Trouble::Engine(error) => failure(&shared.path, &error),
         Trouble::Refused(refusal) => books(shared, &refusal.to_string()),
         Trouble::Books(problem) => books(shared, &problem),
+        Trouble::Stopped(failure) => failure,
     }
 }
 
 /// Posts what has not been, in a transaction of its own.
-pub(crate) fn post(connection: &Connection, batch: &mut Batch) -> Result<(), Trouble> {
+pub(crate) fn post(
+    connection: &Connection,
+    batch: &mut Batch,
+    fence: &Fence,
+) -> Result<(), Trouble> {
     if !batch.has_unposted() {
         return Ok(());
     }
+    let mut epoch = fence.prepare(connection)?;
     connection.execute_batch("BEGIN IMMEDIATE")?;
-    batch
-        .post(connection)
+    fence
+        .check(&mut epoch)
+        .map_err(Trouble::Stopped)
+        .and_then(|()| batch.post(connection))
         .and_then(|()| Ok(connection.execute_batch("COMMIT")?))
         .inspect_err(|_| {
             let _ = connection.execute_batch("ROLLBACK");
@@ -338,8 +373,11 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("t.db");
             let options = Options::new(1, RootSecret([7; 32]));
-            let connection = file::connect(&path, &options).expect("a new file");
+            file::provide(&path, &options).expect("a new file");
+            let fence = Fence::new(&path, options.node).expect("it is there");
+            let connection = file::connect(&path, &options).expect("it opens");
             let epoch = file::raise_epoch(&connection, &path, &options).expect("the first run");
+            let fence = fence.with_epoch(epoch, true);
             let mut batch =
                 Batch::load(&connection, options.node, epoch, post_records).expect("no books yet");
             let shared = Shared::new(path, 8, Box::new(|_| {}));
@@ -358,7 +396,13 @@ mod tests {
             shared.log_is_long.store(log_is_long, Relaxed);
             let now_us = AtomicU64::new(0);
             let clock = || now_us.fetch_add(LOOK_US, Relaxed);
-            serve(&shared, &connection, &mut batch, 8, &clock).expect("it is written");
+            let run = Run {
+                shared: &shared,
+                connection: &connection,
+                fence: &fence,
+                monotonic_us: &clock,
+            };
+            serve(&run, &mut batch, 8).expect("it is written");
             let case = format!("{records} of {post_records}, {log_is_long}");
             let gauges = &shared.gauges;
             let posted = timed(&gauges.posting_us);

@@ -1,0 +1,134 @@
+//! This process's own descriptor of a database file.
+//!
+//! SQLite's locks on the file are POSIX record locks, and the kernel drops all of them that a process has on a file as soon as the process
+//! closes any descriptor of it. So the process opens each database file at most once beside SQLite, shares that descriptor, and closes it
+//! when the last user of the file in this process is gone. Whoever opens a connection of SQLite has a [`Descriptor`] from before until after.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::name::FileId;
+
+/// The files that are open in this process.
+static OPEN: Mutex<BTreeMap<FileId, Shared>> = Mutex::new(BTreeMap::new());
+
+struct Shared {
+    /// One, and those that were handed over or opened in a race.
+    files: Vec<File>,
+    users: usize,
+    locked: bool,
+}
+
+/// One user's share of the descriptor.
+#[derive(Debug)]
+pub(crate) struct Descriptor {
+    id: FileId,
+}
+
+/// Where the header of a database has its `user_version`, four bytes with the highest first (SQLite file format, section 1.3).
+const USER_VERSION_AT: u64 = 60;
+
+impl Descriptor {
+    /// Opens the file at `path`, or shares it where this process has it open.
+    pub(crate) fn open(path: &Path) -> io::Result<Descriptor> {
+        let mut open = lock();
+        // Looked at by name first: to open it and find that it is open already would mean to close it again.
+        let known = FileId::of(&fs::metadata(path)?);
+        if let Some(shared) = open.get_mut(&known) {
+            shared.users += 1;
+            return Ok(Descriptor { id: known });
+        }
+        Descriptor::of(&mut open, File::open(path)?)
+    }
+
+    /// Takes over an open file.
+    pub(crate) fn from_file(file: File, locked: bool) -> io::Result<Descriptor> {
+        let mut open = lock();
+        let descriptor = Descriptor::of(&mut open, file)?;
+        if let Some(shared) = open.get_mut(&descriptor.id) {
+            shared.locked |= locked;
+        }
+        Ok(descriptor)
+    }
+
+    fn of(open: &mut BTreeMap<FileId, Shared>, file: File) -> io::Result<Descriptor> {
+        let id = FileId::of(&file.metadata()?);
+        let shared = open.entry(id).or_insert_with(|| Shared {
+            files: Vec::new(),
+            users: 0,
+            locked: false,
+        });
+        shared.files.push(file);
+        shared.users += 1;
+        Ok(Descriptor { id })
+    }
+
+    pub(crate) fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Takes the exclusive lock on the file, which is that of every name it has.
+    pub(crate) fn try_lock(&self) -> Result<(), TryLockError> {
+        self.with(|shared| {
+            if shared.locked {
+                return Err(TryLockError::WouldBlock);
+            }
+            shared.files[0].try_lock()?;
+            shared.locked = true;
+            Ok(())
+        })
+    }
+
+    pub(crate) fn unlock(&self) {
+        self.with(|shared| {
+            shared.locked = false;
+            for file in &shared.files {
+                if let Err(error) = file.unlock() {
+                    tracing::warn!(%error, "releasing the lock on the database file failed");
+                }
+            }
+        });
+    }
+
+    /// The locked file, for another process. This one has no lock any more, and the lock is not free.
+    pub(crate) fn hand_over(&self) -> io::Result<File> {
+        self.with(|shared| {
+            shared.locked = false;
+            shared.files[0].try_clone()
+        })
+    }
+
+    /// The `user_version` in the file itself, whatever a log beside it says.
+    pub(crate) fn user_version(&self) -> io::Result<i64> {
+        let mut bytes = [0; 4];
+        self.with(|shared| shared.files[0].read_exact_at(&mut bytes, USER_VERSION_AT))?;
+        Ok(i64::from(u32::from_be_bytes(bytes)))
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Shared) -> T) -> T {
+        let mut open = lock();
+        let shared = open.get_mut(&self.id);
+        act(shared.expect("a file stays in the list while it has users"))
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        let mut open = lock();
+        if let Some(shared) = open.get_mut(&self.id) {
+            shared.users -= 1;
+            if shared.users == 0 {
+                // Closed before the list is free again: until then nobody of this process can open the file anew.
+                open.remove(&self.id);
+            }
+        }
+    }
+}
+
+fn lock() -> MutexGuard<'static, BTreeMap<FileId, Shared>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}

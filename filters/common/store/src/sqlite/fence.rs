@@ -1,0 +1,165 @@
+//! The fence: a commit is refused when the node has a newer epoch than the one that this process opened the store with.
+//!
+//! Three looks at each commit, each for what the others cannot see:
+//!
+//! - the row of the node, read in the transaction itself. `BEGIN IMMEDIATE` keeps other writers of the same log off until the commit, so
+//!   what it says holds for the commit: this is exact for every process that names the file by the same resolved name;
+//! - the epoch in the header of the file (`user_version`), read past SQLite. A process that came through another name has a log of its own,
+//!   and its rows cannot be seen; what it has moved into the file can;
+//! - whether the name still leads to the file. A file that was moved away or replaced takes commits that nobody finds again.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rusqlite::{Connection, OptionalExtension, Statement};
+
+use super::descriptor::Descriptor;
+use super::failure::failure;
+use super::name::FileId;
+use crate::error::{Failure, FailureKind};
+
+/// Reads the epoch that a commit is held against.
+const EPOCH: &str = "SELECT epoch, name FROM nodes WHERE id = ?1";
+
+/// One run's place before the fence.
+pub(crate) struct Fence {
+    path: PathBuf,
+    file: Descriptor,
+    node: i64,
+    epoch: i64,
+    /// The epoch in the header of the file before this run had moved its own there.
+    header_before: i64,
+    /// Whether the header has been seen with the epoch of this run.
+    header_seen: AtomicBool,
+    linked: AtomicBool,
+    enabled: bool,
+}
+
+impl Fence {
+    /// The fence before a run of `node` that is about to raise its epoch in the file at `path`.
+    pub(crate) fn new(path: &Path, node: i64) -> io::Result<Fence> {
+        let file = Descriptor::open(path)?;
+        let header_before = file.user_version()?;
+        Ok(Fence {
+            path: path.to_owned(),
+            file,
+            node,
+            epoch: 0,
+            header_before,
+            header_seen: AtomicBool::new(false),
+            linked: AtomicBool::new(false),
+            enabled: true,
+        })
+    }
+
+    /// The same for a run that has raised its epoch. Without `enabled` nothing is checked.
+    pub(crate) fn with_epoch(self, epoch: i64, enabled: bool) -> Arc<Fence> {
+        Arc::new(Fence {
+            epoch,
+            enabled,
+            ..self
+        })
+    }
+
+    /// Prepares what [`Fence::check`] runs.
+    pub(crate) fn prepare<'c>(
+        &self,
+        connection: &'c Connection,
+    ) -> rusqlite::Result<Statement<'c>> {
+        connection.prepare(EPOCH)
+    }
+
+    /// Makes sure that this run still has the file; with `epoch` prepared on the connection that is about to write, in its transaction.
+    pub(crate) fn check(&self, epoch: &mut Statement<'_>) -> Result<(), Failure> {
+        if !self.enabled {
+            return Ok(());
+        }
+        self.check_name()?;
+        let found = epoch
+            .query_row([self.node], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+            })
+            .optional()
+            .map_err(|error| failure(&self.path, &error))?;
+        match found {
+            Some((epoch, _)) if epoch == self.epoch => {}
+            Some((epoch, name)) => return Err(self.fenced(epoch, &format!(" by the {name}"))),
+            None => return Err(self.fenced(0, "")),
+        }
+        self.check_header()
+    }
+
+    /// Whether the name still leads to the file that was opened.
+    fn check_name(&self) -> Result<(), Failure> {
+        let path = self.path.display();
+        let replaced = |what: &str| Failure {
+            kind: FailureKind::Replaced,
+            message: Arc::from(format!(
+                "`{path}` {what} while this process had it open; nothing was written since. Put the right file there with no process running, then start again"
+            )),
+        };
+        match fs::metadata(&self.path) {
+            Ok(there) if FileId::of(&there) != self.file.id() => {
+                Err(replaced("was replaced by another file"))
+            }
+            Ok(there) => {
+                if there.nlink() > 1 && !self.linked.swap(true, Relaxed) {
+                    tracing::warn!(
+                        path = %path,
+                        names = there.nlink(),
+                        "database file has more than one name (hard links): the next start is refused until the others are removed"
+                    );
+                }
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(replaced("was moved or removed"))
+            }
+            Err(error) => Err(self.unreadable(&error)),
+        }
+    }
+
+    /// Whether the header has the epoch of this run, or what stood there before it.
+    fn check_header(&self) -> Result<(), Failure> {
+        let found = self
+            .file
+            .user_version()
+            .map_err(|error| self.unreadable(&error))?;
+        if found == self.epoch {
+            self.header_seen.store(true, Relaxed);
+            return Ok(());
+        }
+        // Until the log is moved into the file for the first time, which a reader may put off.
+        if found == self.header_before && !self.header_seen.load(Relaxed) {
+            return Ok(());
+        }
+        Err(self.fenced(found, " through another name of the file"))
+    }
+
+    fn fenced(&self, found: i64, by: &str) -> Failure {
+        Failure {
+            kind: FailureKind::Fenced,
+            message: Arc::from(format!(
+                "`{}` was opened{by} in epoch {found} of node {}, and this process has epoch {}: it has lost the file and writes nothing more. Leave one process on this database, run `tollgate audit`, and start again",
+                self.path.display(),
+                self.node,
+                self.epoch
+            )),
+        }
+    }
+
+    fn unreadable(&self, error: &io::Error) -> Failure {
+        Failure {
+            kind: FailureKind::Io,
+            message: Arc::from(format!(
+                "could not read `{}`; look at its disk, then start again ({error})",
+                self.path.display()
+            )),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The name of the database file.
+//!
+//! SQLite keeps its log beside the file, under the file's name; the lock and the control socket stand there too. So a name is resolved
+//! before anything else is named after it: symbolic links, relative paths and links to the folder lead to one log, one lock, one socket.
+//! A hard link is a name that cannot be resolved to another: through it SQLite keeps a second log for the same file, and two programs
+//! overwrite each other's pages. A file with more than one name is refused.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::OpenError;
+
+/// The one name of the database at `path`, through whatever symbolic links it is named. A path that leads nowhere stays as it is.
+pub fn resolve(path: &Path) -> PathBuf {
+    if let Ok(resolved) = fs::canonicalize(path) {
+        return resolved;
+    }
+    // Not made yet: its folder has a name already.
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    match (fs::canonicalize(folder), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
+    }
+}
+
+/// Makes sure that the file at `path` has no other name. A path that leads nowhere has none.
+pub(crate) fn check_links(path: &Path) -> Result<(), OpenError> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.nlink() > 1 => Err(OpenError::HardLinks {
+            path: path.to_owned(),
+            links: metadata.nlink(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// What tells a file from all others of the machine, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    pub(crate) fn of(metadata: &Metadata) -> FileId {
+        FileId {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
+    }
+}
