@@ -90,6 +90,15 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show what of a damaged journal can be kept, and with `--apply` keep that; exits as `audit` does.
+    Repair {
+        /// Repair the books, after a copy of them was made. The gateway must be stopped.
+        #[arg(long)]
+        apply: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Copy the store to a new file, while the gateway runs or not.
     Backup {
         /// The file to make.

@@ -365,7 +365,7 @@ impl GatewayBuilder {
         // Last, so that whoever finds it answering finds a gateway that serves.
         let admin = Admin::start(admin::Options {
             address: settings.admin.address,
-            socket: admin::control::path(database),
+            socket: admin::control::path(&sqlite::resolve(database)),
             telemetry: telemetry.clone(),
             liveness: health::liveness(&proxy, liveness),
             readiness: health::readiness(&settings, &proxy, &store, &providers),

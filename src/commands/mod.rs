@@ -14,6 +14,7 @@ mod paypal;
 mod print;
 mod proof;
 mod providers;
+mod repair;
 mod serve;
 mod time;
 mod usage;
@@ -102,6 +103,7 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
             usage::run(&account.account, days, json, &office()?, out)
         }
         Command::Audit { fix_derived, json } => proof::audit(office, fix_derived, json, out),
+        Command::Repair { apply, json } => repair::run(office, apply, json, out),
         Command::Backup { file } => proof::backup(&office()?, &file, out),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "tollgate", out);

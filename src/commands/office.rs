@@ -1,13 +1,14 @@
 //! The way to the books: through the gateway that has them, or the database itself.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_money::AccountId;
-use tollgate_store::{OpenError, Read, RootSecret, Store, sqlite};
+use tollgate_store::sqlite::{self, Lock, Repair};
+use tollgate_store::{OpenError, Read, RootSecret, Store};
 
 use crate::admin::Clerk;
 use crate::admin::control::{self, Applied, AskError, Change, Changes};
@@ -16,21 +17,23 @@ use crate::config::{Durability, Settings, StoreUrl};
 /// The books that some settings name.
 pub(super) struct Office {
     settings: Settings,
+    database: PathBuf,
     pub(super) clock: Clock,
 }
 
 impl Office {
     pub(super) fn new(settings: Settings) -> Office {
+        let StoreUrl::Sqlite(path) = &settings.store.url;
         Office {
+            database: sqlite::resolve(path),
             settings,
             clock: Clock::system(),
         }
     }
 
-    /// Where the database is.
+    /// Where the database is, whatever links its name in the settings leads through.
     pub(super) fn database(&self) -> &Path {
-        let StoreUrl::Sqlite(path) = &self.settings.store.url;
-        path
+        &self.database
     }
 
     /// The books to look at, beside a gateway or with none.
@@ -78,6 +81,20 @@ impl Office {
     /// Makes anew what is derived from the journal of the books, which no gateway may have at the same time.
     pub(super) fn repost(&self) -> anyhow::Result<()> {
         sqlite::repost(self.database(), self.options()).map_err(taken)
+    }
+
+    /// Takes the lock of the books, which no gateway may have at the same time.
+    pub(super) fn lock(&self) -> anyhow::Result<Lock> {
+        Lock::acquire(self.database()).map_err(taken)
+    }
+
+    /// Repairs the journal of the database at `path`: that of the books, of which the caller has the lock, or a copy.
+    pub(super) fn repair(&self, path: &Path, lock: Option<Lock>) -> anyhow::Result<Repair> {
+        let options = sqlite::Options {
+            lock,
+            ..self.options()
+        };
+        Ok(sqlite::repair(path, options)?)
     }
 
     fn options(&self) -> sqlite::Options {

@@ -13,7 +13,7 @@ use super::office::Office;
 use super::{BAD, Exit, GOOD, print};
 
 /// What an audit that could not be finished ends with.
-const UNKNOWN: u8 = 2;
+pub(super) const UNKNOWN: u8 = 2;
 
 /// Proves that the books balance, or shows where they do not.
 pub(super) fn audit(
@@ -78,6 +78,9 @@ fn words(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
         )
         .context("cannot print")?;
     }
+    for repair in &report.repairs {
+        writeln!(out, "{repair}").context("cannot print")?;
+    }
     let verdict = if report.clean() {
         "the books balance".to_owned()
     } else {
@@ -92,6 +95,14 @@ fn words(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
         report.open_holds,
         report.seals,
         report.priced
+    )
+    .context("cannot print")?;
+    if report.clean() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "`tollgate audit --fix-derived` makes balances anew where the journal is whole; `tollgate repair` shows what can be kept where it is not"
     )
     .context("cannot print")
 }
@@ -110,6 +121,7 @@ struct Shown<'a> {
     plan: Plan,
     sums: Sums,
     usage_written_off: Box<RawValue>,
+    repairs: &'a [String],
     violations_count: u64,
     violations: Vec<Violation<'a>>,
 }
@@ -175,6 +187,7 @@ impl Shown<'_> {
                 total: print::credits(sums.total()),
             },
             usage_written_off: print::credits(report.usage_written_off),
+            repairs: &report.repairs,
             violations_count: report.violations_count,
             violations: report
                 .violations

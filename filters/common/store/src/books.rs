@@ -245,6 +245,17 @@ pub enum LedgerPart {
 }
 
 impl LedgerPart {
+    /// The operation it is about.
+    pub fn operation(&self) -> OperationId {
+        match *self {
+            LedgerPart::Hold { operation, .. }
+            | LedgerPart::Settle { operation, .. }
+            | LedgerPart::Release { operation, .. }
+            | LedgerPart::Charge { operation, .. }
+            | LedgerPart::Credit { operation, .. } => operation,
+        }
+    }
+
     /// Whose credit it is about.
     pub fn account(&self) -> AccountId {
         match *self {

@@ -227,6 +227,16 @@ impl Packer {
         leb128(&mut self.records, number);
     }
 
+    /// A body without a part, which says `note` in the place of a word.
+    pub(crate) fn noted(note: &str) -> Vec<u8> {
+        let words = vec![Arc::from(note)];
+        let mut packer = Packer {
+            words,
+            ..Packer::default()
+        };
+        packer.finish()
+    }
+
     /// How many parts there are.
     pub(crate) fn count(&self) -> usize {
         self.count
@@ -307,6 +317,12 @@ impl<'b> Body<'b> {
             words,
             records: at.0,
         })
+    }
+
+    /// What a commit without records says: a repair writes one.
+    pub fn note(&self) -> Option<&str> {
+        let is_empty = self.records.is_empty();
+        self.words.first().filter(|_| is_empty).map(|note| &**note)
     }
 
     /// Its records, in the order they were packed in.

@@ -68,6 +68,14 @@ impl Seal {
 
     /// The seal that belongs over `body` in this one's place: equal to this one in books that nobody has edited.
     pub fn made_again(&self, body: &[u8]) -> Result<Seal, Broken> {
+        Seal::of(((self.node, self.epoch, self.number), self.previous), body)
+    }
+
+    /// The seal over what a body says, in a place behind `previous`.
+    pub(crate) fn of(
+        (key, previous): ((i64, i64, i64), [u8; 32]),
+        body: &[u8],
+    ) -> Result<Seal, Broken> {
         let mut sums = Sums::default();
         for record in Body::read(body)?.records() {
             let part = record?.part()?;
@@ -76,8 +84,7 @@ impl Seal {
                 sums.add(&entry);
             }
         }
-        let key = (self.node, self.epoch, self.number);
-        Ok(Seal::over(key, self.previous, &sums, body))
+        Ok(Seal::over(key, previous, &sums, body))
     }
 }
 

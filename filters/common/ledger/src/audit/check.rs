@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tollgate_money::{AccountId, Micros, OperationId};
-use tollgate_store::books::Entry;
+use tollgate_store::books::{Body, Entry};
 use tollgate_store::{
     AccountRow, BatchRows, Contra, EntryKind, OperationRows, PaymentRow, PriceRow, SubscriptionRow,
 };
@@ -273,6 +273,12 @@ impl Check {
         let (node, epoch, number) = (seal.node, seal.epoch, seal.number);
         let name = format!("commit {number} of node {node}, run {epoch}");
         self.report.seals += 1;
+        if seal.entries == 0
+            && let Ok(body) = Body::read(&rows.body)
+        {
+            let note = body.note().map(str::to_owned);
+            self.report.repairs.extend(note);
+        }
         let last = self.chain.insert(node, (epoch, number, seal.hash));
         let (expected, previous) = match last {
             Some((last_epoch, last, hash)) if last_epoch == epoch => (last + 1, hash),

@@ -100,6 +100,8 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// How many violations there are.
     pub violations_count: u64,
+    /// What repairs have written into the journal, in its order.
+    pub repairs: Vec<String>,
     /// Accounts whose stored fields differ from their entries.
     pub derived_differences: Vec<DerivedDifference>,
 }

@@ -1,7 +1,7 @@
 //! A copy of the store while it serves.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
@@ -81,6 +81,25 @@ pub fn backup(path: &Path, to: &Path) -> Result<(), BackupError> {
         .and_then(|()| fs::rename(&part, to))
         .and_then(|()| file::sync_folder(to))
         .map_err(failed)
+}
+
+/// Writes `text` to the new file `to`, for its owner alone, and waits until it is durable.
+pub fn export(to: &Path, text: &[u8]) -> Result<(), BackupError> {
+    if to.exists() {
+        return Err(BackupError::Exists {
+            path: to.to_owned(),
+        });
+    }
+    file::private_file(to)
+        .and_then(|mut file| {
+            file.write_all(text)?;
+            file.sync_all()
+        })
+        .and_then(|()| file::sync_folder(to))
+        .map_err(|source| BackupError::File {
+            path: to.to_owned(),
+            source,
+        })
 }
 
 fn copy(source: &Connection, to: &Path) -> rusqlite::Result<()> {

@@ -31,6 +31,7 @@ mod parts;
 mod plan;
 mod read;
 mod records;
+mod repair;
 mod repost;
 mod signin;
 mod snapshot;
@@ -67,9 +68,10 @@ use crate::store::{Observer, OperationRows, Read, Snapshot, Store};
 use crate::unit::{Done, UnitOfWork};
 use crate::usage::{RequestsWanted, UsageDay};
 
-pub use self::backup::{BackupError, backup};
+pub use self::backup::{BackupError, backup, export};
 pub use self::lock::Lock;
 pub use self::name::resolve;
+pub use self::repair::{Action, BalanceChange, Finding, Repair, repair};
 pub use self::repost::repost;
 
 /// What a commit survives.

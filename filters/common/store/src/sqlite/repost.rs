@@ -33,7 +33,7 @@ fn prove(connection: &Connection) -> Result<(), RowError> {
                 UNION ALL SELECT 1 FROM journal WHERE id >> 56 NOT IN (SELECT id FROM nodes)";
     if connection.prepare(lost)?.exists([])? {
         return Err(RowError::Damaged(String::from(
-            "its journal is not what was sealed: the last commit or its node is missing, so nothing can be made anew from it",
+            "its journal is not what was sealed: the last commit or its node is missing, so nothing can be made anew from it (`tollgate repair` shows what can be kept)",
         )));
     }
     let mut previous: Option<(i64, [u8; 32])> = None;
@@ -56,12 +56,13 @@ fn prove(connection: &Connection) -> Result<(), RowError> {
     match wrong {
         None => Ok(()),
         Some((node, epoch, number)) => Err(RowError::Damaged(format!(
-            "commit {number} of node {node}, run {epoch} is not what was sealed, so nothing can be made anew from it"
+            "commit {number} of node {node}, run {epoch} is not what was sealed, so nothing can be made anew from it (`tollgate repair` shows what can be kept)"
         ))),
     }
 }
 
-fn post(connection: &Connection, records_max: usize) -> Result<(), Trouble> {
+/// Makes everything derived from the journal anew, in the open transaction.
+pub(super) fn post(connection: &Connection, records_max: usize) -> Result<(), Trouble> {
     connection.execute_batch(
         "UPDATE accounts SET available = 0, held = 0;
          DELETE FROM holds; DELETE FROM postings; DELETE FROM credit_references;

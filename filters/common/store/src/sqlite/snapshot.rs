@@ -154,13 +154,7 @@ impl Operations<'_> {
         each: &mut dyn FnMut(OperationRows),
     ) -> Result<(), RowError> {
         let entry = Entry::of(part);
-        let operation = match part {
-            LedgerPart::Hold { operation, .. }
-            | LedgerPart::Settle { operation, .. }
-            | LedgerPart::Release { operation, .. }
-            | LedgerPart::Charge { operation, .. }
-            | LedgerPart::Credit { operation, .. } => *operation,
-        };
+        let operation = part.operation();
         let ends = matches!(part, LedgerPart::Settle { .. } | LedgerPart::Release { .. });
         let is_begun_again = !ends
             && self

@@ -1,0 +1,335 @@
+//! Books that two processes have written at once, as programs before the fence did, and the way back from there.
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::Connection;
+use support::*;
+use tollgate_ledger::audit::{Report, audit};
+use tollgate_ledger::{Ledger, SettleError};
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::sqlite::{self, Action, Lock, Options, Repair};
+use tollgate_store::{FailureKind, Store, flush};
+
+/// One of two processes on a file, as on a file system without locks.
+fn process(path: &Path, fenced: bool, post_records: usize) -> (Arc<dyn Store>, Ledger) {
+    let options = Options {
+        lock: Some(Lock::disabled()),
+        fenced,
+        post_records,
+        ..options()
+    };
+    let store = sqlite::open(path, options).expect("nothing keeps it off");
+    let ledger = start(&store);
+    (store, ledger)
+}
+
+fn report_of(path: &Path) -> Report {
+    audit(&*sqlite::open_read(path).expect("it opens")).expect("the audit runs")
+}
+
+fn said(report: &Report) -> String {
+    let lines = report.violations.iter().map(ToString::to_string);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Sells so many requests of 10 and says how many were settled.
+fn sell(ledger: &Ledger, payer: AccountId, numbers: std::ops::Range<u64>) -> i64 {
+    let mut sold = 0;
+    for number in numbers {
+        let Ok(hold) = ledger.hold(request(payer, number, 10)) else {
+            continue;
+        };
+        match wait(hold.settle(settle(10))) {
+            Ok(settled) => sold += settled.charged.get(),
+            Err(SettleError::Store { source, .. }) => {
+                let stopped = [FailureKind::Fenced, FailureKind::Books];
+                assert!(stopped.contains(&source.kind), "{source}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    sold
+}
+
+/// The promise that the fence is for: whatever two processes do, no credit is sold twice, and what was acknowledged is in the books.
+#[test]
+fn two_processes_on_one_file_sell_each_credit_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.db");
+    let (first_store, first) = process(&path, true, 7);
+    let payer = account_with(&first_store, &first, 1, 100, 0);
+    let before = sell(&first, payer, 0..3);
+    // Open when the other comes, and settled after it was released there.
+    let mut open = first.hold(request(payer, 3, 10)).expect("there is credit");
+    wait(open.durable()).expect("the hold is durable");
+    let (second_store, second) = process(&path, true, 7);
+    let late = wait(open.settle(settle(10)));
+    let is_fenced = |error: &SettleError| matches!(error, SettleError::Store { source, .. } if source.kind == FailureKind::Fenced);
+    assert!(late.as_ref().is_err_and(is_fenced), "{late:?}");
+    let sold = std::thread::scope(|scope| {
+        let sold = [(&first, 100..110), (&second, 200..210)]
+            .map(|(ledger, numbers)| scope.spawn(move || sell(ledger, payer, numbers)));
+        sold.map(|sold| sold.join().expect("no seller panics"))
+    });
+    assert_eq!(sold, [0, 70], "the first sells nothing any more");
+    first_store.close();
+    second_store.close();
+    let report = report_of(&path);
+    assert!(report.clean(), "{}", said(&report));
+    assert_eq!(report.sums.spent.get(), before + sold[1], "as acknowledged");
+}
+
+/// Books of two accounts on which two processes without a fence have worked side by side: one credit sold twice, and a hold that the
+/// second has released and the first has settled.
+fn damaged(path: &Path) -> (AccountId, AccountId) {
+    let (first_store, first) = process(path, false, 65_536);
+    let payer = account_with(&first_store, &first, 1, 100, 0);
+    let other = account_with(&first_store, &first, 2, 1000, 0);
+    assert_eq!(sell(&first, other, 0..3), 30);
+    let mut open = first.hold(request(payer, 3, 10)).expect("there is credit");
+    wait(open.durable()).expect("the hold is durable");
+    let (second_store, second) = process(path, false, 65_536);
+    assert_eq!(sell(&first, payer, 100..109), 90);
+    assert_eq!(sell(&second, payer, 200..210), 100);
+    assert_eq!(sell(&first, other, 300..302), 20);
+    wait(open.settle(settle(7))).expect("the first knows of no release");
+    for store in [&first_store, &second_store] {
+        wait(flush(&**store)).expect("everything is durable");
+    }
+    // As processes that were killed: neither posts what it has left.
+    std::mem::forget((first, second, first_store, second_store));
+    (payer, other)
+}
+
+fn repair(path: &Path) -> Repair {
+    let options = Options {
+        lock: Some(Lock::disabled()),
+        ..options()
+    };
+    sqlite::repair(path, options).expect("it can be repaired")
+}
+
+fn available(path: &Path, account: AccountId) -> i64 {
+    let reader = sqlite::open_read(path).expect("it opens");
+    let row = reader.account(account).expect("a read");
+    row.expect("an account").available.get()
+}
+
+#[test]
+fn books_that_two_processes_have_written_at_once_are_repaired() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let original = folder.path().join("original.db");
+    let (payer, other) = damaged(&original);
+    // The processes of before are still in this one: what follows is of the file as they left it.
+    let path = folder.path().join("t.db");
+    sqlite::backup(&original, &path).expect("a copy");
+    let before = report_of(&path);
+    let found = said(&before);
+    for wrong in [
+        "does not follow the one before it",
+        "a Release without a hold before it",
+        "go below the credit limit of 0",
+    ] {
+        assert!(found.contains(wrong), "no `{wrong}` in:\n{found}");
+    }
+    let refused = sqlite::repost(&path, options()).expect_err("it is refused");
+    assert!(
+        refused.to_string().contains("`tollgate repair`"),
+        "{refused}"
+    );
+
+    let done = repair(&path);
+    let actions: Vec<_> = done.findings.iter().map(|one| &one.action).collect();
+    // The chain of the second begins where the first went on; its release is the second end of the operation; and the payer had 100,
+    // of which 97 were sold here and 100 there.
+    assert!(
+        matches!(
+            actions[..],
+            [Action::Reseal, Action::Quarantine(_), Action::Correct(sold_twice)]
+                if *sold_twice == Micros::new(97)
+        ),
+        "{:?}",
+        done.findings
+    );
+    assert_eq!(done.findings[1].operation, Some(operation(3)));
+    let after = report_of(&path);
+    assert!(after.clean(), "{}", said(&after));
+    assert_eq!(
+        after.sums.spent.get(),
+        30 + 20 + 97 + 100,
+        "nothing that was sold is lost"
+    );
+    assert_eq!(after.sums.corrected.get(), -97);
+    let [note] = &after.repairs[..] else {
+        panic!("the journal says it once: {:?}", after.repairs);
+    };
+    assert!(
+        note.starts_with(&format!("repair {} at {NOW}: 2 findings", done.epoch)),
+        "{note}"
+    );
+    assert_eq!((available(&path, payer), available(&path, other)), (0, 950));
+    for change in &done.accounts {
+        assert_eq!(change.after.0.get(), available(&path, change.account));
+    }
+
+    assert_eq!(
+        repair(&path).findings,
+        [],
+        "there is nothing left to repair"
+    );
+    let store = sqlite::open(&path, options()).expect("it opens");
+    let ledger = start(&store);
+    assert_eq!(sell(&ledger, payer, 400..401), 0, "the credit is gone");
+    assert_eq!(sell(&ledger, other, 500..501), 10);
+    assert_books_balance(&store);
+}
+
+/// Where both have moved balances meanwhile, neither those nor the open holds are what the journal says, and one may have stopped at it.
+#[test]
+fn books_that_two_processes_have_posted_to_are_repaired_with_all_that_was_acknowledged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let original = folder.path().join("original.db");
+    let (first_store, first) = process(&original, false, 7);
+    let payer = account_with(&first_store, &first, 1, 300, 0);
+    let other = account_with(&first_store, &first, 2, 1000, 0);
+    let (second_store, second) = process(&original, false, 7);
+    let mut sold = 0;
+    for round in 0..6 {
+        let numbers = |seller: u64| (1000 * seller + 10 * round)..(1000 * seller + 10 * round + 5);
+        sold += sell(&first, payer, numbers(1)) + sell(&second, payer, numbers(2));
+        sold += sell(&first, other, numbers(3)) + sell(&second, other, numbers(4));
+    }
+    std::mem::forget((first, second, first_store, second_store));
+    let path = folder.path().join("t.db");
+    sqlite::backup(&original, &path).expect("a copy");
+    let before = report_of(&path);
+    let found = said(&before);
+    assert!(found.contains("the entries add up to"), "{found}");
+    assert!(sqlite::repost(&path, options()).is_err(), "it is refused");
+    repair(&path);
+    let after = report_of(&path);
+    assert!(after.clean(), "{}", said(&after));
+    assert_eq!(after.sums.spent.get(), sold, "as it was acknowledged");
+    assert!(
+        after.sums.corrected.get() < 0,
+        "more than 300 was sold of 300"
+    );
+}
+
+/// A journal of two runs on which somebody has been at, as a file that has lost pages: what is left of it is kept.
+#[test]
+fn what_can_be_proven_is_kept_whatever_is_lost() {
+    /// The id of commit `number` of run 1.
+    const RUN: &str = "((1 << 56) | (1 << 34))";
+    //   what happens, what is spent afterwards and what is available, of 100 with three sales of 10 in each of two runs
+    for (edit, spent, free) in [
+        ("", 60, 40),
+        // The commit with the hold of the first sale: its settlement stays as a charge.
+        ("DELETE FROM journal WHERE id = RUN + 4", 60, 40),
+        // That of a settlement: the hold is open, and the next start releases it.
+        ("DELETE FROM journal WHERE id = RUN + 5", 50, 40),
+        ("DELETE FROM journal WHERE id IN (RUN + 4, RUN + 5)", 50, 50),
+        // That of the grant: what was sold cannot have been sold of nothing, and is corrected.
+        ("DELETE FROM journal WHERE id = RUN + 1", 60, 0),
+        (
+            "UPDATE journal SET body = substr(body, 1, length(body) - 1) WHERE id = RUN + 5",
+            50,
+            40,
+        ),
+        (
+            "UPDATE journal SET sum_avail = sum_avail + 1 WHERE id = RUN + 5",
+            50,
+            40,
+        ),
+        (
+            "UPDATE journal SET id = id + 1000 WHERE id = RUN + 5",
+            50,
+            40,
+        ),
+        (
+            "DELETE FROM journal WHERE id > RUN + 5 AND id < RUN + 4096",
+            50,
+            50,
+        ),
+        (
+            "DELETE FROM nodes; DELETE FROM journal WHERE id = RUN + 4",
+            60,
+            40,
+        ),
+        (
+            "UPDATE nodes SET posted = 0, epoch = 1; DELETE FROM journal WHERE id = RUN + 4",
+            60,
+            40,
+        ),
+        (
+            "UPDATE accounts SET available = 7; DELETE FROM holds; DELETE FROM postings; DELETE FROM journal WHERE id = RUN + 4",
+            60,
+            40,
+        ),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("t.db");
+        for run in 0..2 {
+            let store = sqlite::open(&path, options()).expect("it opens");
+            let ledger = start(&store);
+            let payer = account(1);
+            if run == 0 {
+                account_with(&store, &ledger, 1, 100, 0);
+            }
+            for number in 0..3 {
+                let mut hold = ledger
+                    .hold(request(payer, run * 10 + number, 10))
+                    .expect("there is credit");
+                wait(hold.durable()).expect("the hold is durable");
+                wait(hold.settle(settle(10))).expect("it is settled");
+            }
+            store.close();
+        }
+        let connection = Connection::open(&path).expect("the file opens");
+        let sql = edit.replace("RUN", RUN);
+        connection
+            .execute_batch(&sql)
+            .unwrap_or_else(|error| panic!("`{edit}`: {error}"));
+        drop(connection);
+        assert_eq!(report_of(&path).clean(), edit.is_empty(), "`{edit}`");
+        let done = repair(&path);
+        assert_eq!(done.findings.is_empty(), edit.is_empty(), "`{edit}`");
+        let after = report_of(&path);
+        assert!(
+            after.clean(),
+            "`{edit}`: {}\n{:#?}",
+            said(&after),
+            done.findings
+        );
+        let sums = (after.sums.spent.get(), available(&path, account(1)));
+        assert_eq!(sums, (spent, free), "`{edit}`: {:#?}", done.findings);
+        let store = sqlite::open(&path, options()).expect("it opens");
+        let ledger = start(&store);
+        assert_eq!(
+            sell(&ledger, account(1), 100..101),
+            if free == 0 { 0 } else { 10 },
+            "`{edit}`"
+        );
+        assert_books_balance(&store);
+    }
+}
+
+#[test]
+fn a_damaged_file_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.db");
+    damaged(&folder.path().join("original.db"));
+    sqlite::backup(&folder.path().join("original.db"), &path).expect("a copy");
+    let mut bytes = std::fs::read(&path).expect("the file");
+    let page = bytes.len() / 4096 / 2 * 4096;
+    bytes[page..page + 4096].fill(0);
+    std::fs::write(&path, &bytes).expect("written");
+    let refused = sqlite::repair(&path, options()).expect_err("it is refused");
+    assert!(
+        refused.to_string().contains("put a backup in its place"),
+        "{refused}"
+    );
+}

@@ -1,0 +1,656 @@
+//! The way back for a journal that two processes have written at once, or that has lost commits.
+//!
+//! What can be proven is kept, as it is: a commit whose seal is right says what was decided, whether or not it follows the one before it.
+//! The rest is quarantined: commits that are not what was sealed, a second beginning or a second end of an operation, a reference that is
+//! booked twice. The chain is then sealed anew behind the first place where it broke, numbers that are missing are filled with empty
+//! commits, and the journal says in a commit of its own that it was repaired. Everything derived is made anew.
+//!
+//! One thing cannot stay as it was decided: an account cannot be below its credit limit. What two processes have sold of the same credit is
+//! given to the account by a correction, which the operator sees before anything is done.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use super::batch::Trouble;
+use super::columns::{all_accounts, each_row};
+use super::failure::{RowError, open_error};
+use super::{Options, file, journal, repost, resolve, take};
+use crate::books::{Body, Entry, LedgerPart, Seal};
+use crate::codes::EntryKind;
+use crate::error::OpenError;
+use crate::journal::Packer;
+use crate::store::BatchRows;
+
+/// Numbers in a row that can be missing: more were never lost, and are the work of something else.
+const FILLED_MAX: i64 = 1 << 20;
+
+/// What a repair has found, and done about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repair {
+    /// The epoch of the node in which the repair writes.
+    pub epoch: i64,
+    /// Commits looked at.
+    pub commits: u64,
+    /// Commits whose seal was made anew.
+    pub resealed: u64,
+    /// What is not as one process would have written it, in the order of the journal.
+    pub findings: Vec<Finding>,
+    /// Accounts whose balance is another one afterwards, in the order of their ids.
+    pub accounts: Vec<BalanceChange>,
+}
+
+impl Repair {
+    /// How many commits or records were quarantined.
+    pub fn quarantined(&self) -> usize {
+        let is_quarantined = |finding: &&Finding| matches!(finding.action, Action::Quarantine(_));
+        self.findings.iter().filter(is_quarantined).count()
+    }
+}
+
+/// One thing in the journal that cannot stay as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Node, epoch and number of the commit that it was found in.
+    pub commit: (i64, i64, i64),
+    /// The operation, where it is about one.
+    pub operation: Option<OperationId>,
+    /// The account, where it is about one.
+    pub account: Option<AccountId>,
+    /// What is wrong, as a sentence.
+    pub what: String,
+    /// What is done about it.
+    pub action: Action,
+}
+
+/// What a repair does about a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The commit stays, and is sealed anew behind the one before it.
+    Reseal,
+    /// So many empty commits take the places of those that are missing.
+    Fill(i64),
+    /// The commit, or the record as a body of its own, is taken out of the journal; these are its bytes.
+    Quarantine(Vec<u8>),
+    /// A settlement stays as a charge of the same amount: what it held is in no other commit.
+    Charge(Micros),
+    /// The account is given so much, which brings it up to its limit.
+    Correct(Micros),
+}
+
+/// What a repair does to one balance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BalanceChange {
+    /// The account.
+    pub account: AccountId,
+    /// Free to spend and held, before.
+    pub before: (Micros, Micros),
+    /// The same afterwards.
+    pub after: (Micros, Micros),
+}
+
+/// Repairs the journal of the store at `path` and makes everything derived from it anew, in one transaction. A journal without a finding
+/// is left alone. Refused while a gateway has the store, and where the file itself is damaged.
+pub fn repair(path: &Path, mut options: Options) -> Result<Repair, OpenError> {
+    let path = &resolve(path);
+    let _lock = take(path, &mut options)?;
+    let connection = file::connect(path, &options)?;
+    let failed = |error| open_error(path, "write", error);
+    // The balances on the way to the last one may be below a limit; the last ones are not, which is looked at.
+    connection
+        .pragma_update(None, "ignore_check_constraints", true)
+        .map_err(failed)?;
+    check_pages(&connection, path)?;
+    connection
+        .execute_batch("BEGIN IMMEDIATE")
+        .map_err(failed)?;
+    let done = run(&connection, path, &options);
+    let is_needed = done
+        .as_ref()
+        .is_ok_and(|repair| !repair.findings.is_empty());
+    let end = if is_needed { "COMMIT" } else { "ROLLBACK" };
+    let ended = connection.execute_batch(end).map_err(failed);
+    let done = done?;
+    ended?;
+    Ok(done)
+}
+
+/// Makes sure that the engine can read the file: what it cannot read is not for this repair.
+fn check_pages(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let said: String = connection
+        .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
+        .map_err(|error| open_error(path, "read", error))?;
+    if said == "ok" {
+        return Ok(());
+    }
+    Err(OpenError::Damaged {
+        path: path.to_owned(),
+        problem: format!(
+            "has pages that the engine cannot read ({said}), which no repair of the journal helps"
+        ),
+    })
+}
+
+fn run(connection: &Connection, path: &Path, options: &Options) -> Result<Repair, OpenError> {
+    let reading = |error: RowError| error.opening(path);
+    let writing = |trouble: Trouble| trouble.opening(path);
+    let before = balances(connection).map_err(reading)?;
+    let mut walk = Walk::new(connection).map_err(reading)?;
+    walk.journal().map_err(reading)?;
+    provide_nodes(connection).map_err(|error| open_error(path, "write", error))?;
+    let epoch = file::raise_epoch_within(connection, path, options)?;
+    let corrections = walk.corrections().map_err(reading)?;
+    let Walk { mut repair, .. } = walk;
+    repair.epoch = epoch;
+    if repair.findings.is_empty() && corrections.is_empty() {
+        return Ok(repair);
+    }
+    record(connection, options, &mut repair, &corrections).map_err(reading)?;
+    repost::post(connection, options.post_records).map_err(writing)?;
+    let beyond = "SELECT 1 FROM accounts WHERE held < 0 OR available < -credit_limit";
+    let is_beyond = connection.prepare(beyond).and_then(|mut it| it.exists([]));
+    if is_beyond.map_err(|error| open_error(path, "read", error))? {
+        return Err(OpenError::Damaged {
+            path: path.to_owned(),
+            problem: String::from("has a balance beyond its limit that no correction reaches"),
+        });
+    }
+    let after = balances(connection).map_err(reading)?;
+    repair.accounts = after
+        .into_iter()
+        .map(|(account, after)| BalanceChange {
+            account,
+            before: before.get(&account).copied().unwrap_or_default(),
+            after,
+        })
+        .filter(|change| change.before != change.after)
+        .collect();
+    Ok(repair)
+}
+
+type Balances = BTreeMap<AccountId, (Micros, Micros)>;
+
+/// Every balance as readers see it; without what is not posted where that cannot be read.
+fn balances(connection: &Connection) -> Result<Balances, RowError> {
+    let mut found = Balances::new();
+    let read = all_accounts(connection, None, "", [], &mut |row| {
+        found.insert(row.id, (row.available, row.held));
+    });
+    match read {
+        Err(RowError::Damaged(_)) => {}
+        other => return other.map(|()| found),
+    }
+    found.clear();
+    each_row(
+        connection,
+        "SELECT id, available, held FROM accounts",
+        [],
+        |row| {
+            let account = AccountId::from_bytes(row.get(0)?);
+            Ok((
+                account,
+                (Micros::new(row.get(1)?), Micros::new(row.get(2)?)),
+            ))
+        },
+        &mut |(account, balance)| {
+            found.insert(account, balance);
+        },
+    )?;
+    Ok(found)
+}
+
+/// Makes sure that each node of the journal has a row with its last epoch.
+fn provide_nodes(connection: &Connection) -> rusqlite::Result<()> {
+    let mut nodes =
+        connection.prepare("SELECT id >> 56, max(id) FROM journal GROUP BY id >> 56")?;
+    let nodes = nodes
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<Vec<(i64, i64)>, _>>()?;
+    let mut put = connection.prepare(
+        "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, ?2, 'repair', 0, 0)
+         ON CONFLICT (id) DO UPDATE SET epoch = max(epoch, excluded.epoch)",
+    )?;
+    for (node, last) in nodes {
+        put.execute([node, journal::numbers(last).1])?;
+    }
+    Ok(())
+}
+
+/// Walks the journal and writes it anew where it has to be.
+struct Walk<'c> {
+    connection: &'c Connection,
+    repair: Repair,
+    open: HashMap<OperationId, (AccountId, Micros)>,
+    /// What the kept records add to `available`. Wide, since the records of two processes may add up to anything.
+    sums: BTreeMap<AccountId, i128>,
+    /// The last commit: epoch, number, the hash it had and the hash it has.
+    last: Option<Last>,
+}
+
+#[derive(Clone, Copy)]
+struct Last {
+    node: i64,
+    epoch: i64,
+    number: i64,
+    was: [u8; 32],
+    is: [u8; 32],
+}
+
+/// What becomes of one record.
+enum Fate {
+    Keep,
+    Instead(LedgerPart, Micros),
+    Quarantine(String),
+}
+
+impl<'c> Walk<'c> {
+    fn new(connection: &'c Connection) -> Result<Walk<'c>, RowError> {
+        // All there ever were: kept by the engine on the disk when there are many.
+        connection.execute_batch(
+            "CREATE TEMP TABLE repair_begun (op_id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
+             CREATE TEMP TABLE repair_references (account_id BLOB, reference TEXT, PRIMARY KEY (account_id, reference)) STRICT, WITHOUT ROWID",
+        )?;
+        Ok(Walk {
+            connection,
+            repair: Repair::default(),
+            open: HashMap::new(),
+            sums: BTreeMap::new(),
+            last: None,
+        })
+    }
+
+    fn journal(&mut self) -> Result<(), RowError> {
+        let mut ids = self
+            .connection
+            .prepare("SELECT id FROM journal ORDER BY id")?;
+        let ids = ids
+            .query_map([], |row| row.get(0))?
+            .collect::<Result<Vec<i64>, _>>()?;
+        for id in ids {
+            let one = self
+                .connection
+                .prepare_cached("SELECT body, id, entries, sum_avail, sum_held, prev, hash, at FROM journal WHERE id = ?1")?
+                .query_row([id], |row| Ok(BatchRows::read(row)))
+                .optional()?;
+            if let Some(rows) = one {
+                self.repair.commits += 1;
+                self.commit(id, rows?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, id: i64, rows: BatchRows) -> Result<(), RowError> {
+        let BatchRows { seal, body } = rows;
+        let commit = (seal.node, seal.epoch, seal.number);
+        if seal.made_again(&body).as_ref() != Ok(&seal) {
+            self.found(
+                commit,
+                None,
+                "is not what was sealed",
+                Action::Quarantine(body),
+            );
+            self.connection
+                .execute("DELETE FROM journal WHERE id = ?1", [id])?;
+            return Ok(());
+        }
+        let last = self.last.filter(|last| last.node == seal.node);
+        let expected = match last {
+            Some(last) if last.epoch == seal.epoch => last.number + 1,
+            _ => 1,
+        };
+        if seal.previous != last.map_or([0; 32], |last| last.was) {
+            let what = "does not follow the commit before it: two processes wrote at once, or commits between them are lost";
+            self.found(commit, None, what, Action::Reseal);
+        }
+        let mut is = last.map_or([0; 32], |last| last.is);
+        let missing = seal.number - expected;
+        if missing > 0 {
+            let what = format!("commits {expected} to {} are missing", seal.number - 1);
+            self.found(commit, None, &what, Action::Fill(missing));
+            if missing > FILLED_MAX {
+                return Err(RowError::Damaged(format!(
+                    "{missing} commits are missing before commit {} of node {}, epoch {}",
+                    seal.number, seal.node, seal.epoch
+                )));
+            }
+            let empty = Packer::default().finish();
+            for number in expected..seal.number {
+                let key = (seal.node, seal.epoch, number);
+                is = insert(self.connection, key, is, &empty)?.hash;
+            }
+        }
+        let kept = self.records(commit, &body)?;
+        let new_body = kept.unwrap_or(body);
+        let previous = Seal {
+            previous: is,
+            ..seal.clone()
+        };
+        let sealed = previous
+            .made_again(&new_body)
+            .map_err(journal::broken(id))?;
+        if sealed != seal {
+            self.repair.resealed += 1;
+            self.connection
+                .prepare_cached(
+                    "UPDATE journal SET entries = ?2, sum_avail = ?3, sum_held = ?4, prev = ?5, hash = ?6, at = ?7, body = ?8 WHERE id = ?1",
+                )?
+                .execute(params![
+                    id,
+                    sealed.entries,
+                    sealed.sum_available.get(),
+                    sealed.sum_held.get(),
+                    sealed.previous,
+                    sealed.hash,
+                    sealed.at,
+                    new_body
+                ])?;
+        }
+        self.last = Some(Last {
+            node: seal.node,
+            epoch: seal.epoch,
+            number: seal.number,
+            was: seal.hash,
+            is: sealed.hash,
+        });
+        Ok(())
+    }
+
+    /// Looks at each record of a body; gives the body that stays, where it is another one.
+    fn records(
+        &mut self,
+        commit: (i64, i64, i64),
+        body: &[u8],
+    ) -> Result<Option<Vec<u8>>, RowError> {
+        let broken = journal::broken(journal::id(commit.0, commit.1, commit.2));
+        let read = Body::read(body).map_err(&broken)?;
+        let mut packer = Packer::default();
+        let mut is_changed = false;
+        for record in read.records() {
+            let part = record.and_then(|record| record.part()).map_err(&broken)?;
+            let about = Some(&part);
+            let part = match self.fate(&part)? {
+                Fate::Keep => part,
+                Fate::Instead(instead, charged) => {
+                    let what = "is a settlement whose hold is in no commit";
+                    self.found(commit, about, what, Action::Charge(charged));
+                    is_changed = true;
+                    instead
+                }
+                Fate::Quarantine(what) => {
+                    let mut alone = Packer::default();
+                    alone.push(&part);
+                    self.found(commit, about, &what, Action::Quarantine(alone.finish()));
+                    is_changed = true;
+                    continue;
+                }
+            };
+            if let Some(entry) = Entry::of(&part) {
+                *self.sums.entry(entry.account).or_default() += i128::from(entry.d_available.get());
+            }
+            packer.push(&part);
+        }
+        Ok(is_changed.then(|| packer.finish()))
+    }
+
+    /// An operation begins once and ends once, the first of each counts; a reference is booked once.
+    fn fate(&mut self, part: &LedgerPart) -> Result<Fate, RowError> {
+        let begins_again = || Fate::Quarantine(String::from("begins its operation a second time"));
+        Ok(match part {
+            LedgerPart::Hold {
+                operation,
+                account,
+                amount,
+                ..
+            } => match self.begin(*operation)? {
+                true => {
+                    self.open.insert(*operation, (*account, *amount));
+                    Fate::Keep
+                }
+                false => begins_again(),
+            },
+            LedgerPart::Charge { operation, .. } => match self.begin(*operation)? {
+                true => Fate::Keep,
+                false => begins_again(),
+            },
+            LedgerPart::Credit {
+                operation,
+                account,
+                reference,
+                ..
+            } => {
+                let is_new = self
+                    .connection
+                    .prepare_cached("INSERT OR IGNORE INTO temp.repair_references (account_id, reference) VALUES (?1, ?2)")?
+                    .execute(params![account.as_bytes(), &**reference])?
+                    == 1;
+                match (is_new, self.begin(*operation)?) {
+                    (true, true) => Fate::Keep,
+                    (false, _) => {
+                        Fate::Quarantine(format!("books the reference `{reference}` a second time"))
+                    }
+                    (true, false) => begins_again(),
+                }
+            }
+            LedgerPart::Settle {
+                operation,
+                account,
+                held,
+                charged,
+                written_off,
+                price_version,
+                usage,
+                at,
+            } => match self.end(*operation, *account, *held)? {
+                End::Whole => Fate::Keep,
+                End::NoHold => Fate::Instead(
+                    LedgerPart::Charge {
+                        operation: *operation,
+                        account: *account,
+                        charged: *charged,
+                        written_off: *written_off,
+                        price_version: *price_version,
+                        usage: usage.clone(),
+                        at: *at,
+                    },
+                    *charged,
+                ),
+                End::Not(what) => Fate::Quarantine(what),
+            },
+            LedgerPart::Release {
+                operation,
+                account,
+                held,
+                ..
+            } => match self.end(*operation, *account, *held)? {
+                End::Whole => Fate::Keep,
+                // It would give back what was taken in no commit.
+                End::NoHold => {
+                    Fate::Quarantine(String::from("is a release whose hold is in no commit"))
+                }
+                End::Not(what) => Fate::Quarantine(what),
+            },
+        })
+    }
+
+    fn begin(&self, operation: OperationId) -> Result<bool, RowError> {
+        let inserted = self
+            .connection
+            .prepare_cached("INSERT OR IGNORE INTO temp.repair_begun (op_id) VALUES (?1)")?
+            .execute([operation.as_bytes()])?;
+        Ok(inserted == 1)
+    }
+
+    fn end(
+        &mut self,
+        operation: OperationId,
+        account: AccountId,
+        held: Micros,
+    ) -> Result<End, RowError> {
+        Ok(match self.open.get(&operation) {
+            Some(hold) if *hold == (account, held) => {
+                self.open.remove(&operation);
+                End::Whole
+            }
+            Some((owner, amount)) => End::Not(format!(
+                "ends a hold of {held} on `{account}`, which is one of {amount} on `{owner}`"
+            )),
+            None if self.begin(operation)? => End::NoHold,
+            None => End::Not(String::from("ends its operation a second time")),
+        })
+    }
+
+    /// What brings each account that is below its limit up to it.
+    fn corrections(&mut self) -> Result<Vec<(AccountId, Micros)>, RowError> {
+        let mut limits = HashMap::new();
+        each_row(
+            self.connection,
+            "SELECT id, credit_limit FROM accounts",
+            [],
+            |row| Ok((AccountId::from_bytes(row.get(0)?), row.get::<_, i64>(1)?)),
+            &mut |(account, limit)| {
+                limits.insert(account, limit);
+            },
+        )?;
+        let mut corrections = Vec::new();
+        for (account, sum) in std::mem::take(&mut self.sums) {
+            // Records of no account stay, and the audit tells.
+            let Some(limit) = limits.get(&account) else {
+                continue;
+            };
+            let below = -i128::from(*limit) - sum;
+            if below > 0 {
+                let amount = i64::try_from(below).map_err(|_| {
+                    RowError::Damaged(format!(
+                        "`{account}` has more taken from it than amounts go"
+                    ))
+                })?;
+                corrections.push((account, Micros::new(amount)));
+            }
+        }
+        Ok(corrections)
+    }
+
+    fn found(
+        &mut self,
+        commit: (i64, i64, i64),
+        part: Option<&LedgerPart>,
+        what: &str,
+        action: Action,
+    ) {
+        self.repair.findings.push(Finding {
+            commit,
+            operation: part.map(LedgerPart::operation),
+            account: part.map(LedgerPart::account),
+            what: what.to_owned(),
+            action,
+        });
+    }
+}
+
+/// How an end fits the hold of its operation.
+enum End {
+    Whole,
+    NoHold,
+    Not(String),
+}
+
+/// Writes what was done into the journal: one commit that says it, and one with the corrections.
+fn record(
+    connection: &Connection,
+    options: &Options,
+    repair: &mut Repair,
+    corrections: &[(AccountId, Micros)],
+) -> Result<(), RowError> {
+    let (node, epoch) = (options.node, repair.epoch);
+    let mut quarantine = blake3::Hasher::new();
+    for finding in &repair.findings {
+        if let Action::Quarantine(body) = &finding.action {
+            quarantine.update(body);
+        }
+    }
+    let filled = |finding: &Finding| match finding.action {
+        Action::Fill(count) => count,
+        _ => 0,
+    };
+    let filled: i64 = repair.findings.iter().map(filled).sum();
+    let note = format!(
+        "repair {epoch} at {}: {} findings, {} commits sealed anew, {filled} filled in, {} quarantined with BLAKE3 {}, {} corrections",
+        options.now,
+        repair.findings.len(),
+        repair.resealed,
+        repair.quarantined(),
+        quarantine.finalize().to_hex(),
+        corrections.len()
+    );
+    let previous = journal::last_hash(connection, node)?;
+    let seal = insert(
+        connection,
+        (node, epoch, 1),
+        previous,
+        &Packer::noted(&note),
+    )?;
+    if corrections.is_empty() {
+        return Ok(());
+    }
+    let reference = format!("repair/{epoch}");
+    let mut packer = Packer::default();
+    for (account, amount) in corrections {
+        let part = LedgerPart::Credit {
+            operation: correction(options, epoch, *account),
+            account: *account,
+            kind: EntryKind::Correction,
+            amount: *amount,
+            reference: reference.as_str().into(),
+            at: options.now,
+        };
+        packer.push(&part);
+        repair.findings.push(Finding {
+            commit: (node, epoch, 2),
+            operation: Some(part.operation()),
+            account: Some(*account),
+            what: String::from("has more taken from it than its limit allows"),
+            action: Action::Correct(*amount),
+        });
+    }
+    insert(connection, (node, epoch, 2), seal.hash, &packer.finish())?;
+    Ok(())
+}
+
+/// The operation of a correction: one for each account and repair.
+fn correction(options: &Options, epoch: i64, account: AccountId) -> OperationId {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"tollgate repair");
+    hasher.update(&options.node.to_le_bytes());
+    hasher.update(&epoch.to_le_bytes());
+    hasher.update(account.as_bytes());
+    let mut random = [0; 10];
+    random.copy_from_slice(&hasher.finalize().as_bytes()[..10]);
+    OperationId::from_parts(options.now.unsigned_abs() / 1000, random)
+}
+
+/// Writes a commit of a repair, sealed behind `previous`.
+fn insert(
+    connection: &Connection,
+    (node, epoch, number): (i64, i64, i64),
+    previous: [u8; 32],
+    body: &[u8],
+) -> Result<Seal, RowError> {
+    let id = journal::id(node, epoch, number);
+    let seal = Seal::of(((node, epoch, number), previous), body).map_err(journal::broken(id))?;
+    connection
+        .prepare_cached(journal::INSERT)?
+        .execute(params![
+            id,
+            seal.entries,
+            seal.sum_available.get(),
+            seal.sum_held.get(),
+            seal.previous,
+            seal.hash,
+            seal.at,
+            body
+        ])?;
+    Ok(seal)
+}

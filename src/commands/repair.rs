@@ -1,0 +1,340 @@
+//! `tollgate repair`: the way back for a journal that two processes have written at once, or that has lost commits.
+//!
+//! It is tried on a copy first, and the copy is audited. That is all it does without `--apply`. With it the books are left alone unless
+//! the copy has come out clean; then a copy of them and what is taken out of the journal are kept in files beside the database.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tollgate_ledger::audit::{self, Report};
+use tollgate_store::books::{Body, LedgerPart};
+use tollgate_store::sqlite::{self, Action, BalanceChange, Finding, Repair};
+
+use super::office::Office;
+use super::proof::UNKNOWN;
+use super::{BAD, Exit, GOOD, print};
+
+/// Shows what a repair would do, and does it.
+pub(super) fn run(
+    office: impl FnOnce() -> anyhow::Result<Office>,
+    apply: bool,
+    json: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    // As with the audit: what keeps it from its end is no verdict on the books.
+    let done = office().and_then(|office| repair(&office, apply));
+    let done = done.context(Exit(UNKNOWN))?;
+    if json {
+        print::json(out, &Shown::of(&done))?;
+    } else {
+        words(&done, out)?;
+    }
+    Ok(match done.outcome {
+        Outcome::Whole | Outcome::Repaired { .. } => GOOD,
+        Outcome::Tried | Outcome::Refused => BAD,
+    })
+}
+
+/// What was found and done.
+struct Done {
+    repair: Repair,
+    /// Of the copy that it was tried on, or of the books once they are repaired.
+    audit: Report,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    /// Nothing is wrong with the journal.
+    Whole,
+    /// It was tried on a copy.
+    Tried,
+    /// The copy has not come out clean.
+    Refused,
+    /// The books are repaired.
+    Repaired {
+        /// A copy of the books as they were.
+        copy: PathBuf,
+        /// What was taken out of the journal.
+        quarantine: Option<PathBuf>,
+    },
+}
+
+fn repair(office: &Office, apply: bool) -> anyhow::Result<Done> {
+    let database = office.database();
+    // From the copy to the end nothing may change.
+    let lock = apply.then(|| office.lock()).transpose()?;
+    let folder = database.parent().context("the database has no folder")?;
+    let folder = tempfile::tempdir_in(folder).context("cannot make a folder for a copy")?;
+    let copy = folder.path().join("copy.db");
+    sqlite::backup(database, &copy)?;
+    let repair = office.repair(&copy, None)?;
+    let audit = audit_of(&copy)?;
+    let is_whole = repair.findings.is_empty();
+    let outcome = match lock {
+        _ if is_whole && audit.clean() => Outcome::Whole,
+        Some(_) if is_whole || !audit.clean() => Outcome::Refused,
+        None => Outcome::Tried,
+        Some(lock) => {
+            let copy = beside(database, "before-repair", repair.epoch);
+            sqlite::backup(database, &copy)?;
+            let quarantine = (repair.quarantined() > 0)
+                .then(|| quarantine(database, &repair))
+                .transpose()?;
+            let repair = office.repair(database, Some(lock))?;
+            return Ok(Done {
+                repair,
+                audit: audit_of(database)?,
+                outcome: Outcome::Repaired { copy, quarantine },
+            });
+        }
+    };
+    Ok(Done {
+        repair,
+        audit,
+        outcome,
+    })
+}
+
+fn audit_of(database: &Path) -> anyhow::Result<Report> {
+    Ok(audit::audit(&*sqlite::open_read(database)?)?)
+}
+
+/// A file beside the database for the repair of an epoch.
+fn beside(database: &Path, what: &str, epoch: i64) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(format!(".{what}-{epoch}"));
+    PathBuf::from(name)
+}
+
+/// Writes what is taken out of the journal to a file of its own, one JSON object a line, and waits until it is durable.
+fn quarantine(database: &Path, repair: &Repair) -> anyhow::Result<PathBuf> {
+    let path = beside(database, "quarantine", repair.epoch);
+    let mut text = Vec::new();
+    for finding in &repair.findings {
+        if matches!(finding.action, Action::Quarantine(_)) {
+            serde_json::to_writer(&mut text, &Row::of(finding)).context("cannot write JSON")?;
+            text.push(b'\n');
+        }
+    }
+    sqlite::export(&path, &text)?;
+    Ok(path)
+}
+
+fn words(done: &Done, out: &mut dyn Write) -> anyhow::Result<()> {
+    for finding in &done.repair.findings {
+        let (node, epoch, number) = finding.commit;
+        write!(out, "commit {number} of node {node}, run {epoch}").context("cannot print")?;
+        if let (Some(operation), Some(account)) = (finding.operation, finding.account) {
+            write!(out, ": {operation} of {account}").context("cannot print")?;
+        }
+        writeln!(out, ": {}: {}", finding.what, action(&finding.action)).context("cannot print")?;
+        for line in contents(&finding.action) {
+            writeln!(out, "    {line}").context("cannot print")?;
+        }
+    }
+    for change in &done.repair.accounts {
+        let BalanceChange {
+            account,
+            before: (before, held_before),
+            after: (after, held_after),
+        } = change;
+        writeln!(
+            out,
+            "{account}: {before} available and {held_before} held become {after} and {held_after}"
+        )
+        .context("cannot print")?;
+    }
+    if !matches!(done.outcome, Outcome::Whole) {
+        for violation in &done.audit.violations {
+            writeln!(out, "after the repair: {violation}").context("cannot print")?;
+        }
+    }
+    let verdict = match &done.outcome {
+        Outcome::Whole => "nothing to repair: the journal is whole".to_owned(),
+        Outcome::Tried if done.audit.clean() => {
+            "nothing was changed; the books balance after `tollgate repair --apply`".to_owned()
+        }
+        Outcome::Tried | Outcome::Refused => format!(
+            "nothing was changed: {} things would still be wrong, which this repair does not help (`tollgate audit --fix-derived` where only balances are wrong, else a backup)",
+            done.audit.violations_count
+        ),
+        Outcome::Repaired { copy, quarantine } => {
+            let kept = quarantine.as_ref().map_or_else(String::new, |path| {
+                format!(", what was taken out in {}", path.display())
+            });
+            let verdict = match done.audit.clean() {
+                true => "the books balance",
+                false => "the books do not balance",
+            };
+            format!(
+                "repaired; a copy from before is {}{kept}: {verdict}",
+                copy.display()
+            )
+        }
+    };
+    writeln!(
+        out,
+        "{} commits, {} findings, {} quarantined, {} sealed anew, {} accounts changed: {verdict}",
+        done.repair.commits,
+        done.repair.findings.len(),
+        done.repair.quarantined(),
+        done.repair.resealed,
+        done.repair.accounts.len()
+    )
+    .context("cannot print")
+}
+
+fn action(action: &Action) -> String {
+    match action {
+        Action::Reseal => "kept, sealed anew".to_owned(),
+        Action::Fill(count) => format!("{count} empty commits in their places"),
+        Action::Quarantine(_) => "taken out of the journal".to_owned(),
+        Action::Charge(charged) => format!("kept as a charge of {charged}"),
+        Action::Correct(amount) => format!("a correction of {amount} brings it up to its limit"),
+    }
+}
+
+/// What stands in a body that is taken out, as far as it can be read.
+fn contents(action: &Action) -> Vec<String> {
+    let Action::Quarantine(bytes) = action else {
+        return Vec::new();
+    };
+    let Ok(body) = Body::read(bytes) else {
+        return vec!["cannot be read".to_owned()];
+    };
+    let line = |part: LedgerPart| {
+        let (operation, account) = (part.operation(), part.account());
+        match part {
+            LedgerPart::Hold { amount, .. } => {
+                format!("{operation} of {account}: hold of {amount}")
+            }
+            LedgerPart::Settle { held, charged, .. } => {
+                format!("{operation} of {account}: settlement of {charged} ({held} held)")
+            }
+            LedgerPart::Release { held, .. } => {
+                format!("{operation} of {account}: release of {held}")
+            }
+            LedgerPart::Charge { charged, .. } => {
+                format!("{operation} of {account}: charge of {charged}")
+            }
+            LedgerPart::Credit {
+                kind,
+                amount,
+                reference,
+                ..
+            } => format!("{operation} of {account}: {kind:?} of {amount} as `{reference}`"),
+        }
+    };
+    body.records()
+        .map(|record| match record.and_then(|record| record.part()) {
+            Ok(part) => line(part),
+            Err(broken) => format!("a record that cannot be read: it {broken}"),
+        })
+        .collect()
+}
+
+/// A repair as programs read it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    outcome: &'a str,
+    clean_after: bool,
+    epoch: i64,
+    commits: u64,
+    resealed: u64,
+    quarantined: usize,
+    copy: Option<&'a Path>,
+    quarantine: Option<&'a Path>,
+    findings: Vec<Row<'a>>,
+    accounts: Vec<Change>,
+    violations_count: u64,
+    violations: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    node: i64,
+    run: i64,
+    commit: i64,
+    operation: Option<String>,
+    account: Option<String>,
+    what: &'a str,
+    action: String,
+    contents: Vec<String>,
+    /// The bytes that were taken out, in hex.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<String>,
+}
+
+impl Row<'_> {
+    fn of(finding: &Finding) -> Row<'_> {
+        let (node, run, commit) = finding.commit;
+        let body = match &finding.action {
+            Action::Quarantine(body) => {
+                Some(body.iter().map(|byte| format!("{byte:02x}")).collect())
+            }
+            _ => None,
+        };
+        Row {
+            node,
+            run,
+            commit,
+            operation: finding.operation.map(|id| id.to_string()),
+            account: finding.account.map(|id| id.to_string()),
+            what: &finding.what,
+            action: action(&finding.action),
+            contents: contents(&finding.action),
+            body,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Change {
+    account: String,
+    available_before: Box<RawValue>,
+    held_before: Box<RawValue>,
+    available_after: Box<RawValue>,
+    held_after: Box<RawValue>,
+}
+
+impl Shown<'_> {
+    fn of(done: &Done) -> Shown<'_> {
+        let (outcome, copy, quarantine) = match &done.outcome {
+            Outcome::Whole => ("whole", None, None),
+            Outcome::Tried => ("tried", None, None),
+            Outcome::Refused => ("refused", None, None),
+            Outcome::Repaired { copy, quarantine } => {
+                ("repaired", Some(&**copy), quarantine.as_deref())
+            }
+        };
+        let change = |change: &BalanceChange| Change {
+            account: change.account.to_string(),
+            available_before: print::credits(change.before.0),
+            held_before: print::credits(change.before.1),
+            available_after: print::credits(change.after.0),
+            held_after: print::credits(change.after.1),
+        };
+        Shown {
+            outcome,
+            clean_after: done.audit.clean(),
+            epoch: done.repair.epoch,
+            commits: done.repair.commits,
+            resealed: done.repair.resealed,
+            quarantined: done.repair.quarantined(),
+            copy,
+            quarantine,
+            findings: done.repair.findings.iter().map(Row::of).collect(),
+            accounts: done.repair.accounts.iter().map(change).collect(),
+            violations_count: done.audit.violations_count,
+            violations: done
+                .audit
+                .violations
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+        }
+    }
+}
