@@ -10,6 +10,7 @@ mod kills;
 mod logs;
 mod mandates;
 mod mpp;
+mod names;
 mod prices;
 mod signed;
 mod starts;

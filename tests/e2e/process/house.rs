@@ -1,6 +1,6 @@
 //! A folder with settings and a database, on which the real program runs again and again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use serde_json::Value;
@@ -76,8 +76,13 @@ impl House {
 
     /// The program with these words, not started yet.
     pub(super) fn command(&self, words: &[&str]) -> Command {
+        self.command_with(&self.config, words)
+    }
+
+    /// The same with other settings.
+    pub(super) fn command_with(&self, config: &Path, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        self.complete(&mut command, words);
+        self.complete(&mut command, config, words);
         command
     }
 
@@ -86,12 +91,12 @@ impl House {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{first}; exec \"$0\" \"$@\"")]);
         command.arg(env!("CARGO_BIN_EXE_tollgate"));
-        self.complete(&mut command, words);
+        self.complete(&mut command, &self.config, words);
         command
     }
 
-    fn complete(&self, command: &mut Command, words: &[&str]) {
-        command.args(words).arg("--config").arg(&self.config);
+    fn complete(&self, command: &mut Command, config: &Path, words: &[&str]) {
+        command.args(words).arg("--config").arg(config);
         command
             .env("PROVIDER_KEY", PROVIDER_KEY)
             .env("RUST_BACKTRACE", "0");

@@ -219,7 +219,7 @@ fn books_that_two_processes_have_posted_to_are_repaired_with_all_that_was_acknow
     );
 }
 
-/// A journal of two runs on which somebody has been at, as a file that has lost pages: what is left of it is kept.
+/// A journal of two runs that has lost or changed commits: what is left of it is kept.
 #[test]
 fn what_can_be_proven_is_kept_whatever_is_lost() {
     /// The id of commit `number` of run 1.

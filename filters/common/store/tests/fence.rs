@@ -105,7 +105,7 @@ fn a_store_is_made_at_the_end_of_a_link_to_its_folder_and_not_in_the_place_of_a_
 fn the_lock_is_that_of_the_file_and_not_of_the_lock_file_beside_it() {
     let (folder, path) = made();
     let _first = open(&path).expect("the store opens");
-    fs::remove_file(folder.path().join("t.db.lock")).expect("somebody tidies up");
+    fs::remove_file(folder.path().join("t.db.lock")).expect("it is removed");
     let refused = open(&path).err().expect("it is refused").to_string();
     assert!(
         refused.contains("is in use by another process"),
@@ -168,7 +168,10 @@ fn first_stops(name: impl Fn(&Path, &Path) -> PathBuf, works: bool) {
     ] {
         assert!(failure.to_string().contains(word), "no `{word}`: {failure}");
     }
-    assert_eq!(told.recv().expect("the process is told").kind, failure.kind);
+    assert_eq!(
+        told.recv().expect("the process hears of it").kind,
+        failure.kind
+    );
     let late = stopped(make(&first, 5));
     assert_eq!(late.kind, FailureKind::Fenced, "and it stays so");
     first.close();
@@ -214,7 +217,7 @@ fn a_process_stops_when_the_header_of_the_file_has_another_epoch() {
     }
 }
 
-/// As long as somebody reads what was before, the log is not moved into the file, and the header is that of the run before.
+/// As long as a reader has a view of the state before, the log is not moved into the file, and the header is that of the run before.
 #[test]
 fn a_store_that_is_opened_beside_a_reader_commits() {
     let (_folder, path) = made();

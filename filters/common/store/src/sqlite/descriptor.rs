@@ -2,7 +2,7 @@
 //!
 //! SQLite's locks on the file are POSIX record locks, and the kernel drops all of them that a process has on a file as soon as the process
 //! closes any descriptor of it. So the process opens each database file at most once beside SQLite, shares that descriptor, and closes it
-//! when the last user of the file in this process is gone. Whoever opens a connection of SQLite has a [`Descriptor`] from before until after.
+//! when the last user of the file in this process is gone. Code that opens a connection of SQLite keeps a [`Descriptor`] from before until after.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -122,7 +122,7 @@ impl Drop for Descriptor {
         if let Some(shared) = open.get_mut(&self.id) {
             shared.users -= 1;
             if shared.users == 0 {
-                // Closed before the list is free again: until then nobody of this process can open the file anew.
+                // Closed under the mutex: no other thread opens the file anew before that.
                 open.remove(&self.id);
             }
         }

@@ -6,7 +6,7 @@
 //!   what it says holds for the commit: this is exact for every process that names the file by the same resolved name;
 //! - the epoch in the header of the file (`user_version`), read past SQLite. A process that came through another name has a log of its own,
 //!   and its rows cannot be seen; what it has moved into the file can;
-//! - whether the name still leads to the file. A file that was moved away or replaced takes commits that nobody finds again.
+//! - whether the name still leads to the file. Commits to a file that was moved away or replaced are lost with it.
 
 use std::fs;
 use std::io;
@@ -82,16 +82,18 @@ impl Fence {
         self.check_name()?;
         let found = epoch
             .query_row([self.node], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+                let epoch = row.get(0)?;
+                // Read only where it is needed: a commit costs no allocation here.
+                let name = (epoch != self.epoch).then(|| row.get::<_, String>(1));
+                Ok((epoch, name.transpose()?))
             })
             .optional()
             .map_err(|error| failure(&self.path, &error))?;
         match found {
-            Some((epoch, _)) if epoch == self.epoch => {}
-            Some((epoch, name)) => return Err(self.fenced(epoch, &format!(" by the {name}"))),
-            None => return Err(self.fenced(0, "")),
+            Some((_, None)) => self.check_header(),
+            Some((epoch, Some(name))) => Err(self.fenced(epoch, &format!(" by the {name}"))),
+            None => Err(self.fenced(0, "")),
         }
-        self.check_header()
     }
 
     /// Whether the name still leads to the file that was opened.

@@ -102,7 +102,7 @@ pub(crate) fn root_secret(connection: &Connection, path: &Path) -> Result<RootSe
     })
 }
 
-/// Counts a new run of the node, so that the runs before it are fenced off and their holds can be told.
+/// Raises the epoch of the node for a new run: the runs before it are fenced off, and their holds are orphans.
 pub(crate) fn raise_epoch(
     connection: &Connection,
     path: &Path,

@@ -17,7 +17,7 @@ use crate::error::OpenError;
 /// between in which a third one could have them. That is how an upgrade hands the store over ([`Lock::from_files`]).
 #[derive(Debug)]
 pub struct Lock {
-    /// None of a lock that is taken by nobody.
+    /// None where the lock is disabled.
     held: Option<Held>,
 }
 
@@ -76,7 +76,7 @@ impl Lock {
         let Some(held) = self.held.as_mut().filter(|held| held.database.is_none()) else {
             return Ok(());
         };
-        // First, since it says more: whoever has the file through its other name is in the wrong too.
+        // Before the lock is tried, since it is the cause: a process that has the file through its other name is in the wrong too.
         name::check_links(path)?;
         let failed = |action| {
             move |source| OpenError::File {
@@ -124,7 +124,7 @@ impl Lock {
         Ok(Some([named, file]))
     }
 
-    /// A lock that keeps nobody off, as on a file system without locks: for tests of what stands behind it.
+    /// A lock that excludes no other process, as on a file system without locks: for tests of the fence behind it.
     #[doc(hidden)]
     pub fn disabled() -> Lock {
         Lock { held: None }

@@ -38,7 +38,7 @@ pub(crate) fn check_links(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// What tells a file from all others of the machine, whatever its name.
+/// Device and inode: the identity of a file, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileId {
     device: u64,

@@ -516,7 +516,7 @@ impl<'c> Walk<'c> {
         )?;
         let mut corrections = Vec::new();
         for (account, sum) in std::mem::take(&mut self.sums) {
-            // Records of no account stay, and the audit tells.
+            // Records without an account stay; the audit reports them.
             let Some(limit) = limits.get(&account) else {
                 continue;
             };

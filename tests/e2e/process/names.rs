@@ -1,0 +1,378 @@
+//! One database by several names: a second gateway is refused, and where nothing refuses it the first sells nothing any more. Then the way
+//! back for books of programs that did both.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tollgate_ledger::{Hold, HoldRequest, Ledger, Settle};
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_store::sqlite::{self, Lock, Options};
+use tollgate_store::{Endpoint, RootSecret, Store, UsageFlags, UsageRecord};
+use tollgate_testing::Script;
+
+use super::house::{House, ended};
+use crate::rig::{CHAT, audited, chat, micros};
+
+/// A time in no particular year.
+const NOW: i64 = 1_700_000_000_000_000;
+
+/// Settings like the house's, which name its database otherwise.
+fn settings_for(house: &House, name: &str) -> PathBuf {
+    let text = fs::read_to_string(&house.config).expect("the settings");
+    let other = text.replace("sqlite:tollgate.db", &format!("sqlite:{name}"));
+    assert_ne!(text, other, "the settings name the database");
+    let file = house.folder.path().join("other.toml");
+    fs::write(&file, other).expect("written");
+    file
+}
+
+/// Runs the program with other settings: its exit code, and what it said.
+async fn run_with(house: &House, config: &Path, words: &[&str]) -> (Option<i32>, String) {
+    let mut process = house.spawn(house.command_with(config, words));
+    let status = ended(&mut process).await;
+    (status.code(), process.output())
+}
+
+/// A store on the file as on a file system without locks.
+fn open_unlocked(path: &Path, fenced: bool) -> Arc<dyn Store> {
+    let options = Options {
+        lock: Some(Lock::disabled()),
+        fenced,
+        ..Options::new(NOW, RootSecret([7; 32]))
+    };
+    sqlite::open(path, options).expect("nothing keeps it off")
+}
+
+#[tokio::test]
+async fn a_second_gateway_is_refused_whatever_name_it_uses() {
+    let house = House::new("").await;
+    let folder = house.folder.path();
+    let mut serving = house.serve().await;
+    let database = fs::canonicalize(house.database()).expect("it is there");
+    symlink("tollgate.db", folder.join("linked.db")).expect("a link");
+    symlink(folder, folder.join("elsewhere")).expect("a link");
+    fs::hard_link(&database, folder.join("hard.db")).expect("a hard link");
+    let named = format!(
+        "`{}` is in use by process {}; stop that gateway first",
+        database.display(),
+        serving.process.id()
+    );
+    let second = "has 2 names (hard links)";
+    //   the name, and what is said of it while the file has another name and while it has none
+    for (name, with_link, alone) in [
+        ("linked.db", named.as_str(), named.as_str()),
+        ("elsewhere/tollgate.db", &named, &named),
+        ("hard.db", second, ""),
+    ] {
+        let config = settings_for(&house, name);
+        let (code, output) = run_with(&house, &config, &["serve"]).await;
+        assert_eq!(code, Some(1), "{name}:\n{output}");
+        assert!(output.contains(with_link), "{name}:\n{output}");
+        if alone.is_empty() {
+            fs::remove_file(folder.join(name)).expect("it goes");
+        }
+    }
+    for name in ["linked.db", "elsewhere/tollgate.db"] {
+        let config = settings_for(&house, name);
+        let (code, output) = run_with(&house, &config, &["serve"]).await;
+        assert!(
+            code == Some(1) && output.contains(&named),
+            "{name}:\n{output}"
+        );
+        // The socket stands beside the file, so a command finds the gateway by each of its names.
+        let words = ["credits", "grant", "--account", &house.account];
+        let words = [&words[..], &["--amount", "1", "--reference", name]].concat();
+        let (code, output) = run_with(&house, &config, &words).await;
+        assert_eq!(code, Some(0), "{name}:\n{output}");
+    }
+    // The lock is the file's own: without the lock file beside it a second gateway is refused as well.
+    fs::remove_file(folder.join("tollgate.db.lock")).expect("it is removed");
+    let (status, output) = house.fail().await;
+    assert_eq!(status.code(), Some(1), "{output}");
+    assert!(output.contains("is in use by another process"), "{output}");
+    let answer = serving.client(&house).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200);
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    let report = audited(&house.database());
+    assert_eq!(report.sums.granted, Micros::new(-1_002_000_000));
+}
+
+/// How the second process names the file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Name {
+    Same,
+    Symbolic,
+    Hard,
+}
+
+/// The guarantee, which holds where no lock does: what the first decides on balances that are no longer its own reaches nobody.
+#[tokio::test]
+async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_ends() {
+    for name in [Name::Same, Name::Symbolic, Name::Hard] {
+        let house = House::new("[telemetry]\naccess_log = \"none\"").await;
+        let mut serving = house.serve().await;
+        let client = serving.client(&house);
+        let mut told = 0;
+        if name != Name::Hard {
+            // Through a hard link these would be in a log that the other process does not see.
+            let answer = client.post(CHAT, &chat(false)).await;
+            told += micros(&answer.json()["x_svc"]["credits_used"]);
+        }
+        // A whole answer, whose hold is in memory alone, and a stream in its middle, whose hold the other process gives back.
+        house.provider.script(Script::hold(0, "whole").once());
+        let whole = client.request("POST", CHAT, chat(false).to_string().into());
+        let asking = serving.client(&house);
+        let whole = tokio::spawn(async move { asking.try_send(whole).await });
+        house.provider.gate("whole").reached_by(1).await;
+        house.provider.script(Script::hold(9, "middle").once());
+        let mut stream = client.stream(CHAT, &chat(true)).await;
+        stream.next_event().await.expect("the role");
+        house.provider.gate("middle").reached_by(1).await;
+
+        let path = house.database();
+        let other = match name {
+            Name::Same => path.clone(),
+            Name::Symbolic | Name::Hard => house.folder.path().join("other.db"),
+        };
+        match name {
+            Name::Same => {}
+            Name::Symbolic => symlink(&path, &other).expect("a link"),
+            Name::Hard => fs::hard_link(&path, &other).expect("a hard link"),
+        }
+        let second = open_unlocked(&other, true);
+        Ledger::start(Arc::clone(&second), NOW).expect("the books open");
+        house.provider.gate("whole").open();
+        house.provider.gate("middle").open();
+        // It may have ended by itself before.
+        if let Ok(answer) = whole.await.expect("clients do not panic") {
+            assert_eq!(answer.status, 503, "{name:?}: {}", answer.text());
+            assert_eq!(answer.json()["error"]["code"], "store_unavailable");
+        }
+        let (events, _) = stream.rest().await;
+        assert!(
+            events.iter().all(|event| !event.is_done()),
+            "{name:?}: a stream whose charge is nowhere looks whole"
+        );
+        let request = client.request("POST", CHAT, chat(false).to_string().into());
+        let late = client.try_send(request).await;
+        assert!(!late.is_ok_and(|it| it.status == 200), "{name:?}");
+        assert_eq!(
+            ended(&mut serving.process).await.code(),
+            Some(1),
+            "{name:?}"
+        );
+        let output = serving.process.output();
+        let epochs = format!(
+            "in epoch {} of node 1, and this process has epoch",
+            second.epoch()
+        );
+        for word in [
+            "the store has stopped",
+            &epochs,
+            "Leave one process on this database",
+        ] {
+            assert!(output.contains(word), "{name:?}: no `{word}` in:\n{output}");
+        }
+        second.close();
+        if name == Name::Hard {
+            // What the first had in a log of its own was not moved into the file on its way out.
+            // The two names are one file, so that to rename one to the other would do nothing.
+            fs::remove_file(&path).expect("one name is left");
+            fs::rename(&other, &path).expect("and is the one of the settings");
+            for beside in ["-wal", "-shm"] {
+                let _ = fs::remove_file(house.folder.path().join(format!("tollgate.db{beside}")));
+            }
+        }
+        let report = audited(&path);
+        assert_eq!(
+            report.sums.spent.get(),
+            told,
+            "{name:?}: what clients were told"
+        );
+        let mut serving = house.serve().await;
+        let answer = serving.client(&house).post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{name:?}: {}", answer.text());
+        serving.process.signal("TERM");
+        assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    }
+}
+
+/// Holds so many credits for a request, as a gateway does.
+fn hold(
+    ledger: &Ledger,
+    account: AccountId,
+    number: u8,
+    credits: i64,
+    price_version: Option<i64>,
+) -> Hold {
+    let request = HoldRequest {
+        operation: OperationId::from_parts(1_700_000_000_000, [number; 10]),
+        account,
+        amount: Micros::new(credits * 1_000_000),
+        price_version,
+        at: NOW,
+        expires_at: NOW + 1_000_000,
+    };
+    ledger.hold(request).expect("there is credit")
+}
+
+/// Charges so many credits for it.
+async fn settle(hold: Hold, credits: i64) {
+    let usage = UsageRecord {
+        credential: None,
+        endpoint: Endpoint::Chat,
+        model: Arc::from("small"),
+        upstream: None,
+        prompt_tokens: 1,
+        completion_tokens: 1,
+        flags: UsageFlags::NONE,
+        http_status: 200,
+        ttfb_us: None,
+        total_us: None,
+    };
+    let settled = hold.settle(Settle {
+        actual: Micros::new(credits * 1_000_000),
+        usage,
+        at: NOW,
+    });
+    settled.await.expect("it is acknowledged");
+}
+
+#[tokio::test]
+async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
+    let house = House::new("").await;
+    let path = house.database();
+    let account: AccountId = house.account.parse().expect("an account");
+    // As two gateways from before the fence, through a name each: of 1000 credits they sell 600 and 700. The second gives back a hold that
+    // the first settles all the same.
+    let first_store = open_unlocked(&path, false);
+    let (first, _) = Ledger::start(Arc::clone(&first_store), NOW).expect("the books open");
+    let mut open = hold(&first, account, 1, 100, None);
+    open.durable().await.expect("it is durable");
+    let second_store = open_unlocked(&path, false);
+    let (second, _) = Ledger::start(Arc::clone(&second_store), NOW).expect("the books open");
+    settle(hold(&first, account, 2, 500, None), 500).await;
+    settle(hold(&second, account, 3, 700, None), 700).await;
+    settle(open, 100).await;
+    for store in [first_store, second_store] {
+        store.close();
+    }
+
+    let config = house.config.clone();
+    let run = async |words: &[&str]| run_with(&house, &config, words).await;
+    let (code, output) = run(&["audit"]).await;
+    assert_eq!(code, Some(1), "{output}");
+    assert!(
+        output.contains("does not follow the one before it"),
+        "{output}"
+    );
+    assert!(output.contains("`tollgate repair` shows"), "{output}");
+    let (code, output) = run(&["audit", "--fix-derived"]).await;
+    assert_eq!(code, Some(2), "{output}");
+    assert!(output.contains("`tollgate repair`"), "{output}");
+
+    let before = fs::read(&path).expect("the file");
+    let (code, output) = run(&["repair"]).await;
+    assert_eq!(code, Some(1), "{output}");
+    for word in [
+        "does not follow the commit before it: two processes wrote at once",
+        "kept, sealed anew",
+        "ends its operation a second time: taken out of the journal",
+        ": release of 100",
+        "a correction of 300 brings it up to its limit",
+        "become 0 and 0",
+        "nothing was changed; the books balance after `tollgate repair --apply`",
+    ] {
+        assert!(output.contains(word), "no `{word}` in:\n{output}");
+    }
+    assert_eq!(fs::read(&path).expect("the file"), before, "it was a trial");
+    let left: Vec<_> = fs::read_dir(house.folder.path())
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name())
+        .filter(|name| name.to_string_lossy().contains("repair"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    let (code, output) = run(&["repair", "--apply", "--json"]).await;
+    assert_eq!(code, Some(0), "{output}");
+    let line = output.lines().find(|line| line.starts_with('{'));
+    let done: Value = serde_json::from_str(line.expect("JSON")).expect("JSON");
+    assert_eq!(
+        (&done["outcome"], &done["clean_after"]),
+        (&"repaired".into(), &true.into())
+    );
+    assert_eq!(done["accounts"][0]["available_after"].to_string(), "0");
+    let copy = PathBuf::from(done["copy"].as_str().expect("a copy was made"));
+    let taken_out = PathBuf::from(done["quarantine"].as_str().expect("it is kept"));
+    let taken_out = fs::read_to_string(taken_out).expect("a file");
+    let row: Value = serde_json::from_str(taken_out.trim_end()).expect("a line of JSON");
+    assert!(
+        row["body"].as_str().is_some_and(|body| !body.is_empty()),
+        "{row}"
+    );
+    let kept = sqlite::open_read(&copy).expect("it opens");
+    let kept = tollgate_ledger::audit::audit(&*kept).expect("the audit runs");
+    assert!(!kept.clean(), "the copy is of what was there before");
+
+    let audit = house.audit().await;
+    assert_eq!(audit["sums"]["spent"].to_string(), "1300", "{audit}");
+    assert_eq!(
+        audit["repairs"].as_array().map(Vec::len),
+        Some(1),
+        "{audit}"
+    );
+    let (code, output) = run(&["repair"]).await;
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("nothing to repair"), "{output}");
+    let words = ["credits", "grant", "--account", &house.account];
+    house
+        .run(&[&words[..], &["--amount", "5", "--reference", "after"]].concat())
+        .await;
+    let mut serving = house.serve().await;
+    let (code, output) = run(&["repair", "--apply"]).await;
+    assert_eq!(code, Some(2), "{output}");
+    assert!(output.contains("is in use by"), "{output}");
+    let answer = serving.client(&house).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    audited(&path);
+}
+
+/// More was asked for a request than its tokens cost: nothing in the journal says which of the two is right.
+#[tokio::test]
+async fn books_that_a_repair_does_not_help_are_left_alone() {
+    let house = House::new("").await;
+    let mut serving = house.serve().await;
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    let path = house.database();
+    let account: AccountId = house.account.parse().expect("an account");
+    let store = open_unlocked(&path, true);
+    let mut price = None;
+    let small = &mut |row: tollgate_store::PriceRow| {
+        price = price.or((&*row.model == "small").then_some(row.version));
+    };
+    store.prices(small).expect("a read");
+    let (ledger, _) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
+    let hold = hold(&ledger, account, 1, 100, price);
+    settle(hold, 100).await;
+    store.close();
+    let before = fs::read(&path).expect("the file");
+    for words in [&["repair"][..], &["repair", "--apply"]] {
+        let (code, output) = run_with(&house, &house.config, words).await;
+        assert_eq!(code, Some(1), "{output}");
+        assert!(output.contains("after the repair: "), "{output}");
+        assert!(output.contains("100 were asked for"), "{output}");
+        assert!(output.contains("nothing was changed: 1 things"), "{output}");
+        assert_eq!(
+            fs::read(&path).expect("the file"),
+            before,
+            "it is left alone"
+        );
+    }
+}
