@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_ledger::audit::{self, Report};
-use tollgate_store::books::{Body, LedgerPart};
+use tollgate_store::books::Body;
 use tollgate_store::sqlite::{self, Action, BalanceChange, Finding, Repair};
 
 use super::office::Office;
@@ -205,32 +205,9 @@ fn contents(action: &Action) -> Vec<String> {
     let Ok(body) = Body::read(bytes) else {
         return vec!["cannot be read".to_owned()];
     };
-    let line = |part: LedgerPart| {
-        let (operation, account) = (part.operation(), part.account());
-        match part {
-            LedgerPart::Hold { amount, .. } => {
-                format!("{operation} of {account}: hold of {amount}")
-            }
-            LedgerPart::Settle { held, charged, .. } => {
-                format!("{operation} of {account}: settlement of {charged} ({held} held)")
-            }
-            LedgerPart::Release { held, .. } => {
-                format!("{operation} of {account}: release of {held}")
-            }
-            LedgerPart::Charge { charged, .. } => {
-                format!("{operation} of {account}: charge of {charged}")
-            }
-            LedgerPart::Credit {
-                kind,
-                amount,
-                reference,
-                ..
-            } => format!("{operation} of {account}: {kind:?} of {amount} as `{reference}`"),
-        }
-    };
     body.records()
         .map(|record| match record.and_then(|record| record.part()) {
-            Ok(part) => line(part),
+            Ok(part) => part.to_string(),
             Err(broken) => format!("a record that cannot be read: it {broken}"),
         })
         .collect()

@@ -10,8 +10,9 @@ use support::*;
 use tollgate_ledger::audit::{Report, audit};
 use tollgate_ledger::{Ledger, SettleError};
 use tollgate_money::{AccountId, Micros};
+use tollgate_store::books::LedgerPart;
 use tollgate_store::sqlite::{self, Action, Lock, Options, Repair};
-use tollgate_store::{FailureKind, Store, flush};
+use tollgate_store::{Admission, EntryKind, FailureKind, Part, Store, UnitOfWork, commit, flush};
 
 /// One of two processes on a file, as on a file system without locks.
 fn process(path: &Path, fenced: bool, post_records: usize) -> (Arc<dyn Store>, Ledger) {
@@ -315,6 +316,93 @@ fn what_can_be_proven_is_kept_whatever_is_lost() {
         );
         assert_books_balance(&store);
     }
+}
+
+/// What no process does by itself, and two do: the same operation begun or ended by each, the same reference booked by each.
+#[test]
+fn the_first_beginning_the_first_end_and_the_first_booking_count() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let original = folder.path().join("original.db");
+    let (first_store, first) = process(&original, false, 65_536);
+    let payer = account_with(&first_store, &first, 1, 100, 0);
+    let mut hold = first.hold(request(payer, 1, 40)).expect("there is credit");
+    wait(hold.durable()).expect("the hold is durable");
+    // Without the recovery that would release the hold.
+    let options = Options {
+        lock: Some(Lock::disabled()),
+        fenced: false,
+        ..options()
+    };
+    let second_store = sqlite::open(&original, options).expect("nothing keeps it off");
+    let settlement = |charged| LedgerPart::Settle {
+        operation: operation(1),
+        account: payer,
+        held: Micros::new(40),
+        charged: Micros::new(charged),
+        written_off: Micros::ZERO,
+        price_version: None,
+        usage: usage(),
+        at: NOW,
+    };
+    let charge = |charged| LedgerPart::Charge {
+        operation: operation(2),
+        account: payer,
+        charged: Micros::new(charged),
+        written_off: Micros::ZERO,
+        price_version: None,
+        usage: usage(),
+        at: NOW,
+    };
+    let grant = |number, amount| LedgerPart::Credit {
+        operation: operation(number),
+        account: payer,
+        kind: EntryKind::Grant,
+        amount: Micros::new(amount),
+        reference: Arc::from("order"),
+        at: NOW,
+    };
+    let write = |store: &Arc<dyn Store>, part| {
+        let unit = UnitOfWork::of(Part::Ledger(part), Admission::Ends);
+        wait(commit(&**store, unit)).expect("it is written");
+    };
+    for part in [settlement(30), charge(5), grant(3, 50)] {
+        write(&first_store, part);
+    }
+    let connection = Connection::open(&original).expect("the file opens");
+    let forget = "DELETE FROM credit_references WHERE reference = 'order'";
+    connection
+        .execute_batch(forget)
+        .expect("as another log would have it");
+    drop(connection);
+    for part in [settlement(20), charge(6), grant(4, 60)] {
+        write(&second_store, part);
+    }
+    std::mem::forget((first, hold, first_store, second_store));
+    let path = folder.path().join("t.db");
+    sqlite::backup(&original, &path).expect("a copy");
+    assert!(!report_of(&path).clean());
+    let done = repair(&path);
+    let taken_out: Vec<_> = done
+        .findings
+        .iter()
+        .filter(|one| matches!(one.action, Action::Quarantine(_)))
+        .map(|one| (one.operation, &*one.what))
+        .collect();
+    assert_eq!(
+        taken_out,
+        [
+            (Some(operation(1)), "ends its operation a second time"),
+            (Some(operation(2)), "begins its operation a second time"),
+            (
+                Some(operation(4)),
+                "books the reference `order` a second time"
+            ),
+        ]
+    );
+    let after = report_of(&path);
+    assert!(after.clean(), "{}", said(&after));
+    assert_eq!(after.sums.spent.get(), 30 + 5);
+    assert_eq!(available(&path, payer), 100 - 30 - 5 + 50);
 }
 
 #[test]

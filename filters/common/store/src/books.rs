@@ -1,5 +1,6 @@
 //! The lines of the ledger. Only the crate `tollgate-ledger` makes these parts: it has decided that the credit is there.
 
+use std::fmt;
 use std::sync::Arc;
 
 use tollgate_money::{AccountId, Micros, OperationId};
@@ -242,6 +243,27 @@ pub enum LedgerPart {
         /// Unix microseconds.
         at: i64,
     },
+}
+
+/// One line for an operator: `req_... of acct_...: settlement of 1.5 (2 held)`.
+impl fmt::Display for LedgerPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}: ", self.operation(), self.account())?;
+        match self {
+            LedgerPart::Hold { amount, .. } => write!(f, "hold of {amount}"),
+            LedgerPart::Settle { held, charged, .. } => {
+                write!(f, "settlement of {charged} ({held} held)")
+            }
+            LedgerPart::Release { held, .. } => write!(f, "release of {held}"),
+            LedgerPart::Charge { charged, .. } => write!(f, "charge of {charged}"),
+            LedgerPart::Credit {
+                kind,
+                amount,
+                reference,
+                ..
+            } => write!(f, "{kind:?} of {amount} as `{reference}`"),
+        }
+    }
 }
 
 impl LedgerPart {
