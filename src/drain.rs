@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_purchase::UnderWay;
+use tollgate_purchase::PurchaseTasks;
 
 use crate::proxy::Proxy;
 
@@ -10,7 +10,7 @@ use crate::proxy::Proxy;
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Waits until nothing is under way that could still come into the books.
-pub(crate) async fn landed(proxy: &Proxy, under_way: &UnderWay) {
+pub(crate) async fn landed(proxy: &Proxy, under_way: &PurchaseTasks) {
     loop {
         proxy.drained().await;
         // A head that is half here, or a stream opened before its client heard of the end, may still become a request.
@@ -20,9 +20,9 @@ pub(crate) async fn landed(proxy: &Proxy, under_way: &UnderWay) {
         }
     }
     // A buyer who has left still gets what was begun, and the store closes after this.
-    let purchases = under_way.open();
+    let purchases = under_way.len();
     if purchases > 0 {
         tracing::info!(purchases, "purchases are under way; they may finish");
     }
-    under_way.landed().await;
+    under_way.wait().await;
 }

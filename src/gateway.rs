@@ -20,7 +20,7 @@ use tollgate_meter::{Meter, Spending};
 use tollgate_onboarding::{Documents, ExpiresError};
 use tollgate_pages::{Look, error_page};
 use tollgate_pay::Desks;
-use tollgate_purchase::UnderWay;
+use tollgate_purchase::PurchaseTasks;
 use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
@@ -145,7 +145,7 @@ impl GatewayBuilder {
             .map_err(StartError::Threads)?;
         let plans = crate::plan::plans(&settings, (&store, &ledger), (&clock, &entropy));
         let once = crate::plan::once(&store, &clock);
-        let under_way = UnderWay::new(runtime.handle().clone());
+        let under_way = PurchaseTasks::new(runtime.handle().clone());
         let paypal = PayPal::new(
             &settings,
             (&store, &ledger, &plans),
@@ -485,7 +485,7 @@ pub struct Gateway {
     telemetry: Telemetry,
     admin: Admin,
     runtime: Runtime,
-    under_way: UnderWay,
+    under_way: PurchaseTasks,
     workers: Vec<JoinHandle<()>>,
     addresses: Vec<Address>,
     failure: watch::Receiver<Option<Failure>>,
@@ -577,7 +577,7 @@ impl Gateway {
     fn shut_down(self, finish: bool) {
         let grace = self.settings.server.grace;
         self.proxy.drain();
-        self.under_way.end();
+        self.under_way.close();
         if finish {
             let open = self.proxy.open_exchanges();
             tracing::info!(
@@ -590,7 +590,7 @@ impl Gateway {
                 tokio::time::timeout(grace, landed).await.is_ok()
             });
             if !drained {
-                let (open, purchases) = (self.proxy.open_exchanges(), self.under_way.open());
+                let (open, purchases) = (self.proxy.open_exchanges(), self.under_way.len());
                 tracing::warn!(
                     open,
                     purchases,

@@ -2,9 +2,9 @@
 
 use tollgate_filter::{Clock, Entropy};
 use tollgate_pay::mpp::{Desk, Parts, Secrets, Settings as Challenges};
-use tollgate_purchase::UnderWay;
+use tollgate_purchase::PurchaseTasks;
+use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::mandates::{Mandates, Urls};
-use tollgate_purchase::once::Once;
 use tollgate_purchase::plan::Plans;
 use tollgate_purchase::wire::Product;
 
@@ -13,9 +13,9 @@ use crate::config::{BaseUrl, Settings};
 /// The desk; nothing where there is no secret to bind challenges with, or nobody to charge each month.
 pub(crate) fn desk(
     settings: &Settings,
-    (plans, mandates, once): (&Plans, Option<&Mandates>, &Once),
+    (plans, mandates, once): (&Plans, Option<&Mandates>, &IdempotencyKeys),
     (clock, entropy): (&Clock, &Entropy),
-    runtime: UnderWay,
+    runtime: PurchaseTasks,
 ) -> Option<Desk> {
     let mpp = settings.payments.mpp.as_ref()?;
     let Some(mandates) = mandates.filter(|desk| desk.has_plan()) else {

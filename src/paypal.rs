@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_paypal as paypal;
-use tollgate_purchase::mandates::{MandateParts, Mandates};
+use tollgate_purchase::mandates::{MandateDeps, Mandates};
 use tollgate_purchase::plan::Plans;
 use tollgate_purchase::{
-    Capture, CaptureStatus, NewOrder, Order, OrderError, OrderStatus, Orders, Parts, Placed,
-    TopUps, Trouble, UnderWay,
+    Capture, CaptureStatus, CreatedOrder, FailureKind, NewOrder, Order, OrderError, OrderStatus,
+    Orders, PurchaseTasks, TopUpDeps, TopUps,
 };
 use tollgate_store::{MandateState, Store};
 
@@ -34,7 +34,7 @@ impl PayPal {
         settings: &Settings,
         (store, ledger, plans): (&Arc<dyn Store>, &Ledger, &Plans),
         (clock, entropy): (&Clock, &Entropy),
-        runtime: UnderWay,
+        runtime: PurchaseTasks,
     ) -> Result<Option<PayPal>, paypal::ClientError> {
         let Some(known) = &settings.payments.paypal else {
             left_alone(&**store);
@@ -55,7 +55,7 @@ impl PayPal {
             Box::new(move |out: &mut [u8]| entropy.fill(out))
         };
         let top_ups = settings.credits.offer.as_ref().map(|offer| {
-            TopUps::new(Parts {
+            TopUps::new(TopUpDeps {
                 store: store.clone(),
                 ledger: ledger.clone(),
                 orders: Arc::new(PayPalOrders(client.clone())),
@@ -68,7 +68,7 @@ impl PayPal {
             })
         });
         let plan_id = known.plan_id.as_deref();
-        let mandates = Mandates::new(MandateParts {
+        let mandates = Mandates::new(MandateDeps {
             store: store.clone(),
             plans: plans.clone(),
             recurring: Arc::new(PayPalRecurring::new(client.clone(), plan_id)),
@@ -98,8 +98,16 @@ impl PayPal {
 
 /// Says so where PayPal may be charging buyers, and nobody is there to see it.
 fn left_alone(store: &dyn Store) {
-    use MandateState::{Active, Agreed, Created, Dropped, Leaving, Open, Surplus};
-    let states = [Created, Open, Agreed, Active, Leaving, Surplus, Dropped];
+    use MandateState::{Active, Agreed, CancelPending, Created, Dropped, Duplicate, Open};
+    let states = [
+        Created,
+        Open,
+        Agreed,
+        Active,
+        CancelPending,
+        Duplicate,
+        Dropped,
+    ];
     let live: u64 = states
         .into_iter()
         // Whether the store can be read is not found out here.
@@ -143,7 +151,7 @@ struct PayPalOrders(paypal::Client);
 
 #[async_trait]
 impl Orders for PayPalOrders {
-    async fn create(&self, order: &NewOrder<'_>) -> Result<Placed, OrderError> {
+    async fn create(&self, order: &NewOrder<'_>) -> Result<CreatedOrder, OrderError> {
         let id = order.top_up.to_string();
         let order = paypal::NewOrder {
             key: order.key,
@@ -154,7 +162,7 @@ impl Orders for PayPalOrders {
             cancel_url: order.cancel_url,
         };
         let placed = self.0.create_order(&order).await.map_err(error)?;
-        Ok(Placed {
+        Ok(CreatedOrder {
             order: placed.id,
             approve_url: placed.approve_url,
         })
@@ -191,23 +199,23 @@ impl Orders for PayPalOrders {
 
 fn error(error: paypal::Error) -> OrderError {
     OrderError {
-        trouble: trouble(error.kind),
+        kind: failure_kind(error.kind),
         message: error.to_string(),
     }
 }
 
 /// What a failure means to a purchase.
-pub(crate) fn trouble(kind: paypal::ErrorKind) -> Trouble {
+pub(crate) fn failure_kind(kind: paypal::ErrorKind) -> FailureKind {
     use paypal::ErrorKind;
     match kind {
-        ErrorKind::Unavailable => Trouble::Unavailable,
-        ErrorKind::Ours => Trouble::Ours,
-        ErrorKind::Gone => Trouble::Gone,
-        ErrorKind::NotApproved => Trouble::NotApproved,
-        ErrorKind::Declined => Trouble::Declined,
-        ErrorKind::AlreadyDone => Trouble::AlreadyDone,
-        ErrorKind::Refused => Trouble::Refused,
+        ErrorKind::Unavailable => FailureKind::Unavailable,
+        ErrorKind::Ours => FailureKind::Misconfigured,
+        ErrorKind::Gone => FailureKind::Gone,
+        ErrorKind::NotApproved => FailureKind::NotApproved,
+        ErrorKind::Declined => FailureKind::Declined,
+        ErrorKind::AlreadyDone => FailureKind::AlreadyDone,
+        ErrorKind::Refused => FailureKind::Refused,
         // What is not known yet may have been done.
-        _ => Trouble::Unclear,
+        _ => FailureKind::OutcomeUnknown,
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_purchase::checkouts::{self, Checkouts};
+use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::mandates::Mandates;
-use tollgate_purchase::once::Once;
-use tollgate_purchase::plan::{Parts, Plans};
+use tollgate_purchase::plan::{PlanDeps, Plans};
 use tollgate_store::Store;
 
 use crate::config::Settings;
@@ -19,7 +19,7 @@ pub(crate) fn plans(
     (clock, entropy): (&Clock, &Entropy),
 ) -> Plans {
     let (clock, entropy) = (clock.clone(), entropy.clone());
-    Plans::new(Parts {
+    Plans::new(PlanDeps {
         store: store.clone(),
         ledger: ledger.clone(),
         plan: settings.plan.clone(),
@@ -36,18 +36,18 @@ pub(crate) fn checkouts(
     (clock, entropy): (&Clock, &Entropy),
 ) -> Checkouts {
     let (clock, entropy) = (clock.clone(), entropy.clone());
-    Checkouts::new(checkouts::Parts {
+    Checkouts::new(checkouts::CheckoutDeps {
         store: store.clone(),
         plans: plans.clone(),
         mandates,
-        lasts: i64::try_from(settings.ucp.session.as_micros()).unwrap_or(i64::MAX),
+        lifetime: i64::try_from(settings.ucp.session.as_micros()).unwrap_or(i64::MAX),
         now: Box::new(move || clock.unix_micros()),
         draw: Box::new(move |out| entropy.fill(out)),
     })
 }
 
 /// Names of requests to buy, for every route. To be made before the first request is let in.
-pub(crate) fn once(store: &Arc<dyn Store>, clock: &Clock) -> Once {
+pub(crate) fn once(store: &Arc<dyn Store>, clock: &Clock) -> IdempotencyKeys {
     let clock = clock.clone();
-    Once::new(store.clone(), Box::new(move || clock.unix_micros()))
+    IdempotencyKeys::new(store.clone(), Box::new(move || clock.unix_micros()))
 }

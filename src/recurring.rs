@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 use tollgate_paypal as paypal;
 use tollgate_purchase::mandates::{
-    Charge, ChargeStatus, Made, NewSubscription, PlanSeen, Recurring, RecurringError, Seen, Status,
+    Charge, ChargeStatus, CreatedSubscription, NewSubscription, ProviderPlan, ProviderSubscription,
+    Recurring, RecurringError, Status,
 };
 
-use crate::paypal::trouble;
+use crate::paypal::failure_kind;
 
 /// PayPal's subscriptions to one plan, in the words of a mandate.
 pub(crate) struct PayPalRecurring {
@@ -25,17 +26,20 @@ impl PayPalRecurring {
 
 #[async_trait]
 impl Recurring for PayPalRecurring {
-    async fn plan(&self) -> Result<PlanSeen, RecurringError> {
+    async fn plan(&self) -> Result<ProviderPlan, RecurringError> {
         let plan_id = self.plan_id.as_deref().unwrap_or_default();
         let plan = self.client.plan(plan_id).await.map_err(error)?;
-        Ok(PlanSeen {
+        Ok(ProviderPlan {
             id: plan.id,
             is_active: plan.is_active,
             monthly: plan.monthly,
         })
     }
 
-    async fn create(&self, new: &NewSubscription<'_>) -> Result<Made, RecurringError> {
+    async fn create(
+        &self,
+        new: &NewSubscription<'_>,
+    ) -> Result<CreatedSubscription, RecurringError> {
         let custom_id = new.mandate.to_string();
         let subscription = paypal::NewSubscription {
             key: new.key,
@@ -45,13 +49,13 @@ impl Recurring for PayPalRecurring {
             cancel_url: new.cancel_url,
         };
         let made = self.client.subscribe(&subscription).await.map_err(error)?;
-        Ok(Made {
+        Ok(CreatedSubscription {
             subscription: made.id,
             approve_url: made.approve_url,
         })
     }
 
-    async fn read(&self, subscription: &str) -> Result<Seen, RecurringError> {
+    async fn read(&self, subscription: &str) -> Result<ProviderSubscription, RecurringError> {
         let seen = self
             .client
             .subscription(subscription)
@@ -60,7 +64,7 @@ impl Recurring for PayPalRecurring {
         let (failed_at, failed_why) = seen
             .last_failed
             .map_or((None, None), |(at, why)| (Some(at), why));
-        Ok(Seen {
+        Ok(ProviderSubscription {
             status: match seen.status {
                 paypal::SubscriptionStatus::ApprovalPending => Status::Waiting,
                 paypal::SubscriptionStatus::Approved => Status::Approved,
@@ -120,7 +124,7 @@ impl Recurring for PayPalRecurring {
 
 fn error(error: paypal::Error) -> RecurringError {
     RecurringError {
-        trouble: trouble(error.kind),
+        kind: failure_kind(error.kind),
         message: error.to_string(),
     }
 }

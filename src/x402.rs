@@ -7,8 +7,8 @@ use tollgate_filter::Clock;
 use tollgate_pay::x402::{
     CONFIRM, CallerError, Desk, HttpFacilitator, HttpNode, Node, Parts, WAIT, payment_name,
 };
-use tollgate_purchase::UnderWay;
-use tollgate_purchase::once::Once;
+use tollgate_purchase::PurchaseTasks;
+use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::plan::Plans;
 use tollgate_purchase::wire::Product;
 use tollgate_store::Store;
@@ -19,9 +19,9 @@ use crate::config::Settings;
 pub(crate) fn desk(
     settings: &Settings,
     store: &Arc<dyn Store>,
-    (plans, once): (&Plans, &Once),
+    (plans, once): (&Plans, &IdempotencyKeys),
     clock: &Clock,
-    runtime: UnderWay,
+    runtime: PurchaseTasks,
 ) -> Result<Option<Desk>, CallerError> {
     tell_stranded(settings, store);
     let Some(known) = &settings.payments.x402 else {

@@ -11,7 +11,7 @@ use tollgate_identity::{
 use tollgate_ledger::{Credit, Ledger};
 use tollgate_money::{AccountId, Micros};
 use tollgate_pay::x402::{Verdict, close_payment};
-use tollgate_purchase::mandates::leave;
+use tollgate_purchase::mandates::request_cancellation;
 use tollgate_purchase::plan::Plans;
 use tollgate_store::{AccountStatus, CacheScope, CapPeriod, SpendingCap, Store};
 
@@ -122,7 +122,7 @@ impl Clerk {
             Change::AccountEndPlan { account } => {
                 let rows = self.store.mandates_of(read(&account)?, MANDATES);
                 // A gateway that runs has PayPal end it within seconds, and the next one does at its start.
-                leave(&self.plans, rows.map_err(words)?, now)
+                request_cancellation(&self.plans, rows.map_err(words)?, now)
                     .await
                     .map_err(words)?;
                 Ok(Applied::Done)

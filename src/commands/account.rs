@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_identity::Login;
-use tollgate_purchase::mandates::{foremost, may_charge};
+use tollgate_purchase::mandates::{current_mandate, may_charge};
 use tollgate_store::{
     AccountRow, AccountStatus, CacheScope, LoginKind, MandateRow, MandateState, Read,
     SubscriptionRow, SubscriptionStatus,
@@ -81,7 +81,7 @@ pub(super) fn run(
             let rows = office
                 .read()?
                 .mandates_of(office::account(&account.account)?, 64)?;
-            let charging = foremost(rows).filter(|row| !lift && may_charge(row));
+            let charging = current_mandate(rows).filter(|row| !lift && may_charge(row));
             suspended(&account.account, word, charging.as_ref(), json, out)?;
         }
         AccountCommand::CacheScope {
@@ -126,8 +126,12 @@ fn suspended(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let name = |row: &MandateRow| row.provider_ref.as_deref().unwrap_or_default().to_owned();
-    let is_ending =
-        |row: &MandateRow| matches!(row.state, MandateState::Leaving | MandateState::Surplus);
+    let is_ending = |row: &MandateRow| {
+        matches!(
+            row.state,
+            MandateState::CancelPending | MandateState::Duplicate
+        )
+    };
     if json {
         let mut told = serde_json::json!({ "id": id, "status": word });
         if let Some(row) = charging {

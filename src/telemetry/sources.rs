@@ -202,7 +202,7 @@ pub fn plan(plans: tollgate_purchase::plan::Plans) -> Source {
                 ("x402", counts.x402.into()),
                 ("paypal", counts.paypal.into()),
                 ("repeated", counts.repeated.into()),
-                ("surplus", counts.surplus.into()),
+                ("surplus", counts.duplicates.into()),
                 ("returned", counts.returned.into()),
             ],
         );
@@ -253,7 +253,7 @@ pub fn mandates(mandates: Option<tollgate_purchase::mandates::Mandates>) -> Sour
                 ("advanced", counts.advanced.into()),
                 ("past_due", counts.past_due.into()),
                 ("ended", counts.ended.into()),
-                ("surplus", counts.surplus.into()),
+                ("surplus", counts.duplicates.into()),
                 ("refunded", counts.refunded.into()),
                 ("returned", counts.returned.into()),
                 ("unclear", counts.unclear.into()),

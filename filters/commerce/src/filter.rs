@@ -8,7 +8,7 @@ use tollgate_filter::{
     Phase, Step,
 };
 use tollgate_purchase::checkouts::Checkouts;
-use tollgate_purchase::once::Once;
+use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::plan::Plan;
 
 use crate::config::{ProfileFetch, UcpSettings};
@@ -46,7 +46,7 @@ pub struct Parts<'a> {
     /// Where checkouts are kept.
     pub checkouts: Checkouts,
     /// Tells answers again.
-    pub once: Once,
+    pub once: IdempotencyKeys,
     /// What time it is, for how long profiles are fresh.
     pub clock: Clock,
     /// Documents that a buyer agrees to, where there are any.

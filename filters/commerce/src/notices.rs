@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tollgate_filter::{ApiError, ErrorCode, Exchange, Outcome, Reply, ReplyBody, Step};
 use tollgate_paypal::{Client, NoticeError};
-use tollgate_purchase::mandates::{Mandates, News};
-use tollgate_purchase::{Notice, TopUps};
-use tollgate_store::{CommitError, MandateRing, Ring};
+use tollgate_purchase::mandates::{MandateNotification, Mandates};
+use tollgate_purchase::{Notification, TopUps};
+use tollgate_store::{CommitError, MandateSubject, TopUpSubject};
 
 use crate::counters::Counters;
 
@@ -106,21 +106,21 @@ impl PayPal {
         match &self.top_ups {
             _ if about.is_none() => {
                 let (mandates_rung, top_ups_rung) = bells(&notice);
-                let news = News {
+                let news = MandateNotification {
                     id: notice.id,
                     kind: notice.kind,
                     mandates: mandates_rung,
                     top_ups: top_ups_rung,
                 };
-                self.mandates.hear(news).await
+                self.mandates.record_notification(news).await
             }
             Some(top_ups) => {
-                let notice = Notice {
+                let notice = Notification {
                     about,
                     id: notice.id,
                     kind: notice.kind,
                 };
-                top_ups.hear(notice).await
+                top_ups.record_notification(notice).await
             }
             // Nobody sells what it is about.
             None => Ok(true),
@@ -129,7 +129,7 @@ impl PayPal {
 }
 
 /// What a notice that is about no order seems to be about: mandates, and purchases whose payment a buyer objects to.
-fn bells(notice: &tollgate_paypal::Notice) -> (Vec<MandateRing>, Vec<Ring>) {
+fn bells(notice: &tollgate_paypal::Notice) -> (Vec<MandateSubject>, Vec<TopUpSubject>) {
     let resource = &notice.resource;
     let kinds = [
         "BILLING.SUBSCRIPTION.",
@@ -145,21 +145,21 @@ fn bells(notice: &tollgate_paypal::Notice) -> (Vec<MandateRing>, Vec<Ring>) {
     let payments = || resource.transactions.iter().map(|id| id.as_str().into());
     // One ring for one mandate is enough, and the surest name comes first.
     let named = by_id
-        .map(MandateRing::Mandate)
-        .or_else(|| subscription.map(|id| MandateRing::Subscription(id.into())));
+        .map(MandateSubject::Mandate)
+        .or_else(|| subscription.map(|id| MandateSubject::Subscription(id.into())));
     let mandates = match named {
         Some(ring) => vec![ring],
-        None => payments().map(MandateRing::Payment).collect(),
+        None => payments().map(MandateSubject::Payment).collect(),
     };
     let top_ups = match notice.kind.starts_with("CUSTOMER.DISPUTE.") {
-        true => payments().map(Ring::Capture).collect(),
+        true => payments().map(TopUpSubject::Capture).collect(),
         false => Vec::new(),
     };
     (mandates, top_ups)
 }
 
 /// The purchase a notice seems to be about. It was told by PayPal, and is used to find a row and for nothing else.
-fn about(notice: &tollgate_paypal::Notice) -> Option<Ring> {
+fn about(notice: &tollgate_paypal::Notice) -> Option<TopUpSubject> {
     let is_payment = ["CHECKOUT.ORDER.", "PAYMENT.CAPTURE."]
         .iter()
         .any(|kind| notice.kind.starts_with(kind));
@@ -175,7 +175,7 @@ fn about(notice: &tollgate_paypal::Notice) -> Option<Ring> {
     let order = resource.order.as_deref();
     let capture = resource.capture.as_deref();
     by_id
-        .map(Ring::TopUp)
-        .or_else(|| order.map(|order| Ring::Order(order.into())))
-        .or_else(|| capture.map(|capture| Ring::Capture(capture.into())))
+        .map(TopUpSubject::TopUp)
+        .or_else(|| order.map(|order| TopUpSubject::Order(order.into())))
+        .or_else(|| capture.map(|capture| TopUpSubject::Capture(capture.into())))
 }

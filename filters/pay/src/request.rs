@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName};
 use serde_json::Value;
 use tollgate_filter::{ApiError, ErrorCode, Request};
-use tollgate_purchase::once::digest;
+use tollgate_purchase::idempotency::digest;
 
 use crate::json::Unambiguous;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tollgate_filter::{ApiError, ErrorCode, Unambiguous};
-use tollgate_purchase::checkouts::Wish;
+use tollgate_purchase::checkouts::CheckoutRequest;
 
 use super::wire::Remark;
 
@@ -17,7 +17,7 @@ const LINES_MAX: usize = 100;
 /// What is said, checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
-    pub(crate) wish: Wish,
+    pub(crate) wish: CheckoutRequest,
     /// What happened to it that its sender must be told.
     pub(crate) remarks: Vec<Remark>,
 }
@@ -62,7 +62,7 @@ pub(crate) fn service(body: &[u8], product: &str) -> Result<Said, Unfit> {
     };
     let remarks = lines.remarks()?;
     Ok(Said {
-        wish: Wish {
+        wish: CheckoutRequest {
             has_plan: true,
             buyer: buyer(&mut members)?,
         },
@@ -91,7 +91,7 @@ pub(crate) fn protocol(body: &[u8], product: &str) -> Result<Said, Unfit> {
         remarks.push(Remark::EligibilityNotAccepted);
     }
     Ok(Said {
-        wish: Wish {
+        wish: CheckoutRequest {
             has_plan: lines.wanted > 0,
             buyer: buyer(&mut members)?,
         },

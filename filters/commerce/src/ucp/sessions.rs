@@ -11,8 +11,8 @@ use tollgate_filter::{
     Request,
 };
 use tollgate_money::CheckoutId;
-use tollgate_purchase::checkouts::{CheckoutError, Checkouts, New, Status, View};
-use tollgate_purchase::once::{Answer, Begun, Claim, Once, digest};
+use tollgate_purchase::checkouts::{CheckoutError, Checkouts, NewCheckout, Status, View};
+use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKeys, digest};
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 use tollgate_store::{CredentialId, Endpoint, Part};
 
@@ -76,7 +76,7 @@ enum Operation {
 pub(crate) struct Sessions {
     pub(crate) settings: UcpSettings,
     pub(crate) checkouts: Checkouts,
-    pub(crate) once: Once,
+    pub(crate) once: IdempotencyKeys,
     pub(crate) shown: Shown,
     /// Where platforms are negotiated with; without them what they can do is taken for granted.
     pub(crate) profiles: Option<Profiles>,
@@ -243,25 +243,25 @@ impl Sessions {
                 let endpoint = endpoint(place.form, asked.operation);
                 let begun = self
                     .once
-                    .begin(asked.principal.account, endpoint, name, asked.hash);
+                    .claim(asked.principal.account, endpoint, name, asked.hash);
                 match begun
                     .await
                     .map_err(|error| Fault::Failed(store_failed(error)))?
                 {
-                    Begun::Mine(claim) => Some(claim),
-                    Begun::Answered(answer) => {
+                    ClaimOutcome::Claimed(claim) => Some(claim),
+                    ClaimOutcome::Answered(answer) => {
                         return Ok(Came {
                             answer,
                             replayed: true,
                         });
                     }
-                    Begun::UnderWay => {
+                    ClaimOutcome::InProgress => {
                         let message =
                             "The same request is still being worked on. Send it again in a moment.";
                         let error = ApiError::new(ErrorCode::InProgress, message);
                         return Err(error.retry_after(Duration::from_secs(1)).into());
                     }
-                    Begun::OtherRequest => {
+                    ClaimOutcome::OtherRequest => {
                         let message = "The Idempotency-Key stands for another request. Use a new one for each.";
                         return Err(ApiError::new(ErrorCode::IdempotencyConflict, message).into());
                     }
@@ -378,11 +378,11 @@ impl Sessions {
 
     async fn create(&self, asked: &Asked, claim: Option<Claim>) -> Result<Answer, Fault> {
         let said = self.said(asked)?;
-        let new = New {
+        let new = NewCheckout {
             account: asked.principal.account,
             credential: Some(CredentialId::from_bytes(asked.principal.credential.0)),
             platform: asked.agent.as_ref().map(|agent| agent.host.clone()),
-            wish: said.wish.clone(),
+            request: said.wish.clone(),
         };
         let answer = |view: &View| self.told(asked, view, &said.remarks, StatusCode::CREATED);
         let beside = |view: &View| keep(claim.as_ref(), &answer(view));
@@ -392,7 +392,7 @@ impl Sessions {
 
     async fn get(&self, asked: &Asked) -> Result<Answer, Fault> {
         let view = self.find(asked).await?;
-        let view = match self.checkouts.glance(view.clone()).await {
+        let view = match self.checkouts.refresh(view.clone()).await {
             Ok(view) => view,
             // What is known is told; whoever wants to know more asks for completion.
             Err(CheckoutError::Provider(_)) => view,
@@ -425,7 +425,7 @@ impl Sessions {
         if let Some(name) = &asked.name {
             // Noted before the provider is asked: should the process die over it, the same request is still not one that came too late.
             let name = digest(&[b"complete", name.as_bytes()]);
-            (view, again) = self.checkouts.note_asked(view, name).await?;
+            (view, again) = self.checkouts.note_completion_request(view, name).await?;
         }
         let status = view.status();
         if status.is_final() && !(again && status == Status::Completed) {
@@ -433,7 +433,7 @@ impl Sessions {
         }
         let answer = |view: &View| self.told(asked, view, &[], StatusCode::OK);
         let beside = |view: &View| keep(claim.as_ref(), &answer(view));
-        let view = self.checkouts.ask(view, &beside).await?;
+        let view = self.checkouts.reconcile(view, &beside).await?;
         Ok(answer(&view))
     }
 
@@ -527,7 +527,7 @@ fn check_signature(request: &Request) -> Result<(), ApiError> {
 
 fn keep(claim: Option<&Claim>, answer: &Answer) -> Vec<Part> {
     claim
-        .map(|claim| claim.keep_part(answer))
+        .map(|claim| claim.answer_part(answer))
         .into_iter()
         .collect()
 }

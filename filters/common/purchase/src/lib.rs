@@ -11,18 +11,18 @@
 //! each month. No HTTP and no clock: payment providers stand behind traits, time and randomness are handed in.
 
 pub mod checkouts;
+pub mod idempotency;
 mod keys;
 pub mod mandates;
-pub mod once;
 pub mod plan;
+mod tasks;
 pub mod topups;
-mod under_way;
 pub mod wire;
 
 pub use keys::key_of;
+pub use tasks::{PurchaseTask, PurchaseTasks};
 pub use topups::{
-    BeginError, Capture, CaptureStatus, Counters, Counts, Draw, LookError, NewOrder, Notice,
-    OFFERED, Offer, Order, OrderError, OrderStatus, Orders, Parts, Placed, PriceError, TopUps,
-    Trouble, Wish,
+    BeginError, Capture, CaptureStatus, Counters, Counts, CreatedOrder, Draw, FailureKind,
+    NewOrder, Notification, OFFERED, Offer, Order, OrderError, OrderStatus, Orders, PriceError,
+    PurchaseRequest, ReconcileError, TopUpDeps, TopUps,
 };
-pub use under_way::{UnderWay, Work};

@@ -255,11 +255,11 @@ codes! {
         /// Paid at least once, and charged again each month.
         Active = 3,
         /// Its owner wants it no more: it is being cancelled, and what it has paid for stays.
-        Leaving = 4,
+        CancelPending = 4,
         /// Nothing more is charged; what it has paid for stays.
         Ended = 5,
         /// The plan runs by another way: it is being cancelled, and every charge that bought nothing is given back.
-        Surplus = 6,
+        Duplicate = 6,
         /// No longer offered. The buyer may still agree to it at the provider's.
         Dropped = 7,
         /// Over, and nothing was kept.

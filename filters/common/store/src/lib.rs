@@ -41,7 +41,7 @@ pub use codes::{
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
 pub use idempotency::{IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse};
-pub use mandate::{MandatePart, MandateRing, MandateRow, ReadMandates};
+pub use mandate::{MandatePart, MandateRow, MandateSubject, ReadMandates};
 pub use oauth::{
     ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
 };
@@ -59,7 +59,7 @@ pub use statement::{DaySpending, ReadStatement, Statement};
 pub use store::{
     BatchRows, Observer, OperationRows, Read, Snapshot, Store, commit, flush, reading,
 };
-pub use topup::{ReadTopUps, Ring, TopUpPart, TopUpRow};
+pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};
 pub use usage::{Place, RequestMark, RequestsWanted, UsageDay};
 pub use x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow, ReadAuthorizations};

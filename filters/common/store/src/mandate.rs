@@ -45,17 +45,17 @@ pub struct MandateRow {
     /// The time of a payment that the provider told of and did not list yet, for which a day was given.
     pub advanced_for: Option<i64>,
     /// Unix microseconds at which its owner ended it: what is charged after that is given back.
-    pub left_at: Option<i64>,
+    pub cancel_requested_at: Option<i64>,
     /// What went wrong or why it ended, in the provider's word or ours.
     pub note: Option<Arc<str>>,
     /// Looks at the provider since something last changed.
-    pub looks: u32,
+    pub attempts: u32,
     /// Unix microseconds of the next look; `None` when nothing is expected any more.
-    pub look_at: Option<i64>,
+    pub next_attempt_at: Option<i64>,
     /// How often somebody said that there is news.
-    pub rings: i64,
+    pub notifications: i64,
     /// How many of them have been looked at.
-    pub rings_heard: i64,
+    pub acknowledged: i64,
     /// Unix microseconds.
     pub created_at: i64,
     /// Unix microseconds of the last change.
@@ -71,12 +71,12 @@ pub enum MandatePart {
     /// changed it, [`crate::Refusal::MandateExists`] when its account has another under way. Its `rings` are left as they are stored.
     Change(MandateRow),
     /// Notes that there is news about a mandate. One that nobody knows changes nothing.
-    Ring(MandateRing),
+    Notify(MandateSubject),
 }
 
 /// What a bell is rung for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MandateRing {
+pub enum MandateSubject {
     /// The mandate of this id.
     Mandate(MandateId),
     /// The mandate with this subscription of the provider's.

@@ -43,13 +43,13 @@ pub struct TopUpRow {
     /// Why it ended or what is unclear about it, in the provider's word or ours.
     pub note: Option<Arc<str>>,
     /// Looks at the provider since something last changed.
-    pub looks: u32,
+    pub attempts: u32,
     /// Unix microseconds of the next look; `None` when nothing is expected any more.
-    pub look_at: Option<i64>,
+    pub next_attempt_at: Option<i64>,
     /// How often somebody said that there is news.
-    pub rings: i64,
+    pub notifications: i64,
     /// How many of them have been looked at.
-    pub rings_heard: i64,
+    pub acknowledged: i64,
     /// Unix microseconds.
     pub created_at: i64,
     /// Unix microseconds of the last change.
@@ -65,7 +65,7 @@ pub enum TopUpPart {
     /// changed it. Its `rings` are left as they are stored.
     Change(TopUpRow),
     /// Notes that there is news about a purchase. One that nobody knows changes nothing.
-    Ring(Ring),
+    Notify(TopUpSubject),
     /// Notes that a notice has come in: [`crate::Refusal::NoticeSeen`] when it had before.
     Notice {
         /// The provider's id of the event.
@@ -86,7 +86,7 @@ pub enum TopUpPart {
 
 /// What a bell is rung for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ring {
+pub enum TopUpSubject {
     /// The purchase of this id.
     TopUp(TopUpId),
     /// The purchase with this order of the provider's.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use support::{open_with, write};
 use tollgate_money::{AccountId, MandateId, Usd};
-use tollgate_store::{MandatePart, MandateRing, MandateRow, MandateState, Part, Refusal};
+use tollgate_store::{MandatePart, MandateRow, MandateState, MandateSubject, Part, Refusal};
 
 const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
 
@@ -33,12 +33,12 @@ fn mandate(number: u8, state: MandateState) -> MandateRow {
         paid_at: None,
         paid_until: None,
         advanced_for: None,
-        left_at: None,
+        cancel_requested_at: None,
         note: None,
-        looks: 0,
-        look_at: Some(10),
-        rings: 0,
-        rings_heard: 0,
+        attempts: 0,
+        next_attempt_at: Some(10),
+        notifications: 0,
+        acknowledged: 0,
         created_at: i64::from(number),
         updated_at: i64::from(number),
     }
@@ -46,7 +46,9 @@ fn mandate(number: u8, state: MandateState) -> MandateRow {
 
 #[test]
 fn an_account_has_one_mandate_that_is_offered_and_one_that_is_agreed_to_or_charged() {
-    use MandateState::{Active, Agreed, Created, Dropped, Ended, Leaving, Open, Over, Surplus};
+    use MandateState::{
+        Active, Agreed, CancelPending, Created, Dropped, Duplicate, Ended, Open, Over,
+    };
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ACCOUNT]);
     let first = mandate(1, Open);
@@ -60,9 +62,9 @@ fn an_account_has_one_mandate_that_is_offered_and_one_that_is_agreed_to_or_charg
         );
     }
     for (number, state) in [
-        (6, Leaving),
+        (6, CancelPending),
         (7, Ended),
-        (8, Surplus),
+        (8, Duplicate),
         (9, Dropped),
         (10, Over),
     ] {
@@ -123,17 +125,17 @@ fn news_makes_a_mandate_due_until_it_was_heard() {
     let due = |now| store.mandates_due(now, 10).expect("readable").len();
     assert_eq!((due(9), due(10)), (0, 1), "by its time");
     let rings = [
-        MandateRing::Mandate(row.id),
-        MandateRing::Subscription(Arc::from("I-1")),
-        MandateRing::Subscription(Arc::from("I-OTHER")),
-        MandateRing::Payment(Arc::from("nobody's")),
+        MandateSubject::Mandate(row.id),
+        MandateSubject::Subscription(Arc::from("I-1")),
+        MandateSubject::Subscription(Arc::from("I-OTHER")),
+        MandateSubject::Payment(Arc::from("nobody's")),
     ];
-    write(&store, rings.map(|ring| part(MandatePart::Ring(ring)))).expect("rung");
+    write(&store, rings.map(|ring| part(MandatePart::Notify(ring)))).expect("rung");
     let rung = store.mandate(row.id).expect("readable").expect("stored");
-    assert_eq!((rung.rings, due(0)), (2, 1), "whatever its time");
+    assert_eq!((rung.notifications, due(0)), (2, 1), "whatever its time");
     let heard = MandateRow {
         version: 1,
-        rings_heard: rung.rings,
+        acknowledged: rung.notifications,
         ..rung
     };
     write(&store, [part(MandatePart::Change(heard))]).expect("heard");

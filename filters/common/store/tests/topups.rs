@@ -8,8 +8,8 @@ use support::{open_with, write};
 use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
 use tollgate_store::books::LedgerPart;
 use tollgate_store::{
-    CredentialId, Endpoint, EntryKind, Part, Refusal, Ring, TopUpPart, TopUpRow, TopUpState,
-    UsageFlags, UsageRecord,
+    CredentialId, Endpoint, EntryKind, Part, Refusal, TopUpPart, TopUpRow, TopUpState,
+    TopUpSubject, UsageFlags, UsageRecord,
 };
 
 const DAY: i64 = 86_400_000_000;
@@ -34,10 +34,10 @@ fn top_up(number: u8) -> TopUpRow {
         taken_back: Micros::ZERO,
         owed: Micros::ZERO,
         note: None,
-        looks: 0,
-        look_at: Some(10),
-        rings: 0,
-        rings_heard: 0,
+        attempts: 0,
+        next_attempt_at: Some(10),
+        notifications: 0,
+        acknowledged: 0,
         created_at: i64::from(number),
         updated_at: i64::from(number),
     }
@@ -66,7 +66,7 @@ fn a_purchase_is_changed_only_by_whoever_has_seen_its_last_version() {
             "https://www.paypal.com/checkoutnow?token=5O190127TN364715T",
         )),
         note: Some(Arc::from("a note")),
-        look_at: None,
+        next_attempt_at: None,
         declines: 2,
         ..begun.clone()
     };
@@ -101,31 +101,31 @@ fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ACCOUNT]);
     let row = TopUpRow {
-        look_at: Some(100),
+        next_attempt_at: Some(100),
         ..top_up(1)
     };
     write(&store, [part(TopUpPart::Begin(row.clone()))]).expect("begins");
     let due = |now| store.top_ups_due(now, 10).expect("readable");
     assert_eq!(due(99).len(), 0, "its time has not come");
     assert_eq!(due(100).len(), 1);
-    let ring = part(TopUpPart::Ring(Ring::TopUp(row.id)));
+    let ring = part(TopUpPart::Notify(TopUpSubject::TopUp(row.id)));
     write(&store, [ring.clone()]).expect("rings");
     let seen = due(0).pop().expect("news is due at once");
-    assert_eq!((seen.rings, seen.rings_heard), (1, 0));
+    assert_eq!((seen.notifications, seen.acknowledged), (1, 0));
     // Somebody rings while the first ring is looked at.
     write(&store, [ring]).expect("rings");
     let heard = TopUpRow {
         version: 1,
         order: Some(Arc::from("ORDER")),
-        look_at: None,
-        rings_heard: seen.rings,
+        next_attempt_at: None,
+        acknowledged: seen.notifications,
         ..seen
     };
     write(&store, [part(TopUpPart::Change(heard.clone()))]).expect("changes");
     assert_eq!(due(0).len(), 1, "the second ring is still to be heard");
     let quiet = TopUpRow {
         version: 2,
-        rings_heard: 2,
+        acknowledged: 2,
         capture: Some(Arc::from("CAPTURE")),
         ..heard
     };
@@ -133,13 +133,17 @@ fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
     assert_eq!(due(i64::MAX).len(), 0);
     write(
         &store,
-        [part(TopUpPart::Ring(Ring::Order(Arc::from("ORDER"))))],
+        [part(TopUpPart::Notify(TopUpSubject::Order(Arc::from(
+            "ORDER",
+        ))))],
     )
     .expect("rings");
     assert_eq!(due(0).len(), 1, "an order leads to its purchase");
     write(
         &store,
-        [part(TopUpPart::Ring(Ring::Order(Arc::from("OTHER"))))],
+        [part(TopUpPart::Notify(TopUpSubject::Order(Arc::from(
+            "OTHER",
+        ))))],
     )
     .expect("an order that nobody knows is no error");
     let rings = || {
@@ -147,10 +151,10 @@ fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
             .top_up(row.id)
             .expect("readable")
             .expect("stored")
-            .rings
+            .notifications
     };
     for (capture, rung) in [("OTHER", 3), ("CAPTURE", 4)] {
-        let ring = part(TopUpPart::Ring(Ring::Capture(Arc::from(capture))));
+        let ring = part(TopUpPart::Notify(TopUpSubject::Capture(Arc::from(capture))));
         write(&store, [ring]).expect("a payment that nobody knows is no error");
         assert_eq!(rings(), rung, "a payment leads to its purchase");
     }
@@ -168,14 +172,16 @@ fn a_notice_is_heard_once_and_takes_what_stands_beside_it_along() {
                 kind: Arc::from("CHECKOUT.ORDER.APPROVED"),
                 at,
             }),
-            part(TopUpPart::Ring(Ring::TopUp(TopUpId::from_bytes([1; 16])))),
+            part(TopUpPart::Notify(TopUpSubject::TopUp(TopUpId::from_bytes(
+                [1; 16],
+            )))),
         ]
     };
     write(&store, notice(5)).expect("the first");
     assert_eq!(write(&store, notice(6)), Err(Refusal::NoticeSeen));
     let rings = || {
         let row = store.top_up(TopUpId::from_bytes([1; 16]));
-        row.expect("readable").expect("stored").rings
+        row.expect("readable").expect("stored").notifications
     };
     assert_eq!(rings(), 1, "the second notice rings nothing");
     let forget = |before| part(TopUpPart::ForgetNotices { before, limit: 10 });

@@ -6,7 +6,7 @@ use tollgate_filter::{
     ApiError, ErrorCode, Exchange, FilterError, Outcome, PaymentCredential, Principal, Reply,
     ReplyBody,
 };
-use tollgate_purchase::once::Answer;
+use tollgate_purchase::idempotency::Answer;
 
 use super::accept::wanted;
 use super::desk::{Ask, Desk, Sold};

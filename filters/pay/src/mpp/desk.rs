@@ -12,12 +12,12 @@ use http::{HeaderValue, header};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tollgate_filter::{Clock, Entropy, ErrorCode, PaymentCredential};
 use tollgate_money::AccountId;
-use tollgate_purchase::UnderWay;
+use tollgate_purchase::PurchaseTasks;
+use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKeys};
 use tollgate_purchase::mandates::{
     Beside, Mandates, OpenError, Urls, Verified, VerifyError, is_past_due,
 };
-use tollgate_purchase::once::{Answer, Begun, Claim, Once};
-use tollgate_purchase::plan::{PaymentState, Plans, Standing};
+use tollgate_purchase::plan::{PaymentState, PlanState, Plans};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription as Wire, rfc3339};
 use tollgate_store::{Endpoint, MandateRow, Part, Route, SubscriptionRow};
 
@@ -57,7 +57,7 @@ pub struct Parts {
     /// Leave to charge each month.
     pub mandates: Mandates,
     /// Names of requests.
-    pub once: Once,
+    pub once: IdempotencyKeys,
     /// What is sold.
     pub product: Product,
     /// How challenges are made.
@@ -67,7 +67,7 @@ pub struct Parts {
     /// Randomness.
     pub entropy: Entropy,
     /// Where the work runs, so that a client who leaves does not cut it off.
-    pub runtime: UnderWay,
+    pub runtime: PurchaseTasks,
 }
 
 /// The desk. Cheap to clone.
@@ -184,9 +184,9 @@ impl Desk {
         let id = URL_SAFE_NO_PAD.encode(credential.id);
         let begun = parts
             .once
-            .begin(ask.account, Endpoint::Challenge, &id, [0; 32]);
+            .claim(ask.account, Endpoint::Challenge, &id, [0; 32]);
         let used = match begun.await {
-            Ok(Begun::Mine(claim)) => claim,
+            Ok(ClaimOutcome::Claimed(claim)) => claim,
             Ok(_) => {
                 return self.challenge(ask, invalid(USED)).await;
             }
@@ -397,8 +397,8 @@ impl Desk {
         }
     }
 
-    async fn standing(&self, account: AccountId) -> Result<Standing, Problem> {
-        let standing = self.inner.parts.plans.standing(account).await;
+    async fn standing(&self, account: AccountId) -> Result<PlanState, Problem> {
+        let standing = self.inner.parts.plans.state(account).await;
         standing.map_err(|error| {
             tracing::error!(%account, %error, "what an account has could not be read");
             unclear()
@@ -407,22 +407,22 @@ impl Desk {
 
     async fn named(&self, ask: &Ask, key: &str) -> Result<Named, Problem> {
         let once = &self.inner.parts.once;
-        let begun = once.begin(ask.account, Endpoint::Mpp, key, ask.asked.hash);
+        let begun = once.claim(ask.account, Endpoint::Mpp, key, ask.asked.hash);
         match begun.await {
-            Ok(Begun::Mine(claim)) => Ok(Named::Mine(claim)),
-            Ok(Begun::Answered(answer)) => Ok(Named::Replayed(answer)),
-            Ok(Begun::UnderWay) => Err(under_way()),
-            Ok(Begun::OtherRequest) => Err(told::other_request()),
+            Ok(ClaimOutcome::Claimed(claim)) => Ok(Named::Mine(claim)),
+            Ok(ClaimOutcome::Answered(answer)) => Ok(Named::Replayed(answer)),
+            Ok(ClaimOutcome::InProgress) => Err(under_way()),
+            Ok(ClaimOutcome::OtherRequest) => Err(told::other_request()),
             Err(error) => Err(unwritten(&error)),
         }
     }
 
     async fn use_up(&self, claims: &Claims) {
-        self.keep(vec![claims.used.use_up_part()]).await;
+        self.keep(vec![claims.used.consume_part()]).await;
     }
 
     async fn keep(&self, parts: Vec<Part>) {
-        if let Err(error) = self.inner.parts.once.keep_all(parts).await {
+        if let Err(error) = self.inner.parts.once.store_answers(parts).await {
             tracing::warn!(%error, "the answer to a purchase was not kept; the plan itself is");
         }
     }
@@ -447,8 +447,11 @@ impl Desk {
 impl Claims {
     /// What keeps the answer under the name of the request, and has the challenge used up.
     fn kept(&self, answer: &Answer) -> Vec<Part> {
-        let named = self.named.as_ref().map(|claim| claim.keep_part(answer));
-        named.into_iter().chain([self.used.use_up_part()]).collect()
+        let named = self.named.as_ref().map(|claim| claim.answer_part(answer));
+        named
+            .into_iter()
+            .chain([self.used.consume_part()])
+            .collect()
     }
 }
 

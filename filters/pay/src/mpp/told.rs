@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_filter::ErrorCode;
-use tollgate_purchase::once::BeginError;
+use tollgate_purchase::idempotency::ClaimError;
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 
 use crate::problem::Problem;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tollgate_purchase::once::{Begun, Claim};
+use tollgate_purchase::idempotency::{Claim, ClaimOutcome};
 use tollgate_store::{
     Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState,
     CommitError, Endpoint, Part, Refusal, UnitOfWork, commit,
@@ -53,13 +53,13 @@ impl Inner {
         for name in names {
             let once = &self.parts.once;
             match once
-                .begin(mark.account, Endpoint::X402, name, mark.digest)
+                .claim(mark.account, Endpoint::X402, name, mark.digest)
                 .await?
             {
-                Begun::Mine(claim) => claims.push(claim),
-                Begun::Answered(answer) => return Ok(Claimed::Told(Told::Done(answer))),
-                Begun::UnderWay => return Ok(Claimed::Told(Told::UnderWay)),
-                Begun::OtherRequest => return Ok(Claimed::Told(Told::OtherRequest)),
+                ClaimOutcome::Claimed(claim) => claims.push(claim),
+                ClaimOutcome::Answered(answer) => return Ok(Claimed::Told(Told::Done(answer))),
+                ClaimOutcome::InProgress => return Ok(Claimed::Told(Told::UnderWay)),
+                ClaimOutcome::OtherRequest => return Ok(Claimed::Told(Told::OtherRequest)),
             }
         }
         Ok(Claimed::All(claims))
@@ -101,7 +101,7 @@ impl Inner {
                 };
                 let answer = self.answer(subscription, row.receipt.as_deref(), true);
                 for claim in claims {
-                    self.write(claim.keep_part(&answer)).await?;
+                    self.write(claim.answer_part(&answer)).await?;
                 }
                 Ok(Told::Done(answer))
             }
@@ -358,7 +358,7 @@ impl Inner {
         body: &[u8],
         state: AuthorizationState,
     ) -> Result<Result<AuthorizationRow, Told>, Broken> {
-        let standing = self.parts.plans.standing(row.account).await?;
+        let standing = self.parts.plans.state(row.account).await?;
         let asker = asker(&standing);
         match decide(asker, Some(None)) {
             Act::Pay => {}

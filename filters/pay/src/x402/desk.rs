@@ -17,9 +17,9 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tollgate_filter::Clock;
 use tollgate_money::AccountId;
-use tollgate_purchase::UnderWay;
-use tollgate_purchase::once::{Answer, Once};
-use tollgate_purchase::plan::{PlanError, Plans, Standing};
+use tollgate_purchase::PurchaseTasks;
+use tollgate_purchase::idempotency::{Answer, IdempotencyKeys};
+use tollgate_purchase::plan::{PlanError, PlanState, Plans};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription};
 use tollgate_store::{
     AuthorizationKey, AuthorizationPart, AuthorizationRow, CommitError, Part, ReadError, Store,
@@ -62,7 +62,7 @@ pub struct Parts {
     /// What accounts have of the plan.
     pub plans: Plans,
     /// Names of requests.
-    pub once: Once,
+    pub once: IdempotencyKeys,
     /// Who sends transfers to the chain.
     pub facilitator: Arc<dyn Facilitator>,
     /// A node of the chain: with one, what the chain says ends a payment; without one, the facilitator is believed, and a payment that it
@@ -79,7 +79,7 @@ pub struct Parts {
     /// How long the chain is read for a success that the facilitator reports ([`CONFIRM`]).
     pub confirm: Duration,
     /// Where the work runs, so that a buyer who leaves does not cut it off.
-    pub runtime: UnderWay,
+    pub runtime: PurchaseTasks,
 }
 
 /// The desk. Cheap to clone.
@@ -159,7 +159,7 @@ pub(super) enum Broken {
     #[error("could not read or write what the account has")]
     Plan(#[from] PlanError),
     #[error("could not look up the name of a request")]
-    Once(#[from] tollgate_purchase::once::BeginError),
+    Once(#[from] tollgate_purchase::idempotency::ClaimError),
 }
 
 impl Desk {
@@ -347,7 +347,7 @@ impl Inner {
     }
 
     async fn unpaid(&self, account: AccountId) -> Told {
-        let standing = match self.parts.plans.standing(account).await {
+        let standing = match self.parts.plans.state(account).await {
             Ok(standing) => standing,
             Err(error) => return broken(&error.into()),
         };
@@ -389,13 +389,13 @@ impl Inner {
         &self,
         account: AccountId,
         key: &AuthorizationKey,
-    ) -> Result<(Standing, Option<AuthorizationRow>), Broken> {
+    ) -> Result<(PlanState, Option<AuthorizationRow>), Broken> {
         let wanted = key.clone();
         let row = reading(&self.parts.store, move |store| store.authorization(&wanted)).await?;
-        Ok((self.parts.plans.standing(account).await?, row))
+        Ok((self.parts.plans.state(account).await?, row))
     }
 
-    pub(super) fn already_active(&self, standing: &Standing) -> Told {
+    pub(super) fn already_active(&self, standing: &PlanState) -> Told {
         match standing.active() {
             Some(row) => Told::Done(self.answer(row, None, true)),
             // It has ended between the two looks.
@@ -478,7 +478,7 @@ impl fmt::Debug for Desk {
     }
 }
 
-pub(super) fn asker(standing: &Standing) -> Asker {
+pub(super) fn asker(standing: &PlanState) -> Asker {
     Asker {
         has_open: standing.money_may_move(),
         is_active: standing.is_active(),

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tollgate_money::AccountId;
-use tollgate_purchase::UnderWay;
+use tollgate_purchase::PurchaseTasks;
 use tollgate_store::AuthorizationKey;
 
 /// Attempts under way.
 pub(crate) struct Flights<T> {
-    runtime: UnderWay,
+    runtime: PurchaseTasks,
     open: Arc<Mutex<HashMap<AuthorizationKey, Flight<T>>>>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Boarded<T> {
 
 impl<T: Clone + Send + Sync + 'static> Flights<T> {
     /// None yet.
-    pub(crate) fn new(runtime: UnderWay) -> Flights<T> {
+    pub(crate) fn new(runtime: PurchaseTasks) -> Flights<T> {
         Flights {
             runtime,
             open: Arc::default(),
@@ -141,7 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_brings_the_same_payment_hears_the_same_and_others_wait() {
-        let flights: Flights<u32> = Flights::new(UnderWay::new(Handle::current()));
+        let flights: Flights<u32> = Flights::new(PurchaseTasks::new(Handle::current()));
         let (open, opened) = tokio::sync::oneshot::channel::<()>();
         let Boarded::Begun(first) = flights.board(&key(), mark(1), || async move {
             opened.await.expect("it is opened");
@@ -164,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_attempt_that_panics_is_over() {
-        let flights: Flights<u32> = Flights::new(UnderWay::new(Handle::current()));
+        let flights: Flights<u32> = Flights::new(PurchaseTasks::new(Handle::current()));
         let Boarded::Begun(end) = flights.board(&key(), mark(1), || async { panic!("a bug") })
         else {
             panic!("nobody is at it");

@@ -122,11 +122,11 @@ pub async fn close(
             match plans.pay(paid, beside).await {
                 Ok(PayOutcome::New(_)) => Ok(()),
                 // Given before, and the payment not noted as settled: it is now.
-                Ok(PayOutcome::Repeated(_) | PayOutcome::Surplus(_)) => write(store, settle).await,
-                Err(PlanError::Beside(Refusal::TransactionUsed)) => {
+                Ok(PayOutcome::Repeated(_) | PayOutcome::Duplicate(_)) => write(store, settle).await,
+                Err(PlanError::AttachedPart(Refusal::TransactionUsed)) => {
                     Err(CloseError::TransactionUsed(transaction))
                 }
-                Err(PlanError::Beside(_)) => Err(CloseError::Moved),
+                Err(PlanError::AttachedPart(_)) => Err(CloseError::Moved),
                 Err(error) => Err(CloseError::Plan(error)),
             }
         }

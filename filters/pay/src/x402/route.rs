@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::Value;
 use tollgate_filter::{ApiError, ErrorCode, Exchange, Outcome, Reply, ReplyBody};
 use tollgate_money::AccountId;
-use tollgate_purchase::once::Answer;
+use tollgate_purchase::idempotency::Answer;
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 
 use super::desk::{Desk, Told, Wish};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
-use tollgate_purchase::once;
+use tollgate_purchase::idempotency;
 use tollgate_store::{AuthorizationKey, AuthorizationRow, AuthorizationState};
 
 use super::decide::{Known, State};
@@ -39,7 +39,7 @@ pub(crate) fn key(payment: &Payment, terms: &Terms) -> AuthorizationKey {
 /// sent again.
 pub(crate) fn digest(payment: &Payment) -> [u8; 32] {
     let signed = &payment.authorization;
-    once::digest(&[
+    idempotency::digest(&[
         signed.from.as_bytes(),
         signed.to.as_bytes(),
         signed.value.to_string().as_bytes(),

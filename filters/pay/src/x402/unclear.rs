@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
-use tollgate_purchase::once::Claim;
-use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, PlanError, TakenBack};
+use tollgate_purchase::idempotency::Claim;
+use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, PlanError, Reversal};
 use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState, Refusal, Route};
 
 use super::answer::Settled;
@@ -166,7 +166,7 @@ impl Inner {
             let outcome = self.parts.plans.pay(paid, |subscription| {
                 let answer = self.answer(subscription, Some(&receipt), false);
                 let mut parts = vec![settle.clone()];
-                parts.extend(claims.iter().map(|claim| claim.keep_part(&answer)));
+                parts.extend(claims.iter().map(|claim| claim.answer_part(&answer)));
                 parts
             });
             match outcome.await {
@@ -179,19 +179,19 @@ impl Inner {
                     )));
                 }
                 // Given before, and the payment not noted as settled: it is now.
-                Ok(PayOutcome::Repeated(subscription) | PayOutcome::Surplus(subscription)) => {
+                Ok(PayOutcome::Repeated(subscription) | PayOutcome::Duplicate(subscription)) => {
                     tracing::error!(payment = %rows::reference(&row.key), "a payment that was not noted as settled had given the plan");
                     self.write(settle).await?;
                     return Ok(Told::Done(self.answer(&subscription, Some(&receipt), true)));
                 }
-                Err(PlanError::Beside(Refusal::TransactionUsed)) => {
+                Err(PlanError::AttachedPart(Refusal::TransactionUsed)) => {
                     tracing::error!(account = %open.account, payment = %rows::reference(&open.key), %transaction,
                         "rejected settlement: the facilitator names a transaction that has paid for another payment");
                     let why =
                         "the facilitator names a transaction that has paid for another payment";
                     return self.leave_open(open, None, why).await;
                 }
-                Err(error @ PlanError::Beside(_)) => return Err(error.into()),
+                Err(error @ PlanError::AttachedPart(_)) => return Err(error.into()),
                 Err(error) if attempt >= TRIES => {
                     tracing::error!(account = %row.account, payment = %rows::reference(&row.key), %transaction, %error,
                         "a payment has moved money and could not be noted; it is looked at again");
@@ -285,10 +285,10 @@ impl Inner {
         let taken = self
             .parts
             .plans
-            .take_back(Route::X402, &name, vec![change.clone()])
+            .reverse_payment(Route::X402, &name, vec![change.clone()])
             .await?;
         match taken {
-            TakenBack::Nothing => Ok(self.write(change).await?),
+            Reversal::Nothing => Ok(self.write(change).await?),
             _ => Ok(()),
         }
     }

@@ -16,8 +16,8 @@ use tollgate_money::{AccountId, Micros, Usd};
 use tollgate_pay::x402::{
     Desk, Facilitator, Node, Operation, Parts, Payment, Said, Silence, Terms, Told, Wish,
 };
-use tollgate_purchase::UnderWay;
-use tollgate_purchase::once::Once;
+use tollgate_purchase::PurchaseTasks;
+use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::plan::{self, Paid, Period, Plan, Plans};
 use tollgate_purchase::wire::Product;
 use tollgate_store::sqlite::{self, Durability, Options};
@@ -99,7 +99,7 @@ struct Running {
     store: Arc<dyn Store>,
     plans: Plans,
     desk: Desk,
-    under_way: UnderWay,
+    under_way: PurchaseTasks,
 }
 
 pub(crate) struct Shop {
@@ -197,7 +197,7 @@ impl Shop {
             move || clock.unix_micros()
         };
         let random = self.random.clone();
-        let plans = Plans::new(plan::Parts {
+        let plans = Plans::new(plan::PlanDeps {
             store: store.clone(),
             ledger,
             plan: Plan {
@@ -223,11 +223,11 @@ impl Shop {
             death: self.death.clone(),
             died: self.died.clone(),
         };
-        let under_way = UnderWay::new(runtime.handle().clone());
+        let under_way = PurchaseTasks::new(runtime.handle().clone());
         let desk = Desk::new(Parts {
             store: store.clone(),
             plans: plans.clone(),
-            once: Once::new(store.clone(), Box::new(now())),
+            once: IdempotencyKeys::new(store.clone(), Box::new(now())),
             facilitator: Arc::new(wire()),
             node: self.node.then(|| Arc::new(wire()) as Arc<dyn Node>),
             terms: terms(),

@@ -20,9 +20,9 @@ use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_pay::mpp::{Desk, Parts, Secrets, Settings};
 use tollgate_pay::{Desks, Pay};
-use tollgate_purchase::UnderWay;
-use tollgate_purchase::mandates::{MandateParts, Mandates, Urls};
-use tollgate_purchase::once::Once;
+use tollgate_purchase::PurchaseTasks;
+use tollgate_purchase::idempotency::IdempotencyKeys;
+use tollgate_purchase::mandates::{MandateDeps, Mandates, Urls};
 use tollgate_purchase::plan::{self, PRICE, Paid, Period, Plan, Plans};
 use tollgate_purchase::wire::Product;
 use tollgate_store::sqlite::{self, Durability, Options};
@@ -138,7 +138,7 @@ impl Shop {
                 out[at..].copy_from_slice(&number);
             }
         };
-        let plans = Plans::new(plan::Parts {
+        let plans = Plans::new(plan::PlanDeps {
             store: store.clone(),
             ledger: ledger.clone(),
             plan: Plan {
@@ -155,7 +155,7 @@ impl Shop {
             now: Box::new(clock()),
             draw: Box::new(draw()),
         });
-        let mandates = Mandates::new(MandateParts {
+        let mandates = Mandates::new(MandateDeps {
             store: store.clone(),
             plans: plans.clone(),
             recurring: Arc::new(self.world.clone()),
@@ -163,7 +163,7 @@ impl Shop {
             environment: String::from("test"),
             now: Box::new(clock()),
             draw: Box::new(draw()),
-            runtime: UnderWay::new(runtime.handle().clone()),
+            runtime: PurchaseTasks::new(runtime.handle().clone()),
         });
         let (manual, hand) = Clock::manual(now.unsigned_abs());
         let base = "https://api.svc.example";
@@ -171,7 +171,7 @@ impl Shop {
             product: Product::new(plans.plan(), base, "https://svc.example"),
             plans: plans.clone(),
             mandates: mandates.clone(),
-            once: Once::new(store.clone(), Box::new(clock())),
+            once: IdempotencyKeys::new(store.clone(), Box::new(clock())),
             settings: Settings {
                 secrets: self.secrets.clone(),
                 realm: String::from("api.svc.example"),
@@ -184,7 +184,7 @@ impl Shop {
             },
             clock: manual,
             entropy: Entropy::system(),
-            runtime: UnderWay::new(runtime.handle().clone()),
+            runtime: PurchaseTasks::new(runtime.handle().clone()),
         });
         let desks = Desks::new(Arc::from("svc-pro"), Some(desk), None);
         let pay = Pay::new(&desks, "/commerce/subscriptions/{plan}/mpp").expect("a route");
@@ -232,7 +232,7 @@ impl Shop {
         let running = self.running();
         running
             .runtime
-            .block_on(async { while running.mandates.turn().await > 0 {} });
+            .block_on(async { while running.mandates.reconcile_due().await > 0 {} });
     }
 
     pub(crate) fn buy(&self, buy: Buy) -> Seen {

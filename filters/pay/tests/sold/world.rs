@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use tokio::sync::Notify;
 use tollgate_money::Usd;
-use tollgate_purchase::Trouble;
+use tollgate_purchase::FailureKind;
 use tollgate_purchase::mandates::{
-    Charge, ChargeStatus, Made, NewSubscription, PlanSeen, Recurring, RecurringError, Seen, Status,
+    Charge, ChargeStatus, CreatedSubscription, NewSubscription, ProviderPlan, ProviderSubscription,
+    Recurring, RecurringError, Status,
 };
 use tollgate_purchase::plan::PRICE;
 
@@ -131,7 +132,7 @@ impl World {
 
     async fn call<T>(
         &self,
-        act: impl FnOnce(&mut State) -> Result<T, Trouble>,
+        act: impl FnOnce(&mut State) -> Result<T, FailureKind>,
     ) -> Result<T, RecurringError> {
         let fault = self.with(|state| match state.after {
             0 => state.fault,
@@ -141,11 +142,11 @@ impl World {
             }
         });
         let failed = |trouble| RecurringError {
-            trouble,
-            message: format!("{trouble:?}"),
+            kind,
+            message: format!("{kind:?}"),
         };
         match fault {
-            Fault::Down => return Err(failed(Trouble::Unavailable)),
+            Fault::Down => return Err(failed(FailureKind::Unavailable)),
             Fault::DeathBefore => self.die().await,
             Fault::None | Fault::DeathAfter => {}
         }
@@ -164,15 +165,18 @@ impl World {
 
 #[async_trait]
 impl Recurring for World {
-    async fn plan(&self) -> Result<PlanSeen, RecurringError> {
-        Ok(PlanSeen {
+    async fn plan(&self) -> Result<ProviderPlan, RecurringError> {
+        Ok(ProviderPlan {
             id: PLAN.to_owned(),
             is_active: true,
             monthly: Some(PRICE),
         })
     }
 
-    async fn create(&self, new: &NewSubscription<'_>) -> Result<Made, RecurringError> {
+    async fn create(
+        &self,
+        new: &NewSubscription<'_>,
+    ) -> Result<CreatedSubscription, RecurringError> {
         self.call(|state| {
             let known = state.created.get(new.key).cloned();
             let id = known.unwrap_or_else(|| {
@@ -187,7 +191,7 @@ impl Recurring for World {
                 state.created.insert(new.key.to_owned(), id.clone());
                 id
             });
-            Ok(Made {
+            Ok(CreatedSubscription {
                 approve_url: format!("https://paypal.example/approve/{id}"),
                 subscription: id,
             })
@@ -195,11 +199,14 @@ impl Recurring for World {
         .await
     }
 
-    async fn read(&self, subscription: &str) -> Result<Seen, RecurringError> {
+    async fn read(&self, subscription: &str) -> Result<ProviderSubscription, RecurringError> {
         self.call(|state| {
-            let kept = state.subscriptions.get(subscription).ok_or(Trouble::Gone)?;
+            let kept = state
+                .subscriptions
+                .get(subscription)
+                .ok_or(FailureKind::Gone)?;
             let last = kept.charges.last();
-            Ok(Seen {
+            Ok(ProviderSubscription {
                 status: kept.status,
                 plan_id: PLAN.to_owned(),
                 mandate: Some(kept.mandate.clone()),
@@ -221,7 +228,10 @@ impl Recurring for World {
         to: i64,
     ) -> Result<Vec<Charge>, RecurringError> {
         self.call(|state| {
-            let kept = state.subscriptions.get(subscription).ok_or(Trouble::Gone)?;
+            let kept = state
+                .subscriptions
+                .get(subscription)
+                .ok_or(FailureKind::Gone)?;
             let listed = kept.charges.iter();
             Ok(listed
                 .filter(|charge| (from..=to).contains(&charge.at))
@@ -240,7 +250,7 @@ impl Recurring for World {
             let kept = state
                 .subscriptions
                 .get_mut(subscription)
-                .ok_or(Trouble::Gone)?;
+                .ok_or(FailureKind::Gone)?;
             kept.status = Status::Cancelled;
             Ok(())
         })
@@ -251,7 +261,9 @@ impl Recurring for World {
         self.call(|state| {
             let all = state.subscriptions.values_mut();
             let mut charges = all.flat_map(|kept| kept.charges.iter_mut());
-            let found = charges.find(|one| one.id == charge).ok_or(Trouble::Gone)?;
+            let found = charges
+                .find(|one| one.id == charge)
+                .ok_or(FailureKind::Gone)?;
             found.status = ChargeStatus::Returned;
             Ok(())
         })

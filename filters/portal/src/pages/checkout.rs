@@ -11,7 +11,7 @@ use tollgate_filter::Reply;
 use tollgate_money::CheckoutId;
 use tollgate_pages::parts::{self, Tone};
 use tollgate_pages::{Failure, Page, failure, format};
-use tollgate_purchase::checkouts::{CheckoutError, Status, View, none};
+use tollgate_purchase::checkouts::{CheckoutError, Status, View, attach_nothing};
 use tollgate_purchase::mandates::{RECURRING_OFFERED, Urls};
 use tollgate_purchase::plan::PRICE;
 use tollgate_store::{MandateRow, MandateState, reading};
@@ -43,7 +43,7 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
         "cancel" => return Ok(visit.go(house, &format!("{own}?left=1"))),
         _ => {}
     }
-    let view = match tokio::time::timeout(LOOK, house.checkouts.glance(view.clone())).await {
+    let view = match tokio::time::timeout(LOOK, house.checkouts.refresh(view.clone())).await {
         Ok(Ok(view)) => view,
         // What is known is shown; the look goes on without the page.
         Ok(Err(_)) | Err(_) => view,
@@ -64,7 +64,7 @@ pub(crate) async fn agree(house: &House, visit: &mut Visit) -> Result<Reply, Tro
         return_url: url("paypal"),
         cancel_url: url("cancel"),
     };
-    let notice = match house.checkouts.lead(view.clone(), urls).await {
+    let notice = match house.checkouts.open_mandate(view.clone(), urls).await {
         Ok(_) => return Ok(visit.go(house, &own)),
         Err(CheckoutError::Processing) => parts::notice(
             Tone::Warn,
@@ -136,11 +136,11 @@ async fn came_back(house: &House, view: View) {
         }
         return;
     }
-    let looked = house.checkouts.ask(view.clone(), &none);
+    let looked = house.checkouts.reconcile(view.clone(), &attach_nothing);
     if let Ok(Ok(_)) = tokio::time::timeout(LOOK, looked).await {
         return;
     }
-    if let Err(error) = house.checkouts.returned(view).await {
+    if let Err(error) = house.checkouts.owner_returned(view).await {
         tracing::warn!(%error, "could not note that the owner of a checkout came back");
     }
 }

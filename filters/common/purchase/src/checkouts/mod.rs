@@ -6,11 +6,11 @@
 //! 2. The unit of work that gives the plan completes every checkout that waits for it. No other thing completes one.
 //! 3. An end is an end: a checkout that is completed or cancelled never changes.
 
-mod desk;
 mod error;
+mod processor;
 mod session;
 
-pub(crate) use desk::completed;
-pub use desk::{Beside, Checkouts, Parts, View, none};
 pub use error::CheckoutError;
-pub use session::{New, NotModifiable, Status, Wish};
+pub(crate) use processor::completed;
+pub use processor::{AttachParts, CheckoutDeps, Checkouts, View, attach_nothing};
+pub use session::{CheckoutRequest, NewCheckout, NotModifiable, Status};

@@ -59,7 +59,7 @@ impl Status {
 
 /// A checkout to be begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct New {
+pub struct NewCheckout {
     /// Whose: the owner of the credential, never somebody whom the request names.
     pub account: AccountId,
     /// The credential that asks.
@@ -67,12 +67,12 @@ pub struct New {
     /// The host of the platform's profile.
     pub platform: Option<Arc<str>>,
     /// What the platform says.
-    pub wish: Wish,
+    pub request: CheckoutRequest,
 }
 
 /// What a platform says of a checkout: all of it, each time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct CheckoutRequest {
     /// Whether the plan stands among what is to be bought.
     pub has_plan: bool,
     /// What it says of the buyer, as JSON.
@@ -81,7 +81,7 @@ pub struct Wish {
 
 /// What was seen of the owner's decision at the payment provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum OwnerDecision {
     /// The owner has the plan.
     Active(SubscriptionId),
     /// The owner has agreed, and nothing is paid yet.
@@ -99,11 +99,11 @@ pub struct NotModifiable(pub Status);
 /// A checkout as it begins at `now`, of an account that has `active`.
 pub(super) fn begin(
     id: CheckoutId,
-    new: New,
+    new: NewCheckout,
     active: Option<SubscriptionId>,
-    (now, lasts): (i64, i64),
+    (now, lifetime): (i64, i64),
 ) -> CheckoutRow {
-    let state = match (active, new.wish.has_plan) {
+    let state = match (active, new.request.has_plan) {
         (Some(_), true) => CheckoutState::Completed,
         (None, true) => CheckoutState::Waiting,
         (_, false) => CheckoutState::Incomplete,
@@ -115,20 +115,20 @@ pub(super) fn begin(
         version: 0,
         credential: new.credential,
         platform: new.platform,
-        buyer: new.wish.buyer,
+        buyer: new.request.buyer,
         mandate: None,
         asked: None,
         subscription: active.filter(|_| state == CheckoutState::Completed),
         created_at: now,
         updated_at: now,
-        expires_at: now.saturating_add(lasts),
+        expires_at: now.saturating_add(lifetime),
     }
 }
 
 /// The checkout with everything that the platform may say said anew.
 pub(super) fn update(
     row: &CheckoutRow,
-    wish: Wish,
+    request: CheckoutRequest,
     now: i64,
 ) -> Result<CheckoutRow, NotModifiable> {
     let status = Status::of(row, now);
@@ -137,8 +137,8 @@ pub(super) fn update(
         return Err(NotModifiable(status));
     }
     let mut next = touched(row, now);
-    next.buyer = wish.buyer;
-    next.state = match (wish.has_plan, row.state) {
+    next.buyer = request.buyer;
+    next.state = match (request.has_plan, row.state) {
         (false, _) => CheckoutState::Incomplete,
         (true, CheckoutState::Incomplete) => CheckoutState::Waiting,
         (true, state) => state,
@@ -159,30 +159,34 @@ pub(super) fn cancel(row: &CheckoutRow, now: i64) -> Result<CheckoutRow, NotModi
 }
 
 /// The checkout with what was seen; `None` when that changes nothing.
-pub(super) fn see(row: &CheckoutRow, seen: Seen, now: i64) -> Option<CheckoutRow> {
+pub(super) fn apply_decision(
+    row: &CheckoutRow,
+    seen: OwnerDecision,
+    now: i64,
+) -> Option<CheckoutRow> {
     use CheckoutState::{Completed, Placing, Ready, Waiting};
     let status = Status::of(row, now);
     let state = match (status, seen) {
         (Status::Completed | Status::Canceled | Status::Incomplete, _) => return None,
-        (_, Seen::Active(_)) => Completed,
-        (_, Seen::Agreed) => Placing,
-        (_, Seen::Open) => Waiting,
-        (Status::RequiresEscalation, Seen::Returned) => Ready,
-        (_, Seen::Returned) => row.state,
+        (_, OwnerDecision::Active(_)) => Completed,
+        (_, OwnerDecision::Agreed) => Placing,
+        (_, OwnerDecision::Open) => Waiting,
+        (Status::RequiresEscalation, OwnerDecision::Returned) => Ready,
+        (_, OwnerDecision::Returned) => row.state,
     };
     if state == row.state {
         return None;
     }
     let mut next = touched(row, now);
     next.state = state;
-    if let Seen::Active(subscription) = seen {
+    if let OwnerDecision::Active(subscription) = seen {
         next.subscription = Some(subscription);
     }
     Some(next)
 }
 
 /// The checkout whose owner is led to a mandate; `None` when that is known.
-pub(super) fn lead(row: &CheckoutRow, mandate: MandateId, now: i64) -> Option<CheckoutRow> {
+pub(super) fn link_mandate(row: &CheckoutRow, mandate: MandateId, now: i64) -> Option<CheckoutRow> {
     if row.mandate == Some(mandate) {
         return None;
     }
@@ -192,7 +196,11 @@ pub(super) fn lead(row: &CheckoutRow, mandate: MandateId, now: i64) -> Option<Ch
 }
 
 /// The checkout whose completion a request of this name asks for; `None` when that is known.
-pub(super) fn ask(row: &CheckoutRow, name: [u8; 32], now: i64) -> Option<CheckoutRow> {
+pub(super) fn request_completion(
+    row: &CheckoutRow,
+    name: [u8; 32],
+    now: i64,
+) -> Option<CheckoutRow> {
     if row.asked == Some(name) || Status::of(row, now).is_final() {
         return None;
     }
@@ -218,11 +226,11 @@ mod tests {
     const LASTS: i64 = 100;
 
     fn row(state: CheckoutState) -> CheckoutRow {
-        let new = New {
+        let new = NewCheckout {
             account: AccountId::from_bytes([1; 16]),
             credential: None,
             platform: None,
-            wish: Wish {
+            request: CheckoutRequest {
                 has_plan: true,
                 buyer: None,
             },
@@ -256,24 +264,36 @@ mod tests {
         use CheckoutState as S;
         //  state, seen, what becomes of it; nothing where nothing changes
         for (state, seen, expected) in [
-            (S::Waiting, Seen::Open, None),
-            (S::Waiting, Seen::Returned, Some(S::Ready)),
-            (S::Waiting, Seen::Agreed, Some(S::Placing)),
-            (S::Waiting, Seen::Active(SUBSCRIPTION), Some(S::Completed)),
-            (S::Ready, Seen::Open, Some(S::Waiting)),
-            (S::Ready, Seen::Returned, None),
-            (S::Ready, Seen::Agreed, Some(S::Placing)),
-            (S::Ready, Seen::Active(SUBSCRIPTION), Some(S::Completed)),
-            (S::Placing, Seen::Open, Some(S::Waiting)),
-            (S::Placing, Seen::Returned, None),
-            (S::Placing, Seen::Agreed, None),
-            (S::Placing, Seen::Active(SUBSCRIPTION), Some(S::Completed)),
-            (S::Incomplete, Seen::Active(SUBSCRIPTION), None),
-            (S::Completed, Seen::Open, None),
-            (S::Canceled, Seen::Active(SUBSCRIPTION), None),
+            (S::Waiting, OwnerDecision::Open, None),
+            (S::Waiting, OwnerDecision::Returned, Some(S::Ready)),
+            (S::Waiting, OwnerDecision::Agreed, Some(S::Placing)),
+            (
+                S::Waiting,
+                OwnerDecision::Active(SUBSCRIPTION),
+                Some(S::Completed),
+            ),
+            (S::Ready, OwnerDecision::Open, Some(S::Waiting)),
+            (S::Ready, OwnerDecision::Returned, None),
+            (S::Ready, OwnerDecision::Agreed, Some(S::Placing)),
+            (
+                S::Ready,
+                OwnerDecision::Active(SUBSCRIPTION),
+                Some(S::Completed),
+            ),
+            (S::Placing, OwnerDecision::Open, Some(S::Waiting)),
+            (S::Placing, OwnerDecision::Returned, None),
+            (S::Placing, OwnerDecision::Agreed, None),
+            (
+                S::Placing,
+                OwnerDecision::Active(SUBSCRIPTION),
+                Some(S::Completed),
+            ),
+            (S::Incomplete, OwnerDecision::Active(SUBSCRIPTION), None),
+            (S::Completed, OwnerDecision::Open, None),
+            (S::Canceled, OwnerDecision::Active(SUBSCRIPTION), None),
         ] {
             let before = row(state);
-            let after = see(&before, seen, 1);
+            let after = apply_decision(&before, seen, 1);
             assert_eq!(
                 after.as_ref().map(|row| row.state),
                 expected,
@@ -300,7 +320,7 @@ mod tests {
         ] {
             assert_eq!(cancel(&row(state), 1).is_ok(), may, "{state:?}");
             assert_eq!(
-                update(&row(state), Wish::default(), 1).is_ok(),
+                update(&row(state), CheckoutRequest::default(), 1).is_ok(),
                 may,
                 "{state:?}"
             );
@@ -311,7 +331,7 @@ mod tests {
 
     #[test]
     fn an_account_that_has_the_plan_begins_with_the_end() {
-        let wish = |has_plan| Wish {
+        let wish = |has_plan| CheckoutRequest {
             has_plan,
             buyer: None,
         };
@@ -321,11 +341,11 @@ mod tests {
             (false, Some(SUBSCRIPTION), Status::Incomplete),
             (false, None, Status::Incomplete),
         ] {
-            let new = New {
+            let new = NewCheckout {
                 account: AccountId::from_bytes([1; 16]),
                 credential: None,
                 platform: None,
-                wish: wish(has_plan),
+                request: wish(has_plan),
             };
             let begun = begin(CheckoutId::from_bytes([2; 16]), new, active, (0, LASTS));
             assert_eq!(Status::of(&begun, 0), expected);
@@ -346,12 +366,12 @@ mod tests {
             for (act, later) in acts {
                 now += later;
                 let before = Status::of(&row, now);
-                let wish = |has_plan| Wish { has_plan, buyer: None };
+                let wish = |has_plan| CheckoutRequest { has_plan, buyer: None };
                 let next = match act {
-                    0 => see(&row, Seen::Active(SUBSCRIPTION), now),
-                    1 => see(&row, Seen::Agreed, now),
-                    2 => see(&row, Seen::Open, now),
-                    3 => see(&row, Seen::Returned, now),
+                    0 => apply_decision(&row, OwnerDecision::Active(SUBSCRIPTION), now),
+                    1 => apply_decision(&row, OwnerDecision::Agreed, now),
+                    2 => apply_decision(&row, OwnerDecision::Open, now),
+                    3 => apply_decision(&row, OwnerDecision::Returned, now),
                     4 => cancel(&row, now).ok(),
                     5 => update(&row, wish(false), now).ok(),
                     _ => update(&row, wish(true), now).ok(),

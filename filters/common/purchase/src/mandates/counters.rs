@@ -39,7 +39,7 @@ counters! {
     /// Mandates that have ended after they had paid for something.
     ended,
     /// Mandates that nobody wanted.
-    surplus,
+    duplicates,
     /// Charges given back.
     refunded,
     /// Charges whose money went back by another's doing.

@@ -4,25 +4,25 @@ use tollgate_money::Usd;
 use tollgate_store::{MandateRow, MandateState};
 
 use super::period;
-use super::recurring::{Charge, ChargeStatus, Seen, Status};
+use super::recurring::{Charge, ChargeStatus, ProviderSubscription, Status};
 use super::schedule::{FORGOTTEN, GIVEN_UP, LISTED_LATE};
 
 /// What the books have of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Noted {
+pub(super) enum Recorded {
     /// Nothing.
     New,
     /// It bought a period.
     Kept,
     /// It did, and the period was taken away.
-    TakenBack,
+    Reversed,
 }
 
 /// What the account's plan runs by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Runs {
+pub(super) enum PlanSource {
     /// It does not run.
-    Not,
+    Inactive,
     /// This mandate.
     Own,
     /// Another way of paying, or another mandate.
@@ -31,12 +31,12 @@ pub(super) enum Runs {
 
 /// All that is known when it is decided.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct Facts<'a> {
     pub(super) row: &'a MandateRow,
-    pub(super) seen: &'a Seen,
+    pub(super) seen: &'a ProviderSubscription,
     /// The oldest first.
-    pub(super) charges: &'a [(Charge, Noted)],
-    pub(super) runs: Runs,
+    pub(super) charges: &'a [(Charge, Recorded)],
+    pub(super) runs: PlanSource,
     /// The provider was asked in this look to end it.
     pub(super) has_cancelled: bool,
     /// The provider was asked in this look to start it.
@@ -50,7 +50,7 @@ pub(super) struct Known<'a> {
 
 /// What there is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(super) enum Decision {
     /// Nothing yet.
     Wait,
     /// The buyer has agreed, and nothing is paid yet.
@@ -66,7 +66,7 @@ pub(super) enum Finding {
     /// The money of a charge that bought a period went back.
     Returned(Charge),
     /// Nobody wants it: end it, and give back what it has taken for nothing.
-    Unwanted(&'static str),
+    Duplicate(&'static str),
     /// Ask the provider to end it.
     Cancel,
     /// Give the money of a charge back.
@@ -102,13 +102,13 @@ pub fn is_stopped(row: &MandateRow) -> bool {
 }
 
 /// What it says of one that nobody wanted: whatever it is still found to have charged goes back.
-const SURPLUS: &str = "surplus";
+const DUPLICATE: &str = "surplus";
 
 /// Compares a mandate with its subscription and its charges. Money that has moved comes before everything else.
-pub(super) fn decide(known: &Known<'_>) -> Finding {
-    let Known { row, seen, .. } = *known;
+pub(super) fn decide(facts: &Facts<'_>) -> Decision {
+    let Facts { row, seen, .. } = *facts;
     if seen.mandate.as_deref() != Some(&*row.id.to_string()) {
-        return Finding::Stuck("the subscription says that it is for another mandate");
+        return Decision::Stuck("the subscription says that it is for another mandate");
     }
     let gone = |charge: &Charge| {
         matches!(
@@ -116,16 +116,16 @@ pub(super) fn decide(known: &Known<'_>) -> Finding {
             ChargeStatus::Returned | ChargeStatus::Declined
         )
     };
-    let mut kept = known.charges.iter().filter(|one| one.1 == Noted::Kept);
+    let mut kept = facts.charges.iter().filter(|one| one.1 == Recorded::Kept);
     if let Some((charge, _)) = kept.find(|(charge, _)| gone(charge)) {
-        return Finding::Returned(charge.clone());
+        return Decision::Returned(charge.clone());
     }
-    if row.state == MandateState::Surplus {
-        return surplus(known);
+    if row.state == MandateState::Duplicate {
+        return duplicate(facts);
     }
     let is_other = seen.is_changed || *seen.plan_id != *row.plan_id;
-    if let Some(finding) = charged(known, is_other) {
-        return finding;
+    if let Some(decision) = charged(facts, is_other) {
+        return decision;
     }
     if is_other
         && matches!(
@@ -133,36 +133,36 @@ pub(super) fn decide(known: &Known<'_>) -> Finding {
             Status::Approved | Status::Active | Status::Suspended
         )
     {
-        return Finding::Unwanted("its terms are not those that were agreed");
+        return Decision::Duplicate("its terms are not those that were agreed");
     }
     match seen.status {
-        Status::Waiting => waiting(known),
-        Status::Approved if !known.has_activated => match known.runs {
-            Runs::Other => Finding::Unwanted("the plan runs by another way"),
-            _ => Finding::Activate,
+        Status::Waiting => waiting(facts),
+        Status::Approved if !facts.has_activated => match facts.runs {
+            PlanSource::Other => Decision::Duplicate("the plan runs by another way"),
+            _ => Decision::Activate,
         },
-        Status::Approved => Finding::Wait,
-        Status::Active => active(known),
-        Status::Suspended => suspended(known),
-        Status::Cancelled => ended(known, "cancelled"),
-        Status::Expired => ended(known, "expired"),
+        Status::Approved => Decision::Wait,
+        Status::Active => active(facts),
+        Status::Suspended => suspended(facts),
+        Status::Cancelled => ended(facts, "cancelled"),
+        Status::Expired => ended(facts, "expired"),
     }
 }
 
-impl Known<'_> {
+impl Facts<'_> {
     /// Charges that the books know nothing of.
     fn new_charges(&self, status: ChargeStatus) -> impl Iterator<Item = &Charge> {
         self.charges
             .iter()
-            .filter(move |(charge, noted)| *noted == Noted::New && charge.status == status)
+            .filter(move |(charge, noted)| *noted == Recorded::New && charge.status == status)
             .map(|(charge, _)| charge)
     }
 
-    pub(super) fn is_on_its_way(&self) -> bool {
+    pub(super) fn is_pending(&self) -> bool {
         self.new_charges(ChargeStatus::Pending).next().is_some()
     }
 
-    /// Charges whose money is here, which have bought nothing and were not asked to be given back in this look.
+    /// Charges whose money is here, which have bought nothing and were not calls to be given back in this look.
     fn open_charges(&self) -> impl Iterator<Item = &Charge> {
         self.new_charges(ChargeStatus::Completed)
             .filter(|charge| !self.refunds.contains(&charge.id))
@@ -172,164 +172,164 @@ impl Known<'_> {
     /// gone back then, and the provider did not do it.
     fn is_beside_older(&self, charge: &Charge) -> bool {
         let is_older = self.row.paid_at.is_some_and(|paid| charge.at < paid);
-        let mut kept = self.charges.iter().filter(|one| one.1 == Noted::Kept);
+        let mut kept = self.charges.iter().filter(|one| one.1 == Recorded::Kept);
         is_older && kept.any(|(one, _)| period::is_same(one.at, charge.at))
     }
 
     /// Whether the plan may begin at any moment by a transfer that is under way.
     fn is_held(&self) -> bool {
-        self.has_transfer && self.runs == Runs::Not
+        self.has_transfer && self.runs == PlanSource::Inactive
     }
 }
 
 /// What becomes of money that is here. What buys a month comes before what goes back, so that a refund that is refused is in nobody's way.
-fn charged(known: &Known<'_>, is_other: bool) -> Option<Finding> {
+fn charged(facts: &Facts<'_>, is_other: bool) -> Option<Decision> {
     use MandateState::{Created, Dropped, Ended, Open, Over};
-    let Known { row, seen, .. } = *known;
-    let first = known.open_charges().next()?;
-    let was_unwanted = matches!(row.state, Ended | Over) && row.note.as_deref() == Some(SURPLUS);
+    let Facts { row, seen, .. } = *facts;
+    let first = facts.open_charges().next()?;
+    let was_unwanted = matches!(row.state, Ended | Over) && row.note.as_deref() == Some(DUPLICATE);
     if is_other
-        || known
+        || facts
             .open_charges()
             .any(|charge| charge.amount != Some(row.price))
     {
-        return Some(Finding::Unwanted(
+        return Some(Decision::Duplicate(
             "it charges another price than was agreed",
         ));
     }
     if was_unwanted {
-        return Some(Finding::Unwanted("it was not wanted before"));
+        return Some(Decision::Duplicate("it was not wanted before"));
     }
-    if known.runs == Runs::Other {
-        return Some(Finding::Unwanted("the plan runs by another way"));
+    if facts.runs == PlanSource::Other {
+        return Some(Decision::Duplicate("the plan runs by another way"));
     }
     let goes_back = |charge: &&Charge| {
-        row.left_at.is_some_and(|left| charge.at > left)
+        row.cancel_requested_at.is_some_and(|left| charge.at > left)
             || period::is_second(row, charge)
-            || known.is_beside_older(charge)
+            || facts.is_beside_older(charge)
     };
-    let Some(charge) = known.open_charges().find(|charge| !goes_back(charge)) else {
-        return Some(Finding::Refund(first.clone()));
+    let Some(charge) = facts.open_charges().find(|charge| !goes_back(charge)) else {
+        return Some(Decision::Refund(first.clone()));
     };
     Some(match row.state {
-        Created | Open | Dropped | Over if known.is_held() => Finding::Agreed,
-        _ if known.is_held() => Finding::Held,
-        _ => Finding::Pay {
+        Created | Open | Dropped | Over if facts.is_held() => Decision::Agreed,
+        _ if facts.is_held() => Decision::Held,
+        _ => Decision::Pay {
             charge: charge.clone(),
-            until: period::end(charge, known.charges, seen.next_charge),
+            until: period::end(charge, facts.charges, seen.next_charge),
         },
     })
 }
 
-fn surplus(known: &Known<'_>) -> Finding {
+fn duplicate(facts: &Facts<'_>) -> Decision {
     let runs = matches!(
-        known.seen.status,
+        facts.seen.status,
         Status::Approved | Status::Active | Status::Suspended
     );
-    if runs && !known.has_cancelled {
-        return Finding::Cancel;
+    if runs && !facts.has_cancelled {
+        return Decision::Cancel;
     }
-    if let Some(charge) = known.open_charges().next() {
-        return Finding::Refund(charge.clone());
+    if let Some(charge) = facts.open_charges().next() {
+        return Decision::Refund(charge.clone());
     }
-    let is_here = known.new_charges(ChargeStatus::Completed).next().is_some();
-    let is_told = told(known).is_some() && known.row.looks < LISTED_LATE;
-    if runs || is_here || known.is_on_its_way() || is_told {
-        return Finding::Wait;
+    let is_here = facts.new_charges(ChargeStatus::Completed).next().is_some();
+    let is_reported = reported_payment(facts).is_some() && facts.row.attempts < LISTED_LATE;
+    if runs || is_here || facts.is_pending() || is_reported {
+        return Decision::Wait;
     }
-    match known.seen.status {
+    match facts.seen.status {
         // It cannot be ended before the buyer has agreed to it.
-        Status::Waiting => Finding::Dropped,
-        _ if known.row.payment.is_some() => Finding::Ended(SURPLUS),
-        _ => Finding::Over(SURPLUS),
+        Status::Waiting => Decision::Dropped,
+        _ if facts.row.payment.is_some() => Decision::Ended(DUPLICATE),
+        _ => Decision::Over(DUPLICATE),
     }
 }
 
-fn waiting(known: &Known<'_>) -> Finding {
-    let age = known.now - known.row.created_at;
-    match known.row.state {
-        MandateState::Open if age >= GIVEN_UP => Finding::Dropped,
-        MandateState::Dropped if age >= FORGOTTEN => Finding::Over("never agreed to"),
+fn waiting(facts: &Facts<'_>) -> Decision {
+    let age = facts.now - facts.row.created_at;
+    match facts.row.state {
+        MandateState::Open if age >= GIVEN_UP => Decision::Dropped,
+        MandateState::Dropped if age >= FORGOTTEN => Decision::Over("never agreed to"),
         // Whatever was seen before stays true: the provider has not caught up with itself.
-        _ => Finding::Wait,
+        _ => Decision::Wait,
     }
 }
 
-fn active(known: &Known<'_>) -> Finding {
-    use MandateState::{Active, Agreed, Created, Dropped, Ended, Leaving, Open, Over};
-    let row = known.row;
+fn active(facts: &Facts<'_>) -> Decision {
+    use MandateState::{Active, Agreed, CancelPending, Created, Dropped, Ended, Open, Over};
+    let row = facts.row;
     match row.state {
-        Leaving if known.has_cancelled => Finding::Wait,
-        Leaving => Finding::Cancel,
-        _ if known.runs == Runs::Other => Finding::Unwanted("the plan runs by another way"),
-        _ => match unlisted(known) {
-            Some(time) if !known.is_held() => Finding::Advance(time),
+        CancelPending if facts.has_cancelled => Decision::Wait,
+        CancelPending => Decision::Cancel,
+        _ if facts.runs == PlanSource::Other => Decision::Duplicate("the plan runs by another way"),
+        _ => match unlisted_payment(facts) {
+            Some(time) if !facts.is_held() => Decision::Advance(time),
             _ => match row.state {
-                Created | Open | Dropped | Over => Finding::Agreed,
-                Ended => Finding::Resumed,
+                Created | Open | Dropped | Over => Decision::Agreed,
+                Ended => Decision::Resumed,
                 // It is tried again: who waits for it is told so.
-                Agreed if is_past_due(row) && known.is_on_its_way() => Finding::Agreed,
-                Agreed if known.is_on_its_way() => Finding::Wait,
-                Active | Agreed if is_failing(known) && !is_past_due(row) => Finding::PastDue,
-                Agreed | Active | _ => Finding::Wait,
+                Agreed if is_past_due(row) && facts.is_pending() => Decision::Agreed,
+                Agreed if facts.is_pending() => Decision::Wait,
+                Active | Agreed if is_failing(facts) && !is_past_due(row) => Decision::PastDue,
+                Agreed | Active | _ => Decision::Wait,
             },
         },
     }
 }
 
 /// The time of a payment that the provider tells of, which no charge in its list is, and for which nothing has been given yet.
-fn unlisted(known: &Known<'_>) -> Option<i64> {
-    let given = known.row.advanced_for;
-    told(known).filter(|at| !given.is_some_and(|given| period::is_same(given, *at)))
+fn unlisted_payment(facts: &Facts<'_>) -> Option<i64> {
+    let given = facts.row.advanced_for;
+    reported_payment(facts).filter(|at| !given.is_some_and(|given| period::is_same(given, *at)))
 }
 
 /// The same, whether or not something has been given for it.
-fn told(known: &Known<'_>) -> Option<i64> {
-    let (row, seen) = (known.row, known.seen);
+fn reported_payment(facts: &Facts<'_>) -> Option<i64> {
+    let (row, seen) = (facts.row, facts.seen);
     let (amount, at) = seen.last_payment?;
     let is_paid = amount == Some(row.price) && seen.outstanding == Some(Usd::ZERO);
-    let is_listed = known
+    let is_listed = facts
         .charges
         .iter()
         .any(|(charge, _)| period::is_same(charge.at, at));
-    // Seen from the other side, should the list be empty altogether.
+    // ProviderSubscription from the other side, should the list be empty altogether.
     let is_known = row.paid_at.is_some_and(|paid| period::is_same(paid, at));
     let is_old = row.paid_at.is_some_and(|paid| at < paid);
     (is_paid && !is_listed && !is_known && !is_old).then_some(at)
 }
 
-fn is_failing(known: &Known<'_>) -> bool {
-    known
+fn is_failing(facts: &Facts<'_>) -> bool {
+    facts
         .seen
         .failed_at
-        .is_some_and(|failed| known.row.paid_at.is_none_or(|paid| failed > paid))
+        .is_some_and(|failed| facts.row.paid_at.is_none_or(|paid| failed > paid))
 }
 
-fn suspended(known: &Known<'_>) -> Finding {
-    use MandateState::{Active, Ended, Leaving};
-    match known.row.state {
-        Leaving if known.has_cancelled => Finding::Wait,
-        Leaving => Finding::Cancel,
-        Active => Finding::Ended(SUSPENDED),
-        Ended => Finding::Wait,
-        _ => Finding::Unwanted("it was stopped before anything was paid"),
+fn suspended(facts: &Facts<'_>) -> Decision {
+    use MandateState::{Active, CancelPending, Ended};
+    match facts.row.state {
+        CancelPending if facts.has_cancelled => Decision::Wait,
+        CancelPending => Decision::Cancel,
+        Active => Decision::Ended(SUSPENDED),
+        Ended => Decision::Wait,
+        _ => Decision::Duplicate("it was stopped before anything was paid"),
     }
 }
 
-fn ended(known: &Known<'_>, why: &'static str) -> Finding {
-    use MandateState::{Active, Ended, Leaving, Over};
-    match known.row.state {
-        Active | Leaving => Finding::Ended(why),
+fn ended(facts: &Facts<'_>, why: &'static str) -> Decision {
+    use MandateState::{Active, CancelPending, Ended, Over};
+    match facts.row.state {
+        Active | CancelPending => Decision::Ended(why),
         // It may not come to life again.
-        Ended if known.row.note.as_deref() == Some(SUSPENDED) => Finding::Ended(why),
-        Ended | Over => Finding::Wait,
+        Ended if facts.row.note.as_deref() == Some(SUSPENDED) => Decision::Ended(why),
+        Ended | Over => Decision::Wait,
         // What is on its way still buys a period, or fails.
-        _ if known.is_on_its_way() => Finding::Wait,
-        _ if known.runs == Runs::Other => Finding::Unwanted("the plan runs by another way"),
-        _ => match unlisted(known) {
-            Some(_) if known.is_held() => Finding::Held,
-            Some(time) => Finding::Advance(time),
-            None => Finding::Over(why),
+        _ if facts.is_pending() => Decision::Wait,
+        _ if facts.runs == PlanSource::Other => Decision::Duplicate("the plan runs by another way"),
+        _ => match unlisted_payment(facts) {
+            Some(_) if facts.is_held() => Decision::Held,
+            Some(time) => Decision::Advance(time),
+            None => Decision::Over(why),
         },
     }
 }

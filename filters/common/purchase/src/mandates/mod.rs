@@ -10,26 +10,29 @@
 //!    provider and its money given back; this is stored first and repeated until the provider shows that it is done.
 //! 4. What was once offered stays ours to watch: a buyer may agree to it long after another was made.
 
+mod cancel;
 mod counters;
 mod decide;
-mod desk;
 mod error;
 mod keys;
-mod leave;
-mod look;
-mod offered;
 mod open;
 mod period;
+mod plan_check;
+mod processor;
+mod reconcile;
 mod recurring;
 mod schedule;
 
+pub use cancel::{may_charge, request_cancellation};
 pub use counters::{MandateCounters, MandateCounts};
 pub use decide::{is_past_due, is_stopped};
-pub use desk::{Beside, MandateParts, Mandates, News, Verified, foremost};
 pub use error::{CancelError, OpenError, VerifyError};
-pub use leave::{leave, may_charge};
 pub use open::Urls;
+pub use processor::{
+    AttachParts, MandateDeps, MandateNotification, Mandates, Verified, current_mandate,
+};
 pub use recurring::{
-    Charge, ChargeStatus, Made, NewSubscription, PlanSeen, Recurring, RecurringError, Seen, Status,
+    Charge, ChargeStatus, CreatedSubscription, NewSubscription, ProviderPlan, ProviderSubscription,
+    Recurring, RecurringError, Status,
 };
 pub use schedule::RECURRING_OFFERED;

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use tollgate_money::AccountId;
 use tollgate_store::{MandatePart, MandateRow, MandateState, Part};
 
+use super::cancel::request_cancellation;
 use super::counters::MandateCounters;
 use super::decide::{is_past_due, is_stopped};
-use super::desk::{Inner, part};
 use super::error::{CancelError, OpenError, VerifyError};
 use super::keys;
-use super::leave::leave;
-use super::look::GONE;
+use super::processor::{Inner, part};
+use super::reconcile::GONE;
 use super::recurring::NewSubscription;
 use super::schedule::{self, DAY, OFFERED};
 use crate::plan::PRICE;
-use crate::topups::Trouble;
+use crate::topups::FailureKind;
 
 /// Rounds of looking at what is there before something new is offered. Each one ends a mandate or the opening.
 const ROUNDS: usize = 4;
@@ -38,14 +38,14 @@ impl Inner {
         account: AccountId,
         urls: &Urls,
     ) -> Result<MandateRow, OpenError> {
-        let _alone = self.alone(account).await;
+        let _lock = self.lock(account).await;
         for _ in 0..ROUNDS {
-            let standing = self.plans.standing(account);
-            let standing = standing.await.map_err(OpenError::Plan)?;
-            if let Some(active) = standing.active() {
+            let state = self.plans.state(account);
+            let state = state.await.map_err(OpenError::Plan)?;
+            if let Some(active) = state.active() {
                 return Err(OpenError::AlreadyActive(Box::new(active.clone())));
             }
-            if standing.authorization.is_some() {
+            if state.authorization.is_some() {
                 return Err(OpenError::Transfer);
             }
             let rows = self.of(account).await?;
@@ -64,13 +64,13 @@ impl Inner {
             }
             // Read once more: what has been paid meanwhile counts, and ends this. What cannot be collected stays until another is agreed to.
             if let Some(row) = in_state(&[MandateState::Agreed, MandateState::Active]) {
-                let mut on_its_way = false;
-                let looked = self.look_closely(row, None, &mut on_its_way).await?;
+                let mut is_pending = false;
+                let looked = self.reconcile_observed(row, None, &mut is_pending).await?;
                 match looked.state {
                     MandateState::Agreed if is_past_due(&looked) => {}
                     MandateState::Agreed => return Err(OpenError::Processing(Box::new(looked))),
                     MandateState::Active if self.runs(account).await? => continue,
-                    MandateState::Active if on_its_way => {
+                    MandateState::Active if is_pending => {
                         return Err(OpenError::Processing(Box::new(looked)));
                     }
                     MandateState::Active => {}
@@ -92,7 +92,7 @@ impl Inner {
                 return self.make(row).await;
             };
             // For the last time, or for the first; or whether it was agreed to after it had been left.
-            let looked = self.look_alone(row, None).await?;
+            let looked = self.reconcile_locked(row, None).await?;
             match looked.state {
                 MandateState::Open => {
                     let row = self.begin(account, urls, &rows, Some(looked)).await?;
@@ -114,16 +114,16 @@ impl Inner {
         }
         row.state = MandateState::Open;
         row.note = None;
-        row.looks = 0;
-        row.look_at = schedule::next(&row, (self.now)());
+        row.attempts = 0;
+        row.next_attempt_at = schedule::next(&row, (self.now)());
         let changed = self.changed(&mut row);
         self.write(vec![changed]).await.map_err(OpenError::Store)?;
         Ok(row)
     }
 
     async fn runs(&self, account: AccountId) -> Result<bool, OpenError> {
-        let standing = self.plans.standing(account).await;
-        Ok(standing.map_err(OpenError::Plan)?.is_active())
+        let state = self.plans.state(account).await;
+        Ok(state.map_err(OpenError::Plan)?.is_active())
     }
 
     /// Stores a new mandate, and what becomes of those that it takes the place of, in one unit.
@@ -153,10 +153,10 @@ impl Inner {
         for mut row in stopped.cloned().chain(replaced) {
             row.state = match row.state {
                 MandateState::Open => MandateState::Dropped,
-                _ => MandateState::Surplus,
+                _ => MandateState::Duplicate,
             };
-            row.looks = 0;
-            row.look_at = schedule::next(&row, now);
+            row.attempts = 0;
+            row.next_attempt_at = schedule::next(&row, now);
             parts.push(self.changed(&mut row));
         }
         let id = self.new_id();
@@ -179,12 +179,12 @@ impl Inner {
             paid_at: None,
             paid_until: None,
             advanced_for: None,
-            left_at: None,
+            cancel_requested_at: None,
             note: None,
-            looks: 0,
-            look_at: Some(now + OFFERED),
-            rings: 0,
-            rings_heard: 0,
+            attempts: 0,
+            next_attempt_at: Some(now + OFFERED),
+            notifications: 0,
+            acknowledged: 0,
             created_at: now,
             updated_at: now,
         };
@@ -208,22 +208,22 @@ impl Inner {
                 row.state = MandateState::Open;
                 row.provider_ref = Some(Arc::from(made.subscription));
                 row.approve_url = Some(Arc::from(made.approve_url));
-                row.looks = 0;
-                row.look_at = schedule::next(&row, (self.now)());
+                row.attempts = 0;
+                row.next_attempt_at = schedule::next(&row, (self.now)());
                 let changed = self.changed(&mut row);
                 self.write(vec![changed]).await.map_err(OpenError::Store)?;
                 Ok(row)
             }
             Err(error) => {
-                tracing::warn!(mandate = %row.id, trouble = ?error.trouble, cause = %error, "no subscription was made for a mandate");
-                match error.trouble {
-                    Trouble::Unclear => MandateCounters::one(&self.counters.unclear),
-                    Trouble::Ours => self.doubt_plan(),
+                tracing::warn!(mandate = %row.id, kind = ?error.kind, cause = %error, "no subscription was made for a mandate");
+                match error.kind {
+                    FailureKind::OutcomeUnknown => MandateCounters::one(&self.counters.unclear),
+                    FailureKind::Misconfigured => self.invalidate_plan_check(),
                     // It says that it will not be done: nobody has a link to it, and another buyer's choice may do.
-                    Trouble::Refused | Trouble::Declined => {
+                    FailureKind::Refused | FailureKind::Declined => {
                         row.state = MandateState::Over;
                         row.note = Some(Arc::from("refused"));
-                        row.look_at = None;
+                        row.next_attempt_at = None;
                         let changed = self.changed(&mut row);
                         self.write(vec![changed]).await.map_err(OpenError::Store)?;
                     }
@@ -236,14 +236,14 @@ impl Inner {
     }
 
     pub(super) async fn cancel(&self, account: AccountId) -> Result<MandateRow, CancelError> {
-        let _alone = self.alone(account).await;
+        let _lock = self.lock(account).await;
         let rows = self.of(account).await.map_err(CancelError::NotStored)?;
-        let row = leave(&self.plans, rows, (self.now)()).await;
+        let row = request_cancellation(&self.plans, rows, (self.now)()).await;
         let row = row.map_err(|error| CancelError::NotStored(VerifyError::Plan(error)))?;
         let row = row.ok_or(CancelError::Nothing)?;
         match row.state {
-            MandateState::Leaving | MandateState::Surplus => self
-                .look_alone(row, None)
+            MandateState::CancelPending | MandateState::Duplicate => self
+                .reconcile_locked(row, None)
                 .await
                 .map_err(CancelError::UnderWay),
             _ => Ok(row),

@@ -3,19 +3,22 @@
 use async_trait::async_trait;
 use tollgate_money::{MandateId, Usd};
 
-use crate::topups::Trouble;
+use crate::topups::FailureKind;
 
 /// A payment provider that has buyers agree to be charged each month, and then charges them by itself.
 #[async_trait]
 pub trait Recurring: Send + Sync {
     /// Reads the plan that subscriptions are made for.
-    async fn plan(&self) -> Result<PlanSeen, RecurringError>;
+    async fn plan(&self) -> Result<ProviderPlan, RecurringError>;
 
     /// Makes a subscription. Asked again under the same key, it gives the same one.
-    async fn create(&self, new: &NewSubscription<'_>) -> Result<Made, RecurringError>;
+    async fn create(
+        &self,
+        new: &NewSubscription<'_>,
+    ) -> Result<CreatedSubscription, RecurringError>;
 
     /// Reads a subscription.
-    async fn read(&self, subscription: &str) -> Result<Seen, RecurringError>;
+    async fn read(&self, subscription: &str) -> Result<ProviderSubscription, RecurringError>;
 
     /// The charges of a subscription between two times (Unix microseconds), in any order. A charge may be listed some time after it was
     /// made.
@@ -38,7 +41,7 @@ pub trait Recurring: Send + Sync {
 
 /// A plan as the provider tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanSeen {
+pub struct ProviderPlan {
     /// The provider's id.
     pub id: String,
     /// Whether subscriptions can be made for it.
@@ -64,7 +67,7 @@ pub struct NewSubscription<'a> {
 
 /// A subscription that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct CreatedSubscription {
     /// The provider's id.
     pub subscription: String,
     /// Where the buyer agrees to it.
@@ -73,7 +76,7 @@ pub struct Made {
 
 /// A subscription as the provider tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ProviderSubscription {
     /// How far it has come.
     pub status: Status,
     /// The plan it is for.
@@ -142,7 +145,7 @@ pub enum ChargeStatus {
 #[error("{message}")]
 pub struct RecurringError {
     /// What it means.
-    pub trouble: Trouble,
+    pub kind: FailureKind,
     /// For the log: the provider's own word, and what support asks for.
     pub message: String,
 }

@@ -46,24 +46,26 @@ pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
         // The buyer tries again, or it is over.
         MandateState::Created => return Some(row.created_at + OFFERED),
         MandateState::Open if now - row.created_at < OFFERED => {
-            doubled(15 * SECOND, row.looks, 10 * MINUTE)
+            doubled(15 * SECOND, row.attempts, 10 * MINUTE)
         }
         MandateState::Open => HOUR,
-        MandateState::Agreed => doubled(5 * SECOND, row.looks, HOUR),
+        MandateState::Agreed => doubled(5 * SECOND, row.attempts, HOUR),
         MandateState::Active => {
             let near = row.paid_until.unwrap_or(now) - NEAR_END;
             match row.advanced_for.is_some() || near <= now {
                 // A payment that is told and not listed yet, or a charge that is due.
-                true => doubled(MINUTE, row.looks, HOUR),
+                true => doubled(MINUTE, row.attempts, HOUR),
                 false => DAY.min(near - now),
             }
         }
-        MandateState::Leaving | MandateState::Surplus => doubled(2 * SECOND, row.looks, HOUR),
+        MandateState::CancelPending | MandateState::Duplicate => {
+            doubled(2 * SECOND, row.attempts, HOUR)
+        }
         MandateState::Dropped => DAY,
         MandateState::Ended => {
             // A payment was told and is not listed yet.
-            if row.advanced_for.is_some() && row.looks < LISTED_LATE {
-                return Some(now + doubled(MINUTE, row.looks, DAY));
+            if row.advanced_for.is_some() && row.attempts < LISTED_LATE {
+                return Some(now + doubled(MINUTE, row.attempts, DAY));
             }
             // What was only told or agreed to may be listed yet.
             let paid_at = row.paid_at.or(row.advanced_for).or(row.agreed_at)?;
@@ -79,8 +81,8 @@ pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
                 .find(|at| *at > now);
         }
         // A charge may be listed late.
-        MandateState::Over if row.provider_ref.is_some() && row.looks < AFTERWARDS => {
-            doubled(HOUR, row.looks, 8 * DAY)
+        MandateState::Over if row.provider_ref.is_some() && row.attempts < AFTERWARDS => {
+            doubled(HOUR, row.attempts, 8 * DAY)
         }
         _ => return None,
     };
@@ -89,7 +91,7 @@ pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
 
 /// The next look at a mandate that could not be looked at.
 pub(super) fn retry(row: &MandateRow, now: i64) -> Option<i64> {
-    Some(now + doubled(2 * SECOND, row.looks, 15 * MINUTE))
+    Some(now + doubled(2 * SECOND, row.attempts, 15 * MINUTE))
 }
 
 /// The next look at a mandate that only a person can put right; still looked at, in case it puts itself right.

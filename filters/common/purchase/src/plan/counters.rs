@@ -8,7 +8,7 @@ pub(super) struct Counters {
     pub(super) x402: AtomicU64,
     pub(super) paypal: AtomicU64,
     pub(super) repeated: AtomicU64,
-    pub(super) surplus: AtomicU64,
+    pub(super) duplicates: AtomicU64,
     pub(super) returned: AtomicU64,
 }
 
@@ -22,7 +22,7 @@ pub struct Counts {
     /// Payments that had been noted before.
     pub repeated: u64,
     /// Charges beside a plan that ran without them.
-    pub surplus: u64,
+    pub duplicates: u64,
     /// Payments that went back to their buyers.
     pub returned: u64,
 }
@@ -38,7 +38,7 @@ impl Counters {
             x402: read(&self.x402),
             paypal: read(&self.paypal),
             repeated: read(&self.repeated),
-            surplus: read(&self.surplus),
+            duplicates: read(&self.duplicates),
             returned: read(&self.returned),
         }
     }

@@ -16,7 +16,7 @@ pub enum PlanError {
     Store(#[source] CommitError),
     /// What was to be written beside it was refused.
     #[error("what belongs to the payment was refused")]
-    Beside(#[source] Refusal),
+    AttachedPart(#[source] Refusal),
     /// The credits could not be booked.
     #[error("the credits of the plan could not be booked")]
     Credit(#[source] CreditError),

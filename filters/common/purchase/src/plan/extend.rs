@@ -59,7 +59,7 @@ pub(super) struct Extended {
 }
 
 /// A payment that the provider tells of and cannot show yet.
-pub(super) struct Told<'a> {
+pub(super) struct ReportedPayment<'a> {
     pub(super) account: AccountId,
     pub(super) route: Route,
     pub(super) reference: &'a str,
@@ -70,30 +70,31 @@ pub(super) struct Told<'a> {
 /// Gives a little time for it; `None` when the plan runs by another leave.
 pub(super) fn advance(
     before: Option<&SubscriptionRow>,
-    told: &Told<'_>,
+    reported: &ReportedPayment<'_>,
     now: i64,
     new_id: SubscriptionId,
 ) -> Option<SubscriptionRow> {
-    let is_own =
-        |row: &&SubscriptionRow| row.route == told.route && *row.reference == *told.reference;
+    let is_own = |row: &&SubscriptionRow| {
+        row.route == reported.route && *row.reference == *reported.reference
+    };
     let version = before.map_or(0, |row| row.version + 1);
     if let Some(running) = before.filter(|row| row.is_active(now)) {
         let own = Some(running).filter(is_own)?;
         let mut row = own.clone();
         row.version = version;
         row.updated_at = now;
-        row.period_end = row.period_end.max(told.until);
+        row.period_end = row.period_end.max(reported.until);
         return Some(row);
     }
     let again = before.filter(is_own);
     Some(SubscriptionRow {
         id: again.map_or(new_id, |row| row.id),
-        account: told.account,
-        route: told.route,
-        reference: Arc::from(told.reference),
+        account: reported.account,
+        route: reported.route,
+        reference: Arc::from(reported.reference),
         status: SubscriptionStatus::Active,
-        period_start: now.min(told.until),
-        period_end: told.until,
+        period_start: now.min(reported.until),
+        period_end: reported.until,
         extra: 0,
         renews: true,
         version,

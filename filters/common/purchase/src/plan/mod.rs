@@ -8,18 +8,18 @@
 //! 3. The class that the plan gives ends by the clock alone. Nobody has to be there to end it.
 
 mod counters;
-mod desk;
 mod error;
 mod extend;
-mod standing;
-mod words;
+mod payment_state;
+mod plans;
+mod state;
 
 pub use counters::Counts;
-pub use desk::{Parts, PayOutcome, Plans, TakenBack};
 pub use error::PlanError;
 pub use extend::{Paid, Period, Renewal};
-pub use standing::Standing;
-pub use words::{PaymentState, RetryAction};
+pub use payment_state::{PaymentState, RetryAction};
+pub use plans::{PayOutcome, PlanDeps, Plans, Reversal};
+pub use state::PlanState;
 
 use std::sync::Arc;
 

@@ -11,17 +11,17 @@ pub(super) const DECLINES_MAX: u32 = 5;
 
 /// What there is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(super) enum Decision {
     /// Nothing yet.
     Wait,
     /// The buyer has agreed: take the money.
-    Take,
+    Capture,
     /// The money is there: credit it.
     Paid,
     /// The money is on its way.
     Pending,
     /// It was not taken, and the buyer has to agree again.
-    Again,
+    Reapprove,
     /// It is over and nothing was taken, for this reason.
     Over(&'static str),
     /// So much has gone back to the buyer by now.
@@ -33,63 +33,65 @@ pub(super) enum Finding {
 }
 
 /// Compares a purchase with its order. `bell`: somebody has said that there is news, so a choice that was declined may have changed.
-pub(super) fn decide(row: &TopUpRow, order: &Order, bell: bool, now: i64) -> Finding {
+pub(super) fn decide(row: &TopUpRow, order: &Order, is_notified: bool, now: i64) -> Decision {
     use TopUpState::{Captured, Capturing, Failed, Open, Pending};
     if order.top_up.as_deref() != Some(&*row.id.to_string()) {
-        return Finding::Stuck("the order says that it is for another purchase");
+        return Decision::Stuck("the order says that it is for another purchase");
     }
     let Some(capture) = &order.capture else {
-        return unpaid(row, order, bell, now);
+        return unpaid(row, order, is_notified, now);
     };
     if row
         .capture
         .as_deref()
         .is_some_and(|known| *known != *capture.id)
     {
-        return Finding::Stuck("the order has another payment than it had");
+        return Decision::Stuck("the order has another payment than it had");
     }
     match (capture.status, row.state) {
         (CaptureStatus::Completed, Captured) if order.returned.min(row.price) > row.returned => {
-            Finding::Returned(order.returned.min(row.price))
+            Decision::Returned(order.returned.min(row.price))
         }
         (CaptureStatus::Completed | CaptureStatus::Pending, Captured) if row.owed.is_positive() => {
-            Finding::Owed
+            Decision::Owed
         }
-        (CaptureStatus::Completed | CaptureStatus::Pending, Captured) => Finding::Wait,
+        (CaptureStatus::Completed | CaptureStatus::Pending, Captured) => Decision::Wait,
         (CaptureStatus::Declined, Captured) => {
-            Finding::Stuck("a payment that was credited is declined now")
+            Decision::Stuck("a payment that was credited is declined now")
         }
         (CaptureStatus::Completed, _) if capture.amount != Some(row.price) => {
-            Finding::Stuck("another amount was paid than was asked for")
+            Decision::Stuck("another amount was paid than was asked for")
         }
         // Whatever we had thought: the money was taken, so it is credited.
-        (CaptureStatus::Completed, _) => Finding::Paid,
-        (CaptureStatus::Pending, Pending) => Finding::Wait,
-        (CaptureStatus::Pending, _) => Finding::Pending,
-        (CaptureStatus::Declined, Failed) => Finding::Wait,
-        (CaptureStatus::Declined, Open | Capturing | Pending | _) => Finding::Over("declined"),
+        (CaptureStatus::Completed, _) => Decision::Paid,
+        (CaptureStatus::Pending, Pending) => Decision::Wait,
+        (CaptureStatus::Pending, _) => Decision::Pending,
+        (CaptureStatus::Declined, Failed) => Decision::Wait,
+        (CaptureStatus::Declined, Open | Capturing | Pending | _) => Decision::Over("declined"),
     }
 }
 
-fn unpaid(row: &TopUpRow, order: &Order, bell: bool, now: i64) -> Finding {
+fn unpaid(row: &TopUpRow, order: &Order, is_notified: bool, now: i64) -> Decision {
     use TopUpState::{Captured, Capturing, Created, Failed, Open, Pending};
     match (row.state, order.status) {
-        (Captured, _) => Finding::Stuck("the payment that was credited is gone"),
-        (Pending, _) => Finding::Stuck("the payment that was on its way is gone"),
-        (Failed, _) => Finding::Wait,
+        (Captured, _) => Decision::Stuck("the payment that was credited is gone"),
+        (Pending, _) => Decision::Stuck("the payment that was on its way is gone"),
+        (Failed, _) => Decision::Wait,
         // Before any money is asked for, never after.
-        (_, _) if order.price != Some(row.price) => Finding::Over("another price"),
-        (_, OrderStatus::Voided) => Finding::Over("voided"),
-        (Capturing, OrderStatus::Approved) => Finding::Take,
-        (Capturing, OrderStatus::Waiting) => Finding::Again,
-        (Open | Created, OrderStatus::Approved) if row.declines == 0 || bell => Finding::Take,
+        (_, _) if order.price != Some(row.price) => Decision::Over("another price"),
+        (_, OrderStatus::Voided) => Decision::Over("voided"),
+        (Capturing, OrderStatus::Approved) => Decision::Capture,
+        (Capturing, OrderStatus::Waiting) => Decision::Reapprove,
+        (Open | Created, OrderStatus::Approved) if row.declines == 0 || is_notified => {
+            Decision::Capture
+        }
         (Open | Created, OrderStatus::Approved | OrderStatus::Waiting)
             if now - row.created_at >= EXPIRES =>
         {
-            Finding::Over("expired")
+            Decision::Over("expired")
         }
         // `Completed` without a payment to show for it is not yet an answer.
-        _ => Finding::Wait,
+        _ => Decision::Wait,
     }
 }
 
@@ -124,10 +126,10 @@ mod tests {
             taken_back: Micros::ZERO,
             owed: Micros::ZERO,
             note: None,
-            looks: 0,
-            look_at: None,
-            rings: 0,
-            rings_heard: 0,
+            attempts: 0,
+            next_attempt_at: None,
+            notifications: 0,
+            acknowledged: 0,
             created_at: NOW,
             updated_at: NOW,
         }
@@ -152,28 +154,28 @@ mod tests {
         use CaptureStatus as C;
         use OrderStatus::{Approved, Completed, Voided, Waiting};
         use TopUpState::{Captured, Capturing, Failed, Open, Pending};
-        let over = Finding::Over;
-        let stuck = |finding: &Finding| matches!(finding, Finding::Stuck(_));
+        let over = Decision::Over;
+        let stuck = |decision: &Decision| matches!(decision, Decision::Stuck(_));
         //   state      order      payment              what to do
         for (state, status, capture, expected) in [
-            (Open, Waiting, None, Finding::Wait),
-            (Open, Approved, None, Finding::Take),
+            (Open, Waiting, None, Decision::Wait),
+            (Open, Approved, None, Decision::Capture),
             (Open, Voided, None, over("voided")),
-            (Open, Completed, None, Finding::Wait),
-            (Open, Completed, Some(C::Completed), Finding::Paid),
-            (Capturing, Waiting, None, Finding::Again),
-            (Capturing, Approved, None, Finding::Take),
-            (Capturing, Completed, None, Finding::Wait),
-            (Capturing, Completed, Some(C::Completed), Finding::Paid),
-            (Capturing, Completed, Some(C::Pending), Finding::Pending),
+            (Open, Completed, None, Decision::Wait),
+            (Open, Completed, Some(C::Completed), Decision::Paid),
+            (Capturing, Waiting, None, Decision::Reapprove),
+            (Capturing, Approved, None, Decision::Capture),
+            (Capturing, Completed, None, Decision::Wait),
+            (Capturing, Completed, Some(C::Completed), Decision::Paid),
+            (Capturing, Completed, Some(C::Pending), Decision::Pending),
             (Capturing, Completed, Some(C::Declined), over("declined")),
-            (Pending, Completed, Some(C::Pending), Finding::Wait),
-            (Pending, Completed, Some(C::Completed), Finding::Paid),
+            (Pending, Completed, Some(C::Pending), Decision::Wait),
+            (Pending, Completed, Some(C::Completed), Decision::Paid),
             (Pending, Completed, Some(C::Declined), over("declined")),
-            (Captured, Completed, Some(C::Completed), Finding::Wait),
-            (Failed, Approved, None, Finding::Wait),
-            (Failed, Completed, Some(C::Completed), Finding::Paid),
-            (Failed, Completed, Some(C::Declined), Finding::Wait),
+            (Captured, Completed, Some(C::Completed), Decision::Wait),
+            (Failed, Approved, None, Decision::Wait),
+            (Failed, Completed, Some(C::Completed), Decision::Paid),
+            (Failed, Completed, Some(C::Declined), Decision::Wait),
         ] {
             let found = decide(&row(state), &order(status, capture), false, NOW);
             assert_eq!(found, expected, "{state:?} meets {status:?}, {capture:?}");
@@ -206,16 +208,16 @@ mod tests {
                 order.capture.as_mut().expect("paid").amount = Some(Usd::from_cents(1_999));
             }),
         ] {
-            assert!(matches!(found, Finding::Stuck(_)), "{found:?}");
+            assert!(matches!(found, Decision::Stuck(_)), "{found:?}");
         }
         let mut other_price = order(OrderStatus::Approved, None);
         other_price.price = Some(Usd::from_cents(1));
         let found = decide(&row(TopUpState::Open), &other_price, true, NOW);
-        assert_eq!(found, Finding::Over("another price"));
+        assert_eq!(found, Decision::Over("another price"));
         let mut second = order(OrderStatus::Completed, Some(CaptureStatus::Completed));
         second.capture.as_mut().expect("paid").id = String::from("OTHER");
         let found = decide(&row(TopUpState::Captured), &second, true, NOW);
-        assert!(matches!(found, Finding::Stuck(_)), "{found:?}");
+        assert!(matches!(found, Decision::Stuck(_)), "{found:?}");
     }
 
     #[test]
@@ -225,16 +227,16 @@ mod tests {
             ..row(TopUpState::Open)
         };
         let approved = order(OrderStatus::Approved, None);
-        assert_eq!(decide(&declined, &approved, false, NOW), Finding::Wait);
-        assert_eq!(decide(&declined, &approved, true, NOW), Finding::Take);
+        assert_eq!(decide(&declined, &approved, false, NOW), Decision::Wait);
+        assert_eq!(decide(&declined, &approved, true, NOW), Decision::Capture);
         let later = NOW + EXPIRES;
         assert_eq!(
             decide(&declined, &approved, false, later),
-            Finding::Over("expired")
+            Decision::Over("expired")
         );
         assert_eq!(
             decide(&row(TopUpState::Open), &approved, false, later),
-            Finding::Take,
+            Decision::Capture,
             "whoever has agreed and not been declined gets what was agreed"
         );
     }
@@ -246,18 +248,18 @@ mod tests {
         let mut captured = row(TopUpState::Captured);
         assert_eq!(
             decide(&captured, &back, false, NOW),
-            Finding::Returned(Usd::from_cents(500))
+            Decision::Returned(Usd::from_cents(500))
         );
         captured.returned = Usd::from_cents(500);
-        assert_eq!(decide(&captured, &back, false, NOW), Finding::Wait);
+        assert_eq!(decide(&captured, &back, false, NOW), Decision::Wait);
         back.returned = Usd::from_cents(99_999);
         captured.owed = Micros::new(1);
         assert_eq!(
             decide(&captured, &back, false, NOW),
-            Finding::Returned(PRICE),
+            Decision::Returned(PRICE),
             "what is new comes before what is owed, and is taken with it"
         );
         captured.returned = PRICE;
-        assert_eq!(decide(&captured, &back, false, NOW), Finding::Owed);
+        assert_eq!(decide(&captured, &back, false, NOW), Decision::Owed);
     }
 }

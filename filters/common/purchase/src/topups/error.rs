@@ -40,7 +40,7 @@ pub enum BeginError {
 /// Why a look came to nothing. It is repeated by itself.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LookError {
+pub enum ReconcileError {
     /// There is no such purchase.
     #[error("there is no purchase `{0}`")]
     Unknown(TopUpId),

@@ -2,19 +2,20 @@
 
 mod counters;
 mod decide;
-mod desk;
 mod error;
 mod keys;
-mod look;
 mod offer;
 mod orders;
+mod processor;
+mod reconcile;
 mod schedule;
 
 pub use counters::{Counters, Counts};
-pub use desk::{Draw, Notice, Parts, TopUps, Wish};
-pub use error::{BeginError, LookError};
+pub use error::{BeginError, ReconcileError};
 pub use offer::{Offer, PriceError};
 pub use orders::{
-    Capture, CaptureStatus, NewOrder, Order, OrderError, OrderStatus, Orders, Placed, Trouble,
+    Capture, CaptureStatus, CreatedOrder, FailureKind, NewOrder, Order, OrderError, OrderStatus,
+    Orders,
 };
+pub use processor::{Draw, Notification, PurchaseRequest, TopUpDeps, TopUps};
 pub use schedule::OFFERED;

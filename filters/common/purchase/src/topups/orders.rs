@@ -7,7 +7,7 @@ use tollgate_money::{TopUpId, Usd};
 #[async_trait]
 pub trait Orders: Send + Sync {
     /// Makes an order. Asked again under the same key, it gives the same one.
-    async fn create(&self, order: &NewOrder<'_>) -> Result<Placed, OrderError>;
+    async fn create(&self, order: &NewOrder<'_>) -> Result<CreatedOrder, OrderError>;
 
     /// Reads an order.
     async fn read(&self, order: &str) -> Result<Order, OrderError>;
@@ -36,7 +36,7 @@ pub struct NewOrder<'a> {
 
 /// An order that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct CreatedOrder {
     /// The provider's id.
     pub order: String,
     /// Where the buyer agrees to it.
@@ -98,20 +98,20 @@ pub enum CaptureStatus {
 #[error("{message}")]
 pub struct OrderError {
     /// What it means.
-    pub trouble: Trouble,
+    pub kind: FailureKind,
     /// For the log: the provider's own word, and what support asks for.
     pub message: String,
 }
 
 /// What a failure means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum FailureKind {
     /// No answer, or none that can be understood. It may or may not have been done.
-    Unclear,
+    OutcomeUnknown,
     /// It was not done and may be later: out of service, or too many calls.
     Unavailable,
     /// It was not done, because our settings or our standing with the provider are wrong.
-    Ours,
+    Misconfigured,
     /// There is no such order, or no longer.
     Gone,
     /// The buyer has not agreed yet.

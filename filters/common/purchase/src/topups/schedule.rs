@@ -25,11 +25,11 @@ pub(super) fn next(row: &TopUpRow, now: i64) -> Option<i64> {
     let wait = match row.state {
         // The buyer tries again, or it is over.
         TopUpState::Created => return Some(row.created_at + EXPIRES),
-        TopUpState::Open => doubled(15 * SECOND, row.looks, 10 * MINUTE),
-        TopUpState::Capturing => doubled(2 * SECOND, row.looks, 15 * MINUTE),
-        TopUpState::Pending => doubled(MINUTE, row.looks, 6 * HOUR),
+        TopUpState::Open => doubled(15 * SECOND, row.attempts, 10 * MINUTE),
+        TopUpState::Capturing => doubled(2 * SECOND, row.attempts, 15 * MINUTE),
+        TopUpState::Pending => doubled(MINUTE, row.attempts, 6 * HOUR),
         // Credits are owed: they come free when what holds them ends, or come in with the next purchase.
-        TopUpState::Captured if row.owed.is_positive() => doubled(MINUTE, row.looks, DAY),
+        TopUpState::Captured if row.owed.is_positive() => doubled(MINUTE, row.attempts, DAY),
         TopUpState::Captured => {
             let next = AFTER_PAYMENT
                 .iter()
@@ -44,7 +44,7 @@ pub(super) fn next(row: &TopUpRow, now: i64) -> Option<i64> {
 
 /// The next look at a purchase that could not be looked at.
 pub(super) fn retry(row: &TopUpRow, now: i64) -> Option<i64> {
-    Some(now + doubled(2 * SECOND, row.looks, 15 * MINUTE))
+    Some(now + doubled(2 * SECOND, row.attempts, 15 * MINUTE))
 }
 
 /// The next look at a purchase that only a person can put right; still looked at, in case it puts itself right.

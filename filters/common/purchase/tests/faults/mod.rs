@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
-use tollgate_purchase::Trouble;
+use tollgate_purchase::FailureKind;
 
 /// What happens to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,22 +44,22 @@ impl Faults {
     /// One call, with whatever befalls it; what it fails with, and that in words.
     pub(crate) async fn call<T>(
         &self,
-        act: impl FnOnce() -> Result<T, Trouble>,
-    ) -> Result<T, (Trouble, String)> {
+        act: impl FnOnce() -> Result<T, FailureKind>,
+    ) -> Result<T, (FailureKind, String)> {
         let fault = self.to_come().pop_front().unwrap_or(Fault::None);
         let failed = |trouble| (trouble, format!("{trouble:?}, after {fault:?}"));
         match fault {
-            Fault::Unavailable => return Err(failed(Trouble::Unavailable)),
-            Fault::CallLost => return Err(failed(Trouble::Unclear)),
+            Fault::Unavailable => return Err(failed(FailureKind::Unavailable)),
+            Fault::CallLost => return Err(failed(FailureKind::OutcomeUnknown)),
             Fault::DeathBefore => self.die().await,
             _ => {}
         }
         let done = act();
         match fault {
-            Fault::AnswerLost => Err(failed(Trouble::Unclear)),
+            Fault::AnswerLost => Err(failed(FailureKind::OutcomeUnknown)),
             Fault::DeathAfter => {
                 self.die().await;
-                Err(failed(Trouble::Unclear))
+                Err(failed(FailureKind::OutcomeUnknown))
             }
             _ => done.map_err(failed),
         }

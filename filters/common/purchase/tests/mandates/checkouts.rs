@@ -1,25 +1,25 @@
 //! Checkouts: whatever is lost on the way, their owner gets the plan once, and an end is an end.
 
 use tollgate_money::{AccountId, CheckoutId};
-use tollgate_purchase::checkouts::{CheckoutError, New, Status, View, Wish};
+use tollgate_purchase::checkouts::{CheckoutError, CheckoutRequest, NewCheckout, Status, View};
 use tollgate_purchase::mandates::Urls;
 use tollgate_store::{CheckoutState, MandateRow, MandateState};
 
 use crate::FAULTS;
-use crate::shop::{ACCOUNT, CHECKOUT_LASTS, Shop};
-use crate::world::{Fault, Purse};
+use crate::provider::{Fault, Funding};
+use crate::testbed::{ACCOUNT, CHECKOUT_LIFETIME, TestBed};
 
-fn new() -> New {
-    New {
+fn new() -> NewCheckout {
+    NewCheckout {
         account: ACCOUNT,
         credential: None,
         platform: None,
-        wish: wish(true),
+        request: request(true),
     }
 }
 
-fn wish(has_plan: bool) -> Wish {
-    Wish {
+fn request(has_plan: bool) -> CheckoutRequest {
+    CheckoutRequest {
         has_plan,
         buyer: None,
     }
@@ -32,9 +32,10 @@ fn urls() -> Urls {
     }
 }
 
-impl Shop {
+impl TestBed {
     fn begin(&mut self) -> Result<View, CheckoutError> {
-        let begun = self.at_checkouts(|desk| async move { desk.begin(new(), &|_| vec![]).await });
+        let begun = self
+            .run_checkouts(|processor| async move { processor.begin(new(), &|_| vec![]).await });
         begun.expect("alive")
     }
 
@@ -42,200 +43,214 @@ impl Shop {
         self.begin().expect("is sold").row.id
     }
 
-    fn look(&mut self, id: CheckoutId) -> View {
-        let found = self.at_checkouts(|desk| async move { desk.find(ACCOUNT, id).await });
+    fn view(&mut self, id: CheckoutId) -> View {
+        let found =
+            self.run_checkouts(|processor| async move { processor.find(ACCOUNT, id).await });
         found.expect("alive").expect("readable").expect("there")
     }
 
     fn status(&mut self, id: CheckoutId) -> Status {
-        self.look(id).status()
+        self.view(id).status()
     }
 
-    fn lead(&mut self, id: CheckoutId) -> Option<Result<Option<MandateRow>, CheckoutError>> {
-        let view = self.look(id);
-        let led = self.at_checkouts(|desk| async move { desk.lead(view, urls()).await })?;
+    fn open_mandate(
+        &mut self,
+        id: CheckoutId,
+    ) -> Option<Result<Option<MandateRow>, CheckoutError>> {
+        let view = self.view(id);
+        let led = self
+            .run_checkouts(|processor| async move { processor.open_mandate(view, urls()).await })?;
         Some(led.map(|(_, mandate)| mandate))
     }
 
-    fn led(&mut self, id: CheckoutId) -> MandateRow {
-        let led = self.lead(id).expect("alive").expect("offered");
+    fn mandate(&mut self, id: CheckoutId) -> MandateRow {
+        let led = self.open_mandate(id).expect("alive").expect("offered");
         led.expect("something to agree to")
     }
 
-    fn ask(&mut self, id: CheckoutId) -> Option<Result<Status, CheckoutError>> {
-        let view = self.look(id);
-        let asked = self.at_checkouts(|desk| async move { desk.ask(view, &|_| vec![]).await })?;
+    fn reconcile(&mut self, id: CheckoutId) -> Option<Result<Status, CheckoutError>> {
+        let view = self.view(id);
+        let asked =
+            self.run_checkouts(
+                |processor| async move { processor.reconcile(view, &|_| vec![]).await },
+            )?;
         Some(asked.map(|view| view.status()))
     }
 
     fn cancel(&mut self, id: CheckoutId) -> Result<Status, CheckoutError> {
-        let view = self.look(id);
-        let done = self.at_checkouts(|desk| async move { desk.cancel(view, &|_| vec![]).await });
+        let view = self.view(id);
+        let done = self
+            .run_checkouts(|processor| async move { processor.cancel(view, &|_| vec![]).await });
         done.expect("alive").map(|view| view.status())
     }
 }
 
 #[test]
 fn a_checkout_asks_nothing_of_the_provider_until_its_owner_opens_it() {
-    let mut shop = Shop::new();
-    let id = shop.begun();
-    assert_eq!(shop.status(id), Status::RequiresEscalation);
+    let mut bed = TestBed::new();
+    let id = bed.begun();
+    assert_eq!(bed.status(id), Status::RequiresEscalation);
     assert!(
-        shop.world.all().is_empty(),
+        bed.provider.all().is_empty(),
         "nothing was made at the provider"
     );
-    let asked = shop.ask(id).expect("alive").expect("answered");
+    let asked = bed.reconcile(id).expect("alive").expect("answered");
     assert_eq!(asked, Status::RequiresEscalation);
-    let stranger = AccountId::from_bytes([9; 16]);
-    let found = shop.at_checkouts(|desk| async move { desk.find(stranger, id).await });
+    let other_account = AccountId::from_bytes([9; 16]);
+    let found =
+        bed.run_checkouts(|processor| async move { processor.find(other_account, id).await });
     let found = found.expect("alive").expect("readable");
     assert_eq!(found, None, "another's checkout is none");
 }
 
 #[test]
 fn checkouts_of_an_account_share_one_mandate_and_the_plan_completes_all_that_wait() {
-    let mut shop = Shop::new();
-    let (first, second, third) = (shop.begun(), shop.begun(), shop.begun());
-    let mandate = shop.led(first);
-    assert_eq!(shop.led(second).id, mandate.id, "one is offered");
-    assert_eq!(shop.opened(), mandate.id, "to other ways of buying too");
-    assert_eq!(shop.cancel(second).expect("cancelled"), Status::Canceled);
+    let mut bed = TestBed::new();
+    let (first, second, third) = (bed.begun(), bed.begun(), bed.begun());
+    let mandate = bed.mandate(first);
+    assert_eq!(bed.mandate(second).id, mandate.id, "one is offered");
+    assert_eq!(bed.opened(), mandate.id, "to other ways of buying too");
+    assert_eq!(bed.cancel(second).expect("cancelled"), Status::Canceled);
     assert_eq!(
-        shop.row(mandate.id).state,
+        bed.row(mandate.id).state,
         MandateState::Open,
         "what others rely on stays"
     );
-    shop.world.approve(mandate.id);
-    let asked = shop.ask(first).expect("alive").expect("answered");
+    bed.provider.approve(mandate.id);
+    let asked = bed.reconcile(first).expect("alive").expect("answered");
     assert_eq!(asked, Status::Completed);
-    let done = shop.look(first);
-    let subscription = shop.standing().subscription.expect("a plan");
+    let done = bed.view(first);
+    let subscription = bed.state().subscription.expect("a plan");
     assert_eq!(done.row.subscription, Some(subscription.id));
-    assert_eq!(shop.look(third).row.subscription, Some(subscription.id));
-    assert_eq!(shop.status(second), Status::Canceled, "an end is an end");
+    assert_eq!(bed.view(third).row.subscription, Some(subscription.id));
+    assert_eq!(bed.status(second), Status::Canceled, "an end is an end");
     assert!(matches!(
-        shop.cancel(first),
+        bed.cancel(first),
         Err(CheckoutError::NotModifiable(Status::Completed))
     ));
-    let late = shop.begun();
+    let late = bed.begun();
     assert_eq!(
-        shop.status(late),
+        bed.status(late),
         Status::Completed,
         "no second subscription"
     );
-    assert_eq!(shop.look(late).row.subscription, Some(subscription.id));
-    assert_eq!(shop.world.all().len(), 1);
-    shop.check_books();
+    assert_eq!(bed.view(late).row.subscription, Some(subscription.id));
+    assert_eq!(bed.provider.all().len(), 1);
+    bed.check_books();
 }
 
 #[test]
 fn a_plan_that_was_bought_in_another_way_completes_a_checkout_too() {
-    let mut shop = Shop::new();
-    let id = shop.begun();
-    shop.transfer("0x1");
-    assert_eq!(shop.status(id), Status::Completed);
+    let mut bed = TestBed::new();
+    let id = bed.begun();
+    bed.transfer("0x1");
+    assert_eq!(bed.status(id), Status::Completed);
     assert!(
-        shop.lead(id)
+        bed.open_mandate(id)
             .expect("alive")
             .expect("nothing to do")
             .is_none()
     );
-    assert!(shop.world.all().is_empty(), "nothing is offered any more");
+    assert!(bed.provider.all().is_empty(), "nothing is offered any more");
 }
 
 #[test]
 fn money_on_its_way_is_neither_a_plan_nor_an_end() {
     for arrives in [true, false] {
-        let mut shop = Shop::new();
-        let id = shop.begun();
-        let mandate = shop.led(id);
-        shop.world
-            .change(mandate.id, |made| made.purse = Purse::Slow);
-        shop.world.approve(mandate.id);
-        let asked = shop.ask(id).expect("alive").expect("answered");
+        let mut bed = TestBed::new();
+        let id = bed.begun();
+        let mandate = bed.mandate(id);
+        bed.provider
+            .change(mandate.id, |made| made.funding = Funding::Slow);
+        bed.provider.approve(mandate.id);
+        let asked = bed.reconcile(id).expect("alive").expect("answered");
         assert_eq!(asked, Status::CompleteInProgress);
         assert!(matches!(
-            shop.cancel(id),
+            bed.cancel(id),
             Err(CheckoutError::NotModifiable(Status::CompleteInProgress))
         ));
-        let other = shop.begun();
-        assert_eq!(shop.status(other), Status::CompleteInProgress);
-        shop.world.advance(2 * CHECKOUT_LASTS);
+        let other = bed.begun();
+        assert_eq!(bed.status(other), Status::CompleteInProgress);
+        bed.provider.advance(2 * CHECKOUT_LIFETIME);
         assert_eq!(
-            shop.status(id),
+            bed.status(id),
             Status::CompleteInProgress,
             "it waits for the money"
         );
-        shop.world.resolve(mandate.id, arrives);
-        shop.pass(1);
-        assert_eq!(shop.standing().is_active(), arrives);
+        bed.provider.resolve(mandate.id, arrives);
+        bed.pass(1);
+        assert_eq!(bed.state().is_active(), arrives);
         if arrives {
-            assert_eq!(shop.status(id), Status::Completed);
-            assert_eq!(shop.status(other), Status::Completed);
+            assert_eq!(bed.status(id), Status::Completed);
+            assert_eq!(bed.status(other), Status::Completed);
         }
-        shop.check_books();
+        bed.check_books();
     }
 }
 
 #[test]
 fn a_provider_that_does_not_answer_is_not_guessed_about() {
-    let mut shop = Shop::new();
-    let id = shop.begun();
-    let mandate = shop.led(id);
-    shop.world.approve(mandate.id);
-    shop.world.faults([Fault::Unavailable]);
-    let asked = shop.ask(id).expect("alive");
+    let mut bed = TestBed::new();
+    let id = bed.begun();
+    let mandate = bed.mandate(id);
+    bed.provider.approve(mandate.id);
+    bed.provider.faults([Fault::Unavailable]);
+    let asked = bed.reconcile(id).expect("alive");
     assert!(
         matches!(asked, Err(CheckoutError::Provider(_))),
         "{asked:?}"
     );
-    assert_eq!(shop.status(id), Status::RequiresEscalation);
-    let view = shop.look(id);
-    let returned = shop.at_checkouts(|desk| async move { desk.returned(view).await });
+    assert_eq!(bed.status(id), Status::RequiresEscalation);
+    let view = bed.view(id);
+    let returned =
+        bed.run_checkouts(|processor| async move { processor.owner_returned(view).await });
     let returned = returned.expect("alive").expect("noted");
     assert_eq!(returned.status(), Status::ReadyForComplete);
-    let asked = shop.ask(id).expect("alive").expect("answered");
+    let asked = bed.reconcile(id).expect("alive").expect("answered");
     assert_eq!(asked, Status::Completed);
-    shop.check_books();
+    bed.check_books();
 }
 
 #[test]
 fn a_checkout_that_nobody_opens_ends_and_takes_nothing_with_it() {
-    let mut shop = Shop::new();
-    let id = shop.begun();
-    let mandate = shop.led(id);
-    shop.world.advance(CHECKOUT_LASTS);
-    assert_eq!(shop.status(id), Status::Canceled);
+    let mut bed = TestBed::new();
+    let id = bed.begun();
+    let mandate = bed.mandate(id);
+    bed.provider.advance(CHECKOUT_LIFETIME);
+    assert_eq!(bed.status(id), Status::Canceled);
     assert!(
-        shop.lead(id)
+        bed.open_mandate(id)
             .expect("alive")
             .expect("nothing to do")
             .is_none()
     );
-    assert_eq!(shop.row(mandate.id).state, MandateState::Open);
+    assert_eq!(bed.row(mandate.id).state, MandateState::Open);
     // Agreed to after all: the plan comes, and the checkout stays ended.
-    shop.world.approve(mandate.id);
-    shop.pass(1);
-    assert!(shop.standing().is_active());
-    assert_eq!(shop.status(id), Status::Canceled);
-    shop.check_books();
+    bed.provider.approve(mandate.id);
+    bed.pass(1);
+    assert!(bed.state().is_active());
+    assert_eq!(bed.status(id), Status::Canceled);
+    bed.check_books();
 }
 
 #[test]
 fn nothing_is_begun_where_nothing_can_be_sold() {
-    let mut shop = Shop::new();
-    shop.world.reprice(None);
-    let begun = shop.begin();
+    let mut bed = TestBed::new();
+    bed.provider.reprice(None);
+    let begun = bed.begin();
     assert!(matches!(begun, Err(CheckoutError::Closed(_))), "{begun:?}");
-    let empty = New {
-        wish: wish(false),
+    let empty = NewCheckout {
+        request: request(false),
         ..new()
     };
-    let begun = shop.at_checkouts(|desk| async move { desk.begin(empty, &|_| vec![]).await });
+    let begun =
+        bed.run_checkouts(|processor| async move { processor.begin(empty, &|_| vec![]).await });
     let begun = begun.expect("alive").expect("nothing is sold by it yet");
     assert_eq!(begun.row.state, CheckoutState::Incomplete);
-    let filled = shop
-        .at_checkouts(|desk| async move { desk.update(begun, wish(true), &|_| vec![]).await })
+    let filled = bed
+        .run_checkouts(|processor| async move {
+            processor.update(begun, request(true), &|_| vec![]).await
+        })
         .expect("alive");
     assert!(
         matches!(filled, Err(CheckoutError::Closed(_))),
@@ -245,22 +260,23 @@ fn nothing_is_begun_where_nothing_can_be_sold() {
 
 #[test]
 fn a_request_to_complete_is_known_again() {
-    let mut shop = Shop::new();
-    let id = shop.begun();
-    let mandate = shop.led(id);
-    let note = |shop: &mut Shop, name: u8| {
-        let view = shop.look(id);
-        let noted =
-            shop.at_checkouts(|desk| async move { desk.note_asked(view, [name; 32]).await });
+    let mut bed = TestBed::new();
+    let id = bed.begun();
+    let mandate = bed.mandate(id);
+    let note = |bed: &mut TestBed, name: u8| {
+        let view = bed.view(id);
+        let noted = bed.run_checkouts(|processor| async move {
+            processor.note_completion_request(view, [name; 32]).await
+        });
         noted.expect("alive").expect("noted").1
     };
-    assert!(!note(&mut shop, 1));
-    shop.world.approve(mandate.id);
-    shop.die();
-    shop.verify(mandate.id);
-    assert_eq!(shop.status(id), Status::Completed);
-    assert!(note(&mut shop, 1), "the same request came again");
-    assert!(!note(&mut shop, 2), "another one came too late");
+    assert!(!note(&mut bed, 1));
+    bed.provider.approve(mandate.id);
+    bed.die();
+    bed.verify(mandate.id);
+    assert_eq!(bed.status(id), Status::Completed);
+    assert!(note(&mut bed, 1), "the same request came again");
+    assert!(!note(&mut bed, 2), "another one came too late");
 }
 
 /// The process dies, or an answer is lost, at every call from opening the page to completion: whoever tries again gets the plan, and one
@@ -270,28 +286,28 @@ fn whatever_is_lost_the_owner_who_tries_again_gets_the_plan_once() {
     for fault in FAULTS {
         for at in 0..5 {
             let what = format!("{fault:?} at call {at}");
-            let mut shop = Shop::new();
-            let id = shop.begun();
+            let mut bed = TestBed::new();
+            let id = bed.begun();
             let mut faults = vec![Fault::None; at];
             faults.push(fault);
-            shop.world.faults(faults);
+            bed.provider.faults(faults);
             let mut mandate = None;
             for _ in 0..4 {
-                if let Some(Ok(Some(led))) = shop.lead(id) {
+                if let Some(Ok(Some(led))) = bed.open_mandate(id) {
                     mandate = Some(led.id);
                     break;
                 }
             }
             let mandate = mandate.unwrap_or_else(|| panic!("{what}: nothing was offered"));
-            shop.world.approve(mandate);
+            bed.provider.approve(mandate);
             for _ in 0..4 {
-                if let Some(Ok(Status::Completed)) = shop.ask(id) {
+                if let Some(Ok(Status::Completed)) = bed.reconcile(id) {
                     break;
                 }
             }
-            assert_eq!(shop.status(id), Status::Completed, "{what}");
-            assert_eq!(shop.world.kept().len(), 1, "{what}: charged once");
-            shop.check_books();
+            assert_eq!(bed.status(id), Status::Completed, "{what}");
+            assert_eq!(bed.provider.kept().len(), 1, "{what}: charged once");
+            bed.check_books();
         }
     }
 }

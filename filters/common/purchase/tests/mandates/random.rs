@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use tollgate_money::MandateId;
 use tollgate_purchase::mandates::{ChargeStatus, Status};
 
-use crate::shop::{ACCOUNT, Shop};
-use crate::world::{DAY, Fault, Purse};
+use crate::provider::{DAY, Fault, Funding};
+use crate::testbed::{ACCOUNT, TestBed};
 
 /// One thing that happens. Numbers choose among the mandates that there are.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ enum Event {
     Approve(usize),
     Cancel,
     Transfer,
-    Purse(usize, Purse),
+    Funding(usize, Funding),
     Resolve(usize, bool),
     Unlist(usize, u32),
     Lag(usize, u32),
@@ -50,8 +50,8 @@ fn event() -> impl Strategy<Value = Event> {
         6 => which.clone().prop_map(Event::Approve),
         1 => Just(Event::Cancel),
         1 => Just(Event::Transfer),
-        2 => (which.clone(), prop_oneof![Just(Purse::Full), Just(Purse::Slow), Just(Purse::Empty)])
-            .prop_map(|(at, purse)| Event::Purse(at, purse)),
+        2 => (which.clone(), prop_oneof![Just(Funding::Instant), Just(Funding::Slow), Just(Funding::Empty)])
+            .prop_map(|(at, funding)| Event::Funding(at, funding)),
         2 => (which.clone(), any::<bool>()).prop_map(|(at, arrives)| Event::Resolve(at, arrives)),
         1 => (which.clone(), 1u32..4).prop_map(|(at, reads)| Event::Unlist(at, reads)),
         1 => (which.clone(), 1u32..4).prop_map(|(at, reads)| Event::Lag(at, reads)),
@@ -67,54 +67,54 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// A mandate whose owner was given a link, the oldest first.
-fn known(shop: &Shop, at: usize) -> Option<MandateId> {
-    let rows = shop.rows();
+fn known(bed: &TestBed, at: usize) -> Option<MandateId> {
+    let rows = bed.rows();
     let mut offered = rows.iter().rev().filter(|row| row.approve_url.is_some());
     offered.nth(at).map(|row| row.id)
 }
 
-fn happen(shop: &mut Shop, event: Event, transfers: &mut u32) {
-    let at = |shop: &Shop, at| known(shop, at);
+fn happen(bed: &mut TestBed, event: Event, transfers: &mut u32) {
+    let at = |bed: &TestBed, at| known(bed, at);
     match event {
-        Event::Open => drop(shop.open()),
+        Event::Open => drop(bed.open()),
         Event::Verify(one) => {
-            if let Some(id) = at(shop, one) {
-                shop.verify(id);
+            if let Some(id) = at(bed, one) {
+                bed.verify(id);
             }
         }
         Event::Approve(one) => {
-            if let Some(id) = at(shop, one) {
-                shop.world.approve(id);
+            if let Some(id) = at(bed, one) {
+                bed.provider.approve(id);
             }
         }
-        Event::Cancel => drop(shop.at_desk(|desk| async move { desk.cancel(ACCOUNT).await })),
+        Event::Cancel => drop(bed.run(|processor| async move { processor.cancel(ACCOUNT).await })),
         Event::Transfer => {
             *transfers += 1;
-            shop.transfer(&format!("0x{transfers}"));
+            bed.transfer(&format!("0x{transfers}"));
         }
-        Event::Purse(one, purse) => {
-            if let Some(id) = at(shop, one) {
-                shop.world.change(id, |made| made.purse = purse);
+        Event::Funding(one, funding) => {
+            if let Some(id) = at(bed, one) {
+                bed.provider.change(id, |made| made.funding = funding);
             }
         }
         Event::Resolve(one, arrives) => {
-            if let Some(id) = at(shop, one) {
-                shop.world.resolve(id, arrives);
+            if let Some(id) = at(bed, one) {
+                bed.provider.resolve(id, arrives);
             }
         }
         Event::Unlist(one, reads) => {
-            if let Some(id) = at(shop, one) {
-                shop.world.change(id, |made| made.unlisted = reads);
+            if let Some(id) = at(bed, one) {
+                bed.provider.change(id, |made| made.unlisted = reads);
             }
         }
         Event::Lag(one, reads) => {
-            if let Some(id) = at(shop, one) {
-                shop.world.change(id, |made| made.lag = reads);
+            if let Some(id) = at(bed, one) {
+                bed.provider.change(id, |made| made.lag = reads);
             }
         }
         Event::Return(one) => {
-            if let Some(id) = at(shop, one) {
-                shop.world.change(id, |made| {
+            if let Some(id) = at(bed, one) {
+                bed.provider.change(id, |made| {
                     let mut charges = made.charges.iter_mut().rev();
                     let paid = charges.find(|one| one.status == ChargeStatus::Completed);
                     if let Some(charge) = paid {
@@ -124,15 +124,15 @@ fn happen(shop: &mut Shop, event: Event, transfers: &mut u32) {
             }
         }
         Event::Status(one, status) => {
-            if let Some(id) = at(shop, one) {
-                shop.world.set(id, status);
+            if let Some(id) = at(bed, one) {
+                bed.provider.set(id, status);
             }
         }
-        Event::Turn => drop(shop.at_desk(|desk| async move { desk.turn().await })),
-        Event::Pass(hours) => shop.world.advance(hours * DAY / 24),
-        Event::Skew(hours) => shop.world.skew(hours * DAY / 24),
-        Event::Faults(faults) => shop.world.faults(faults),
-        Event::Die => shop.die(),
+        Event::Turn => drop(bed.run(|processor| async move { processor.reconcile_due().await })),
+        Event::Pass(hours) => bed.provider.advance(hours * DAY / 24),
+        Event::Skew(hours) => bed.provider.skew(hours * DAY / 24),
+        Event::Faults(faults) => bed.provider.faults(faults),
+        Event::Die => bed.die(),
     }
 }
 
@@ -143,33 +143,33 @@ proptest! {
     /// two subscriptions charge, and who has paid for the time that is now has the plan.
     #[test]
     fn money_that_stayed_is_periods_that_were_given(events in proptest::collection::vec(event(), 1..30)) {
-        let mut shop = Shop::new();
+        let mut bed = TestBed::new();
         let mut transfers = 0;
         for event in events {
-            happen(&mut shop, event, &mut transfers);
+            happen(&mut bed, event, &mut transfers);
         }
-        shop.world.skew(0);
+        bed.provider.skew(0);
         for made in 0..8 {
-            if let Some(id) = known(&shop, made) {
-                shop.world.resolve(id, true);
-                shop.world.change(id, |made| {
+            if let Some(id) = known(&bed, made) {
+                bed.provider.resolve(id, true);
+                bed.provider.change(id, |made| {
                     made.lag = 0;
                     made.unlisted = 0;
                 });
             }
         }
-        shop.pass(3);
+        bed.pass(3);
         // Of what is over somebody has to tell.
-        for row in shop.rows() {
-            shop.verify(row.id);
+        for row in bed.rows() {
+            bed.verify(row.id);
         }
-        shop.pass(1);
-        shop.check_books();
-        let running = shop.world.all().into_iter().filter(|made| made.status == Status::Active);
+        bed.pass(1);
+        bed.check_books();
+        let running = bed.provider.all().into_iter().filter(|made| made.status == Status::Active);
         prop_assert!(running.count() <= 1, "two subscriptions charge one buyer");
-        let now = shop.world.now();
-        if shop.world.kept().iter().any(|charge| charge.at + 26 * DAY > now) {
-            prop_assert!(shop.standing().is_active(), "who has paid has the plan");
+        let now = bed.provider.now();
+        if bed.provider.kept().iter().any(|charge| charge.at + 26 * DAY > now) {
+            prop_assert!(bed.state().is_active(), "who has paid has the plan");
         }
     }
 }

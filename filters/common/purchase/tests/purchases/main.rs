@@ -3,71 +3,71 @@
 #[path = "../faults/mod.rs"]
 mod faults;
 mod plan;
-mod shop;
-mod world;
+mod provider;
+mod testbed;
 
 use proptest::prelude::*;
-use shop::{CREDITS, PRICE, Shop};
+use provider::Fault;
+use testbed::{CREDITS, PRICE, TestBed};
 use tollgate_money::{TopUpId, Usd};
-use tollgate_purchase::{BeginError, CaptureStatus, Notice, OrderStatus, Wish};
-use tollgate_store::{Ring, TopUpState};
-use world::Fault;
+use tollgate_purchase::{BeginError, CaptureStatus, Notification, OrderStatus, PurchaseRequest};
+use tollgate_store::{TopUpState, TopUpSubject};
 
 fn id(number: u8) -> TopUpId {
     TopUpId::from_bytes([number; 16])
 }
 
-fn approve(shop: &Shop, number: u8) {
-    shop.world.change(&id(number).to_string(), |made| {
+fn approve(bed: &TestBed, number: u8) {
+    bed.provider.change(&id(number).to_string(), |made| {
         if made.status == OrderStatus::Waiting {
             made.status = OrderStatus::Approved;
         }
     });
 }
 
-fn look(shop: &mut Shop, number: u8) {
-    shop.at_desk(|desk| async move { desk.look(id(number), true).await });
+fn reconcile(bed: &mut TestBed, number: u8) {
+    bed.run(|processor| async move { processor.reconcile(id(number), true).await });
 }
 
-fn state(shop: &Shop, number: u8) -> TopUpState {
-    shop.row(id(number)).expect("a purchase").state
+fn state(bed: &TestBed, number: u8) -> TopUpState {
+    bed.row(id(number)).expect("a purchase").state
 }
 
 #[test]
 fn a_purchase_that_goes_well_is_credited_once_whoever_looks_again() {
-    let mut shop = Shop::new();
-    let begun = shop.begin(id(1)).expect("alive").expect("begins");
+    let mut bed = TestBed::new();
+    let begun = bed.begin(id(1)).expect("alive").expect("begins");
     assert_eq!(begun.state, TopUpState::Open);
     assert!(begun.approve_url.is_some());
-    look(&mut shop, 1);
-    assert_eq!(state(&shop, 1), TopUpState::Open, "nobody has agreed");
-    approve(&shop, 1);
-    look(&mut shop, 1);
-    assert_eq!(state(&shop, 1), TopUpState::Captured);
+    reconcile(&mut bed, 1);
+    assert_eq!(state(&bed, 1), TopUpState::Open, "nobody has agreed");
+    approve(&bed, 1);
+    reconcile(&mut bed, 1);
+    assert_eq!(state(&bed, 1), TopUpState::Captured);
     for _ in 0..3 {
-        look(&mut shop, 1);
+        reconcile(&mut bed, 1);
     }
-    shop.settle();
-    assert_eq!(shop.available(), CREDITS);
-    assert_eq!(shop.world.takings(), 1);
-    shop.check_books();
+    bed.settle();
+    assert_eq!(bed.available(), CREDITS);
+    assert_eq!(bed.provider.takings(), 1);
+    bed.check_books();
 }
 
 #[test]
 fn a_form_that_is_sent_twice_is_one_purchase() {
-    let mut shop = Shop::new();
-    let first = shop.begin(id(1)).expect("alive").expect("begins");
-    let second = shop.begin(id(1)).expect("alive").expect("is found");
+    let mut bed = TestBed::new();
+    let first = bed.begin(id(1)).expect("alive").expect("begins");
+    let second = bed.begin(id(1)).expect("alive").expect("is found");
     assert_eq!(first, second);
-    assert_eq!(shop.world.orders_of(&id(1).to_string()).len(), 1);
-    let other = Wish {
+    assert_eq!(bed.provider.orders_of(&id(1).to_string()).len(), 1);
+    let other = PurchaseRequest {
         id: id(1),
-        account: shop::ACCOUNT,
+        account: testbed::ACCOUNT,
         price: Usd::from_cents(4_000),
         return_url: String::new(),
         cancel_url: String::new(),
     };
-    let other = shop.at_desk(|desk| async move { desk.begin(other).await });
+    let other = bed.run(|processor| async move { processor.begin(other).await });
     assert!(matches!(
         other.expect("alive"),
         Err(BeginError::OtherPurchase(_))
@@ -77,13 +77,13 @@ fn a_form_that_is_sent_twice_is_one_purchase() {
 #[test]
 fn an_order_whose_making_was_lost_is_made_once() {
     for fault in [Fault::AnswerLost, Fault::CallLost, Fault::Unavailable] {
-        let mut shop = Shop::new();
-        shop.world.faults([fault]);
-        let lost = shop.begin(id(1)).expect("alive");
+        let mut bed = TestBed::new();
+        bed.provider.faults([fault]);
+        let lost = bed.begin(id(1)).expect("alive");
         assert!(matches!(lost, Err(BeginError::Provider(_))), "{fault:?}");
-        shop.begin(id(1)).expect("alive").expect("begins");
+        bed.begin(id(1)).expect("alive").expect("begins");
         assert_eq!(
-            shop.world.orders_of(&id(1).to_string()).len(),
+            bed.provider.orders_of(&id(1).to_string()).len(),
             1,
             "{fault:?}"
         );
@@ -102,91 +102,91 @@ fn whatever_is_lost_after_the_buyer_agreed_the_credits_come_once() {
         Fault::DeathAfter,
     ] {
         for at in 0..4 {
-            let mut shop = Shop::new();
-            shop.begin(id(1)).expect("alive").expect("begins");
-            approve(&shop, 1);
+            let mut bed = TestBed::new();
+            bed.begin(id(1)).expect("alive").expect("begins");
+            approve(&bed, 1);
             let mut faults = vec![Fault::None; at];
             faults.push(fault);
-            shop.world.faults(faults);
-            look(&mut shop, 1);
-            shop.settle();
+            bed.provider.faults(faults);
+            reconcile(&mut bed, 1);
+            bed.settle();
             let what = format!("{fault:?} at call {at}");
-            assert_eq!(state(&shop, 1), TopUpState::Captured, "{what}");
-            assert_eq!(shop.available(), CREDITS, "{what}");
-            assert_eq!(shop.world.takings(), 1, "{what}");
-            shop.check_books();
+            assert_eq!(state(&bed, 1), TopUpState::Captured, "{what}");
+            assert_eq!(bed.available(), CREDITS, "{what}");
+            assert_eq!(bed.provider.takings(), 1, "{what}");
+            bed.check_books();
         }
     }
 }
 
 #[test]
 fn a_choice_that_was_declined_costs_nothing_and_the_next_one_pays() {
-    let mut shop = Shop::new();
-    shop.begin(id(1)).expect("alive").expect("begins");
-    approve(&shop, 1);
-    shop.world
+    let mut bed = TestBed::new();
+    bed.begin(id(1)).expect("alive").expect("begins");
+    approve(&bed, 1);
+    bed.provider
         .change(&id(1).to_string(), |made| made.declines = true);
-    look(&mut shop, 1);
-    let row = shop.row(id(1)).expect("stored");
+    reconcile(&mut bed, 1);
+    let row = bed.row(id(1)).expect("stored");
     assert_eq!((row.state, row.declines), (TopUpState::Open, 1));
-    assert_eq!(shop.available(), 0);
+    assert_eq!(bed.available(), 0);
     // By itself nothing is tried again; the buyer who comes back is news.
-    shop.at_desk(|desk| async move { desk.look(id(1), false).await });
-    assert_eq!(shop.world.takings(), 0);
-    look(&mut shop, 1);
-    assert_eq!(state(&shop, 1), TopUpState::Captured);
-    assert_eq!(shop.available(), CREDITS);
+    bed.run(|processor| async move { processor.reconcile(id(1), false).await });
+    assert_eq!(bed.provider.takings(), 0);
+    reconcile(&mut bed, 1);
+    assert_eq!(state(&bed, 1), TopUpState::Captured);
+    assert_eq!(bed.available(), CREDITS);
 }
 
 #[test]
 fn news_that_came_before_a_lost_answer_is_news_still() {
     for rung in [false, true] {
-        let mut shop = Shop::new();
-        shop.begin(id(1)).expect("alive").expect("begins");
-        approve(&shop, 1);
-        shop.world
+        let mut bed = TestBed::new();
+        bed.begin(id(1)).expect("alive").expect("begins");
+        approve(&bed, 1);
+        bed.provider
             .change(&id(1).to_string(), |made| made.declines = true);
-        look(&mut shop, 1);
-        assert_eq!(shop.row(id(1)).expect("stored").declines, 1);
+        reconcile(&mut bed, 1);
+        assert_eq!(bed.row(id(1)).expect("stored").declines, 1);
         // The buyer agrees again, and comes back or lets PayPal say so; the first reading of the order is lost.
-        shop.world.faults([Fault::CallLost]);
+        bed.provider.faults([Fault::CallLost]);
         if rung {
-            let notice = Notice {
+            let notice = Notification {
                 id: String::from("WH-1"),
                 kind: String::from("CHECKOUT.ORDER.APPROVED"),
-                about: Some(Ring::TopUp(id(1))),
+                about: Some(TopUpSubject::TopUp(id(1))),
             };
-            shop.at_desk(|desk| async move { desk.hear(notice).await });
-            let looked = shop.at_desk(|desk| async move { desk.turn().await });
+            bed.run(|processor| async move { processor.record_notification(notice).await });
+            let looked = bed.run(|processor| async move { processor.reconcile_due().await });
             assert_eq!(looked, Some(1));
         } else {
-            look(&mut shop, 1);
+            reconcile(&mut bed, 1);
         }
-        assert_eq!(state(&shop, 1), TopUpState::Open);
-        let looked = shop.at_desk(|desk| async move { desk.turn().await });
+        assert_eq!(state(&bed, 1), TopUpState::Open);
+        let looked = bed.run(|processor| async move { processor.reconcile_due().await });
         assert_eq!(looked, Some(0), "a provider that fails is given time");
-        shop.world.advance(60);
-        shop.at_desk(|desk| async move { desk.turn().await });
-        assert_eq!(state(&shop, 1), TopUpState::Captured, "rung: {rung}");
-        assert_eq!(shop.available(), CREDITS);
-        let row = shop.row(id(1)).expect("stored");
-        assert_eq!(row.rings, row.rings_heard);
+        bed.provider.advance(60);
+        bed.run(|processor| async move { processor.reconcile_due().await });
+        assert_eq!(state(&bed, 1), TopUpState::Captured, "rung: {rung}");
+        assert_eq!(bed.available(), CREDITS);
+        let row = bed.row(id(1)).expect("stored");
+        assert_eq!(row.notifications, row.acknowledged);
     }
 }
 
 #[test]
 fn choices_are_declined_only_so_often() {
-    let mut shop = Shop::new();
-    shop.begin(id(1)).expect("alive").expect("begins");
-    approve(&shop, 1);
+    let mut bed = TestBed::new();
+    bed.begin(id(1)).expect("alive").expect("begins");
+    approve(&bed, 1);
     for _ in 0..5 {
-        shop.world
+        bed.provider
             .change(&id(1).to_string(), |made| made.declines = true);
-        look(&mut shop, 1);
+        reconcile(&mut bed, 1);
     }
-    assert_eq!(state(&shop, 1), TopUpState::Failed);
-    shop.settle();
-    assert_eq!((shop.available(), shop.world.takings()), (0, 0));
+    assert_eq!(state(&bed, 1), TopUpState::Failed);
+    bed.settle();
+    assert_eq!((bed.available(), bed.provider.takings()), (0, 0));
 }
 
 #[test]
@@ -195,21 +195,21 @@ fn money_on_its_way_is_credited_when_it_is_there_and_not_before() {
         (CaptureStatus::Completed, CREDITS, TopUpState::Captured),
         (CaptureStatus::Declined, 0, TopUpState::Failed),
     ] {
-        let mut shop = Shop::new();
-        shop.begin(id(1)).expect("alive").expect("begins");
-        approve(&shop, 1);
+        let mut bed = TestBed::new();
+        bed.begin(id(1)).expect("alive").expect("begins");
+        approve(&bed, 1);
         let top_up = id(1).to_string();
-        shop.world.change(&top_up, |made| made.slow = true);
-        look(&mut shop, 1);
-        shop.settle();
-        assert_eq!(state(&shop, 1), TopUpState::Pending);
-        assert_eq!(shop.available(), 0, "nothing is credited for a promise");
-        shop.world.change(&top_up, |made| {
+        bed.provider.change(&top_up, |made| made.slow = true);
+        reconcile(&mut bed, 1);
+        bed.settle();
+        assert_eq!(state(&bed, 1), TopUpState::Pending);
+        assert_eq!(bed.available(), 0, "nothing is credited for a promise");
+        bed.provider.change(&top_up, |made| {
             made.capture.as_mut().expect("taken").status = then;
         });
-        shop.settle();
+        bed.settle();
         assert_eq!(
-            (state(&shop, 1), shop.available()),
+            (state(&bed, 1), bed.available()),
             (end, credits),
             "{then:?}"
         );
@@ -218,181 +218,182 @@ fn money_on_its_way_is_credited_when_it_is_there_and_not_before() {
 
 #[test]
 fn an_order_that_nobody_agrees_to_ends_without_a_payment() {
-    let mut shop = Shop::new();
-    shop.begin(id(1)).expect("alive").expect("begins");
-    shop.world.faults([Fault::CallLost]);
-    let lost = shop.begin(id(2)).expect("alive");
+    let mut bed = TestBed::new();
+    bed.begin(id(1)).expect("alive").expect("begins");
+    bed.provider.faults([Fault::CallLost]);
+    let lost = bed.begin(id(2)).expect("alive");
     assert!(lost.is_err(), "its order is never made");
-    shop.settle();
-    assert_eq!(state(&shop, 1), TopUpState::Failed);
-    assert_eq!(state(&shop, 2), TopUpState::Failed);
-    let again = shop.begin(id(2)).expect("alive").expect("is found");
+    bed.settle();
+    assert_eq!(state(&bed, 1), TopUpState::Failed);
+    assert_eq!(state(&bed, 2), TopUpState::Failed);
+    let again = bed.begin(id(2)).expect("alive").expect("is found");
     assert_eq!(again.state, TopUpState::Failed, "what is over stays over");
 }
 
 #[test]
-fn a_notice_is_heard_once_and_makes_the_desk_look() {
-    let mut shop = Shop::new();
-    shop.begin(id(1)).expect("alive").expect("begins");
-    approve(&shop, 1);
-    let notice = || Notice {
+fn a_notification_is_recorded_once_and_triggers_reconciliation() {
+    let mut bed = TestBed::new();
+    bed.begin(id(1)).expect("alive").expect("begins");
+    approve(&bed, 1);
+    let notice = || Notification {
         id: String::from("WH-1"),
         kind: String::from("CHECKOUT.ORDER.APPROVED"),
-        about: Some(Ring::Order("ORDER-1".into())),
+        about: Some(TopUpSubject::Order("ORDER-1".into())),
     };
     for (number, new) in [(1, true), (2, false), (3, false)] {
-        let heard = shop.at_desk(|desk| async move { desk.hear(notice()).await });
+        let heard =
+            bed.run(|processor| async move { processor.record_notification(notice()).await });
         assert_eq!(heard.expect("alive").expect("stored"), new, "time {number}");
     }
     // The process dies before anybody looks: the bell is stored.
-    shop.die();
-    shop.at_desk(|desk| async move { desk.turn().await });
-    assert_eq!(state(&shop, 1), TopUpState::Captured);
-    let stranger = Notice {
+    bed.die();
+    bed.run(|processor| async move { processor.reconcile_due().await });
+    assert_eq!(state(&bed, 1), TopUpState::Captured);
+    let stranger = Notification {
         id: String::from("WH-2"),
         kind: String::from("PAYMENT.CAPTURE.COMPLETED"),
-        about: Some(Ring::TopUp(id(77))),
+        about: Some(TopUpSubject::TopUp(id(77))),
     };
-    let heard = shop.at_desk(|desk| async move { desk.hear(stranger).await });
+    let heard = bed.run(|processor| async move { processor.record_notification(stranger).await });
     assert!(
         heard.expect("alive").expect("stored"),
         "it concerns nobody here"
     );
-    assert_eq!(shop.available(), CREDITS);
+    assert_eq!(bed.available(), CREDITS);
 }
 
 #[test]
 fn credits_are_taken_back_for_money_that_goes_back_as_far_as_they_are_there() {
-    let mut shop = Shop::new();
-    shop.begin(id(1)).expect("alive").expect("begins");
-    approve(&shop, 1);
-    look(&mut shop, 1);
+    let mut bed = TestBed::new();
+    bed.begin(id(1)).expect("alive").expect("begins");
+    approve(&bed, 1);
+    reconcile(&mut bed, 1);
     let top_up = id(1).to_string();
-    let give_back = |shop: &mut Shop, cents| {
-        shop.world
+    let give_back = |bed: &mut TestBed, cents| {
+        bed.provider
             .change(&top_up, |made| made.returned = Usd::from_cents(cents));
         for _ in 0..2 {
-            look(shop, 1);
+            reconcile(bed, 1);
         }
     };
-    give_back(&mut shop, 500);
-    assert_eq!(shop.available(), CREDITS / 4 * 3, "a quarter, once");
-    shop.spend(CREDITS / 2);
-    give_back(&mut shop, PRICE.cents());
-    let row = shop.row(id(1)).expect("stored");
-    assert_eq!(shop.available(), 0, "what is left");
+    give_back(&mut bed, 500);
+    assert_eq!(bed.available(), CREDITS / 4 * 3, "a quarter, once");
+    bed.spend(CREDITS / 2);
+    give_back(&mut bed, PRICE.cents());
+    let row = bed.row(id(1)).expect("stored");
+    assert_eq!(bed.available(), 0, "what is left");
     assert_eq!(row.taken_back.get(), CREDITS / 2);
     assert_eq!(row.owed.get(), CREDITS / 2, "what was spent already");
-    shop.settle();
-    assert_eq!(shop.available(), 0, "nothing is taken twice");
-    shop.check_books();
+    bed.settle();
+    assert_eq!(bed.available(), 0, "nothing is taken twice");
+    bed.check_books();
 }
 
 #[test]
 fn credits_that_are_held_when_the_money_goes_back_are_taken_when_they_come_free() {
-    let mut shop = Shop::new();
-    shop.begin(id(1)).expect("alive").expect("begins");
-    approve(&shop, 1);
-    look(&mut shop, 1);
-    shop.hold(CREDITS);
-    shop.world
+    let mut bed = TestBed::new();
+    bed.begin(id(1)).expect("alive").expect("begins");
+    approve(&bed, 1);
+    reconcile(&mut bed, 1);
+    bed.hold(CREDITS);
+    bed.provider
         .change(&id(1).to_string(), |made| made.returned = PRICE);
-    look(&mut shop, 1);
-    let owed = |shop: &Shop| shop.row(id(1)).expect("stored").owed.get();
-    assert_eq!(owed(&shop), CREDITS, "all of it is held");
-    let counted = shop.counts().returned;
+    reconcile(&mut bed, 1);
+    let owed = |bed: &TestBed| bed.row(id(1)).expect("stored").owed.get();
+    assert_eq!(owed(&bed), CREDITS, "all of it is held");
+    let counted = bed.counts().returned;
     // Half of it comes free, and later the rest; nobody comes back and nothing rings.
     for left in [CREDITS / 2, 0] {
-        shop.release();
-        shop.hold(left);
-        shop.settle();
-        assert_eq!((owed(&shop), shop.available()), (left, 0));
-        shop.check_books();
+        bed.release();
+        bed.hold(left);
+        bed.settle();
+        assert_eq!((owed(&bed), bed.available()), (left, 0));
+        bed.check_books();
     }
-    assert_eq!(shop.counts().returned, counted, "it went back once");
+    assert_eq!(bed.counts().returned, counted, "it went back once");
     // The books are right again: what is bought now is the buyer's.
-    shop.begin(id(2)).expect("alive").expect("begins");
-    approve(&shop, 2);
-    look(&mut shop, 2);
-    shop.settle();
-    assert_eq!(shop.available(), CREDITS);
+    bed.begin(id(2)).expect("alive").expect("begins");
+    approve(&bed, 2);
+    reconcile(&mut bed, 2);
+    bed.settle();
+    assert_eq!(bed.available(), CREDITS);
 }
 
 #[test]
 fn credits_that_were_spent_before_the_money_went_back_are_taken_from_the_next_purchase() {
-    let mut shop = Shop::new();
-    shop.begin(id(1)).expect("alive").expect("begins");
-    approve(&shop, 1);
-    look(&mut shop, 1);
-    shop.spend(CREDITS / 4);
+    let mut bed = TestBed::new();
+    bed.begin(id(1)).expect("alive").expect("begins");
+    approve(&bed, 1);
+    reconcile(&mut bed, 1);
+    bed.spend(CREDITS / 4);
     let top_up = id(1).to_string();
-    shop.world.change(&top_up, |made| made.returned = PRICE);
-    look(&mut shop, 1);
-    shop.begin(id(2)).expect("alive").expect("begins");
+    bed.provider.change(&top_up, |made| made.returned = PRICE);
+    reconcile(&mut bed, 1);
+    bed.begin(id(2)).expect("alive").expect("begins");
     // Meanwhile the first order is gone; what is owed is known without it.
-    shop.world.lose(&top_up);
-    approve(&shop, 2);
-    look(&mut shop, 2);
-    shop.settle();
-    assert_eq!(shop.available(), CREDITS / 4 * 3);
-    assert_eq!(shop.row(id(1)).expect("stored").owed.get(), 0);
-    shop.check_books();
+    bed.provider.lose(&top_up);
+    approve(&bed, 2);
+    reconcile(&mut bed, 2);
+    bed.settle();
+    assert_eq!(bed.available(), CREDITS / 4 * 3);
+    assert_eq!(bed.row(id(1)).expect("stored").owed.get(), 0);
+    bed.check_books();
 }
 
 #[test]
 fn a_payment_that_was_asked_for_and_whose_order_is_gone_is_shown_to_a_person() {
     for slow in [false, true] {
-        let mut shop = Shop::new();
-        shop.begin(id(1)).expect("alive").expect("begins");
-        approve(&shop, 1);
+        let mut bed = TestBed::new();
+        bed.begin(id(1)).expect("alive").expect("begins");
+        approve(&bed, 1);
         let top_up = id(1).to_string();
-        shop.world.change(&top_up, |made| made.slow = slow);
+        bed.provider.change(&top_up, |made| made.slow = slow);
         // The money is asked for, and the answer and what follows are lost.
-        shop.world
+        bed.provider
             .faults([Fault::None, Fault::AnswerLost, Fault::Unavailable]);
-        look(&mut shop, 1);
+        reconcile(&mut bed, 1);
         if slow {
-            look(&mut shop, 1);
+            reconcile(&mut bed, 1);
         }
-        let before = state(&shop, 1);
+        let before = state(&bed, 1);
         let expected = if slow {
             TopUpState::Pending
         } else {
             TopUpState::Capturing
         };
         assert_eq!(before, expected);
-        shop.world.lose(&top_up);
-        look(&mut shop, 1);
-        assert_eq!(shop.counts().stuck, 0, "it may yet come back");
-        shop.world.advance(7 * 3_600);
-        look(&mut shop, 1);
-        assert_eq!(shop.counts().stuck, 1);
-        let row = shop.row(id(1)).expect("stored");
+        bed.provider.lose(&top_up);
+        reconcile(&mut bed, 1);
+        assert_eq!(bed.counts().stuck, 0, "it may yet come back");
+        bed.provider.advance(7 * 3_600);
+        reconcile(&mut bed, 1);
+        assert_eq!(bed.counts().stuck, 1);
+        let row = bed.row(id(1)).expect("stored");
         assert_eq!(row.state, before, "nothing is concluded from it");
         assert!(row.note.is_some_and(|note| note.contains("gone")));
-        assert_eq!(shop.available(), 0);
+        assert_eq!(bed.available(), 0);
     }
 }
 
 #[test]
 fn money_that_goes_back_without_a_notice_is_found_within_a_day() {
-    let mut shop = Shop::new();
-    shop.begin(id(1)).expect("alive").expect("begins");
-    approve(&shop, 1);
-    look(&mut shop, 1);
-    shop.world
+    let mut bed = TestBed::new();
+    bed.begin(id(1)).expect("alive").expect("begins");
+    approve(&bed, 1);
+    reconcile(&mut bed, 1);
+    bed.provider
         .change(&id(1).to_string(), |made| made.returned = PRICE);
-    shop.settle();
-    assert_eq!(shop.available(), 0);
+    bed.settle();
+    assert_eq!(bed.available(), 0);
 }
 
 #[test]
 fn unfinished_purchases_of_one_account_are_bounded() {
-    let mut shop = Shop::new();
+    let mut bed = TestBed::new();
     for number in 1..=10 {
-        shop.begin(id(number)).expect("alive").expect("begins");
+        bed.begin(id(number)).expect("alive").expect("begins");
     }
-    let more = shop.begin(id(11)).expect("alive");
+    let more = bed.begin(id(11)).expect("alive");
     assert!(matches!(more, Err(BeginError::TooMany { open: 10 })));
 }
 
@@ -444,49 +445,49 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-fn play(shop: &mut Shop, act: &Act) {
+fn play(bed: &mut TestBed, act: &Act) {
     match *act {
         Act::Begin(one) => {
             // Whoever gets no answer tries again some time.
-            let _ = shop.begin(id(one));
+            let _ = bed.begin(id(one));
         }
-        Act::Approve(one) => approve(shop, one),
+        Act::Approve(one) => approve(bed, one),
         Act::DeclineNext(one) => {
-            shop.world.change(&id(one).to_string(), |made| {
+            bed.provider.change(&id(one).to_string(), |made| {
                 made.declines = made.capture.is_none();
             });
         }
-        Act::SlowNext(one) => shop
-            .world
+        Act::SlowNext(one) => bed
+            .provider
             .change(&id(one).to_string(), |made| made.slow = true),
-        Act::Returned(one) => look(shop, one),
+        Act::Returned(one) => reconcile(bed, one),
         Act::Turn => {
-            shop.at_desk(|desk| async move { desk.turn().await });
+            bed.run(|processor| async move { processor.reconcile_due().await });
         }
         Act::Notice(one, notice) => {
-            let notice = Notice {
+            let notice = Notification {
                 id: format!("WH-{notice}"),
                 kind: String::from("PAYMENT.CAPTURE.COMPLETED"),
-                about: Some(Ring::TopUp(id(one))),
+                about: Some(TopUpSubject::TopUp(id(one))),
             };
-            shop.at_desk(|desk| async move { desk.hear(notice).await });
+            bed.run(|processor| async move { processor.record_notification(notice).await });
         }
-        Act::GiveBack(one, cents) => shop.world.change(&id(one).to_string(), |made| {
+        Act::GiveBack(one, cents) => bed.provider.change(&id(one).to_string(), |made| {
             let done =
                 |capture: &tollgate_purchase::Capture| capture.status == CaptureStatus::Completed;
             if made.capture.as_ref().is_some_and(done) {
                 made.returned = made.returned.max(Usd::from_cents(cents));
             }
         }),
-        Act::Hold(micros) => shop.hold(micros.min(shop.available())),
-        Act::Release => shop.release(),
-        Act::Wait(secs) => shop.world.advance(secs),
+        Act::Hold(micros) => bed.hold(micros.min(bed.available())),
+        Act::Release => bed.release(),
+        Act::Wait(secs) => bed.provider.advance(secs),
         Act::ForgetKeys => {
             // The provider keeps keys for six hours.
-            shop.world.advance(6 * 3_600);
-            shop.world.forget_keys();
+            bed.provider.advance(6 * 3_600);
+            bed.provider.forget_keys();
         }
-        Act::Die => shop.die(),
+        Act::Die => bed.die(),
     }
 }
 
@@ -500,14 +501,14 @@ proptest! {
         acts in prop::collection::vec(act(), 1..40),
         faults in prop::collection::vec(fault(), 0..40),
     ) {
-        let mut shop = Shop::new();
-        shop.world.faults(faults);
+        let mut bed = TestBed::new();
+        bed.provider.faults(faults);
         for act in &acts {
-            play(&mut shop, act);
+            play(&mut bed, act);
         }
         // What was on its way arrives; then everything calms down.
         for number in 1..4 {
-            shop.world.change(&id(number).to_string(), |made| {
+            bed.provider.change(&id(number).to_string(), |made| {
                 made.slow = false;
                 if let Some(capture) = &mut made.capture {
                     capture.status = CaptureStatus::Completed;
@@ -515,28 +516,28 @@ proptest! {
             });
         }
         // The first days with whatever is held still, and then without.
-        shop.settle();
-        prop_assert!(shop.available() >= 0);
-        shop.release();
-        shop.settle();
+        bed.settle();
+        prop_assert!(bed.available() >= 0);
+        bed.release();
+        bed.settle();
         let mut expected = 0;
         for number in 1..4 {
-            let orders = shop.world.orders_of(&id(number).to_string());
+            let orders = bed.provider.orders_of(&id(number).to_string());
             let paid: Vec<_> = orders.iter().filter(|made| made.capture.is_some()).collect();
             prop_assert!(paid.len() <= 1, "purchase {number} was paid {} times", paid.len());
-            let row = shop.row(id(number));
+            let row = bed.row(id(number));
             for made in &paid {
                 let row = row.as_ref().expect("only what is stored is paid");
                 prop_assert_eq!(row.state, TopUpState::Captured, "purchase {} is paid", number);
                 prop_assert_eq!(row.owed.get(), 0, "nothing is owed for purchase {}", number);
-                // A cent buys a credit in this shop.
+                // A cent buys a credit in this bed.
                 expected += (PRICE.cents() - made.returned.cents()) * 1_000_000;
             }
             if let (Some(row), true) = (&row, paid.is_empty()) {
                 prop_assert_eq!(row.state, TopUpState::Failed, "purchase {} is over", number);
             }
         }
-        prop_assert_eq!(shop.available(), expected);
-        shop.check_books();
+        prop_assert_eq!(bed.available(), expected);
+        bed.check_books();
     }
 }

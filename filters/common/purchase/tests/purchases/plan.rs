@@ -9,7 +9,7 @@ use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, Micros};
 use tollgate_purchase::plan::{
-    DAYS, PRICE, Paid, Parts, PayOutcome, Period, Plan, Plans, Renewal, TakenBack,
+    DAYS, PRICE, Paid, PayOutcome, Period, Plan, PlanDeps, Plans, Renewal, Reversal,
 };
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
@@ -21,7 +21,7 @@ const START: i64 = 1_800_000_000_000_000;
 const DAY: i64 = 86_400_000_000;
 const OWNER: AccountId = AccountId::from_bytes([1; 16]);
 
-struct Shop {
+struct TestBed {
     _folder: TempDir,
     store: Arc<dyn Store>,
     ledger: Ledger,
@@ -29,8 +29,8 @@ struct Shop {
     now: Arc<AtomicI64>,
 }
 
-impl Shop {
-    async fn new() -> Shop {
+impl TestBed {
+    async fn new() -> TestBed {
         let folder = tempfile::tempdir().expect("a folder");
         let options = Options {
             durability: Durability::Process,
@@ -49,7 +49,7 @@ impl Shop {
         commit(&*store, unit).await.expect("an account");
         let now = Arc::new(AtomicI64::new(START));
         let (clock, count) = (now.clone(), AtomicU64::new(0));
-        let plans = Plans::new(Parts {
+        let plans = Plans::new(PlanDeps {
             store: store.clone(),
             ledger: ledger.clone(),
             plan: plan(),
@@ -61,7 +61,7 @@ impl Shop {
                     .for_each(|(to, from)| *to = *from);
             }),
         });
-        Shop {
+        TestBed {
             _folder: folder,
             store,
             ledger,
@@ -145,27 +145,27 @@ fn charge(leave: &str, name: &str, at: i64) -> Paid {
 
 #[tokio::test]
 async fn a_transfer_gives_thirty_days_the_class_and_credits_once() {
-    let shop = Shop::new().await;
-    let PayOutcome::New(row) = shop.pay(transfer("a")).await else {
+    let bed = TestBed::new().await;
+    let PayOutcome::New(row) = bed.pay(transfer("a")).await else {
         panic!("it is new");
     };
     assert_eq!(
         (row.period_start, row.period_end),
         (START, START + 30 * DAY)
     );
-    assert_eq!(shop.class_at(row.period_end - 1), "pro");
-    assert_eq!(shop.class_at(row.period_end), "free");
-    assert_eq!(shop.credits(), 5_000_000);
+    assert_eq!(bed.class_at(row.period_end - 1), "pro");
+    assert_eq!(bed.class_at(row.period_end), "free");
+    assert_eq!(bed.credits(), 5_000_000);
     assert_eq!(
-        shop.pay(transfer("a")).await,
+        bed.pay(transfer("a")).await,
         PayOutcome::Repeated(row.clone())
     );
-    assert_eq!((shop.row(), shop.credits()), (row.clone(), 5_000_000));
+    assert_eq!((bed.row(), bed.credits()), (row.clone(), 5_000_000));
 
-    shop.at(START + 29 * DAY);
-    let standing = shop.plans.standing(OWNER).await.expect("a read");
-    assert!(standing.is_active() && standing.may_renew());
-    let PayOutcome::New(longer) = shop.pay(transfer("b")).await else {
+    bed.at(START + 29 * DAY);
+    let state = bed.plans.state(OWNER).await.expect("a read");
+    assert!(state.is_active() && state.may_renew());
+    let PayOutcome::New(longer) = bed.pay(transfer("b")).await else {
         panic!("it is new");
     };
     assert_eq!(longer.id, row.id, "the same subscription");
@@ -174,21 +174,14 @@ async fn a_transfer_gives_thirty_days_the_class_and_credits_once() {
         START + 60 * DAY,
         "nothing of the first is lost"
     );
-    assert!(
-        !shop
-            .plans
-            .standing(OWNER)
-            .await
-            .expect("a read")
-            .may_renew()
-    );
+    assert!(!bed.plans.state(OWNER).await.expect("a read").may_renew());
 
-    shop.at(START + 60 * DAY);
+    bed.at(START + 60 * DAY);
     assert_eq!(
-        shop.row().status_at(START + 60 * DAY),
+        bed.row().status_at(START + 60 * DAY),
         SubscriptionStatus::Expired
     );
-    let PayOutcome::New(again) = shop.pay(transfer("c")).await else {
+    let PayOutcome::New(again) = bed.pay(transfer("c")).await else {
         panic!("it is new");
     };
     assert_ne!(again.id, row.id, "another one, after the first had ended");
@@ -197,21 +190,14 @@ async fn a_transfer_gives_thirty_days_the_class_and_credits_once() {
 
 #[tokio::test]
 async fn a_leave_renews_ends_and_falls_behind() {
-    let shop = Shop::new().await;
-    shop.pay(charge("I-1", "first", START)).await;
-    assert_eq!(shop.row().period_end, START + 31 * DAY);
-    assert!(
-        !shop
-            .plans
-            .standing(OWNER)
-            .await
-            .expect("a read")
-            .may_renew()
-    );
-    shop.at(START + 30 * DAY);
-    shop.pay(charge("I-1", "second", START + 30 * DAY)).await;
+    let bed = TestBed::new().await;
+    bed.pay(charge("I-1", "first", START)).await;
+    assert_eq!(bed.row().period_end, START + 31 * DAY);
+    assert!(!bed.plans.state(OWNER).await.expect("a read").may_renew());
+    bed.at(START + 30 * DAY);
+    bed.pay(charge("I-1", "second", START + 30 * DAY)).await;
     assert_eq!(
-        shop.row().period_end,
+        bed.row().period_end,
         START + 61 * DAY,
         "a day of grace does not add up"
     );
@@ -221,83 +207,83 @@ async fn a_leave_renews_ends_and_falls_behind() {
         (Renewal::Runs, SubscriptionStatus::Active, true),
         (Renewal::Ends, SubscriptionStatus::Active, false),
     ] {
-        shop.plans
+        bed.plans
             .set_renewal(OWNER, by, what, Vec::new())
             .await
             .expect("noted");
-        let row = shop.row();
+        let row = bed.row();
         assert_eq!((row.status, row.renews), (status, renews), "{what:?}");
         assert_eq!(row.period_end, START + 61 * DAY, "what is paid for stays");
     }
-    let version = shop.row().version;
+    let version = bed.row().version;
     let other = (Route::PayPal, "I-2");
-    shop.plans
+    bed.plans
         .set_renewal(OWNER, other, Renewal::Runs, Vec::new())
         .await
         .expect("nothing to do");
     assert_eq!(
-        shop.row().version,
+        bed.row().version,
         version,
         "another leave says nothing about this one"
     );
     assert_eq!(
-        shop.row().status_at(START + 61 * DAY),
+        bed.row().status_at(START + 61 * DAY),
         SubscriptionStatus::Canceled
     );
 }
 
 #[tokio::test]
 async fn a_charge_beside_a_plan_that_runs_gives_nothing_and_a_transfer_adds_its_days() {
-    let shop = Shop::new().await;
-    shop.pay(transfer("a")).await;
-    let row = shop.row();
+    let bed = TestBed::new().await;
+    bed.pay(transfer("a")).await;
+    let row = bed.row();
     assert_eq!(
-        shop.pay(charge("I-1", "x", START)).await,
-        PayOutcome::Surplus(row.clone())
+        bed.pay(charge("I-1", "x", START)).await,
+        PayOutcome::Duplicate(row.clone())
     );
-    assert_eq!(shop.row(), row);
+    assert_eq!(bed.row(), row);
     assert!(
-        shop.store
+        bed.store
             .payment(Route::PayPal, "x")
             .expect("a read")
             .is_none()
     );
 
-    shop.at(START + 30 * DAY);
+    bed.at(START + 30 * DAY);
     let now = START + 30 * DAY;
-    shop.pay(charge("I-1", "y", now)).await;
-    shop.pay(transfer("b")).await;
-    assert_eq!(shop.row().period_end, now + 61 * DAY);
+    bed.pay(charge("I-1", "y", now)).await;
+    bed.pay(transfer("b")).await;
+    assert_eq!(bed.row().period_end, now + 61 * DAY);
     assert_eq!(
-        shop.row().route,
+        bed.row().route,
         Route::PayPal,
         "it is still charged every month"
     );
-    shop.at(now + 30 * DAY);
-    shop.pay(charge("I-1", "z", now + 30 * DAY)).await;
+    bed.at(now + 30 * DAY);
+    bed.pay(charge("I-1", "z", now + 30 * DAY)).await;
     assert_eq!(
-        shop.row().period_end,
+        bed.row().period_end,
         now + 91 * DAY,
         "the days of the transfer stand behind it"
     );
-    let again = shop.pay(charge("I-2", "w", now)).await;
+    let again = bed.pay(charge("I-2", "w", now)).await;
     assert!(
-        matches!(again, PayOutcome::Surplus(_)),
+        matches!(again, PayOutcome::Duplicate(_)),
         "a second leave is one too many"
     );
 }
 
 #[tokio::test]
 async fn money_that_goes_back_takes_its_time_and_credits_along() {
-    let shop = Shop::new().await;
-    shop.pay(charge("I-1", "x", START)).await;
-    shop.at(START + 10 * DAY);
-    let back = shop
+    let bed = TestBed::new().await;
+    bed.pay(charge("I-1", "x", START)).await;
+    bed.at(START + 10 * DAY);
+    let back = bed
         .plans
-        .take_back(Route::PayPal, "x", Vec::new())
+        .reverse_payment(Route::PayPal, "x", Vec::new())
         .await
         .expect("noted");
-    let TakenBack::New {
+    let Reversal::New {
         subscription,
         taken,
         missing,
@@ -309,62 +295,68 @@ async fn money_that_goes_back_takes_its_time_and_credits_along() {
     assert_eq!(subscription.status, SubscriptionStatus::Canceled);
     assert_eq!((taken.get(), missing.get()), (5_000_000, 0));
     assert_eq!(
-        (shop.credits(), shop.class_at(START + 10 * DAY)),
+        (bed.credits(), bed.class_at(START + 10 * DAY)),
         (0, "free".into())
     );
-    let payment = shop
+    let payment = bed
         .store
         .payment(Route::PayPal, "x")
         .expect("a read")
         .expect("a payment");
     assert_eq!(payment.status, PaymentStatus::Returned);
-    let again = shop.plans.take_back(Route::PayPal, "x", Vec::new()).await;
-    assert_eq!(again.expect("nothing to do"), TakenBack::Nothing);
-    let again = shop.pay(charge("I-1", "x", START)).await;
+    let again = bed
+        .plans
+        .reverse_payment(Route::PayPal, "x", Vec::new())
+        .await;
+    assert_eq!(again.expect("nothing to do"), Reversal::Nothing);
+    let again = bed.pay(charge("I-1", "x", START)).await;
     assert!(
         matches!(again, PayOutcome::Repeated(_)),
         "told late, it gives nothing"
     );
-    assert_eq!(shop.row().period_end, START + 10 * DAY);
+    assert_eq!(bed.row().period_end, START + 10 * DAY);
 }
 
 #[tokio::test]
 async fn days_of_a_transfer_behind_monthly_charges_count_once() {
-    let shop = Shop::new().await;
-    shop.pay(charge("I-1", "first", START)).await;
-    shop.pay(transfer("t")).await;
-    assert_eq!(shop.row().period_end, START + 61 * DAY);
+    let bed = TestBed::new().await;
+    bed.pay(charge("I-1", "first", START)).await;
+    bed.pay(transfer("t")).await;
+    assert_eq!(bed.row().period_end, START + 61 * DAY);
     // The next charge comes 20 days late: until then the transfer's days were used.
     let late = START + 51 * DAY;
-    shop.at(late);
-    shop.pay(charge("I-1", "second", late)).await;
+    bed.at(late);
+    bed.pay(charge("I-1", "second", late)).await;
     let left = START + 61 * DAY - late;
-    assert_eq!(shop.row().period_end, late + 31 * DAY + left);
+    assert_eq!(bed.row().period_end, late + 31 * DAY + left);
 
     // The transfer is found not to have stayed on the chain: its days go, those of the charge stay.
-    let shop = Shop::new().await;
-    shop.pay(charge("I-1", "first", START)).await;
-    shop.pay(transfer("t")).await;
-    shop.at(START + DAY);
-    let taken = shop.plans.take_back(Route::X402, "t", Vec::new()).await;
+    let bed = TestBed::new().await;
+    bed.pay(charge("I-1", "first", START)).await;
+    bed.pay(transfer("t")).await;
+    bed.at(START + DAY);
+    let taken = bed
+        .plans
+        .reverse_payment(Route::X402, "t", Vec::new())
+        .await;
     taken.expect("it is taken back");
     assert_eq!(
-        (shop.row().period_end, shop.row().extra),
+        (bed.row().period_end, bed.row().extra),
         (START + 31 * DAY, 0)
     );
-    shop.at(START + 30 * DAY);
-    shop.pay(charge("I-1", "second", START + 30 * DAY)).await;
-    assert_eq!(shop.row().period_end, START + 61 * DAY);
+    bed.at(START + 30 * DAY);
+    bed.pay(charge("I-1", "second", START + 30 * DAY)).await;
+    assert_eq!(bed.row().period_end, START + 61 * DAY);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn payments_at_the_same_moment_all_count_and_the_same_one_counts_once() {
-    let shop = Arc::new(Shop::new().await);
+    let bed = Arc::new(TestBed::new().await);
     let tasks: Vec<_> = (0..24)
         .map(|number| {
-            let shop = shop.clone();
+            let bed = bed.clone();
             let name = format!("t{}", number % 4);
-            tokio::spawn(async move { shop.pay(transfer(&name)).await })
+            tokio::spawn(async move { bed.pay(transfer(&name)).await })
         })
         .collect();
     let mut new = 0;
@@ -372,8 +364,8 @@ async fn payments_at_the_same_moment_all_count_and_the_same_one_counts_once() {
         new += usize::from(matches!(task.await.expect("it ends"), PayOutcome::New(_)));
     }
     assert_eq!(new, 4);
-    assert_eq!(shop.row().period_end, START + 4 * 30 * DAY);
-    assert_eq!(shop.credits(), 4 * 5_000_000);
+    assert_eq!(bed.row().period_end, START + 4 * 30 * DAY);
+    assert_eq!(bed.credits(), 4 * 5_000_000);
 }
 
 #[derive(Clone, Debug)]
@@ -402,30 +394,30 @@ proptest! {
     fn transfers_buy_exactly_their_days_and_every_payment_counts_at_most_once(steps in prop::collection::vec(step(), 1..24)) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let shop = Shop::new().await;
+            let bed = TestBed::new().await;
             let (mut now, mut paid, mut given) = (START, std::collections::HashSet::new(), 0i64);
             for step in steps {
-                let before = shop.store.subscription(OWNER).expect("a read");
+                let before = bed.store.subscription(OWNER).expect("a read");
                 match step {
                     Step::Wait(days) => {
                         now += days * DAY + 1;
-                        shop.at(now);
+                        bed.at(now);
                     }
                     Step::Transfer(name) => {
-                        let done = shop.pay(transfer(&format!("t{name}"))).await;
+                        let done = bed.pay(transfer(&format!("t{name}"))).await;
                         let was_new = paid.insert(format!("t{name}"));
                         prop_assert_eq!(matches!(done, PayOutcome::New(_)), was_new);
                         if was_new {
                             given += 1;
                             let from = before.map_or(now, |row| row.period_end.max(now));
-                            prop_assert_eq!(shop.row().period_end, from + 30 * DAY);
+                            prop_assert_eq!(bed.row().period_end, from + 30 * DAY);
                         } else {
-                            prop_assert_eq!(Some(shop.row()), before);
+                            prop_assert_eq!(Some(bed.row()), before);
                         }
                     }
                     Step::Charge(leave, name) => {
                         let (by, charged) = (format!("I-{leave}"), format!("c{name}"));
- let done = shop.pay(charge(&by, &charged, now)).await;
+ let done = bed.pay(charge(&by, &charged, now)).await;
                         match done {
                             PayOutcome::New(row) => {
                                 prop_assert!(paid.insert(charged), "twice");
@@ -434,15 +426,15 @@ proptest! {
                                 prop_assert!(row.period_end >= before.map_or(0, |row| row.period_end));
                             }
                             PayOutcome::Repeated(_) => prop_assert!(paid.contains(&charged)),
-                            PayOutcome::Surplus(row) => {
+                            PayOutcome::Duplicate(row) => {
                                 prop_assert!(row.is_active(now) && *row.reference != *by);
                                 prop_assert_eq!(Some(row), before);
                             }
                         }
                     }
                     Step::Back(name) => {
-                        let back = shop.plans.take_back(Route::PayPal, &format!("c{name}"), Vec::new()).await.expect("noted");
-                        if let TakenBack::New { subscription, .. } = back {
+                        let back = bed.plans.reverse_payment(Route::PayPal, &format!("c{name}"), Vec::new()).await.expect("noted");
+                        if let Reversal::New { subscription, .. } = back {
                             given -= 1;
                             let before = before.expect("there was one");
                             prop_assert!(subscription.period_end <= before.period_end);
@@ -451,16 +443,16 @@ proptest! {
                     }
                     Step::End(leave) => {
                         let by = format!("I-{leave}");
-                        let row = shop.plans.set_renewal(OWNER, (Route::PayPal, &by), Renewal::Ends, Vec::new()).await.expect("noted");
+                        let row = bed.plans.set_renewal(OWNER, (Route::PayPal, &by), Renewal::Ends, Vec::new()).await.expect("noted");
                         prop_assert_eq!(row.map(|row| row.period_end), before.map(|row| row.period_end));
                     }
                 }
-                prop_assert_eq!(shop.credits(), given * 5_000_000);
-                if let Some(row) = shop.store.subscription(OWNER).expect("a read") {
-                    prop_assert_eq!(shop.class_at(now) == "pro", row.is_active(now));
+                prop_assert_eq!(bed.credits(), given * 5_000_000);
+                if let Some(row) = bed.store.subscription(OWNER).expect("a read") {
+                    prop_assert_eq!(bed.class_at(now) == "pro", row.is_active(now));
                 }
             }
-            let report = audit(&*shop.store).expect("the audit runs");
+            let report = audit(&*bed.store).expect("the audit runs");
             prop_assert!(report.clean(), "{:?}", report.violations);
             let ours = report.paid.x402 + report.paid.paypal;
             prop_assert_eq!(i64::try_from(ours).expect("few"), given);

@@ -11,7 +11,7 @@ use super::parts::account_exists;
 use super::read::Reader;
 use crate::codes::{MandateState, Route};
 use crate::error::{ReadError, Refusal};
-use crate::mandate::{MandatePart, MandateRing, MandateRow, ReadMandates};
+use crate::mandate::{MandatePart, MandateRow, MandateSubject, ReadMandates};
 
 const COLUMNS: &str = "id, account_id, state, version, plan_id, price, create_key, provider_ref, approve_url, return_url, cancel_url,
     agreed_at, activated_at, payment, paid_at, paid_until, advanced_for, note, looks, look_at, heard, created_at, updated_at, left_at, rings";
@@ -48,17 +48,17 @@ pub(crate) fn write(connection: &Connection, part: &MandatePart) -> Result<(), T
                 return Err(Trouble::Refused(Refusal::MandateMoved(row.id)));
             }
         }
-        MandatePart::Ring(MandateRing::Mandate(id)) => {
+        MandatePart::Notify(MandateSubject::Mandate(id)) => {
             connection
                 .prepare_cached("UPDATE mandates SET rings = rings + 1 WHERE id = ?1")?
                 .execute([id.as_bytes()])?;
         }
-        MandatePart::Ring(MandateRing::Subscription(reference)) => {
+        MandatePart::Notify(MandateSubject::Subscription(reference)) => {
             connection
                 .prepare_cached("UPDATE mandates SET rings = rings + 1 WHERE provider_ref = ?1")?
                 .execute([reference])?;
         }
-        MandatePart::Ring(MandateRing::Payment(payment)) => {
+        MandatePart::Notify(MandateSubject::Payment(payment)) => {
             connection
                 .prepare_cached(
                     "UPDATE mandates SET rings = rings + 1
@@ -91,12 +91,12 @@ fn with_values<T>(row: &MandateRow, write: impl FnOnce(&[&dyn ToSql]) -> T) -> T
         row.paid_until,
         row.advanced_for,
         row.note,
-        row.looks,
-        row.look_at,
-        row.rings_heard,
+        row.attempts,
+        row.next_attempt_at,
+        row.acknowledged,
         row.created_at,
         row.updated_at,
-        row.left_at,
+        row.cancel_requested_at,
     ])
 }
 
@@ -120,13 +120,13 @@ fn mandate(row: &Row<'_>) -> Result<MandateRow, RowError> {
         paid_until: row.get(15)?,
         advanced_for: row.get(16)?,
         note: row.get(17)?,
-        looks: row.get(18)?,
-        look_at: row.get(19)?,
-        rings_heard: row.get(20)?,
+        attempts: row.get(18)?,
+        next_attempt_at: row.get(19)?,
+        acknowledged: row.get(20)?,
         created_at: row.get(21)?,
         updated_at: row.get(22)?,
-        left_at: row.get(23)?,
-        rings: row.get(24)?,
+        cancel_requested_at: row.get(23)?,
+        notifications: row.get(24)?,
     })
 }
 

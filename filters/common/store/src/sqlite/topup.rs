@@ -11,7 +11,7 @@ use super::parts::account_exists;
 use super::read::Reader;
 use crate::codes::TopUpState;
 use crate::error::{ReadError, Refusal};
-use crate::topup::{ReadTopUps, Ring, TopUpPart, TopUpRow};
+use crate::topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 
 const COLUMNS: &str = "id, account_id, state, version, price, credits, create_key, order_ref, approve_url, capture_key, capture_ref,
     declines, returned, taken_back, owed, note, looks, look_at, heard, created_at, updated_at, rings";
@@ -47,17 +47,17 @@ pub(crate) fn write(connection: &Connection, part: &TopUpPart) -> Result<(), Tro
                 return Err(Trouble::Refused(Refusal::TopUpMoved(row.id)));
             }
         }
-        TopUpPart::Ring(Ring::TopUp(id)) => {
+        TopUpPart::Notify(TopUpSubject::TopUp(id)) => {
             connection
                 .prepare_cached("UPDATE top_ups SET rings = rings + 1 WHERE id = ?1")?
                 .execute([id.as_bytes()])?;
         }
-        TopUpPart::Ring(Ring::Order(order)) => {
+        TopUpPart::Notify(TopUpSubject::Order(order)) => {
             connection
                 .prepare_cached("UPDATE top_ups SET rings = rings + 1 WHERE order_ref = ?1")?
                 .execute([order])?;
         }
-        TopUpPart::Ring(Ring::Capture(capture)) => {
+        TopUpPart::Notify(TopUpSubject::Capture(capture)) => {
             connection
                 .prepare_cached("UPDATE top_ups SET rings = rings + 1 WHERE capture_ref = ?1")?
                 .execute([capture])?;
@@ -98,9 +98,9 @@ fn with_values<T>(row: &TopUpRow, write: impl FnOnce(&[&dyn ToSql]) -> T) -> T {
         row.taken_back.get(),
         row.owed.get(),
         row.note,
-        row.looks,
-        row.look_at,
-        row.rings_heard,
+        row.attempts,
+        row.next_attempt_at,
+        row.acknowledged,
         row.created_at,
         row.updated_at,
     ])
@@ -124,12 +124,12 @@ fn top_up(row: &Row<'_>) -> Result<TopUpRow, RowError> {
         taken_back: Micros::new(row.get(13)?),
         owed: Micros::new(row.get(14)?),
         note: row.get(15)?,
-        looks: row.get(16)?,
-        look_at: row.get(17)?,
-        rings_heard: row.get(18)?,
+        attempts: row.get(16)?,
+        next_attempt_at: row.get(17)?,
+        acknowledged: row.get(18)?,
         created_at: row.get(19)?,
         updated_at: row.get(20)?,
-        rings: row.get(21)?,
+        notifications: row.get(21)?,
     })
 }
 

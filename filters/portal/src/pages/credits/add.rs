@@ -9,7 +9,7 @@ use tollgate_money::{TopUpId, Usd};
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Choice, Field, FieldKind, Problem, Tone};
 use tollgate_pages::{Page, Place};
-use tollgate_purchase::{BeginError, Offer, TopUps, Trouble as Refusal, Wish};
+use tollgate_purchase::{BeginError, FailureKind as Refusal, Offer, PurchaseRequest, TopUps};
 
 use super::{amount, usd};
 use crate::form::Form;
@@ -72,7 +72,7 @@ pub(crate) async fn order(house: &House, visit: &mut Visit) -> Result<Reply, Tro
     let url = |from: &str| format!("{}{own}{joint}from={from}", house.service.base_url);
     let begun = begin(
         top_ups,
-        Wish {
+        PurchaseRequest {
             id,
             account,
             price,
@@ -84,7 +84,7 @@ pub(crate) async fn order(house: &House, visit: &mut Visit) -> Result<Reply, Tro
         Ok(()) => return Ok(visit.go(house, &own)),
         Err(BeginError::OtherPurchase(_)) => return Ok(visit.go(house, "/credits/add")),
         // It is over, and its own page says so: the same form would find it again.
-        Err(BeginError::Provider(error)) if error.trouble == Refusal::Refused => {
+        Err(BeginError::Provider(error)) if error.kind == Refusal::Refused => {
             return Ok(visit.go(house, &own));
         }
         Err(BeginError::Provider(_)) => (
@@ -107,7 +107,7 @@ pub(crate) async fn order(house: &House, visit: &mut Visit) -> Result<Reply, Tro
     })
 }
 
-async fn begin(top_ups: &TopUps, wish: Wish) -> Result<(), BeginError> {
+async fn begin(top_ups: &TopUps, wish: PurchaseRequest) -> Result<(), BeginError> {
     top_ups.begin(wish).await.map(|_| ())
 }
 

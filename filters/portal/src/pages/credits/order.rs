@@ -80,7 +80,7 @@ async fn look(house: &House, id: TopUpId, news: bool) {
         return;
     };
     // What came of it stands in the store, and what went wrong in the log.
-    let _ = tokio::time::timeout(LOOK, top_ups.look(id, news)).await;
+    let _ = tokio::time::timeout(LOOK, top_ups.reconcile(id, news)).await;
 }
 
 struct View<'a> {

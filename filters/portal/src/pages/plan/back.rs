@@ -11,7 +11,7 @@ use tollgate_pages::format;
 use tollgate_pages::parts::{self, Tone};
 use tollgate_pages::{Page, Place};
 use tollgate_purchase::mandates::{RECURRING_OFFERED, is_past_due};
-use tollgate_purchase::plan::{PRICE, Standing};
+use tollgate_purchase::plan::{PRICE, PlanState};
 use tollgate_store::{MandateRow, MandateState, reading};
 
 use crate::house::House;
@@ -63,7 +63,7 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
         let again = reading(&house.store, move |store| store.mandate(id)).await?;
         row = again.ok_or(Trouble::NotFound)?;
     }
-    let standing = house.plans.standing(account).await;
+    let standing = house.plans.state(account).await;
     let view = View {
         row: &row,
         standing: standing.map_err(|error| Trouble::Store(Box::new(error)))?,
@@ -87,7 +87,7 @@ async fn look(house: &House, id: MandateId) {
 
 struct View<'a> {
     row: &'a MandateRow,
-    standing: Standing,
+    standing: PlanState,
     /// The buyer has come back from PayPal.
     is_back: bool,
     /// The buyer has come back without having agreed.
@@ -98,14 +98,14 @@ struct View<'a> {
 
 impl View<'_> {
     fn page(&self, house: &House, visit: &Visit) -> Result<Page, Trouble> {
-        use MandateState::{Active, Agreed, Created, Ended, Leaving, Open, Surplus};
+        use MandateState::{Active, Agreed, CancelPending, Created, Duplicate, Ended, Open};
         let viewer = visit.viewer(house)?;
         let is_offered = self.now - self.row.created_at < RECURRING_OFFERED.as_micros() as i64;
         let (title, inside, again) = match self.row.state {
-            Active | Leaving | Ended if self.standing.is_active() => {
+            Active | CancelPending | Ended if self.standing.is_active() => {
                 (format!("You have {}", self.plan), self.paid(), None)
             }
-            Surplus => (String::from("Plan"), self.surplus(), None),
+            Duplicate => (String::from("Plan"), self.surplus(), None),
             Agreed if is_past_due(self.row) => (String::from("Plan"), self.failed(), None),
             Agreed => self.waiting(
                 html! { "PayPal has your agreement and has not confirmed the first payment yet. You will not be charged twice." },

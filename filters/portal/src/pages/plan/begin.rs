@@ -18,7 +18,7 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
     // A form that waited until its sender had confirmed who they are brings nothing but itself.
     let _ = visit.draft(house).await?;
     let account = visit.signed_in()?.account;
-    let standing = house.plans.standing(account).await;
+    let standing = house.plans.state(account).await;
     let standing = standing.map_err(|error| Trouble::Store(Box::new(error)))?;
     let is_sold = match &house.mandates {
         Some(mandates) => mandates.is_sold().await,

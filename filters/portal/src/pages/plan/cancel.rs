@@ -7,7 +7,7 @@ use tollgate_pages::format;
 use tollgate_pages::parts::{self, Tone};
 use tollgate_pages::{Page, Place};
 use tollgate_purchase::mandates::{CancelError, is_stopped};
-use tollgate_purchase::plan::Standing;
+use tollgate_purchase::plan::PlanState;
 use tollgate_store::MandateState;
 
 use crate::house::House;
@@ -53,22 +53,22 @@ async fn not_ended(house: &House, visit: &Visit) -> Result<Reply, Trouble> {
 }
 
 /// Whether there is something that charges, or will.
-pub(super) fn can_be_ended(standing: &Standing) -> bool {
+pub(super) fn can_be_ended(standing: &PlanState) -> bool {
     standing.mandate.as_ref().is_some_and(|row| {
         matches!(row.state, MandateState::Active | MandateState::Agreed) || is_stopped(row)
     })
 }
 
-async fn standing(house: &House, visit: &Visit) -> Result<Standing, Trouble> {
+async fn standing(house: &House, visit: &Visit) -> Result<PlanState, Trouble> {
     let account = visit.signed_in()?.account;
-    let standing = house.plans.standing(account).await;
+    let standing = house.plans.state(account).await;
     standing.map_err(|error| Trouble::Store(Box::new(error)))
 }
 
 fn question(
     house: &House,
     visit: &Visit,
-    standing: &Standing,
+    standing: &PlanState,
     notice: Option<Markup>,
 ) -> Result<Page, Trouble> {
     let viewer = visit.viewer(house)?;

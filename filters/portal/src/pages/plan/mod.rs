@@ -10,7 +10,7 @@ use tollgate_filter::Reply;
 use tollgate_pages::parts::{self, Cell, Column, table};
 use tollgate_pages::{Page, Place};
 use tollgate_purchase::mandates::is_past_due;
-use tollgate_purchase::plan::{DAYS, PRICE, Standing};
+use tollgate_purchase::plan::{DAYS, PRICE, PlanState};
 use tollgate_store::{MandateState, Read, ReadError, reading};
 
 use super::credits::{amount, usd};
@@ -36,7 +36,7 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
         ))
     };
     let (class, subscription, payments) = reading(&house.store, read).await?;
-    let standing = house.plans.standing(account).await;
+    let standing = house.plans.state(account).await;
     let standing = standing.map_err(|error| Trouble::Store(Box::new(error)))?;
     let is_sold = match &house.mandates {
         Some(mandates) => mandates.is_sold().await,
@@ -90,10 +90,10 @@ pub(crate) fn class_name(house: &House, class: &str) -> String {
 }
 
 /// What can be done about it here.
-fn buying(house: &House, standing: &Standing, is_sold: bool) -> Markup {
+fn buying(house: &House, standing: &PlanState, is_sold: bool) -> Markup {
     let plan = house.plans.plan();
     let mandate = standing.mandate.as_ref();
-    let is_leaving = mandate.is_some_and(|row| row.state == MandateState::Leaving);
+    let is_leaving = mandate.is_some_and(|row| row.state == MandateState::CancelPending);
     html! {
         @if standing.is_active() {
             p { "You have what " (plan.name) " adds." }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use tempfile::TempDir;
 use tollgate_money::AccountId;
-use tollgate_purchase::once::{Answer, Begun, Claim, Once, digest};
+use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKeys, digest};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
     Admission, Endpoint, IdempotencyPart, Part, RootSecret, Store, UnitOfWork, commit, flush,
@@ -16,20 +16,20 @@ const ME: AccountId = AccountId::from_bytes([1; 16]);
 const DAY: i64 = 86_400_000_000;
 
 /// A store and time.
-struct World {
+struct TestBed {
     folder: TempDir,
     store: Arc<dyn Store>,
-    once: Once,
+    keys: IdempotencyKeys,
     now: Arc<AtomicI64>,
 }
 
-impl World {
-    fn new() -> World {
+impl TestBed {
+    fn new() -> TestBed {
         let folder = tempfile::tempdir().expect("a folder");
         let now = Arc::new(AtomicI64::new(1_800_000_000_000_000));
         let store = open(folder.path());
-        World {
-            once: once(&store, &now),
+        TestBed {
+            keys: keys(&store, &now),
             folder,
             store,
             now,
@@ -37,27 +37,27 @@ impl World {
     }
 
     /// The process ends, with whatever it had claimed, and another one begins. Only the folder stays.
-    fn restart(self) -> World {
+    fn restart(self) -> TestBed {
         self.store.close();
-        let World { folder, now, .. } = self;
+        let TestBed { folder, now, .. } = self;
         let store = open(folder.path());
-        World {
-            once: once(&store, &now),
+        TestBed {
+            keys: keys(&store, &now),
             folder,
             store,
             now,
         }
     }
 
-    async fn begin(&self, key: &str, request: &str) -> Begun {
+    async fn outcome(&self, key: &str, request: &str) -> ClaimOutcome {
         let hash = digest(&[request.as_bytes()]);
-        let begun = self.once.begin(ME, Endpoint::Mpp, key, hash).await;
+        let begun = self.keys.claim(ME, Endpoint::Mpp, key, hash).await;
         begun.expect("the store works")
     }
 
     async fn claim(&self, key: &str, request: &str) -> Claim {
-        match self.begin(key, request).await {
-            Begun::Mine(claim) => claim,
+        match self.outcome(key, request).await {
+            ClaimOutcome::Claimed(claim) => claim,
             other => panic!("`{key}` is not free: {other:?}"),
         }
     }
@@ -81,9 +81,9 @@ fn open(folder: &Path) -> Arc<dyn Store> {
     sqlite::open(&folder.join("t.db"), options).expect("the store opens")
 }
 
-fn once(store: &Arc<dyn Store>, now: &Arc<AtomicI64>) -> Once {
+fn keys(store: &Arc<dyn Store>, now: &Arc<AtomicI64>) -> IdempotencyKeys {
     let now = now.clone();
-    Once::new(store.clone(), Box::new(move || now.load(Relaxed)))
+    IdempotencyKeys::new(store.clone(), Box::new(move || now.load(Relaxed)))
 }
 
 fn bought() -> Answer {
@@ -100,60 +100,75 @@ fn bought() -> Answer {
 
 #[tokio::test]
 async fn the_second_of_two_gets_the_answer_of_the_first() {
-    let world = World::new();
-    let claim = world.claim("k", "a").await;
-    assert!(matches!(world.begin("k", "a").await, Begun::UnderWay));
-    assert!(matches!(world.begin("k", "b").await, Begun::OtherRequest));
-    assert!(world.commit(vec![claim.keep_part(&bought())]).await);
+    let bed = TestBed::new();
+    let claim = bed.claim("k", "a").await;
+    assert!(matches!(
+        bed.outcome("k", "a").await,
+        ClaimOutcome::InProgress
+    ));
+    assert!(matches!(
+        bed.outcome("k", "b").await,
+        ClaimOutcome::OtherRequest
+    ));
+    assert!(bed.commit(vec![claim.answer_part(&bought())]).await);
     drop(claim);
-    let world = world.restart();
-    match world.begin("k", "a").await {
-        Begun::Answered(answer) => assert_eq!(answer, bought(), "word for word"),
+    let bed = bed.restart();
+    match bed.outcome("k", "a").await {
+        ClaimOutcome::Answered(answer) => assert_eq!(answer, bought(), "word for word"),
         other => panic!("{other:?}"),
     }
-    assert!(matches!(world.begin("k", "b").await, Begun::OtherRequest));
+    assert!(matches!(
+        bed.outcome("k", "b").await,
+        ClaimOutcome::OtherRequest
+    ));
 }
 
 #[tokio::test]
 async fn a_name_is_free_again_when_nothing_came_of_it() {
-    let world = World::new();
-    drop(world.claim("k", "a").await);
-    drop(world.claim("k", "b").await);
+    let bed = TestBed::new();
+    drop(bed.claim("k", "a").await);
+    drop(bed.claim("k", "b").await);
     // Whoever is cut off while the claim is being written leaves none.
-    let cut_off = tokio::time::timeout(std::time::Duration::ZERO, world.begin("k", "c")).await;
+    let cut_off = tokio::time::timeout(std::time::Duration::ZERO, bed.outcome("k", "c")).await;
     drop(cut_off);
-    world.settle().await;
-    drop(world.claim("k", "d").await);
+    bed.settle().await;
+    drop(bed.claim("k", "d").await);
 }
 
 #[tokio::test]
 async fn an_answer_and_what_it_tells_of_are_kept_together_or_not_at_all() {
-    let world = World::new();
-    let claim = world.claim("k", "a").await;
-    let other = world.claim("other", "a").await;
-    assert!(world.commit(vec![other.keep_part(&bought())]).await);
+    let bed = TestBed::new();
+    let claim = bed.claim("k", "a").await;
+    let other = bed.claim("other", "a").await;
+    assert!(bed.commit(vec![other.answer_part(&bought())]).await);
     // The second part is refused, since the answer is there: so the first is not kept either, and can be made once more.
-    let both = vec![claim.keep_part(&bought()), other.keep_part(&bought())];
-    assert!(!world.commit(both).await);
-    assert!(matches!(world.begin("k", "a").await, Begun::UnderWay));
-    assert!(world.commit(vec![claim.keep_part(&bought())]).await);
-    assert!(matches!(world.begin("k", "a").await, Begun::Answered(_)));
+    let both = vec![claim.answer_part(&bought()), other.answer_part(&bought())];
+    assert!(!bed.commit(both).await);
+    assert!(matches!(
+        bed.outcome("k", "a").await,
+        ClaimOutcome::InProgress
+    ));
+    assert!(bed.commit(vec![claim.answer_part(&bought())]).await);
+    assert!(matches!(
+        bed.outcome("k", "a").await,
+        ClaimOutcome::Answered(_)
+    ));
 }
 
 #[tokio::test]
 async fn what_was_under_way_when_the_process_ended_can_be_asked_for_again() {
-    let world = World::new();
-    let claim = world.claim("k", "a").await;
+    let bed = TestBed::new();
+    let claim = bed.claim("k", "a").await;
     // As a kill does: nobody frees anything.
     std::mem::forget(claim);
-    let world = world.restart();
-    drop(world.claim("k", "a").await);
+    let bed = bed.restart();
+    drop(bed.claim("k", "a").await);
 }
 
 #[tokio::test]
 async fn names_of_accounts_and_operations_do_not_meet() {
-    let world = World::new();
-    let _mine = world.claim("k", "a").await;
+    let bed = TestBed::new();
+    let _mine = bed.claim("k", "a").await;
     for (account, endpoint) in [
         (AccountId::from_bytes([2; 16]), Endpoint::Mpp),
         (ME, Endpoint::X402),
@@ -163,8 +178,11 @@ async fn names_of_accounts_and_operations_do_not_meet() {
         (ME, Endpoint::UcpComplete),
         (ME, Endpoint::UcpCancel),
     ] {
-        let begun = world.once.begin(account, endpoint, "k", [0; 32]).await;
-        assert!(matches!(begun, Ok(Begun::Mine(_))), "{endpoint:?}");
+        let begun = bed.keys.claim(account, endpoint, "k", [0; 32]).await;
+        assert!(
+            matches!(begun, Ok(ClaimOutcome::Claimed(_))),
+            "{endpoint:?}"
+        );
     }
 }
 
@@ -176,25 +194,25 @@ async fn payments_are_known_for_ninety_days_and_checkouts_for_two() {
         (Endpoint::Checkout, 2),
         (Endpoint::UcpComplete, 2),
     ] {
-        let world = World::new();
-        let begin = || world.once.begin(ME, endpoint, "k", [0; 32]);
-        let Ok(Begun::Mine(claim)) = begin().await else {
+        let bed = TestBed::new();
+        let begin = || bed.keys.claim(ME, endpoint, "k", [0; 32]);
+        let Ok(ClaimOutcome::Claimed(claim)) = begin().await else {
             panic!("the name is free")
         };
-        let part = claim.keep_part(&bought());
+        let part = claim.answer_part(&bought());
         for _ in 0..2 {
-            let kept = world.once.keep_all(vec![part.clone()]).await;
+            let kept = bed.keys.store_answers(vec![part.clone()]).await;
             kept.expect("what is kept stays kept");
         }
         for (at, known) in [(days * DAY - 1, true), (1, false)] {
-            world.now.fetch_add(at, Relaxed);
+            bed.now.fetch_add(at, Relaxed);
             let forget = IdempotencyPart::Forget {
-                now: world.now.load(Relaxed),
+                now: bed.now.load(Relaxed),
                 limit: 10,
             };
             let forget = Part::Idempotency(Box::new(forget));
-            assert!(world.commit(vec![forget]).await);
-            let is_known = matches!(begin().await, Ok(Begun::Answered(_)));
+            assert!(bed.commit(vec![forget]).await);
+            let is_known = matches!(begin().await, Ok(ClaimOutcome::Answered(_)));
             assert_eq!(is_known, known, "{endpoint:?} after {days} days");
         }
     }
@@ -202,16 +220,16 @@ async fn payments_are_known_for_ninety_days_and_checkouts_for_two() {
 
 #[tokio::test]
 async fn of_twenty_at_once_one_carries_it_out() {
-    let world = World::new();
+    let bed = TestBed::new();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..20 {
-        let once = world.once.clone();
-        tasks.spawn(async move { once.begin(ME, Endpoint::Mpp, "k", [0; 32]).await });
+        let keys = bed.keys.clone();
+        tasks.spawn(async move { keys.claim(ME, Endpoint::Mpp, "k", [0; 32]).await });
     }
     // Held until all have asked.
     let begun = tasks.join_all().await;
-    let mine = |begun: &&Result<Begun, _>| matches!(begun, Ok(Begun::Mine(_)));
-    let waits = |begun: &&Result<Begun, _>| matches!(begun, Ok(Begun::UnderWay));
+    let mine = |begun: &&Result<ClaimOutcome, _>| matches!(begun, Ok(ClaimOutcome::Claimed(_)));
+    let waits = |begun: &&Result<ClaimOutcome, _>| matches!(begun, Ok(ClaimOutcome::InProgress));
     assert_eq!(begun.iter().filter(mine).count(), 1);
     assert_eq!(begun.iter().filter(waits).count(), 19);
 }
@@ -219,13 +237,13 @@ async fn of_twenty_at_once_one_carries_it_out() {
 #[tokio::test]
 #[should_panic(expected = "only those that gave what was asked for")]
 async fn a_refusal_is_never_kept() {
-    let world = World::new();
-    let claim = world.claim("k", "a").await;
+    let bed = TestBed::new();
+    let claim = bed.claim("k", "a").await;
     let refusal = Answer {
         status: 402,
         ..bought()
     };
-    claim.keep_part(&refusal);
+    claim.answer_part(&refusal);
 }
 
 #[test]

@@ -11,11 +11,11 @@ use tollgate_store::{
 };
 
 use super::counters::{Counters, Counts};
-use super::extend::{Paid, Renewal, Told, advance, extend, renewal, shorten};
-use super::standing::Standing;
+use super::extend::{Paid, Renewal, ReportedPayment, advance, extend, renewal, shorten};
+use super::state::PlanState;
 use super::{Plan, PlanError};
 use crate::checkouts;
-use crate::mandates::foremost;
+use crate::mandates::current_mandate;
 use crate::topups::Draw;
 
 /// Tries at a change while others change the same subscription: each of them has done so for good.
@@ -25,7 +25,7 @@ const TRIES: usize = 16;
 const OF_ACCOUNT: usize = 64;
 
 /// What the desk works with.
-pub struct Parts {
+pub struct PlanDeps {
     /// Where subscriptions and payments are kept.
     pub store: Arc<dyn Store>,
     /// The books.
@@ -41,7 +41,7 @@ pub struct Parts {
 /// The desk. Cheap to clone.
 #[derive(Clone)]
 pub struct Plans {
-    inner: Arc<Parts>,
+    inner: Arc<PlanDeps>,
     counters: Arc<Counters>,
 }
 
@@ -53,12 +53,12 @@ pub enum PayOutcome {
     /// It had been noted before; nothing was written. What the account has now.
     Repeated(SubscriptionRow),
     /// The plan runs by another leave to charge; nothing was written. The leave has to be ended and the money given back.
-    Surplus(SubscriptionRow),
+    Duplicate(SubscriptionRow),
 }
 
 /// What became of a payment that went back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TakenBack {
+pub enum Reversal {
     /// The time it paid for was taken away, and so much of its credits.
     New {
         /// What the account has now.
@@ -74,7 +74,7 @@ pub enum TakenBack {
 
 impl Plans {
     /// A desk.
-    pub fn new(parts: Parts) -> Plans {
+    pub fn new(parts: PlanDeps) -> Plans {
         Plans {
             inner: Arc::new(parts),
             counters: Arc::default(),
@@ -92,7 +92,7 @@ impl Plans {
     }
 
     /// What an account has now.
-    pub async fn standing(&self, account: AccountId) -> Result<Standing, PlanError> {
+    pub async fn state(&self, account: AccountId) -> Result<PlanState, PlanError> {
         let read = reading(&self.inner.store, move |store| {
             // What may be moving first: it becomes a subscription, and never the other way round.
             let authorization = store.authorization_open(account)?;
@@ -100,11 +100,11 @@ impl Plans {
             Ok((store.subscription(account)?, mandates, authorization))
         });
         let (row, mandates, authorization) = read.await.map_err(PlanError::Read)?;
-        let standing = Standing::new(&self.inner.plan, (self.inner.now)(), row);
-        Ok(Standing {
-            mandate: foremost(mandates),
+        let state = PlanState::new(&self.inner.plan, (self.inner.now)(), row);
+        Ok(PlanState {
+            mandate: current_mandate(mandates),
             authorization,
-            ..standing
+            ..state
         })
     }
 
@@ -117,7 +117,7 @@ impl Plans {
     pub async fn pay(
         &self,
         paid: Paid,
-        beside: impl Fn(&SubscriptionRow) -> Vec<Part> + Send + Sync,
+        attached: impl Fn(&SubscriptionRow) -> Vec<Part> + Send + Sync,
     ) -> Result<PayOutcome, PlanError> {
         let inner = &*self.inner;
         for _ in 0..TRIES {
@@ -129,8 +129,8 @@ impl Plans {
                     Counters::one(&self.counters.repeated);
                     return Ok(PayOutcome::Repeated(before.expect("what runs is there")));
                 }
-                Counters::one(&self.counters.surplus);
-                return Ok(PayOutcome::Surplus(before.expect("what runs is there")));
+                Counters::one(&self.counters.duplicates);
+                return Ok(PayOutcome::Duplicate(before.expect("what runs is there")));
             };
             let row = extended.row;
             let credits = inner.plan.monthly_credits;
@@ -162,7 +162,7 @@ impl Plans {
                 parts.push(credit.part(EntryKind::Grant).map_err(PlanError::Credit)?);
             }
             parts.push(checkouts::completed(&row, now));
-            parts.extend(beside(&row));
+            parts.extend(attached(&row));
             // Money has moved: this ends something.
             match commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Ends)).await {
                 Ok(_) => {
@@ -180,10 +180,10 @@ impl Plans {
                     // Known, and nothing there: somebody else's payment, which no route may hand to two accounts.
                     return row
                         .map(PayOutcome::Repeated)
-                        .ok_or(PlanError::Beside(Refusal::PaymentKnown));
+                        .ok_or(PlanError::AttachedPart(Refusal::PaymentKnown));
                 }
                 Err(CommitError::Refused(Refusal::SubscriptionMoved(_))) => {}
-                Err(CommitError::Refused(refusal)) => return Err(PlanError::Beside(refusal)),
+                Err(CommitError::Refused(refusal)) => return Err(PlanError::AttachedPart(refusal)),
                 Err(error) => return Err(PlanError::Store(error)),
             }
         }
@@ -197,7 +197,7 @@ impl Plans {
         account: AccountId,
         (route, reference): (Route, &str),
         what: Renewal,
-        beside: Vec<Part>,
+        attached: Vec<Part>,
     ) -> Result<Option<SubscriptionRow>, PlanError> {
         for _ in 0..TRIES {
             let before = self.subscription(account).await?;
@@ -206,7 +206,7 @@ impl Plans {
                 .as_ref()
                 .and_then(|before| renewal(before, (route, reference), what, now));
             let put = after.clone().map(|row| self.put(row));
-            let parts: Vec<Part> = put.into_iter().chain(beside.iter().cloned()).collect();
+            let parts: Vec<Part> = put.into_iter().chain(attached.iter().cloned()).collect();
             if parts.is_empty() {
                 return Ok(before);
             }
@@ -218,7 +218,7 @@ impl Plans {
             {
                 Ok(_) => return Ok(after.or(before)),
                 Err(CommitError::Refused(Refusal::SubscriptionMoved(_))) => {}
-                Err(CommitError::Refused(refusal)) => return Err(PlanError::Beside(refusal)),
+                Err(CommitError::Refused(refusal)) => return Err(PlanError::AttachedPart(refusal)),
                 Err(error) => return Err(PlanError::Store(error)),
             }
         }
@@ -233,24 +233,24 @@ impl Plans {
         account: AccountId,
         (route, reference): (Route, &str),
         until: i64,
-        beside: Vec<Part>,
+        attached: Vec<Part>,
     ) -> Result<Option<SubscriptionRow>, PlanError> {
         for _ in 0..TRIES {
             let before = self.subscription(account).await?;
             let now = (self.inner.now)();
             let new_id = self.draw_id(SubscriptionId::from_parts);
-            let told = Told {
+            let reported = ReportedPayment {
                 account,
                 route,
                 reference,
                 until,
             };
-            let Some(row) = advance(before.as_ref(), &told, now, new_id) else {
+            let Some(row) = advance(before.as_ref(), &reported, now, new_id) else {
                 return Ok(None);
             };
             let parts: Vec<Part> = [self.put(row.clone())]
                 .into_iter()
-                .chain(beside.iter().cloned())
+                .chain(attached.iter().cloned())
                 .collect();
             match commit(
                 &*self.inner.store,
@@ -260,7 +260,7 @@ impl Plans {
             {
                 Ok(_) => return Ok(Some(row)),
                 Err(CommitError::Refused(Refusal::SubscriptionMoved(_))) => {}
-                Err(CommitError::Refused(refusal)) => return Err(PlanError::Beside(refusal)),
+                Err(CommitError::Refused(refusal)) => return Err(PlanError::AttachedPart(refusal)),
                 Err(error) => return Err(PlanError::Store(error)),
             }
         }
@@ -269,12 +269,12 @@ impl Plans {
 
     /// Takes away what a payment gave that went back to the buyer: the time that lies ahead, and of its credits what is there. `beside` is
     /// written with it, and not when there is nothing to take away.
-    pub async fn take_back(
+    pub async fn reverse_payment(
         &self,
         route: Route,
         provider_ref: &str,
-        beside: Vec<Part>,
-    ) -> Result<TakenBack, PlanError> {
+        attached: Vec<Part>,
+    ) -> Result<Reversal, PlanError> {
         let inner = &*self.inner;
         let name: Arc<str> = Arc::from(provider_ref);
         let mut account = None;
@@ -283,11 +283,11 @@ impl Plans {
             let payment = reading(&inner.store, move |store| store.payment(route, &wanted));
             let payment = payment.await.map_err(PlanError::Read)?;
             let Some(payment) = payment.filter(|row| row.status == PaymentStatus::Paid) else {
-                return Ok(TakenBack::Nothing);
+                return Ok(Reversal::Nothing);
             };
             account = Some(payment.account);
             let Some(before) = self.subscription(payment.account).await? else {
-                return Ok(TakenBack::Nothing);
+                return Ok(Reversal::Nothing);
             };
             let now = (inner.now)();
             let span = (payment.period_start, payment.period_end);
@@ -298,7 +298,7 @@ impl Plans {
                 at: now,
             };
             let mut parts = vec![part(returned), self.put(after.clone())];
-            parts.extend(beside.iter().cloned());
+            parts.extend(attached.iter().cloned());
             let available = inner.ledger.available(payment.account).unwrap_or_default();
             let taken = payment.credits.min(available).max(Micros::ZERO);
             let done = match taken.is_positive() {
@@ -324,16 +324,16 @@ impl Plans {
                     let missing = payment.credits - taken;
                     tracing::warn!(account = %payment.account, route = route.word(), payment = %name, until = after.period_end,
                         taken = %taken, missing = %missing, "a payment for the plan went back to its buyer");
-                    return Ok(TakenBack::New {
+                    return Ok(Reversal::New {
                         subscription: after,
                         taken,
                         missing,
                     });
                 }
                 Err(error) => match error.refusal() {
-                    Some(Refusal::PaymentKnown) => return Ok(TakenBack::Nothing),
+                    Some(Refusal::PaymentKnown) => return Ok(Reversal::Nothing),
                     Some(Refusal::SubscriptionMoved(_)) => {}
-                    Some(refusal) => return Err(PlanError::Beside(refusal.clone())),
+                    Some(refusal) => return Err(PlanError::AttachedPart(refusal.clone())),
                     // It was spent between the two; there is less now.
                     None if error.is_spent() => {}
                     None => return Err(error.into()),

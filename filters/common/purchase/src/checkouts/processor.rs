@@ -11,9 +11,9 @@ use tollgate_store::{
 };
 
 use super::error::CheckoutError;
-use super::session::{self, New, Seen, Status, Wish};
+use super::session::{self, CheckoutRequest, NewCheckout, OwnerDecision, Status};
 use crate::mandates::{Mandates, OpenError, Urls, Verified, is_past_due};
-use crate::plan::{Plans, Standing};
+use crate::plan::{PlanState, Plans};
 use crate::topups::Draw;
 
 /// Checkouts of one account that wait for something. The oldest gives way.
@@ -29,7 +29,7 @@ const FRESH: i64 = 2_000_000;
 const KEPT: i64 = 400 * 86_400 * 1_000_000;
 
 /// What a desk works with.
-pub struct Parts {
+pub struct CheckoutDeps {
     /// Where checkouts are kept.
     pub store: Arc<dyn Store>,
     /// What accounts have.
@@ -37,7 +37,7 @@ pub struct Parts {
     /// Where owners agree to be charged; without it nothing is sold by checkout.
     pub mandates: Option<Mandates>,
     /// For how long a checkout waits for its owner, microseconds.
-    pub lasts: i64,
+    pub lifetime: i64,
     /// Unix microseconds.
     pub now: Box<dyn Fn() -> i64 + Send + Sync>,
     /// Fills a slice with random bytes.
@@ -51,7 +51,7 @@ pub struct Checkouts {
 }
 
 struct Inner {
-    parts: Parts,
+    parts: CheckoutDeps,
     /// When the provider was last asked for somebody who only reads.
     asked: Mutex<HashMap<CheckoutId, i64>>,
 }
@@ -77,11 +77,11 @@ impl View {
 }
 
 /// What is written together with a change, made from the checkout as it will be.
-pub type Beside<'a> = &'a (dyn Fn(&View) -> Vec<Part> + Send + Sync);
+pub type AttachParts<'a> = &'a (dyn Fn(&View) -> Vec<Part> + Send + Sync);
 
 impl Checkouts {
     /// A desk.
-    pub fn new(parts: Parts) -> Checkouts {
+    pub fn new(parts: CheckoutDeps) -> Checkouts {
         Checkouts {
             inner: Arc::new(Inner {
                 parts,
@@ -90,7 +90,7 @@ impl Checkouts {
         }
     }
 
-    fn parts(&self) -> &Parts {
+    fn parts(&self) -> &CheckoutDeps {
         &self.inner.parts
     }
 
@@ -99,29 +99,33 @@ impl Checkouts {
     /// # Errors
     ///
     /// Nothing was written.
-    pub async fn begin(&self, new: New, beside: Beside<'_>) -> Result<View, CheckoutError> {
+    pub async fn begin(
+        &self,
+        new: NewCheckout,
+        attach: AttachParts<'_>,
+    ) -> Result<View, CheckoutError> {
         let parts = self.parts();
-        let standing = parts.plans.standing(new.account).await?;
-        let active = standing.active().cloned();
+        let state = parts.plans.state(new.account).await?;
+        let active = state.active().cloned();
         let mut agreed = None;
-        if active.is_none() && new.wish.has_plan {
-            agreed = self.check_open(&standing).await?;
+        if active.is_none() && new.request.has_plan {
+            agreed = self.check_open(&state).await?;
         }
         let mut id = [0; 16];
         (parts.draw)(&mut id);
         let now = (parts.now)();
         let id = CheckoutId::from_bytes(id);
         let subscription = active.as_ref().map(|row| row.id);
-        let mut row = session::begin(id, new, subscription, (now, parts.lasts));
+        let mut row = session::begin(id, new, subscription, (now, parts.lifetime));
         if let Some(mandate) = agreed {
             // Agreed to on another way: this one waits for the same payment.
-            row = session::see(&row, Seen::Agreed, now).unwrap_or(row);
+            row = session::apply_decision(&row, OwnerDecision::Agreed, now).unwrap_or(row);
             row.mandate = Some(mandate.id);
         }
         let view = View {
             row,
             active,
-            is_clear: standing.authorization.is_none(),
+            is_clear: state.authorization.is_none(),
             now,
         };
         let begin = CheckoutPart::Begin {
@@ -129,23 +133,23 @@ impl Checkouts {
             waiting_max: WAITING_MAX,
         };
         let mut unit = vec![part(begin)];
-        unit.extend(beside(&view));
+        unit.extend(attach(&view));
         self.write(unit).await.map_err(CheckoutError::Store)?;
         Ok(view)
     }
 
     /// Whether the plan can be sold to somebody now; the mandate that they have agreed to, if they have.
-    async fn check_open(&self, standing: &Standing) -> Result<Option<MandateRow>, CheckoutError> {
+    async fn check_open(&self, state: &PlanState) -> Result<Option<MandateRow>, CheckoutError> {
         let Some(mandates) = &self.parts().mandates else {
             return Err(CheckoutError::Closed(String::from(
                 "the settings name no payment provider",
             )));
         };
-        if standing.authorization.is_some() {
+        if state.authorization.is_some() {
             return Err(CheckoutError::Processing);
         }
-        if standing.awaits_first_charge() {
-            return Ok(standing.mandate.clone());
+        if state.awaits_first_charge() {
+            return Ok(state.mandate.clone());
         }
         match mandates.closed().await {
             Some(why) => Err(CheckoutError::Closed(why)),
@@ -164,16 +168,19 @@ impl Checkouts {
             let Some(row) = row.filter(|row| row.account == account) else {
                 return Ok(None);
             };
-            let standing = self.parts().plans.standing(account).await?;
+            let state = self.parts().plans.state(account).await?;
             let view = View {
-                active: standing.active().cloned(),
-                is_clear: standing.authorization.is_none(),
-                now: standing.now,
+                active: state.active().cloned(),
+                is_clear: state.authorization.is_none(),
+                now: state.now,
                 row,
             };
             // Begun while the plan was being paid for: the unit that gave it did not know this one.
-            let seen = view.active.as_ref().map(|row| Seen::Active(row.id));
-            let next = seen.and_then(|seen| session::see(&view.row, seen, view.now));
+            let seen = view
+                .active
+                .as_ref()
+                .map(|row| OwnerDecision::Active(row.id));
+            let next = seen.and_then(|seen| session::apply_decision(&view.row, seen, view.now));
             let Some(next) = next else {
                 return Ok(Some(view));
             };
@@ -186,24 +193,29 @@ impl Checkouts {
 
     /// Asks the payment provider what the owner of a checkout has decided, does what is to be done, and writes `beside` with what comes of
     /// it.
-    pub async fn ask(&self, view: View, beside: Beside<'_>) -> Result<View, CheckoutError> {
-        let seen = self.seen(&view).await?;
-        let change =
-            |view: &View| Ok(seen.and_then(|seen| session::see(&view.row, seen, view.now)));
-        self.turn(view, change, beside).await
+    pub async fn reconcile(
+        &self,
+        view: View,
+        attach: AttachParts<'_>,
+    ) -> Result<View, CheckoutError> {
+        let seen = self.owner_decision(&view).await?;
+        let change = |view: &View| {
+            Ok(seen.and_then(|seen| session::apply_decision(&view.row, seen, view.now)))
+        };
+        self.change(view, change, attach).await
     }
 
     /// The same for somebody who only reads: an answer that is a moment old will do, and a mandate that this checkout has not led to is
     /// none of its business.
-    pub async fn glance(&self, view: View) -> Result<View, CheckoutError> {
+    pub async fn refresh(&self, view: View) -> Result<View, CheckoutError> {
         if view.row.mandate.is_none() || !self.may_ask(&view) {
             return Ok(view);
         }
-        self.ask(view, &none).await
+        self.reconcile(view, &attach_nothing).await
     }
 
     /// What the owner of a checkout has decided, as the payment provider tells it now; `None` where there is nothing to ask.
-    async fn seen(&self, view: &View) -> Result<Option<Seen>, CheckoutError> {
+    async fn owner_decision(&self, view: &View) -> Result<Option<OwnerDecision>, CheckoutError> {
         let waits = matches!(
             view.status(),
             Status::RequiresEscalation | Status::ReadyForComplete | Status::CompleteInProgress
@@ -229,39 +241,39 @@ impl Checkouts {
             verified = mandates.verify(led).await?;
         }
         Ok(Some(match verified {
-            Verified::Paid(subscription, _) => Seen::Active(subscription.id),
-            Verified::Unpaid(mandate) if is_past_due(&mandate) => Seen::Open,
-            Verified::Unpaid(_) => Seen::Agreed,
-            Verified::Waiting(_) | Verified::Over(_) => Seen::Open,
+            Verified::Paid(subscription, _) => OwnerDecision::Active(subscription.id),
+            Verified::Unpaid(mandate) if is_past_due(&mandate) => OwnerDecision::Open,
+            Verified::Unpaid(_) => OwnerDecision::Agreed,
+            Verified::Waiting(_) | Verified::Over(_) => OwnerDecision::Open,
         }))
     }
 
     /// Notes that the owner came back from the payment provider, which could not be asked.
-    pub async fn returned(&self, view: View) -> Result<View, CheckoutError> {
-        self.see(view, Seen::Returned).await
+    pub async fn owner_returned(&self, view: View) -> Result<View, CheckoutError> {
+        self.apply_decision(view, OwnerDecision::Returned).await
     }
 
-    async fn see(&self, view: View, seen: Seen) -> Result<View, CheckoutError> {
-        self.turn(
+    async fn apply_decision(&self, view: View, seen: OwnerDecision) -> Result<View, CheckoutError> {
+        self.change(
             view,
-            |view| Ok(session::see(&view.row, seen, view.now)),
-            &none,
+            |view| Ok(session::apply_decision(&view.row, seen, view.now)),
+            &attach_nothing,
         )
         .await
     }
 
     /// Notes that a request of this name asks for completion, before anything is done for it. Whether the same request had asked before.
-    pub async fn note_asked(
+    pub async fn note_completion_request(
         &self,
         view: View,
         name: [u8; 32],
     ) -> Result<(View, bool), CheckoutError> {
         let before = view.row.asked == Some(name);
         let turned = self
-            .turn(
+            .change(
                 view,
-                |view| Ok(session::ask(&view.row, name, view.now)),
-                &none,
+                |view| Ok(session::request_completion(&view.row, name, view.now)),
+                &attach_nothing,
             )
             .await?;
         Ok((turned, before))
@@ -271,18 +283,21 @@ impl Checkouts {
     pub async fn update(
         &self,
         view: View,
-        wish: Wish,
-        beside: Beside<'_>,
+        request: CheckoutRequest,
+        attach: AttachParts<'_>,
     ) -> Result<View, CheckoutError> {
-        let standing = self.parts().plans.standing(view.row.account).await?;
-        let begins = wish.has_plan && view.status() == Status::Incomplete;
-        if begins && !standing.is_active() {
-            self.check_open(&standing).await?;
+        let state = self.parts().plans.state(view.row.account).await?;
+        let begins = request.has_plan && view.status() == Status::Incomplete;
+        if begins && !state.is_active() {
+            self.check_open(&state).await?;
         }
         let change = |view: &View| {
-            let next = session::update(&view.row, wish.clone(), view.now)?;
-            let seen = view.active.as_ref().map(|row| Seen::Active(row.id));
-            let done = seen.and_then(|seen| session::see(&next, seen, view.now));
+            let next = session::update(&view.row, request.clone(), view.now)?;
+            let seen = view
+                .active
+                .as_ref()
+                .map(|row| OwnerDecision::Active(row.id));
+            let done = seen.and_then(|seen| session::apply_decision(&next, seen, view.now));
             Ok(Some(match done {
                 // One change to the store, however many steps.
                 Some(done) => CheckoutRow {
@@ -292,17 +307,17 @@ impl Checkouts {
                 None => next,
             }))
         };
-        self.turn(view, change, beside).await
+        self.change(view, change, attach).await
     }
 
     /// Ends a checkout. What its owner was led to stays.
-    pub async fn cancel(&self, view: View, beside: Beside<'_>) -> Result<View, CheckoutError> {
+    pub async fn cancel(&self, view: View, attach: AttachParts<'_>) -> Result<View, CheckoutError> {
         let change = |view: &View| Ok(Some(session::cancel(&view.row, view.now)?));
-        self.turn(view, change, beside).await
+        self.change(view, change, attach).await
     }
 
     /// Opens the mandate that the owner of a checkout is led to: what there is, or a new one. `None` when there is nothing left to agree to.
-    pub async fn lead(
+    pub async fn open_mandate(
         &self,
         view: View,
         urls: Urls,
@@ -315,21 +330,26 @@ impl Checkouts {
                 "the settings name no payment provider",
             )));
         };
-        let standing = self.parts().plans.standing(view.row.account).await?;
-        if standing.authorization.is_some() {
+        let state = self.parts().plans.state(view.row.account).await?;
+        if state.authorization.is_some() {
             return Err(CheckoutError::Processing);
         }
         match mandates.open(view.row.account, urls).await {
             Ok(mandate) => {
-                let lead = |view: &View| Ok(session::lead(&view.row, mandate.id, view.now));
-                let view = self.turn(view, lead, &none).await?;
+                let lead = |view: &View| Ok(session::link_mandate(&view.row, mandate.id, view.now));
+                let view = self.change(view, lead, &attach_nothing).await?;
                 Ok((view, Some(mandate)))
             }
             Err(OpenError::AlreadyActive(subscription)) => {
-                let view = self.see(view, Seen::Active(subscription.id)).await?;
+                let view = self
+                    .apply_decision(view, OwnerDecision::Active(subscription.id))
+                    .await?;
                 Ok((view, None))
             }
-            Err(OpenError::Processing(_)) => Ok((self.see(view, Seen::Agreed).await?, None)),
+            Err(OpenError::Processing(_)) => Ok((
+                self.apply_decision(view, OwnerDecision::Agreed).await?,
+                None,
+            )),
             Err(error) => Err(error.into()),
         }
     }
@@ -351,11 +371,11 @@ impl Checkouts {
     }
 
     /// Changes a checkout, from what it is by then when somebody else has changed it meanwhile.
-    async fn turn(
+    async fn change(
         &self,
         mut view: View,
         change: impl Fn(&View) -> Result<Option<CheckoutRow>, CheckoutError>,
-        beside: Beside<'_>,
+        attach: AttachParts<'_>,
     ) -> Result<View, CheckoutError> {
         for _ in 0..TRIES {
             let (account, id) = (view.row.account, view.row.id);
@@ -363,7 +383,7 @@ impl Checkouts {
                 Some(row) => (View { row, ..view }, true),
                 None => (view, false),
             };
-            let others = beside(&next);
+            let others = attach(&next);
             if !is_new && others.is_empty() {
                 return Ok(next);
             }
@@ -412,7 +432,7 @@ impl Checkouts {
 }
 
 /// Nothing beside.
-pub fn none(_: &View) -> Vec<Part> {
+pub fn attach_nothing(_: &View) -> Vec<Part> {
     Vec::new()
 }
 

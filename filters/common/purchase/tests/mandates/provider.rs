@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use tokio::sync::Notify;
 use tollgate_money::{MandateId, Usd};
-use tollgate_purchase::Trouble;
+use tollgate_purchase::FailureKind;
 use tollgate_purchase::mandates::{
-    Charge, ChargeStatus, Made, NewSubscription, PlanSeen, Recurring, RecurringError, Seen, Status,
+    Charge, ChargeStatus, CreatedSubscription, NewSubscription, ProviderPlan, ProviderSubscription,
+    Recurring, RecurringError, Status,
 };
 use tollgate_purchase::plan::PRICE;
 
@@ -24,9 +25,9 @@ pub(crate) const MONTH: i64 = 30 * DAY;
 
 /// How charges of a subscription go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purse {
+pub(crate) enum Funding {
     /// At once.
-    Full,
+    Instant,
     /// The money is on its way until the test says otherwise.
     Slow,
     /// There is none.
@@ -35,7 +36,7 @@ pub(crate) enum Purse {
 
 /// One subscription at the provider's.
 #[derive(Clone, Debug)]
-pub(crate) struct Charged {
+pub(crate) struct FakeSubscription {
     pub(crate) mandate: String,
     made_at: i64,
     pub(crate) plan_id: String,
@@ -45,7 +46,7 @@ pub(crate) struct Charged {
     pub(crate) next_charge: Option<i64>,
     pub(crate) failed_at: Option<i64>,
     pub(crate) failures: u32,
-    pub(crate) purse: Purse,
+    pub(crate) funding: Funding,
     /// Reads that still say that the buyer has not agreed.
     pub(crate) lag: u32,
     /// Reads of the list that do not have the newest charge yet.
@@ -54,7 +55,7 @@ pub(crate) struct Charged {
 
 #[derive(Default)]
 struct State {
-    subscriptions: BTreeMap<String, Charged>,
+    subscriptions: BTreeMap<String, FakeSubscription>,
     created: HashMap<String, String>,
     count: u32,
     monthly: Option<Usd>,
@@ -63,20 +64,20 @@ struct State {
 
 /// The provider, and time.
 #[derive(Clone, Default)]
-pub(crate) struct World {
+pub(crate) struct FakeProvider {
     state: Arc<Mutex<State>>,
-    befalls: Faults,
+    faults: Faults,
     now: Arc<AtomicI64>,
     /// How wrong the gateway's clock is.
     skew: Arc<AtomicI64>,
 }
 
-impl World {
-    pub(crate) fn new() -> World {
-        let world = World::default();
-        world.now.store(1_800_000_000_000_000, Relaxed);
-        world.with(|state| state.monthly = Some(PRICE));
-        world
+impl FakeProvider {
+    pub(crate) fn new() -> FakeProvider {
+        let provider = FakeProvider::default();
+        provider.now.store(1_800_000_000_000_000, Relaxed);
+        provider.with(|state| state.monthly = Some(PRICE));
+        provider
     }
 
     pub(crate) fn now(&self) -> i64 {
@@ -84,7 +85,7 @@ impl World {
     }
 
     /// What the gateway's clock says.
-    pub(crate) fn told(&self) -> i64 {
+    pub(crate) fn gateway_clock(&self) -> i64 {
         self.now() + self.skew.load(Relaxed)
     }
 
@@ -129,11 +130,11 @@ impl World {
 
     /// Tells of each death of the process.
     pub(crate) fn died(&self) -> Arc<Notify> {
-        self.befalls.died()
+        self.faults.died()
     }
 
     pub(crate) fn faults(&self, faults: impl IntoIterator<Item = Fault>) {
-        self.befalls.set(faults);
+        self.faults.set(faults);
     }
 
     /// The provider gives nothing back any more.
@@ -146,17 +147,17 @@ impl World {
         self.with(|state| state.monthly = monthly);
     }
 
-    pub(crate) fn all(&self) -> Vec<Charged> {
+    pub(crate) fn all(&self) -> Vec<FakeSubscription> {
         self.with(|state| state.subscriptions.values().cloned().collect())
     }
 
     /// The subscription of a mandate.
-    pub(crate) fn of(&self, mandate: MandateId) -> Option<Charged> {
+    pub(crate) fn of(&self, mandate: MandateId) -> Option<FakeSubscription> {
         let name = mandate.to_string();
         self.all().into_iter().find(|made| made.mandate == name)
     }
 
-    pub(crate) fn change(&self, mandate: MandateId, change: impl FnOnce(&mut Charged)) {
+    pub(crate) fn change(&self, mandate: MandateId, change: impl FnOnce(&mut FakeSubscription)) {
         let name = mandate.to_string();
         self.with(|state| {
             let mut all = state.subscriptions.values_mut();
@@ -166,7 +167,7 @@ impl World {
         });
     }
 
-    /// The buyer agrees; the first charge is made at once, or as the purse has it.
+    /// The buyer agrees; the first charge is made at once, or as the funding has it.
     pub(crate) fn approve(&self, mandate: MandateId) {
         let now = self.now();
         let number = self.with(|state| {
@@ -227,23 +228,23 @@ impl World {
         act(&mut self.state.lock().expect("nobody panics while holding it"))
     }
 
-    /// One call, with whatever befalls it.
+    /// One call, with whatever faults it.
     async fn call<T>(
         &self,
-        act: impl FnOnce(&mut State) -> Result<T, Trouble>,
+        act: impl FnOnce(&mut State) -> Result<T, FailureKind>,
     ) -> Result<T, RecurringError> {
-        let called = self.befalls.call(|| self.with(act)).await;
-        called.map_err(|(trouble, message)| RecurringError { trouble, message })
+        let called = self.faults.call(|| self.with(act)).await;
+        called.map_err(|(kind, message)| RecurringError { kind, message })
     }
 }
 
-impl Charged {
+impl FakeSubscription {
     /// Charges once; a charge that fails is tried again after five days, twice, and then the subscription stops.
     fn charge(&mut self, at: i64, number: u32) {
-        let status = match self.purse {
-            Purse::Full => ChargeStatus::Completed,
-            Purse::Slow => ChargeStatus::Pending,
-            Purse::Empty => ChargeStatus::Declined,
+        let status = match self.funding {
+            Funding::Instant => ChargeStatus::Completed,
+            Funding::Slow => ChargeStatus::Pending,
+            Funding::Empty => ChargeStatus::Declined,
         };
         let cycle = self.next_charge.unwrap_or(at);
         self.charges.push(Charge {
@@ -269,23 +270,26 @@ impl Charged {
 }
 
 #[async_trait]
-impl Recurring for World {
-    async fn plan(&self) -> Result<PlanSeen, RecurringError> {
-        // Not a step of any purchase: nothing befalls it.
-        Ok(PlanSeen {
+impl Recurring for FakeProvider {
+    async fn plan(&self) -> Result<ProviderPlan, RecurringError> {
+        // Not a step of any purchase: nothing faults it.
+        Ok(ProviderPlan {
             id: String::from(PLAN),
             is_active: true,
             monthly: self.with(|state| state.monthly),
         })
     }
 
-    async fn create(&self, new: &NewSubscription<'_>) -> Result<Made, RecurringError> {
+    async fn create(
+        &self,
+        new: &NewSubscription<'_>,
+    ) -> Result<CreatedSubscription, RecurringError> {
         let now = self.now();
         self.call(|state| {
             let known = state.created.get(new.key).cloned();
             let id = known.unwrap_or_else(|| {
                 let id = format!("I-{}", state.created.len() + 1);
-                let made = Charged {
+                let made = FakeSubscription {
                     mandate: new.mandate.to_string(),
                     made_at: now,
                     plan_id: new.plan_id.to_owned(),
@@ -295,7 +299,7 @@ impl Recurring for World {
                     next_charge: None,
                     failed_at: None,
                     failures: 0,
-                    purse: Purse::Full,
+                    funding: Funding::Instant,
                     lag: 0,
                     unlisted: 0,
                 };
@@ -303,7 +307,7 @@ impl Recurring for World {
                 state.created.insert(new.key.to_owned(), id.clone());
                 id
             });
-            Ok(Made {
+            Ok(CreatedSubscription {
                 approve_url: format!("https://paypal.example/approve/{id}"),
                 subscription: id,
             })
@@ -311,13 +315,13 @@ impl Recurring for World {
         .await
     }
 
-    async fn read(&self, subscription: &str) -> Result<Seen, RecurringError> {
+    async fn read(&self, subscription: &str) -> Result<ProviderSubscription, RecurringError> {
         self.call(|state| {
             let made = state
                 .subscriptions
                 .get_mut(subscription)
-                .ok_or(Trouble::Gone)?;
-            let mut seen = Seen {
+                .ok_or(FailureKind::Gone)?;
+            let mut seen = ProviderSubscription {
                 status: made.status,
                 plan_id: made.plan_id.clone(),
                 mandate: Some(made.mandate.clone()),
@@ -353,7 +357,7 @@ impl Recurring for World {
             let made = state
                 .subscriptions
                 .get_mut(subscription)
-                .ok_or(Trouble::Gone)?;
+                .ok_or(FailureKind::Gone)?;
             let mut charges: Vec<Charge> = made
                 .charges
                 .iter()
@@ -374,10 +378,10 @@ impl Recurring for World {
             let made = state
                 .subscriptions
                 .get_mut(subscription)
-                .ok_or(Trouble::Gone)?;
+                .ok_or(FailureKind::Gone)?;
             match made.status {
                 Status::Approved => made.status = Status::Active,
-                _ => return Err(Trouble::AlreadyDone),
+                _ => return Err(FailureKind::AlreadyDone),
             }
             Ok(())
         })
@@ -389,10 +393,10 @@ impl Recurring for World {
             let made = state
                 .subscriptions
                 .get_mut(subscription)
-                .ok_or(Trouble::Gone)?;
+                .ok_or(FailureKind::Gone)?;
             match made.status {
                 Status::Active | Status::Suspended => made.status = Status::Cancelled,
-                _ => return Err(Trouble::AlreadyDone),
+                _ => return Err(FailureKind::AlreadyDone),
             }
             Ok(())
         })
@@ -402,16 +406,16 @@ impl Recurring for World {
     async fn refund(&self, charge: &str, _key: &str, _reason: &str) -> Result<(), RecurringError> {
         self.call(|state| {
             if state.keeps_all {
-                return Err(Trouble::Refused);
+                return Err(FailureKind::Refused);
             }
             let mut all = state
                 .subscriptions
                 .values_mut()
                 .flat_map(|made| &mut made.charges);
-            let found = all.find(|one| one.id == charge).ok_or(Trouble::Gone)?;
+            let found = all.find(|one| one.id == charge).ok_or(FailureKind::Gone)?;
             match found.status {
                 ChargeStatus::Completed => found.status = ChargeStatus::Returned,
-                _ => return Err(Trouble::AlreadyDone),
+                _ => return Err(FailureKind::AlreadyDone),
             }
             Ok(())
         })

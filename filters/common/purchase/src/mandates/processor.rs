@@ -10,18 +10,18 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use tokio::task::JoinSet;
 use tollgate_money::{AccountId, MandateId};
 use tollgate_store::{
-    Admission, CommitError, MandatePart, MandateRing, MandateRow, MandateState, Part, Refusal,
-    Ring, Store, SubscriptionRow, TopUpPart, UnitOfWork, commit, reading,
+    Admission, CommitError, MandatePart, MandateRow, MandateState, MandateSubject, Part, Refusal,
+    Store, SubscriptionRow, TopUpPart, TopUpSubject, UnitOfWork, commit, reading,
 };
 
 use super::counters::MandateCounters;
 use super::error::{CancelError, OpenError, VerifyError};
-use super::offered::{self, Offered};
 use super::open::Urls;
+use super::plan_check::{self, PlanCheck};
 use super::recurring::Recurring;
 use crate::plan::Plans;
+use crate::tasks::PurchaseTasks;
 use crate::topups::Draw;
-use crate::under_way::UnderWay;
 
 /// How often the desk asks the store which mandates are due, when nobody wakes it.
 const EVERY: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ const AT_ONCE: usize = 8;
 pub(super) const OF_ACCOUNT: usize = 64;
 
 /// What a desk works with.
-pub struct MandateParts {
+pub struct MandateDeps {
     /// Where mandates are kept.
     pub store: Arc<dyn Store>,
     /// What payments become.
@@ -49,20 +49,20 @@ pub struct MandateParts {
     /// Fills a slice with random bytes.
     pub draw: Draw,
     /// Where the work runs, so that a caller who leaves does not cut it off.
-    pub runtime: UnderWay,
+    pub runtime: PurchaseTasks,
 }
 
 /// What the provider says has happened. Only a bell.
 #[derive(Clone, Debug)]
-pub struct News {
+pub struct MandateNotification {
     /// The provider's id of the event.
     pub id: String,
     /// The kind of event.
     pub kind: String,
     /// The mandates it seems to be about.
-    pub mandates: Vec<MandateRing>,
+    pub mandates: Vec<MandateSubject>,
     /// The purchases of credits it seems to be about.
-    pub top_ups: Vec<Ring>,
+    pub top_ups: Vec<TopUpSubject>,
 }
 
 /// What a look at a mandate has found.
@@ -80,7 +80,7 @@ pub enum Verified {
 
 /// Makes what is to be written together with a payment, of what the account has with it and the mandate as it is then. It may be asked
 /// again.
-pub type Beside = Arc<dyn Fn(&SubscriptionRow, &MandateRow) -> Vec<Part> + Send + Sync>;
+pub type AttachParts = Arc<dyn Fn(&SubscriptionRow, &MandateRow) -> Vec<Part> + Send + Sync>;
 
 /// The desk. Cheap to clone.
 #[derive(Clone)]
@@ -96,18 +96,18 @@ pub(super) struct Inner {
     pub(super) environment: String,
     pub(super) counters: MandateCounters,
     pub(super) now: Box<dyn Fn() -> i64 + Send + Sync>,
-    pub(super) offered: Mutex<Offered>,
+    pub(super) plan_check: Mutex<PlanCheck>,
     pub(super) reads_plan: AsyncMutex<()>,
     draw: Draw,
-    runtime: UnderWay,
+    runtime: PurchaseTasks,
     /// Whoever works on mandates of an account holds its lock: what one of them is worth depends on the others.
     locks: Mutex<HashMap<AccountId, Weak<AsyncMutex<()>>>>,
-    bell: Notify,
+    wake: Notify,
 }
 
 impl Mandates {
     /// A desk. Nothing is looked at before [`Mandates::run`] runs.
-    pub fn new(parts: MandateParts) -> Mandates {
+    pub fn new(parts: MandateDeps) -> Mandates {
         Mandates {
             inner: Arc::new(Inner {
                 store: parts.store,
@@ -117,12 +117,12 @@ impl Mandates {
                 environment: parts.environment,
                 counters: MandateCounters::default(),
                 now: parts.now,
-                offered: Mutex::default(),
+                plan_check: Mutex::default(),
                 reads_plan: AsyncMutex::default(),
                 draw: parts.draw,
                 runtime: parts.runtime,
                 locks: Mutex::default(),
-                bell: Notify::new(),
+                wake: Notify::new(),
             }),
         }
     }
@@ -140,7 +140,7 @@ impl Mandates {
     /// Why mandates cannot be opened now; `None` when they can.
     pub async fn closed(&self) -> Option<String> {
         let this = self.clone();
-        let closed = self.apart(async move { this.inner.closed().await }).await;
+        let closed = self.spawn(async move { this.inner.closed().await }).await;
         closed.unwrap_or_else(|| Some(String::from("the process is ending")))
     }
 
@@ -156,7 +156,7 @@ impl Mandates {
     /// known then.
     pub async fn open(&self, account: AccountId, urls: Urls) -> Result<MandateRow, OpenError> {
         let this = self.clone();
-        self.apart(async move { this.inner.open(account, &urls).await })
+        self.spawn(async move { this.inner.open(account, &urls).await })
             .await
             .unwrap_or(Err(OpenError::Ending))
     }
@@ -170,10 +170,10 @@ impl Mandates {
     pub async fn verify_with(
         &self,
         id: MandateId,
-        beside: Option<Beside>,
+        attach: Option<AttachParts>,
     ) -> Result<Verified, VerifyError> {
         let this = self.clone();
-        self.apart(async move { this.inner.verify(id, beside.as_ref()).await })
+        self.spawn(async move { this.inner.verify(id, attach.as_ref()).await })
             .await
             .unwrap_or(Err(VerifyError::Ending))
     }
@@ -181,20 +181,23 @@ impl Mandates {
     /// The mandate of an account that there is to speak of: what is offered, agreed to or charged, or else what was last.
     pub async fn of(&self, account: AccountId) -> Result<Option<MandateRow>, VerifyError> {
         let rows = self.inner.of(account).await?;
-        Ok(foremost(rows))
+        Ok(current_mandate(rows))
     }
 
-    /// Ends what is charged, or offered. What is paid for stays. The mandate as it is then: [`MandateState::Leaving`] while the provider
+    /// Ends what is charged, or offered. What is paid for stays. The mandate as it is then: [`MandateState::CancelPending`] while the provider
     /// has not confirmed it yet.
     pub async fn cancel(&self, account: AccountId) -> Result<MandateRow, CancelError> {
         let this = self.clone();
-        self.apart(async move { this.inner.cancel(account).await })
+        self.spawn(async move { this.inner.cancel(account).await })
             .await
             .unwrap_or(Err(CancelError::NotStored(VerifyError::Ending)))
     }
 
     /// Stores a notice and rings for what it is about. It is heard after this; `false` when it had come in before.
-    pub async fn hear(&self, news: News) -> Result<bool, CommitError> {
+    pub async fn record_notification(
+        &self,
+        news: MandateNotification,
+    ) -> Result<bool, CommitError> {
         let inner = &self.inner;
         let notice = TopUpPart::Notice {
             id: Arc::from(news.id),
@@ -202,14 +205,14 @@ impl Mandates {
             at: (inner.now)(),
         };
         let mut parts = vec![Part::TopUp(Box::new(notice))];
-        let rings = news.mandates.into_iter().map(MandatePart::Ring);
+        let rings = news.mandates.into_iter().map(MandatePart::Notify);
         parts.extend(rings.map(part));
-        let rings = news.top_ups.into_iter().map(TopUpPart::Ring);
+        let rings = news.top_ups.into_iter().map(TopUpPart::Notify);
         parts.extend(rings.map(|ring| Part::TopUp(Box::new(ring))));
         let unit = UnitOfWork::of_all(parts, Admission::Begins);
         match commit(&*inner.store, unit).await {
             Ok(_) => {
-                inner.bell.notify_one();
+                inner.wake.notify_one();
                 Ok(true)
             }
             Err(CommitError::Refused(Refusal::NoticeSeen)) => Ok(false),
@@ -224,17 +227,17 @@ impl Mandates {
             loop {
                 // What it finds is logged where it is found, and kept for the next buyer.
                 let _ = self.closed().await;
-                tokio::time::sleep(offered::TURN).await;
+                tokio::time::sleep(plan_check::TURN).await;
             }
         };
         let turns = async {
             loop {
                 // Where there is more than fits into one turn, nobody waits; unless nothing can be done at all.
-                if self.turn_once().await == (AT_ONCE, true) {
+                if self.reconcile_batch().await == (AT_ONCE, true) {
                     continue;
                 }
                 tokio::select! {
-                    () = self.inner.bell.notified() => {}
+                    () = self.inner.wake.notified() => {}
                     () = tokio::time::sleep(EVERY) => {}
                 }
             }
@@ -243,13 +246,13 @@ impl Mandates {
     }
 
     /// Looks once at everything that is due; says how many mandates that were.
-    pub async fn turn(&self) -> usize {
-        self.turn_once().await.0
+    pub async fn reconcile_due(&self) -> usize {
+        self.reconcile_batch().await.0
     }
 
     /// The same; says also whether any look has come to something.
-    async fn turn_once(&self) -> (usize, bool) {
-        let Some(_turn) = self.inner.runtime.turn() else {
+    async fn reconcile_batch(&self) -> (usize, bool) {
+        let Some(_turn) = self.inner.runtime.background() else {
             return (0, false);
         };
         let now = (self.inner.now)();
@@ -269,7 +272,7 @@ impl Mandates {
             let this = self.clone();
             looks.spawn(async move {
                 // What came to nothing is due again by itself, and was logged where it was understood.
-                this.inner.look(row.id, None).await.is_ok()
+                this.inner.reconcile(row.id, None).await.is_ok()
             });
         }
         let mut is_done = false;
@@ -279,8 +282,8 @@ impl Mandates {
         (count, is_done)
     }
 
-    /// Runs work on the desk's own runtime; `None` when that is going down.
-    async fn apart<T: Send + 'static>(
+    /// PlanSource work on the desk's own runtime; `None` when that is going down.
+    async fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
@@ -295,11 +298,11 @@ impl fmt::Debug for Mandates {
 }
 
 /// The mandate to speak of, among all of an account, newest first.
-pub fn foremost(rows: Vec<MandateRow>) -> Option<MandateRow> {
+pub fn current_mandate(rows: Vec<MandateRow>) -> Option<MandateRow> {
     let rank = |row: &MandateRow| match row.state {
         MandateState::Active | MandateState::Agreed => 0,
         MandateState::Open | MandateState::Created => 1,
-        MandateState::Leaving => 2,
+        MandateState::CancelPending => 2,
         MandateState::Ended => 3,
         _ => 4,
     };
@@ -326,18 +329,19 @@ impl Inner {
     async fn verify(
         &self,
         id: MandateId,
-        beside: Option<&Beside>,
+        attach: Option<&AttachParts>,
     ) -> Result<Verified, VerifyError> {
-        let row = self.look(id, beside).await?;
-        let standing = self.plans.standing(row.account);
-        let standing = standing.await.map_err(VerifyError::Plan)?;
-        let own = standing
+        let row = self.reconcile(id, attach).await?;
+        let state = self.plans.state(row.account);
+        let state = state.await.map_err(VerifyError::Plan)?;
+        let own = state
             .active()
             .filter(|subscription| is_own(subscription, &row));
         Ok(match (row.state, own) {
-            (MandateState::Active | MandateState::Leaving | MandateState::Ended, Some(own)) => {
-                Verified::Paid(own.clone(), row)
-            }
+            (
+                MandateState::Active | MandateState::CancelPending | MandateState::Ended,
+                Some(own),
+            ) => Verified::Paid(own.clone(), row),
             (MandateState::Created | MandateState::Open, _) => Verified::Waiting(row),
             (MandateState::Agreed, _) => Verified::Unpaid(row),
             _ => Verified::Over(row),
@@ -359,7 +363,7 @@ impl Inner {
     }
 
     /// Waits until nobody else works on mandates of an account.
-    pub(super) async fn alone(&self, account: AccountId) -> OwnedMutexGuard<()> {
+    pub(super) async fn lock(&self, account: AccountId) -> OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             locks.retain(|_, lock| lock.strong_count() > 0);

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 /// Where work about money runs, and how much of it there is. Cheap to clone; one for all desks.
 #[derive(Clone, Debug)]
-pub struct UnderWay {
+pub struct PurchaseTasks {
     runtime: Handle,
     state: Arc<watch::Sender<State>>,
 }
@@ -26,12 +26,12 @@ struct State {
 
 /// One piece of work, for as long as this lives.
 #[derive(Debug)]
-pub struct Work(Arc<watch::Sender<State>>);
+pub struct PurchaseTask(Arc<watch::Sender<State>>);
 
-impl UnderWay {
+impl PurchaseTasks {
     /// Nothing yet; work runs on this runtime.
-    pub fn new(runtime: Handle) -> UnderWay {
-        UnderWay {
+    pub fn new(runtime: Handle) -> PurchaseTasks {
+        PurchaseTasks {
             runtime,
             state: Arc::default(),
         }
@@ -51,40 +51,40 @@ impl UnderWay {
     }
 
     /// Begins what nobody has asked for, such as a look at what is due; `None` once the program ends: the next one does it.
-    pub fn turn(&self) -> Option<Work> {
+    pub fn background(&self) -> Option<PurchaseTask> {
         let mut begun = false;
         self.state.send_if_modified(|state| {
             begun = !state.is_ending;
             state.count += usize::from(begun);
             begun
         });
-        begun.then(|| Work(self.state.clone()))
+        begun.then(|| PurchaseTask(self.state.clone()))
     }
 
     /// From now on nothing begins that nobody has asked for.
-    pub fn end(&self) {
+    pub fn close(&self) {
         self.state.send_modify(|state| state.is_ending = true);
     }
 
     /// Waits until nothing is under way.
-    pub async fn landed(&self) {
+    pub async fn wait(&self) {
         let mut state = self.state.subscribe();
         // The sender lives as long as `self` does.
         let _ = state.wait_for(|state| state.count == 0).await;
     }
 
     /// How much is under way.
-    pub fn open(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.state.borrow().count
     }
 
-    fn count(&self) -> Work {
+    fn count(&self) -> PurchaseTask {
         self.state.send_modify(|state| state.count += 1);
-        Work(self.state.clone())
+        PurchaseTask(self.state.clone())
     }
 }
 
-impl Drop for Work {
+impl Drop for PurchaseTask {
     fn drop(&mut self) {
         self.0.send_modify(|state| state.count -= 1);
     }
@@ -98,17 +98,17 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_waits_for_what_was_asked_for_and_lets_nothing_else_begin() {
-        let under_way = UnderWay::new(Handle::current());
+        let tasks = PurchaseTasks::new(Handle::current());
         let (go, gone) = oneshot::channel::<()>();
-        let work = under_way.spawn(async move { gone.await.expect("it is told to go") });
-        let turn = under_way.turn().expect("the program runs");
-        assert_eq!(under_way.open(), 2);
-        under_way.end();
-        assert!(under_way.turn().is_none(), "nobody has asked for it");
-        let late = under_way.spawn(async { 7 });
+        let work = tasks.spawn(async move { gone.await.expect("it is told to go") });
+        let turn = tasks.background().expect("the program runs");
+        assert_eq!(tasks.len(), 2);
+        tasks.close();
+        assert!(tasks.background().is_none(), "nobody has asked for it");
+        let late = tasks.spawn(async { 7 });
         assert_eq!(late.await.expect("a buyer has"), 7);
         drop(turn);
-        let landed = under_way.landed();
+        let landed = tasks.wait();
         tokio::pin!(landed);
         tokio::select! {
             biased;
@@ -118,16 +118,16 @@ mod tests {
         go.send(()).expect("it waits");
         landed.await;
         work.await.expect("it has ended");
-        assert_eq!(under_way.open(), 0);
+        assert_eq!(tasks.len(), 0);
     }
 
     #[tokio::test]
     async fn work_that_panics_or_is_cut_off_is_not_waited_for() {
-        let under_way = UnderWay::new(Handle::current());
-        let panicked = under_way.spawn(async { panic!("a bug") });
-        let cut = under_way.spawn(std::future::pending::<()>());
+        let tasks = PurchaseTasks::new(Handle::current());
+        let panicked = tasks.spawn(async { panic!("a bug") });
+        let cut = tasks.spawn(std::future::pending::<()>());
         cut.abort();
-        under_way.landed().await;
+        tasks.wait().await;
         assert!(panicked.await.is_err());
     }
 }

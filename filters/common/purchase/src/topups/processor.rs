@@ -11,17 +11,17 @@ use tokio::task::JoinSet;
 use tollgate_ledger::Ledger;
 use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
 use tollgate_store::{
-    Admission, CommitError, Part, Refusal, Ring, Store, TopUpPart, TopUpRow, TopUpState,
+    Admission, CommitError, Part, Refusal, Store, TopUpPart, TopUpRow, TopUpState, TopUpSubject,
     UnitOfWork, commit, reading,
 };
 
 use super::counters::Counters;
-use super::error::{BeginError, LookError};
+use super::error::{BeginError, ReconcileError};
 use super::keys::{Step, key};
 use super::offer::Offer;
-use super::orders::{NewOrder, Orders, Trouble};
+use super::orders::{FailureKind, NewOrder, Orders};
 use super::schedule;
-use crate::under_way::UnderWay;
+use crate::tasks::PurchaseTasks;
 
 /// How often the desk asks the store which purchases are due, when nobody wakes it.
 const EVERY: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ const FORGET_TURNS: u32 = 900;
 pub type Draw = Box<dyn Fn(&mut [u8]) + Send + Sync>;
 
 /// What a desk works with.
-pub struct Parts {
+pub struct TopUpDeps {
     /// Where purchases are kept.
     pub store: Arc<dyn Store>,
     /// The books.
@@ -60,12 +60,12 @@ pub struct Parts {
     /// Fills a slice with random bytes.
     pub draw: Draw,
     /// Where the work runs, so that a caller who leaves does not cut it off.
-    pub runtime: UnderWay,
+    pub runtime: PurchaseTasks,
 }
 
 /// What a buyer wishes for.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct PurchaseRequest {
     /// The purchase, named when the form was shown: a form that is sent twice is one purchase.
     pub id: TopUpId,
     /// Who gets the credits.
@@ -80,13 +80,13 @@ pub struct Wish {
 
 /// What the provider says has happened. Only a bell.
 #[derive(Clone, Debug)]
-pub struct Notice {
+pub struct Notification {
     /// The provider's id of the event.
     pub id: String,
     /// The kind of event.
     pub kind: String,
     /// The purchase it seems to be about, if it is about one.
-    pub about: Option<Ring>,
+    pub about: Option<TopUpSubject>,
 }
 
 /// The desk. Cheap to clone.
@@ -105,18 +105,18 @@ pub(super) struct Inner {
     offer: Offer,
     description: String,
     draw: Draw,
-    runtime: UnderWay,
+    runtime: PurchaseTasks,
     /// Whoever works on a purchase holds its lock. The books would refuse the second anyway; this spares the provider its call.
     locks: Mutex<HashMap<TopUpId, Weak<AsyncMutex<()>>>>,
     /// Purchases with news whose order could not be read, and how often somebody had rung by then: they wait as others do, until
     /// somebody rings once more.
-    unheard: Mutex<HashMap<TopUpId, i64>>,
-    bell: Notify,
+    deferred: Mutex<HashMap<TopUpId, i64>>,
+    wake: Notify,
 }
 
 impl TopUps {
     /// A desk. Nothing is looked at before [`TopUps::run`] runs.
-    pub fn new(parts: Parts) -> TopUps {
+    pub fn new(parts: TopUpDeps) -> TopUps {
         TopUps {
             inner: Arc::new(Inner {
                 store: parts.store,
@@ -130,8 +130,8 @@ impl TopUps {
                 draw: parts.draw,
                 runtime: parts.runtime,
                 locks: Mutex::default(),
-                unheard: Mutex::default(),
-                bell: Notify::new(),
+                deferred: Mutex::default(),
+                wake: Notify::new(),
             }),
         }
     }
@@ -154,35 +154,42 @@ impl TopUps {
 
     /// Begins a purchase, or finds the one that was begun under the same id: its order and where the buyer agrees to it are known
     /// then, or it is over.
-    pub async fn begin(&self, wish: Wish) -> Result<TopUpRow, BeginError> {
+    pub async fn begin(&self, request: PurchaseRequest) -> Result<TopUpRow, BeginError> {
         let this = self.clone();
-        self.apart(async move { this.inner.begin(wish).await })
+        self.spawn(async move { this.inner.begin(request).await })
             .await
             .unwrap_or(Err(BeginError::Ending))
     }
 
     /// Looks at a purchase and does what is to be done. For a buyer who comes back: `true` says that there is news.
-    pub async fn look(&self, id: TopUpId, news: bool) -> Result<TopUpRow, LookError> {
+    pub async fn reconcile(
+        &self,
+        id: TopUpId,
+        is_notified: bool,
+    ) -> Result<TopUpRow, ReconcileError> {
         let this = self.clone();
-        self.apart(async move { this.inner.look(id, news).await })
+        self.spawn(async move { this.inner.reconcile(id, is_notified).await })
             .await
-            .unwrap_or(Err(LookError::Ending))
+            .unwrap_or(Err(ReconcileError::Ending))
     }
 
     /// Stores a notice and rings for what it is about. It is heard after this; `false` when it had come in before.
-    pub async fn hear(&self, notice: Notice) -> Result<bool, CommitError> {
+    pub async fn record_notification(
+        &self,
+        notification: Notification,
+    ) -> Result<bool, CommitError> {
         let inner = &self.inner;
         let mut parts = vec![part(TopUpPart::Notice {
-            id: Arc::from(notice.id),
-            kind: Arc::from(notice.kind),
+            id: Arc::from(notification.id),
+            kind: Arc::from(notification.kind),
             at: (inner.now)(),
         })];
-        parts.extend(notice.about.map(|ring| part(TopUpPart::Ring(ring))));
+        parts.extend(notification.about.map(|ring| part(TopUpPart::Notify(ring))));
         let unit = UnitOfWork::of_all(parts, Admission::Begins);
         match commit(&*inner.store, unit).await {
             Ok(_) => {
                 Counters::one(&inner.counters.notices);
-                inner.bell.notify_one();
+                inner.wake.notify_one();
                 Ok(true)
             }
             Err(CommitError::Refused(Refusal::NoticeSeen)) => {
@@ -197,27 +204,27 @@ impl TopUps {
     pub async fn run(&self) {
         let mut turns = 0u32;
         loop {
-            self.turn().await;
+            self.reconcile_due().await;
             if turns.is_multiple_of(FORGET_TURNS) {
                 self.forget().await;
             }
             turns = turns.wrapping_add(1);
             tokio::select! {
-                () = self.inner.bell.notified() => {}
+                () = self.inner.wake.notified() => {}
                 () = tokio::time::sleep(EVERY) => {}
             }
         }
     }
 
     /// Looks once at everything that is due; says how many purchases that were.
-    pub async fn turn(&self) -> usize {
-        let Some(_turn) = self.inner.runtime.turn() else {
+    pub async fn reconcile_due(&self) -> usize {
+        let Some(_turn) = self.inner.runtime.background() else {
             return 0;
         };
         let now = (self.inner.now)();
-        let unheard = self.inner.unheard().clone();
+        let unacknowledged = self.inner.deferred().clone();
         // As many more as there are that wait, so that they are in nobody's way.
-        let most = AT_ONCE + unheard.len();
+        let most = AT_ONCE + unacknowledged.len();
         let due = reading(&self.inner.store, move |store| store.top_ups_due(now, most));
         let due = match due.await {
             Ok(due) => due,
@@ -228,7 +235,8 @@ impl TopUps {
         };
         let mut looks = JoinSet::new();
         let waits = |row: &TopUpRow| {
-            unheard.get(&row.id) == Some(&row.rings) && row.look_at.is_some_and(|at| at > now)
+            unacknowledged.get(&row.id) == Some(&row.notifications)
+                && row.next_attempt_at.is_some_and(|at| at > now)
         };
         let due: Vec<_> = due
             .into_iter()
@@ -240,7 +248,7 @@ impl TopUps {
             let this = self.clone();
             looks.spawn(async move {
                 // What came to nothing is due again by itself, and was logged where it was understood.
-                let _ = this.inner.look(row.id, false).await;
+                let _ = this.inner.reconcile(row.id, false).await;
             });
         }
         while looks.join_next().await.is_some() {}
@@ -260,7 +268,7 @@ impl TopUps {
     }
 
     /// Runs work on the desk's own runtime; `None` when that is going down.
-    async fn apart<T: Send + 'static>(
+    async fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
@@ -275,10 +283,10 @@ impl fmt::Debug for TopUps {
 }
 
 impl Inner {
-    async fn begin(&self, wish: Wish) -> Result<TopUpRow, BeginError> {
-        self.offer.check(wish.price)?;
-        let _alone = self.alone(wish.id).await;
-        let (id, account) = (wish.id, wish.account);
+    async fn begin(&self, request: PurchaseRequest) -> Result<TopUpRow, BeginError> {
+        self.offer.check(request.price)?;
+        let _lock = self.lock(request.id).await;
+        let (id, account) = (request.id, request.account);
         let known = reading(&self.store, move |store| {
             Ok((
                 store.top_up(id)?,
@@ -287,9 +295,9 @@ impl Inner {
         });
         let (known, others) = known.await.map_err(BeginError::Read)?;
         let row = match known {
-            Some(row) if row.account == wish.account && row.price == wish.price => row,
+            Some(row) if row.account == request.account && row.price == request.price => row,
             Some(row) => return Err(BeginError::OtherPurchase(row.id)),
-            None => self.store_new(&wish, &others).await?,
+            None => self.store_new(&request, &others).await?,
         };
         if row.state != TopUpState::Created || row.order.is_some() {
             return Ok(row);
@@ -299,8 +307,8 @@ impl Inner {
             top_up: row.id,
             price: row.price,
             description: &self.description,
-            return_url: &wish.return_url,
-            cancel_url: &wish.cancel_url,
+            return_url: &request.return_url,
+            cancel_url: &request.cancel_url,
         };
         match self.orders.create(&order).await {
             Ok(placed) => {
@@ -308,24 +316,24 @@ impl Inner {
                     state: TopUpState::Open,
                     order: Some(Arc::from(placed.order)),
                     approve_url: Some(Arc::from(placed.approve_url)),
-                    looks: 0,
+                    attempts: 0,
                     ..row
                 };
-                open.look_at = schedule::next(&open, (self.now)());
+                open.next_attempt_at = schedule::next(&open, (self.now)());
                 self.change(&mut open).await.map_err(BeginError::Store)?;
                 Ok(open)
             }
             Err(error) => {
-                tracing::warn!(top_up = %row.id, trouble = ?error.trouble, cause = %error, "no order was made for a purchase");
-                if error.trouble == Trouble::Unclear {
+                tracing::warn!(top_up = %row.id, kind = ?error.kind, cause = %error, "no order was made for a purchase");
+                if error.kind == FailureKind::OutcomeUnknown {
                     Counters::one(&self.counters.unclear);
                 }
                 // An order that was made all the same is one that nobody has a link to. Nothing can be taken for it.
-                if error.trouble == Trouble::Refused {
+                if error.kind == FailureKind::Refused {
                     let mut over = TopUpRow {
                         state: TopUpState::Failed,
                         note: Some(Arc::from("refused")),
-                        look_at: None,
+                        next_attempt_at: None,
                         ..row
                     };
                     Counters::one(&self.counters.failed);
@@ -336,7 +344,11 @@ impl Inner {
         }
     }
 
-    async fn store_new(&self, wish: &Wish, others: &[TopUpRow]) -> Result<TopUpRow, BeginError> {
+    async fn store_new(
+        &self,
+        request: &PurchaseRequest,
+        others: &[TopUpRow],
+    ) -> Result<TopUpRow, BeginError> {
         let now = (self.now)();
         let open = others
             .iter()
@@ -349,13 +361,18 @@ impl Inner {
             return Err(BeginError::TooMany { open });
         }
         let row = TopUpRow {
-            id: wish.id,
-            account: wish.account,
+            id: request.id,
+            account: request.account,
             state: TopUpState::Created,
             version: 0,
-            price: wish.price,
-            credits: self.offer.credits(wish.price),
-            create_key: Arc::from(key(&self.environment, wish.account, wish.id, Step::Create)),
+            price: request.price,
+            credits: self.offer.credits(request.price),
+            create_key: Arc::from(key(
+                &self.environment,
+                request.account,
+                request.id,
+                Step::Create,
+            )),
             order: None,
             approve_url: None,
             capture_key: None,
@@ -365,10 +382,10 @@ impl Inner {
             taken_back: Micros::ZERO,
             owed: Micros::ZERO,
             note: None,
-            looks: 0,
-            look_at: Some(now + schedule::EXPIRES),
-            rings: 0,
-            rings_heard: 0,
+            attempts: 0,
+            next_attempt_at: Some(now + schedule::EXPIRES),
+            notifications: 0,
+            acknowledged: 0,
             created_at: now,
             updated_at: now,
         };
@@ -394,21 +411,21 @@ impl Inner {
     }
 
     /// News of a purchase waits until its next look, or until it has been rung for more often than this.
-    pub(super) fn wait_with(&self, id: TopUpId, rings: i64) {
-        self.unheard().insert(id, rings);
+    pub(super) fn defer(&self, id: TopUpId, rings: i64) {
+        self.deferred().insert(id, rings);
     }
 
     /// The news of a purchase was heard.
-    pub(super) fn heard(&self, id: TopUpId) {
-        self.unheard().remove(&id);
+    pub(super) fn clear_deferred(&self, id: TopUpId) {
+        self.deferred().remove(&id);
     }
 
-    fn unheard(&self) -> MutexGuard<'_, HashMap<TopUpId, i64>> {
-        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn deferred(&self) -> MutexGuard<'_, HashMap<TopUpId, i64>> {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until nobody else works on a purchase.
-    pub(super) async fn alone(&self, id: TopUpId) -> OwnedMutexGuard<()> {
+    pub(super) async fn lock(&self, id: TopUpId) -> OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             locks.retain(|_, lock| lock.strong_count() > 0);

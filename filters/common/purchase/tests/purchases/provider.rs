@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use tollgate_money::Usd;
 use tollgate_purchase::{
-    Capture, CaptureStatus, NewOrder, Order, OrderError, OrderStatus, Orders, Placed, Trouble,
+    Capture, CaptureStatus, CreatedOrder, FailureKind, NewOrder, Order, OrderError, OrderStatus,
+    Orders,
 };
 
 pub(crate) use crate::faults::Fault;
@@ -16,7 +17,7 @@ use crate::faults::Faults;
 
 /// One order at the provider's.
 #[derive(Clone, Debug)]
-pub(crate) struct Made {
+pub(crate) struct FakeOrder {
     pub(crate) top_up: String,
     pub(crate) price: Usd,
     pub(crate) status: OrderStatus,
@@ -30,27 +31,27 @@ pub(crate) struct Made {
 
 #[derive(Default)]
 struct State {
-    orders: HashMap<String, Made>,
+    orders: HashMap<String, FakeOrder>,
     /// Answers to keys, as the provider keeps them.
     created: HashMap<String, String>,
-    captured: HashMap<String, Result<(), Trouble>>,
+    captured: HashMap<String, Result<(), FailureKind>>,
     /// Attempts at taking money that were carried out.
     takings: u32,
 }
 
 /// The provider, and time.
 #[derive(Clone, Default)]
-pub(crate) struct World {
+pub(crate) struct FakeProvider {
     state: Arc<Mutex<State>>,
-    befalls: Faults,
+    faults: Faults,
     pub(crate) now: Arc<AtomicI64>,
 }
 
-impl World {
-    pub(crate) fn new() -> World {
-        let world = World::default();
-        world.now.store(1_800_000_000_000_000, Relaxed);
-        world
+impl FakeProvider {
+    pub(crate) fn new() -> FakeProvider {
+        let provider = FakeProvider::default();
+        provider.now.store(1_800_000_000_000_000, Relaxed);
+        provider
     }
 
     pub(crate) fn advance(&self, secs: i64) {
@@ -59,11 +60,11 @@ impl World {
 
     /// Tells of each death of the process.
     pub(crate) fn died(&self) -> Arc<Notify> {
-        self.befalls.died()
+        self.faults.died()
     }
 
     pub(crate) fn faults(&self, faults: impl IntoIterator<Item = Fault>) {
-        self.befalls.set(faults);
+        self.faults.set(faults);
     }
 
     pub(crate) fn takings(&self) -> u32 {
@@ -71,7 +72,7 @@ impl World {
     }
 
     /// All orders made for a purchase; more than one where a lost key was repeated too late.
-    pub(crate) fn orders_of(&self, top_up: &str) -> Vec<Made> {
+    pub(crate) fn orders_of(&self, top_up: &str) -> Vec<FakeOrder> {
         self.with(|state| {
             let mine = state.orders.values().filter(|made| made.top_up == top_up);
             mine.cloned().collect()
@@ -79,7 +80,7 @@ impl World {
     }
 
     /// Does something to the orders of a purchase.
-    pub(crate) fn change(&self, top_up: &str, mut change: impl FnMut(&mut Made)) {
+    pub(crate) fn change(&self, top_up: &str, mut change: impl FnMut(&mut FakeOrder)) {
         self.with(|state| {
             let mine = state
                 .orders
@@ -106,24 +107,24 @@ impl World {
         act(&mut self.state.lock().expect("nobody panics while holding it"))
     }
 
-    /// One call, with whatever befalls it.
+    /// One call, with whatever faults it.
     async fn call<T>(
         &self,
-        act: impl FnOnce(&mut State) -> Result<T, Trouble>,
+        act: impl FnOnce(&mut State) -> Result<T, FailureKind>,
     ) -> Result<T, OrderError> {
-        let called = self.befalls.call(|| self.with(act)).await;
-        called.map_err(|(trouble, message)| OrderError { trouble, message })
+        let called = self.faults.call(|| self.with(act)).await;
+        called.map_err(|(kind, message)| OrderError { kind, message })
     }
 }
 
 #[async_trait]
-impl Orders for World {
-    async fn create(&self, order: &NewOrder<'_>) -> Result<Placed, OrderError> {
+impl Orders for FakeProvider {
+    async fn create(&self, order: &NewOrder<'_>) -> Result<CreatedOrder, OrderError> {
         self.call(|state| {
             let known = state.created.get(order.key).cloned();
             let id = known.unwrap_or_else(|| {
                 let id = format!("ORDER-{}", state.orders.len() + 1);
-                let made = Made {
+                let made = FakeOrder {
                     top_up: order.top_up.to_string(),
                     price: order.price,
                     status: OrderStatus::Waiting,
@@ -136,7 +137,7 @@ impl Orders for World {
                 state.created.insert(order.key.to_owned(), id.clone());
                 id
             });
-            Ok(Placed {
+            Ok(CreatedOrder {
                 approve_url: format!("https://paypal.example/approve/{id}"),
                 order: id,
             })
@@ -146,7 +147,7 @@ impl Orders for World {
 
     async fn read(&self, order: &str) -> Result<Order, OrderError> {
         self.call(|state| {
-            let made = state.orders.get(order).ok_or(Trouble::Gone)?;
+            let made = state.orders.get(order).ok_or(FailureKind::Gone)?;
             Ok(Order {
                 status: made.status,
                 price: Some(made.price),
@@ -164,13 +165,13 @@ impl Orders for World {
                 return *known;
             }
             let number = state.captured.len() + state.orders.len();
-            let made = state.orders.get_mut(order).ok_or(Trouble::Gone)?;
+            let made = state.orders.get_mut(order).ok_or(FailureKind::Gone)?;
             let answer = if made.capture.is_some() {
-                Err(Trouble::AlreadyDone)
+                Err(FailureKind::AlreadyDone)
             } else if made.status != OrderStatus::Approved {
-                Err(Trouble::NotApproved)
+                Err(FailureKind::NotApproved)
             } else if std::mem::take(&mut made.declines) {
-                Err(Trouble::Declined)
+                Err(FailureKind::Declined)
             } else {
                 let status = match made.slow {
                     true => CaptureStatus::Pending,

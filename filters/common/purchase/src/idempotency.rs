@@ -22,11 +22,11 @@ const HOUR: i64 = 3600 * SECOND;
 const DAY: i64 = 24 * HOUR;
 
 /// The first moment that claims are told apart by. Far ahead of any clock: a claim does not run out.
-const FIRST_MOMENT: i64 = 1 << 61;
+const FIRST_TOKEN: i64 = 1 << 61;
 
 /// Claims names of requests, and tells their answers again. Cheap to clone.
 #[derive(Clone)]
-pub struct Once {
+pub struct IdempotencyKeys {
     inner: Arc<Inner>,
 }
 
@@ -34,19 +34,19 @@ struct Inner {
     store: Arc<dyn Store>,
     /// Unix microseconds.
     now: Box<dyn Fn() -> i64 + Send + Sync>,
-    moments: AtomicI64,
+    tokens: AtomicI64,
 }
 
 /// What stands under a name.
 #[derive(Debug)]
 #[must_use]
-pub enum Begun {
+pub enum ClaimOutcome {
     /// Nothing stood there: the request is to be carried out, and its answer kept.
-    Mine(Claim),
+    Claimed(Claim),
     /// The same request has had this answer.
     Answered(Answer),
     /// The same request is being carried out.
-    UnderWay,
+    InProgress,
     /// Another request has this name.
     OtherRequest,
 }
@@ -54,7 +54,7 @@ pub enum Begun {
 /// Why a name could not be looked up. Nothing was claimed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BeginError {
+pub enum ClaimError {
     /// The store did not write the claim.
     #[error("could not claim the name of the request")]
     Store(#[source] CommitError),
@@ -77,14 +77,14 @@ pub struct Answer {
     pub body: Arc<[u8]>,
 }
 
-impl Once {
+impl IdempotencyKeys {
     /// Claims over one store; those of an earlier run are freed. To be made before the first request is let in.
-    pub fn new(store: Arc<dyn Store>, now: Box<dyn Fn() -> i64 + Send + Sync>) -> Once {
-        let once = Once {
+    pub fn new(store: Arc<dyn Store>, now: Box<dyn Fn() -> i64 + Send + Sync>) -> IdempotencyKeys {
+        let once = IdempotencyKeys {
             inner: Arc::new(Inner {
                 store,
                 now,
-                moments: AtomicI64::new(FIRST_MOMENT),
+                tokens: AtomicI64::new(FIRST_TOKEN),
             }),
         };
         // Queued before any claim of this run can be.
@@ -94,13 +94,13 @@ impl Once {
 
     /// Claims the name `key` of a request for one account and endpoint, or tells what stands there. `request_hash` ([`digest`]) tells
     /// the request from another one of the same name.
-    pub async fn begin(
+    pub async fn claim(
         &self,
         account: AccountId,
         endpoint: Endpoint,
         key: &str,
         request_hash: [u8; 32],
-    ) -> Result<Begun, BeginError> {
+    ) -> Result<ClaimOutcome, ClaimError> {
         let inner = &self.inner;
         let key = IdempotencyKey {
             account,
@@ -112,8 +112,8 @@ impl Once {
         let mut claim = Claim {
             inner: Arc::clone(inner),
             key: key.clone(),
-            moment: inner.moments.fetch_add(1, Relaxed),
-            mine: true,
+            token: inner.tokens.fetch_add(1, Relaxed),
+            is_held: true,
         };
         let unit = UnitOfWork::of(
             part(IdempotencyPart::Claim {
@@ -121,39 +121,39 @@ impl Once {
                 request_hash,
                 // Before every moment: what is claimed stays claimed.
                 now: 0,
-                locked_until: claim.moment,
+                locked_until: claim.token,
                 at,
                 expires_at: at.saturating_add(kept_for(endpoint)),
             }),
             Admission::Begins,
         );
         let error = match commit(&*inner.store, unit).await {
-            Ok(_) => return Ok(Begun::Mine(claim)),
+            Ok(_) => return Ok(ClaimOutcome::Claimed(claim)),
             Err(error) => error,
         };
-        claim.mine = false;
+        claim.is_held = false;
         match error {
             CommitError::Refused(Refusal::KeyInUse(KeyUse::Answered)) => {
                 let row = reading(&inner.store, move |store| store.idempotency(&key));
-                match row.await.map_err(BeginError::Read)? {
+                match row.await.map_err(ClaimError::Read)? {
                     Some(row) => match row.answer {
-                        Some(kept) => Answer::read(kept).map(Begun::Answered),
-                        None => Ok(Begun::UnderWay),
+                        Some(kept) => Answer::read(kept).map(ClaimOutcome::Answered),
+                        None => Ok(ClaimOutcome::InProgress),
                     },
                     // It was forgotten between the two looks; the next attempt is the first again.
-                    None => Ok(Begun::UnderWay),
+                    None => Ok(ClaimOutcome::InProgress),
                 }
             }
             CommitError::Refused(Refusal::KeyInUse(KeyUse::OtherRequest)) => {
-                Ok(Begun::OtherRequest)
+                Ok(ClaimOutcome::OtherRequest)
             }
-            CommitError::Refused(Refusal::KeyInUse(_)) => Ok(Begun::UnderWay),
-            error => Err(BeginError::Store(error)),
+            CommitError::Refused(Refusal::KeyInUse(_)) => Ok(ClaimOutcome::InProgress),
+            error => Err(ClaimError::Store(error)),
         }
     }
 
     /// Keeps answers where no unit of work goes with them; those that are kept already stay as they are.
-    pub async fn keep_all(&self, parts: Vec<Part>) -> Result<(), CommitError> {
+    pub async fn store_answers(&self, parts: Vec<Part>) -> Result<(), CommitError> {
         let unit = UnitOfWork::of_all(parts, Admission::Ends);
         match commit(&*self.inner.store, unit).await {
             Ok(_) | Err(CommitError::Refused(Refusal::KeyInUse(KeyUse::Lost))) => Ok(()),
@@ -182,8 +182,8 @@ pub struct Claim {
     inner: Arc<Inner>,
     key: IdempotencyKey,
     /// What tells this claim from every other of the process.
-    moment: i64,
-    mine: bool,
+    token: i64,
+    is_held: bool,
 }
 
 impl Claim {
@@ -192,7 +192,7 @@ impl Claim {
     /// # Panics
     ///
     /// When the status says that nothing was bought: such an answer must be asked for again, not told again.
-    pub fn keep_part(&self, answer: &Answer) -> Part {
+    pub fn answer_part(&self, answer: &Answer) -> Part {
         assert!(
             (200..300).contains(&answer.status),
             "an answer of status {} was to be kept; only those that gave what was asked for are",
@@ -200,14 +200,14 @@ impl Claim {
         );
         part(IdempotencyPart::Keep {
             key: self.key.clone(),
-            locked_until: self.moment,
+            locked_until: self.token,
             answer: answer.kept(),
         })
     }
 
     /// The part that has the name used up for good, where there is nothing to be told again.
-    pub fn use_up_part(&self) -> Part {
-        self.keep_part(&Answer {
+    pub fn consume_part(&self) -> Part {
+        self.answer_part(&Answer {
             status: 204,
             fields: Vec::new(),
             body: Arc::from([]),
@@ -218,10 +218,10 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         // Of a name whose answer is kept by now nothing is freed, and what is queued comes first.
-        if self.mine {
+        if self.is_held {
             self.inner.send(IdempotencyPart::Free {
                 key: self.key.clone(),
-                locked_until: self.moment,
+                locked_until: self.token,
             });
         }
     }
@@ -252,7 +252,7 @@ impl Answer {
         }
     }
 
-    fn read(kept: KeptAnswer) -> Result<Answer, BeginError> {
+    fn read(kept: KeptAnswer) -> Result<Answer, ClaimError> {
         let field = |line: &str| {
             let (name, value) = line.split_once(": ")?;
             Some((name.to_owned(), value.to_owned()))
@@ -260,8 +260,8 @@ impl Answer {
         let fields: Option<Vec<_>> = kept.headers.lines().map(field).collect();
         Ok(Answer {
             status: kept.status,
-            fields: fields.ok_or(BeginError::Unreadable)?,
-            body: kept.body.ok_or(BeginError::Unreadable)?,
+            fields: fields.ok_or(ClaimError::Unreadable)?,
+            body: kept.body.ok_or(ClaimError::Unreadable)?,
         })
     }
 }

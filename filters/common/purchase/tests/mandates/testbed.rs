@@ -9,13 +9,14 @@ use tokio::runtime::Runtime;
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, MandateId, Micros};
-use tollgate_purchase::UnderWay;
+use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::checkouts::{self, Checkouts};
 use tollgate_purchase::mandates::{
-    MandateCounts, MandateParts, Mandates, OpenError, Urls, Verified, VerifyError, leave,
+    MandateCounts, MandateDeps, Mandates, OpenError, Urls, Verified, VerifyError,
+    request_cancellation,
 };
 use tollgate_purchase::plan::{
-    DAYS, PRICE, Paid, Parts, PayOutcome, Period, Plan, Plans, Standing,
+    DAYS, PRICE, Paid, PayOutcome, Period, Plan, PlanDeps, PlanState, Plans,
 };
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
@@ -24,7 +25,7 @@ use tollgate_store::{
     UnitOfWork, commit,
 };
 
-use crate::world::{DAY, PLAN, World};
+use crate::provider::{DAY, FakeProvider, PLAN};
 
 pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
 
@@ -32,7 +33,7 @@ pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
 const CREDITS: i64 = 5_000_000;
 
 /// How long a checkout waits for its owner.
-pub(crate) const CHECKOUT_LASTS: i64 = DAY / 4;
+pub(crate) const CHECKOUT_LIFETIME: i64 = DAY / 4;
 
 /// One run of the process.
 struct Running {
@@ -40,13 +41,13 @@ struct Running {
     store: Arc<dyn Store>,
     ledger: Ledger,
     plans: Plans,
-    desk: Mandates,
+    processor: Mandates,
     checkouts: Checkouts,
 }
 
 /// The desks and what they stand on.
-pub(crate) struct Shop {
-    pub(crate) world: World,
+pub(crate) struct TestBed {
+    pub(crate) provider: FakeProvider,
     folder: TempDir,
     running: Option<Running>,
     random: Arc<AtomicU64>,
@@ -54,17 +55,17 @@ pub(crate) struct Shop {
     environment: String,
 }
 
-impl Shop {
-    pub(crate) fn new() -> Shop {
-        let mut shop = Shop {
-            world: World::new(),
+impl TestBed {
+    pub(crate) fn new() -> TestBed {
+        let mut bed = TestBed {
+            provider: FakeProvider::new(),
             folder: tempfile::tempdir().expect("a folder"),
             running: None,
             random: Arc::default(),
             plan: Some(String::from(PLAN)),
             environment: String::from("test"),
         };
-        shop.start();
+        bed.start();
         let account = Part::CreateAccount(Box::new(NewAccount {
             id: ACCOUNT,
             class: Arc::from("free"),
@@ -72,10 +73,10 @@ impl Shop {
             credit_limit: Micros::ZERO,
             created_at: 1,
         }));
-        let running = shop.running();
+        let running = bed.running();
         let made = commit(&*running.store, UnitOfWork::of(account, Admission::Begins));
         running.runtime.block_on(made).expect("an account");
-        shop
+        bed
     }
 
     fn running(&self) -> &Running {
@@ -83,7 +84,7 @@ impl Shop {
     }
 
     fn start(&mut self) {
-        let now = self.world.now();
+        let now = self.provider.now();
         let options = Options {
             durability: Durability::Process,
             ..Options::new(now, RootSecret([7; 32]))
@@ -97,8 +98,8 @@ impl Shop {
             .build()
             .expect("a runtime");
         let clock = || {
-            let world = self.world.clone();
-            move || world.told()
+            let provider = self.provider.clone();
+            move || provider.gateway_clock()
         };
         let draw = || {
             let random = self.random.clone();
@@ -108,7 +109,7 @@ impl Shop {
                 out[at..].copy_from_slice(&number);
             }
         };
-        let plans = Plans::new(Parts {
+        let plans = Plans::new(PlanDeps {
             store: store.clone(),
             ledger: ledger.clone(),
             plan: Plan {
@@ -125,21 +126,21 @@ impl Shop {
             now: Box::new(clock()),
             draw: Box::new(draw()),
         });
-        let desk = Mandates::new(MandateParts {
+        let processor = Mandates::new(MandateDeps {
             store: store.clone(),
             plans: plans.clone(),
-            recurring: Arc::new(self.world.clone()),
+            recurring: Arc::new(self.provider.clone()),
             plan_id: self.plan.clone(),
             environment: self.environment.clone(),
             now: Box::new(clock()),
             draw: Box::new(draw()),
-            runtime: UnderWay::new(runtime.handle().clone()),
+            runtime: PurchaseTasks::new(runtime.handle().clone()),
         });
-        let checkouts = Checkouts::new(checkouts::Parts {
+        let checkouts = Checkouts::new(checkouts::CheckoutDeps {
             store: store.clone(),
             plans: plans.clone(),
-            mandates: Some(desk.clone()),
-            lasts: CHECKOUT_LASTS,
+            mandates: Some(processor.clone()),
+            lifetime: CHECKOUT_LIFETIME,
             now: Box::new(clock()),
             draw: Box::new(draw()),
         });
@@ -149,30 +150,30 @@ impl Shop {
             store,
             ledger,
             plans,
-            desk,
+            processor,
         });
     }
 
     /// Does something at the desk; when the process dies of it, it is started again and there is no answer.
-    pub(crate) fn at_desk<T, F: Future<Output = T>>(
+    pub(crate) fn run<T, F: Future<Output = T>>(
         &mut self,
         act: impl FnOnce(Mandates) -> F,
     ) -> Option<T> {
-        let desk = self.running().desk.clone();
-        self.alive(act(desk))
+        let processor = self.running().processor.clone();
+        self.alive(act(processor))
     }
 
     /// The same at the desk of checkouts.
-    pub(crate) fn at_checkouts<T, F: Future<Output = T>>(
+    pub(crate) fn run_checkouts<T, F: Future<Output = T>>(
         &mut self,
         act: impl FnOnce(Checkouts) -> F,
     ) -> Option<T> {
-        let desk = self.running().checkouts.clone();
-        self.alive(act(desk))
+        let processor = self.running().checkouts.clone();
+        self.alive(act(processor))
     }
 
     fn alive<T>(&mut self, act: impl Future<Output = T>) -> Option<T> {
-        let died = self.world.died();
+        let died = self.provider.died();
         let done = self.running().runtime.block_on(async {
             tokio::select! {
                 done = act => Some(done),
@@ -211,7 +212,7 @@ impl Shop {
             return_url: String::from("https://example.com/back/{mandate}"),
             cancel_url: String::from("https://example.com/left/{mandate}"),
         };
-        self.at_desk(|desk| async move { desk.open(ACCOUNT, urls).await })
+        self.run(|processor| async move { processor.open(ACCOUNT, urls).await })
     }
 
     /// A mandate that waits for its owner.
@@ -220,13 +221,13 @@ impl Shop {
     }
 
     pub(crate) fn verify(&mut self, id: MandateId) -> Option<Result<Verified, VerifyError>> {
-        self.at_desk(|desk| async move { desk.verify(id).await })
+        self.run(|processor| async move { processor.verify(id).await })
     }
 
     /// A mandate that was agreed to and paid.
     pub(crate) fn paid(&mut self) -> MandateId {
         let id = self.opened();
-        self.world.approve(id);
+        self.provider.approve(id);
         let verified = self.verify(id).expect("alive").expect("answered");
         assert!(matches!(verified, Verified::Paid(..)), "{verified:?}");
         id
@@ -243,7 +244,7 @@ impl Shop {
             period: Period::Days(DAYS),
             renews: false,
             receipt: None,
-            at: self.world.now(),
+            at: self.provider.now(),
         };
         let running = self.running();
         let done = running
@@ -253,8 +254,8 @@ impl Shop {
     }
 
     /// The account signs a transfer, which the chain takes for so many microseconds and which is on its way.
-    pub(crate) fn sign(&mut self, lasts: i64) {
-        let now = self.world.now();
+    pub(crate) fn sign(&mut self, lifetime: i64) {
+        let now = self.provider.now();
         let row = AuthorizationRow {
             key: AuthorizationKey {
                 network: Arc::from("eip155:8453"),
@@ -267,7 +268,7 @@ impl Shop {
             version: 0,
             digest: [0; 32],
             sealed: None,
-            valid_before: now + lasts,
+            valid_before: now + lifetime,
             transaction: None,
             receipt: None,
             note: None,
@@ -309,9 +310,11 @@ impl Shop {
 
     /// The operator has the account charged no more, beside the desk.
     pub(crate) fn leave(&mut self) -> Option<MandateRow> {
-        let (rows, now) = (self.rows(), self.world.now());
+        let (rows, now) = (self.rows(), self.provider.now());
         let running = self.running();
-        let left = running.runtime.block_on(leave(&running.plans, rows, now));
+        let left = running
+            .runtime
+            .block_on(request_cancellation(&running.plans, rows, now));
         left.expect("is stored")
     }
 
@@ -325,10 +328,10 @@ impl Shop {
         rows.expect("readable")
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn state(&self) -> PlanState {
         let running = self.running();
-        let standing = running.runtime.block_on(running.plans.standing(ACCOUNT));
-        standing.expect("readable")
+        let state = running.runtime.block_on(running.plans.state(ACCOUNT));
+        state.expect("readable")
     }
 
     pub(crate) fn payments(&self) -> Vec<PaymentRow> {
@@ -337,22 +340,22 @@ impl Shop {
     }
 
     pub(crate) fn counts(&self) -> MandateCounts {
-        self.running().desk.counters().counts()
+        self.running().processor.counters().counts()
     }
 
     /// Lets the desk work while time passes, with a provider that works.
     pub(crate) fn pass(&mut self, days: i64) {
-        self.world.faults([]);
+        self.provider.faults([]);
         for _ in 0..days * 4 {
-            self.at_desk(|desk| async move { while desk.turn().await > 0 {} });
-            self.world.advance(DAY / 4);
+            self.run(|processor| async move { while processor.reconcile_due().await > 0 {} });
+            self.provider.advance(DAY / 4);
         }
-        self.at_desk(|desk| async move { while desk.turn().await > 0 {} });
+        self.run(|processor| async move { while processor.reconcile_due().await > 0 {} });
     }
 
     /// What has to be true whenever nothing is under way: every charge that stayed has bought a period, and every period was paid for.
     pub(crate) fn check_books(&self) {
-        let mut kept: Vec<String> = self.world.kept().into_iter().map(|one| one.id).collect();
+        let mut kept: Vec<String> = self.provider.kept().into_iter().map(|one| one.id).collect();
         let payments = self.payments();
         let mut bought: Vec<String> = payments
             .iter()

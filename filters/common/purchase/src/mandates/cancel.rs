@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_store::{MandatePart, MandateRow, MandateState, Route};
 
 use super::decide::is_stopped;
-use super::desk::{foremost, part};
+use super::processor::{current_mandate, part};
 use super::schedule;
 use crate::plan::{PlanError, Plans, Renewal};
 
@@ -14,12 +14,12 @@ use crate::plan::{PlanError, Plans, Renewal};
 /// # Errors
 ///
 /// Nothing was written: the store did not, or somebody else has changed it meanwhile.
-pub async fn leave(
+pub async fn request_cancellation(
     plans: &Plans,
     rows: Vec<MandateRow>,
     now: i64,
 ) -> Result<Option<MandateRow>, PlanError> {
-    let Some(mut row) = foremost(rows).and_then(|row| left(row, now)) else {
+    let Some(mut row) = current_mandate(rows).and_then(|row| cancelled(row, now)) else {
         return Ok(None);
     };
     row.version += 1;
@@ -36,30 +36,33 @@ pub async fn leave(
 
 /// Whether the provider charges for a mandate, or may at any time.
 pub fn may_charge(row: &MandateRow) -> bool {
-    use MandateState::{Active, Agreed, Leaving, Open, Surplus};
-    matches!(row.state, Open | Agreed | Active | Leaving | Surplus) || is_stopped(row)
+    use MandateState::{Active, Agreed, CancelPending, Duplicate, Open};
+    matches!(
+        row.state,
+        Open | Agreed | Active | CancelPending | Duplicate
+    ) || is_stopped(row)
 }
 
 /// A mandate as it is once it was left at `now`; `None` where there is nothing to leave.
-fn left(mut row: MandateRow, now: i64) -> Option<MandateRow> {
-    use MandateState::{Active, Agreed, Created, Dropped, Leaving, Open, Over, Surplus};
+fn cancelled(mut row: MandateRow, now: i64) -> Option<MandateRow> {
+    use MandateState::{Active, Agreed, CancelPending, Created, Dropped, Duplicate, Open, Over};
     row.state = match row.state {
-        Active | Leaving => Leaving,
+        Active | CancelPending => CancelPending,
         // The provider has stopped it, and may start it again.
-        _ if is_stopped(&row) => Leaving,
+        _ if is_stopped(&row) => CancelPending,
         // Nothing is paid: what comes in after this goes back.
-        Agreed => Surplus,
+        Agreed => Duplicate,
         Open => Dropped,
         Created => Over,
         _ => return None,
     };
-    if matches!(row.state, Leaving | Surplus) {
-        row.left_at.get_or_insert(now);
+    if matches!(row.state, CancelPending | Duplicate) {
+        row.cancel_requested_at.get_or_insert(now);
     }
     row.note = Some(Arc::from("left"));
-    row.looks = 0;
-    row.look_at = match row.state {
-        Leaving | Surplus => Some(now),
+    row.attempts = 0;
+    row.next_attempt_at = match row.state {
+        CancelPending | Duplicate => Some(now),
         _ => schedule::next(&row, now),
     };
     Some(row)

@@ -7,7 +7,7 @@ use crate::mandates::is_past_due;
 
 /// What an account has, and what is under way, at one moment.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct PlanState {
     /// The moment, Unix microseconds.
     pub now: i64,
     /// What it has of the plan, ended or not.
@@ -19,10 +19,10 @@ pub struct Standing {
     pub(super) renewal_days: u32,
 }
 
-impl Standing {
+impl PlanState {
     /// A standing at `now` (Unix microseconds).
-    pub fn new(plan: &Plan, now: i64, subscription: Option<SubscriptionRow>) -> Standing {
-        Standing {
+    pub fn new(plan: &Plan, now: i64, subscription: Option<SubscriptionRow>) -> PlanState {
+        PlanState {
             now,
             subscription,
             mandate: None,

@@ -9,13 +9,15 @@ use tokio::runtime::Runtime;
 use tollgate_ledger::audit::audit;
 use tollgate_ledger::{Hold, HoldRequest, Ledger};
 use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
-use tollgate_purchase::{BeginError, Counts, Offer, Parts, TopUps, UnderWay, Wish};
+use tollgate_purchase::{
+    BeginError, Counts, Offer, PurchaseRequest, PurchaseTasks, TopUpDeps, TopUps,
+};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
     Admission, CacheScope, NewAccount, Part, RootSecret, Store, TopUpRow, UnitOfWork, commit,
 };
 
-use crate::world::World;
+use crate::provider::FakeProvider;
 
 pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
 pub(crate) const PRICE: Usd = Usd::from_cents(2_000);
@@ -26,28 +28,28 @@ struct Running {
     runtime: Runtime,
     store: Arc<dyn Store>,
     ledger: Ledger,
-    desk: TopUps,
+    processor: TopUps,
 }
 
 /// The desk and what it stands on.
-pub(crate) struct Shop {
-    pub(crate) world: World,
+pub(crate) struct TestBed {
+    pub(crate) provider: FakeProvider,
     folder: TempDir,
     running: Option<Running>,
     random: Arc<AtomicU64>,
     holds: Vec<Hold>,
 }
 
-impl Shop {
-    pub(crate) fn new() -> Shop {
-        let mut shop = Shop {
-            world: World::new(),
+impl TestBed {
+    pub(crate) fn new() -> TestBed {
+        let mut bed = TestBed {
+            provider: FakeProvider::new(),
             folder: tempfile::tempdir().expect("a folder"),
             running: None,
             random: Arc::default(),
             holds: Vec::new(),
         };
-        shop.open();
+        bed.open();
         let account = Part::CreateAccount(Box::new(NewAccount {
             id: ACCOUNT,
             class: Arc::from("free"),
@@ -55,10 +57,10 @@ impl Shop {
             credit_limit: Micros::ZERO,
             created_at: 1,
         }));
-        let running = shop.running();
+        let running = bed.running();
         let made = commit(&*running.store, UnitOfWork::of(account, Admission::Begins));
         running.runtime.block_on(made).expect("an account");
-        shop
+        bed
     }
 
     fn running(&self) -> &Running {
@@ -66,7 +68,7 @@ impl Shop {
     }
 
     pub(crate) fn open(&mut self) {
-        let now = self.world.now.load(Relaxed);
+        let now = self.provider.now.load(Relaxed);
         let options = Options {
             durability: Durability::Process,
             ..Options::new(now, RootSecret([7; 32]))
@@ -79,11 +81,11 @@ impl Shop {
             .enable_all()
             .build()
             .expect("a runtime");
-        let (clock, random) = (self.world.now.clone(), self.random.clone());
-        let desk = TopUps::new(Parts {
+        let (clock, random) = (self.provider.now.clone(), self.random.clone());
+        let processor = TopUps::new(TopUpDeps {
             store: store.clone(),
             ledger: ledger.clone(),
-            orders: Arc::new(self.world.clone()),
+            orders: Arc::new(self.provider.clone()),
             environment: String::from("test"),
             offer: Offer {
                 micro_dollars_per_credit: 10_000,
@@ -98,26 +100,26 @@ impl Shop {
                 let at = out.len() - number.len();
                 out[at..].copy_from_slice(&number);
             }),
-            runtime: UnderWay::new(runtime.handle().clone()),
+            runtime: PurchaseTasks::new(runtime.handle().clone()),
         });
         self.running = Some(Running {
             runtime,
             store,
             ledger,
-            desk,
+            processor,
         });
     }
 
     /// Does something at the desk; when the process dies of it, it is started again and there is no answer.
-    pub(crate) fn at_desk<T, F: Future<Output = T>>(
+    pub(crate) fn run<T, F: Future<Output = T>>(
         &mut self,
         act: impl FnOnce(TopUps) -> F,
     ) -> Option<T> {
-        let died = self.world.died();
+        let died = self.provider.died();
         let running = self.running();
         let done = running.runtime.block_on(async {
             tokio::select! {
-                done = act(running.desk.clone()) => Some(done),
+                done = act(running.processor.clone()) => Some(done),
                 () = died.notified() => None,
             }
         });
@@ -139,14 +141,14 @@ impl Shop {
     }
 
     pub(crate) fn begin(&mut self, id: TopUpId) -> Option<Result<TopUpRow, BeginError>> {
-        let wish = Wish {
+        let request = PurchaseRequest {
             id,
             account: ACCOUNT,
             price: PRICE,
             return_url: String::from("https://example.com/back"),
             cancel_url: String::from("https://example.com/left"),
         };
-        self.at_desk(|desk| async move { desk.begin(wish).await })
+        self.run(|processor| async move { processor.begin(request).await })
     }
 
     pub(crate) fn row(&self, id: TopUpId) -> Option<TopUpRow> {
@@ -159,10 +161,10 @@ impl Shop {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        self.running().desk.counters().counts()
+        self.running().processor.counters().counts()
     }
 
-    /// Promises credit to an operation that goes on until [`Shop::release`]; nothing, where the amount is nothing.
+    /// Promises credit to an operation that goes on until [`TestBed::release`]; nothing, where the amount is nothing.
     pub(crate) fn hold(&mut self, micros: i64) {
         if micros == 0 {
             return;
@@ -202,10 +204,10 @@ impl Shop {
 
     /// Lets the desk work until nothing is due within a day, with a provider that works.
     pub(crate) fn settle(&mut self) {
-        self.world.faults([]);
+        self.provider.faults([]);
         for _ in 0..40 {
-            self.at_desk(|desk| async move { while desk.turn().await > 0 {} });
-            self.world.advance(3_600);
+            self.run(|processor| async move { while processor.reconcile_due().await > 0 {} });
+            self.provider.advance(3_600);
         }
     }
 

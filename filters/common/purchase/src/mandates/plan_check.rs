@@ -3,8 +3,8 @@
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::desk::Inner;
-use super::recurring::PlanSeen;
+use super::processor::Inner;
+use super::recurring::ProviderPlan;
 use crate::plan::PRICE;
 
 /// How often a plan that fits is read again.
@@ -18,15 +18,15 @@ pub(super) const TURN: Duration = Duration::from_secs(5);
 
 /// What is known of the provider's plan.
 #[derive(Debug, Default)]
-pub(super) struct Offered {
+pub(super) struct PlanCheck {
     /// Why it is not sold; `None` once it was seen to fit.
     pub(super) closed: Option<String>,
     /// Unix microseconds; `None` before the first look.
-    pub(super) looked_at: Option<i64>,
+    pub(super) checked_at: Option<i64>,
 }
 
 /// Why a plan cannot be sold, in words for the log.
-fn misfit(plan: &PlanSeen, wanted: &str) -> Option<String> {
+fn mismatch(plan: &ProviderPlan, wanted: &str) -> Option<String> {
     if plan.id != wanted {
         return Some(format!("the provider answers with plan `{}`", plan.id));
     }
@@ -57,20 +57,20 @@ impl Inner {
         // One reads, and the others wait for what it finds.
         let _reading = self.reads_plan.lock().await;
         let now = (self.now)();
-        let (before, looked_at) = {
+        let (before, checked_at) = {
             let known = self.known();
-            (known.closed.clone(), known.looked_at)
+            (known.closed.clone(), known.checked_at)
         };
         let wait = match before {
             None => EVERY,
             Some(_) => AGAIN,
         };
-        if looked_at.is_some_and(|at| (at..at + wait).contains(&now)) {
+        if checked_at.is_some_and(|at| (at..at + wait).contains(&now)) {
             return before;
         }
-        let is_first = looked_at.is_none();
+        let is_first = checked_at.is_none();
         let closed = match self.recurring.plan().await {
-            Ok(plan) => misfit(&plan, plan_id),
+            Ok(plan) => mismatch(&plan, plan_id),
             // Once it has fitted, an answer that is missing says nothing about it.
             Err(error) if !is_first && before.is_none() => {
                 tracing::warn!(plan = %plan_id, cause = %error, "could not read the plan at the payment provider again");
@@ -90,9 +90,9 @@ impl Inner {
             }
             _ => {}
         }
-        *self.known() = Offered {
+        *self.known() = PlanCheck {
             closed: closed.clone(),
-            looked_at: Some(now),
+            checked_at: Some(now),
         };
         closed
     }
@@ -100,19 +100,21 @@ impl Inner {
     /// Whether the plan was last seen to fit; `None` before it was read.
     pub(super) fn is_sold(&self) -> Option<bool> {
         let known = self.known();
-        known.looked_at.map(|_| known.closed.is_none())
+        known.checked_at.map(|_| known.closed.is_none())
     }
 
     /// Has the plan read again before the next mandate is opened.
-    pub(super) fn doubt_plan(&self) {
-        *self.known() = Offered {
+    pub(super) fn invalidate_plan_check(&self) {
+        *self.known() = PlanCheck {
             closed: Some(String::from("the payment provider refused the plan")),
-            looked_at: None,
+            checked_at: None,
         };
     }
 
-    fn known(&self) -> MutexGuard<'_, Offered> {
-        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, PlanCheck> {
+        self.plan_check
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -124,19 +126,19 @@ mod tests {
 
     #[test]
     fn only_the_plan_that_is_sold_here_may_be_sold() {
-        let plan = |is_active, monthly| PlanSeen {
+        let plan = |is_active, monthly| ProviderPlan {
             id: String::from("P-1"),
             is_active,
             monthly,
         };
-        assert_eq!(misfit(&plan(true, Some(PRICE)), "P-1"), None);
+        assert_eq!(mismatch(&plan(true, Some(PRICE)), "P-1"), None);
         for (seen, wanted) in [
             (plan(true, Some(PRICE)), "P-2"),
             (plan(false, Some(PRICE)), "P-1"),
             (plan(true, Some(Usd::from_cents(24_900))), "P-1"),
             (plan(true, None), "P-1"),
         ] {
-            assert!(misfit(&seen, wanted).is_some(), "{seen:?} for {wanted}");
+            assert!(mismatch(&seen, wanted).is_some(), "{seen:?} for {wanted}");
         }
     }
 }
