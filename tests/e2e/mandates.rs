@@ -264,7 +264,7 @@ async fn whatever_is_lost_between_agreement_and_plan_the_payment_counts_once() {
 }
 
 #[tokio::test]
-async fn a_subscription_whose_making_was_lost_is_made_once() {
+async fn a_subscription_whose_creation_was_lost_is_created_once() {
     for effect in [Effect::LoseAnswer, Effect::LoseCall, Effect::FailAfter] {
         let mut shop = Shop::open().await;
         shop.paypal.fault(Fault::once(Operation::Subscribe, effect));

@@ -1,11 +1,11 @@
-//! A purchase asked for once, whatever a network does to the request for it.
+//! Idempotency keys of purchases: a repeated request gets the stored answer and is not carried out again.
 //!
-//! A buyer names a request; the name is claimed before anything is done, and the answer is kept in the same unit of work as what was
-//! bought. Whoever repeats the name gets the answer again, word for word.
+//! A key is claimed before anything is done, and the answer is stored in the same unit of work as what was bought. A repeated request with
+//! the same key gets that answer, byte for byte.
 //!
-//! A claim ends when its answer is durable, when it is dropped, or with the process: at the next start every name that was claimed is
-//! free again, and the purchase behind it is found in its own rows. So a claim needs no time limit, and none can be lost to a second
-//! request while the first is still at it.
+//! A claim ends when its answer is durable, when it is dropped, or with the process: the next start frees every claimed key, and the
+//! purchase behind it is found in its own rows. So a claim has no timeout, and a second request cannot take it over while the first is in
+//! progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -21,10 +21,10 @@ const SECOND: i64 = 1_000_000;
 const HOUR: i64 = 3600 * SECOND;
 const DAY: i64 = 24 * HOUR;
 
-/// The first moment that claims are told apart by. Far ahead of any clock: a claim does not run out.
+/// The first fencing token. Far ahead of any clock: a claim does not expire.
 const FIRST_TOKEN: i64 = 1 << 61;
 
-/// Claims names of requests, and tells their answers again. Cheap to clone.
+/// Claims idempotency keys and returns stored answers. Cheap to clone.
 #[derive(Clone)]
 pub struct IdempotencyKeys {
     inner: Arc<Inner>,
@@ -37,48 +37,48 @@ struct Inner {
     tokens: AtomicI64,
 }
 
-/// What stands under a name.
+/// Outcome of a claim.
 #[derive(Debug)]
 #[must_use]
 pub enum ClaimOutcome {
-    /// Nothing stood there: the request is to be carried out, and its answer kept.
+    /// The key was free: carry the request out and store its answer.
     Claimed(Claim),
-    /// The same request has had this answer.
+    /// The same request was answered before.
     Answered(Answer),
-    /// The same request is being carried out.
+    /// The same request is in progress.
     InProgress,
-    /// Another request has this name.
+    /// The key was used for a different request.
     OtherRequest,
 }
 
-/// Why a name could not be looked up. Nothing was claimed.
+/// Why a key could not be claimed. Nothing was claimed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// The store did not write the claim.
-    #[error("could not claim the name of the request")]
+    /// Writing the claim failed.
+    #[error("could not claim the idempotency key")]
     Store(#[source] CommitError),
-    /// The store could not be read.
-    #[error("could not read the answer that is kept")]
+    /// Reading the store failed.
+    #[error("could not read the stored answer")]
     Read(#[source] ReadError),
-    /// What is kept cannot be understood.
-    #[error("the answer that is kept was written by another version")]
+    /// The stored answer has an unknown form.
+    #[error("the stored answer was written by another version")]
     Unreadable,
 }
 
-/// An answer as it was given.
+/// A stored answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its status, from 200 to 299: nothing else is kept.
+    /// The status, 200 to 299: no other answer is stored.
     pub status: u16,
-    /// The fields that matter, in their order; no value has a line break.
+    /// The relevant header fields, in order; no value contains a line break.
     pub fields: Vec<(String, String)>,
     /// The body.
     pub body: Arc<[u8]>,
 }
 
 impl IdempotencyKeys {
-    /// Claims over one store; those of an earlier run are freed. To be made before the first request is let in.
+    /// Claims over one store; claims of an earlier run are freed. Must be constructed before the first request is admitted.
     pub fn new(store: Arc<dyn Store>, now: Box<dyn Fn() -> i64 + Send + Sync>) -> IdempotencyKeys {
         let once = IdempotencyKeys {
             inner: Arc::new(Inner {
@@ -87,13 +87,13 @@ impl IdempotencyKeys {
                 tokens: AtomicI64::new(FIRST_TOKEN),
             }),
         };
-        // Queued before any claim of this run can be.
+        // Queued before any claim of this run.
         once.inner.send(IdempotencyPart::FreeAll);
         once
     }
 
-    /// Claims the name `key` of a request for one account and endpoint, or tells what stands there. `request_hash` ([`digest`]) tells
-    /// the request from another one of the same name.
+    /// Claims the idempotency key `key` for one account and endpoint, or returns its state. `request_hash` ([`digest`]) detects a different
+    /// request under the same key.
     pub async fn claim(
         &self,
         account: AccountId,
@@ -108,7 +108,7 @@ impl IdempotencyKeys {
             key: Arc::from(key),
         };
         let at = (inner.now)();
-        // Before the wait: whoever is cut off in it frees the name all the same.
+        // Before the wait: a request that is cancelled while waiting frees the key too.
         let mut claim = Claim {
             inner: Arc::clone(inner),
             key: key.clone(),
@@ -119,7 +119,7 @@ impl IdempotencyKeys {
             part(IdempotencyPart::Claim {
                 key: key.clone(),
                 request_hash,
-                // Before every moment: what is claimed stays claimed.
+                // Before every token: a claim does not expire.
                 now: 0,
                 locked_until: claim.token,
                 at,
@@ -140,7 +140,7 @@ impl IdempotencyKeys {
                         Some(kept) => Answer::read(kept).map(ClaimOutcome::Answered),
                         None => Ok(ClaimOutcome::InProgress),
                     },
-                    // It was forgotten between the two looks; the next attempt is the first again.
+                    // It expired between the two reads; the next attempt claims it anew.
                     None => Ok(ClaimOutcome::InProgress),
                 }
             }
@@ -152,7 +152,7 @@ impl IdempotencyKeys {
         }
     }
 
-    /// Keeps answers where no unit of work goes with them; those that are kept already stay as they are.
+    /// Stores answers outside a unit of work of their own; stored answers are not overwritten.
     pub async fn store_answers(&self, parts: Vec<Part>) -> Result<(), CommitError> {
         let unit = UnitOfWork::of_all(parts, Admission::Ends);
         match commit(&*self.inner.store, unit).await {
@@ -163,39 +163,39 @@ impl IdempotencyKeys {
 }
 
 impl Inner {
-    /// Queues a change that nobody waits for.
+    /// Queues a change without waiting for it.
     fn send(&self, change: IdempotencyPart) {
         let done = Box::new(|result| {
             if let Err(CommitError::Refused(refusal)) = result {
-                tracing::error!(%refusal, "a change of the name of a purchase was refused");
+                tracing::error!(%refusal, "change of an idempotency key refused");
             }
         });
-        // A store that has stopped ends the process, and the next start frees what is claimed.
+        // A stopped store ends the process, and the next start frees all claims.
         let _ = self
             .store
             .submit(UnitOfWork::of(part(change), Admission::Ends), done);
     }
 }
 
-/// The name of a request, in the hand of whoever carries it out. Freed when it is dropped without an answer.
+/// A claimed key, held by the request that carries it out. Freed when it is dropped without an answer.
 pub struct Claim {
     inner: Arc<Inner>,
     key: IdempotencyKey,
-    /// What tells this claim from every other of the process.
+    /// Fencing token: unique among the claims of the process.
     token: i64,
     is_held: bool,
 }
 
 impl Claim {
-    /// The part that keeps the answer, for the unit of work of what was bought. May be made anew when that unit is.
+    /// The part that stores the answer, for the unit of work of what was bought. May be built again when that unit is retried.
     ///
     /// # Panics
     ///
-    /// When the status says that nothing was bought: such an answer must be asked for again, not told again.
+    /// If the status is not 2xx: a failed purchase has to be retried, not replayed.
     pub fn answer_part(&self, answer: &Answer) -> Part {
         assert!(
             (200..300).contains(&answer.status),
-            "an answer of status {} was to be kept; only those that gave what was asked for are",
+            "an answer of status {} cannot be stored under an idempotency key; only 2xx answers are",
             answer.status
         );
         part(IdempotencyPart::Keep {
@@ -205,7 +205,7 @@ impl Claim {
         })
     }
 
-    /// The part that has the name used up for good, where there is nothing to be told again.
+    /// The part that consumes the key for good, where there is no answer to replay.
     pub fn consume_part(&self) -> Part {
         self.answer_part(&Answer {
             status: 204,
@@ -217,7 +217,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Of a name whose answer is kept by now nothing is freed, and what is queued comes first.
+        // Does not free a key whose answer is stored: the queue keeps the order.
         if self.is_held {
             self.inner.send(IdempotencyPart::Free {
                 key: self.key.clone(),
@@ -239,7 +239,7 @@ impl Answer {
     fn kept(&self) -> KeptAnswer {
         let mut lines = String::new();
         for (name, value) in &self.fields {
-            debug_assert!(!value.contains('\n'), "a field is one line: {name}");
+            debug_assert!(!value.contains('\n'), "a header field is one line: {name}");
             lines.push_str(name);
             lines.push_str(": ");
             lines.push_str(value);
@@ -266,7 +266,7 @@ impl Answer {
     }
 }
 
-/// Tells requests apart: SHA-256 over the pieces and where each of them ends.
+/// Request hash: SHA-256 over the pieces, each preceded by its length.
 pub fn digest(pieces: &[&[u8]]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for piece in pieces {
@@ -276,11 +276,11 @@ pub fn digest(pieces: &[&[u8]]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// How long an answer is known, microseconds: 90 days where money moved, and twice the day that UCP asks for.
+/// Retention of an answer, microseconds: 90 days for payments, otherwise twice the 24 hours that UCP asks for.
 fn kept_for(endpoint: Endpoint) -> i64 {
     match endpoint {
         Endpoint::X402 | Endpoint::Mpp => 90 * DAY,
-        // Longer than a challenge lives.
+        // Longer than the lifetime of a challenge.
         Endpoint::Challenge => 2 * HOUR,
         _ => 48 * HOUR,
     }

@@ -1,14 +1,14 @@
-//! Keys under which a provider does something once.
+//! Derived idempotency keys for calls to a provider.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-/// 64 hex digits that are the same for the same parts, and for no others.
+/// 64 hex digits, the same for the same parts and different for any others.
 pub fn key_of(parts: &[&str]) -> String {
     let mut digest = Sha256::new();
     for part in parts {
-        // With the length before it, so that no two lists of parts read the same.
+        // Prefixed with the length, so that two lists of parts cannot concatenate to the same bytes.
         digest.update((part.len() as u64).to_be_bytes());
         digest.update(part);
     }
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_lists_of_parts_have_one_key() {
+    fn different_lists_of_parts_have_different_keys() {
         let keys = [key_of(&["ab", "c"]), key_of(&["a", "bc"]), key_of(&["abc"])];
         assert!(keys.iter().all(|key| key.len() == 64));
         assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2]);

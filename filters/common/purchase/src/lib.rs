@@ -1,14 +1,15 @@
-//! Purchases: what is sold, what was paid, and what that gives.
+//! Purchases: what is sold, what was paid, and what a payment grants.
 //!
-//! What holds on every way of paying, after every call, and after a crash at any write:
+//! Invariants on every route of payment, after every call, and after a crash at any write:
 //!
-//! 1. Whatever could move money is stored before it is asked for, under a key that is stored.
-//! 2. A payment counts exactly once: what it gives and the note of it are one unit of work, and its reference is taken once.
-//! 3. An answer that was lost is never guessed: whoever took the money is asked until it says what has happened.
-//! 4. Notices and returning buyers are only bells. What they say is never believed; they make somebody look.
+//! 1. A step that could move money is stored before the provider is called, with its idempotency key.
+//! 2. A payment counts exactly once: what it grants and its record are one unit of work, and its reference is unique.
+//! 3. The outcome of a lost answer is never guessed: the provider is read until it shows what has happened (reconciliation).
+//! 4. Provider notifications and returning buyers only trigger reconciliation. Their content is not trusted.
 //!
-//! [`topups`] sells credits, [`plan`] is what an account has of the plan and what was paid for it, [`mandates`] are charged for it
-//! each month. No HTTP and no clock: payment providers stand behind traits, time and randomness are handed in.
+//! [`topups`] sells credits; [`plan`] is the subscription of an account and its payments; [`mandates`] are charged for it each month;
+//! [`checkouts`] are sessions of commerce platforms; [`idempotency`] makes requests to buy repeatable. No HTTP and no clock: payment
+//! providers are traits, and time and randomness are injected.
 
 pub mod checkouts;
 pub mod idempotency;

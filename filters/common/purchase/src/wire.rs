@@ -1,4 +1,4 @@
-//! What is sold and what an account has of it, as programs read it. The forms are the same on every route.
+//! Wire format of the plan and of an account's subscription. The same on every route.
 
 use std::collections::BTreeMap;
 
@@ -9,36 +9,36 @@ use tollgate_store::{SubscriptionRow, SubscriptionStatus};
 
 use crate::plan::{PRICE, PaymentState, Plan, RetryAction};
 
-/// The plan that is sold.
+/// The plan on sale.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "CommerceProduct", extend("additionalProperties" = true))]
 pub struct Product {
-    /// Its id: what `product_id` names.
+    /// Its id: the value of `product_id`.
     pub id: String,
-    /// What people call it.
+    /// The display name.
     pub name: String,
-    /// US dollars for one period.
+    /// The price of one period in US dollars.
     pub price_usd: u32,
     /// The length of a period.
     pub billing_interval: String,
-    /// Devices that are included.
+    /// Devices included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub included_device_slots: Option<u32>,
-    /// Tasks with a computer of its own that are included, for each month.
+    /// Tasks with a computer of its own, for each month.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub computer_use_tasks_per_month: Option<u32>,
-    /// What it gives, in words.
+    /// What it includes, as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,
-    /// Where it is bought: `ucp`, `mpp` and `x402` for programs, `paypal` for people. A name for each address.
+    /// URLs to buy it at: `ucp`, `mpp` and `x402` for programs, `paypal` for people.
     #[schemars(extend("additionalProperties" = {"type": "string", "format": "uri"}))]
     pub purchase: BTreeMap<String, String>,
 }
 
 impl Product {
-    /// The plan, for a service whose addresses begin with `base_url` and whose pages with `root_url`, both without a slash at the end.
+    /// The plan of a service whose API URLs begin with `base_url` and whose page URLs begin with `root_url`, both without a trailing slash.
     pub fn new(plan: &Plan, base_url: &str, root_url: &str) -> Product {
         let slug = &plan.slug;
         let purchase = [
@@ -67,46 +67,46 @@ impl Product {
     }
 }
 
-/// How a subscription stands.
+/// Status of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Paid, and it gives access.
+    /// Paid; it gives access.
     Active,
-    /// It gives access until its period ends; the charge for the next one has failed so far.
+    /// It gives access until its period ends; the charge for the next period has failed so far.
     PastDue,
-    /// It was ended by its owner, or the money went back.
+    /// Cancelled by its owner, or refunded.
     Canceled,
-    /// It ran out.
+    /// The period has ended.
     Expired,
 }
 
-/// What an account has of the plan.
+/// An account's subscription to the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("additionalProperties" = true))]
 pub struct Subscription {
     /// Its id.
     pub id: String,
-    /// What was bought.
+    /// The product.
     pub product_id: String,
-    /// How it stands.
+    /// Its status.
     pub status: Status,
-    /// How it is paid: `x402`, or `paypal` for every route that ends in a monthly payment there.
+    /// The route of payment: `x402`, or `paypal` for every route that ends in a monthly payment there.
     pub route: String,
     /// RFC 3339.
     #[schemars(extend("format" = "date-time"))]
     pub current_period_start: String,
-    /// RFC 3339: access ends here unless it is paid for again.
+    /// RFC 3339: access ends here unless another period is paid.
     #[schemars(extend("format" = "date-time"))]
     pub current_period_end: String,
-    /// Whether nothing will be charged for the time after that by itself.
+    /// Whether nothing will be charged automatically for the next period.
     pub cancel_at_period_end: bool,
-    /// What the route calls it: a transaction of the chain, or PayPal's subscription.
+    /// The reference on that route: a transaction on the chain, or PayPal's subscription.
     pub provider_reference: String,
 }
 
 impl Subscription {
-    /// What an account has, at `now` (Unix microseconds).
+    /// The subscription at `now` (Unix microseconds).
     pub fn new(plan: &Plan, row: &SubscriptionRow, now: i64) -> Subscription {
         Subscription {
             id: row.id.to_string(),
@@ -132,21 +132,21 @@ impl Subscription {
 pub struct CommerceSubscription {
     /// Whether the account has the plan.
     pub success: bool,
-    /// Whether it had it before this request; nothing was charged then.
+    /// Whether the account had it before this request; nothing was charged then.
     #[serde(default)]
     pub already_active: bool,
-    /// What was bought.
+    /// The product.
     pub product: Product,
-    /// What the account has.
+    /// The subscription.
     pub subscription: Subscription,
-    /// How far the payment has come: `paid`.
+    /// State of the payment: `paid`.
     pub payment_state: String,
-    /// What is left to do: `none`.
+    /// The next action: `none`.
     pub retry_action: String,
 }
 
 impl CommerceSubscription {
-    /// The answer to an account that has the plan, since now or since before.
+    /// The answer for an account with the plan, whether bought now or before.
     pub fn active(product: Product, subscription: Subscription, already_active: bool) -> Self {
         CommerceSubscription {
             success: true,
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(rfc3339(1_800_000_300_999_999), "2027-01-15T08:05:00Z");
         assert!(
             rfc3339(i64::MAX).starts_with("9999-12-"),
-            "an end that never comes has a form too"
+            "the largest time has a form too"
         );
     }
 }

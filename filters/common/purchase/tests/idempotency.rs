@@ -1,4 +1,4 @@
-//! A purchase asked for twice under one name is made once.
+//! A purchase requested twice under one idempotency key is made once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tollgate_store::{
 const ME: AccountId = AccountId::from_bytes([1; 16]);
 const DAY: i64 = 86_400_000_000;
 
-/// A store and time.
+/// A store and a clock.
 struct TestBed {
     folder: TempDir,
     store: Arc<dyn Store>,
@@ -36,7 +36,7 @@ impl TestBed {
         }
     }
 
-    /// The process ends, with whatever it had claimed, and another one begins. Only the folder stays.
+    /// Restarts the process with its claims still open. Only the folder stays.
     fn restart(self) -> TestBed {
         self.store.close();
         let TestBed { folder, now, .. } = self;
@@ -67,7 +67,7 @@ impl TestBed {
         commit(&*self.store, unit).await.is_ok()
     }
 
-    /// Waits until what was queued is done.
+    /// Waits until the queue is written.
     async fn settle(&self) {
         flush(&*self.store).await.expect("the store works");
     }
@@ -99,7 +99,7 @@ fn bought() -> Answer {
 }
 
 #[tokio::test]
-async fn the_second_of_two_gets_the_answer_of_the_first() {
+async fn a_repeated_request_gets_the_stored_answer() {
     let bed = TestBed::new();
     let claim = bed.claim("k", "a").await;
     assert!(matches!(
@@ -124,11 +124,11 @@ async fn the_second_of_two_gets_the_answer_of_the_first() {
 }
 
 #[tokio::test]
-async fn a_name_is_free_again_when_nothing_came_of_it() {
+async fn a_dropped_claim_frees_its_key() {
     let bed = TestBed::new();
     drop(bed.claim("k", "a").await);
     drop(bed.claim("k", "b").await);
-    // Whoever is cut off while the claim is being written leaves none.
+    // A request cancelled while its claim is being written leaves none.
     let cut_off = tokio::time::timeout(std::time::Duration::ZERO, bed.outcome("k", "c")).await;
     drop(cut_off);
     bed.settle().await;
@@ -136,12 +136,12 @@ async fn a_name_is_free_again_when_nothing_came_of_it() {
 }
 
 #[tokio::test]
-async fn an_answer_and_what_it_tells_of_are_kept_together_or_not_at_all() {
+async fn an_answer_and_its_purchase_are_stored_together_or_not_at_all() {
     let bed = TestBed::new();
     let claim = bed.claim("k", "a").await;
     let other = bed.claim("other", "a").await;
     assert!(bed.commit(vec![other.answer_part(&bought())]).await);
-    // The second part is refused, since the answer is there: so the first is not kept either, and can be made once more.
+    // The second part is refused, since its answer is stored: so the first is not stored either, and can be stored later.
     let both = vec![claim.answer_part(&bought()), other.answer_part(&bought())];
     assert!(!bed.commit(both).await);
     assert!(matches!(
@@ -156,17 +156,17 @@ async fn an_answer_and_what_it_tells_of_are_kept_together_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn what_was_under_way_when_the_process_ended_can_be_asked_for_again() {
+async fn a_claim_open_at_a_crash_is_free_after_the_restart() {
     let bed = TestBed::new();
     let claim = bed.claim("k", "a").await;
-    // As a kill does: nobody frees anything.
+    // Like a kill: no claim is freed.
     std::mem::forget(claim);
     let bed = bed.restart();
     drop(bed.claim("k", "a").await);
 }
 
 #[tokio::test]
-async fn names_of_accounts_and_operations_do_not_meet() {
+async fn keys_are_separate_by_account_and_endpoint() {
     let bed = TestBed::new();
     let _mine = bed.claim("k", "a").await;
     for (account, endpoint) in [
@@ -187,7 +187,7 @@ async fn names_of_accounts_and_operations_do_not_meet() {
 }
 
 #[tokio::test]
-async fn payments_are_known_for_ninety_days_and_checkouts_for_two() {
+async fn answers_of_payments_are_kept_for_ninety_days_and_of_checkouts_for_two() {
     for (endpoint, days) in [
         (Endpoint::Mpp, 90),
         (Endpoint::X402, 90),
@@ -219,14 +219,14 @@ async fn payments_are_known_for_ninety_days_and_checkouts_for_two() {
 }
 
 #[tokio::test]
-async fn of_twenty_at_once_one_carries_it_out() {
+async fn of_twenty_concurrent_requests_one_gets_the_claim() {
     let bed = TestBed::new();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let keys = bed.keys.clone();
         tasks.spawn(async move { keys.claim(ME, Endpoint::Mpp, "k", [0; 32]).await });
     }
-    // Held until all have asked.
+    // Every claim is held until all tasks have finished.
     let begun = tasks.join_all().await;
     let mine = |begun: &&Result<ClaimOutcome, _>| matches!(begun, Ok(ClaimOutcome::Claimed(_)));
     let waits = |begun: &&Result<ClaimOutcome, _>| matches!(begun, Ok(ClaimOutcome::InProgress));
@@ -235,8 +235,8 @@ async fn of_twenty_at_once_one_carries_it_out() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "only those that gave what was asked for")]
-async fn a_refusal_is_never_kept() {
+#[should_panic(expected = "only 2xx answers are")]
+async fn a_refusal_is_never_stored() {
     let bed = TestBed::new();
     let claim = bed.claim("k", "a").await;
     let refusal = Answer {
@@ -247,7 +247,7 @@ async fn a_refusal_is_never_kept() {
 }
 
 #[test]
-fn requests_are_told_apart_by_where_their_pieces_end() {
+fn the_request_hash_depends_on_the_boundaries_of_its_pieces() {
     assert_eq!(digest(&[b"ab", b"c"]), digest(&[b"ab", b"c"]));
     for other in [
         &[b"a".as_slice(), b"bc"][..],

@@ -254,11 +254,11 @@ codes! {
         Agreed = 2,
         /// Paid at least once, and charged again each month.
         Active = 3,
-        /// Its owner wants it no more: it is being cancelled, and what it has paid for stays.
+        /// Cancellation requested, not confirmed yet; the paid period stays.
         CancelPending = 4,
         /// Nothing more is charged; what it has paid for stays.
         Ended = 5,
-        /// The plan runs by another way: it is being cancelled, and every charge that bought nothing is given back.
+        /// A duplicate of another payment for the plan: it is being cancelled, and every charge that bought nothing is refunded.
         Duplicate = 6,
         /// No longer offered. The buyer may still agree to it at the provider's.
         Dropped = 7,

@@ -44,17 +44,17 @@ pub struct MandateRow {
     pub paid_until: Option<i64>,
     /// The time of a payment that the provider told of and did not list yet, for which a day was given.
     pub advanced_for: Option<i64>,
-    /// Unix microseconds at which its owner ended it: what is charged after that is given back.
+    /// Unix microseconds of the cancellation request: later charges are refunded (column `left_at`).
     pub cancel_requested_at: Option<i64>,
     /// What went wrong or why it ended, in the provider's word or ours.
     pub note: Option<Arc<str>>,
-    /// Looks at the provider since something last changed.
+    /// Reconciliation attempts since the last change.
     pub attempts: u32,
-    /// Unix microseconds of the next look; `None` when nothing is expected any more.
+    /// Unix microseconds of the next attempt; `None` when no change is expected any more.
     pub next_attempt_at: Option<i64>,
-    /// How often somebody said that there is news.
+    /// Notifications received (column `rings`).
     pub notifications: i64,
-    /// How many of them have been looked at.
+    /// Notifications that a reconciliation has covered (column `heard`).
     pub acknowledged: i64,
     /// Unix microseconds.
     pub created_at: i64,
@@ -68,13 +68,13 @@ pub enum MandatePart {
     /// Stores a new mandate: [`crate::Refusal::MandateExists`] when its id is taken, or its account has one that is offered.
     Begin(MandateRow),
     /// Puts a row in the place of the one that had the version before its own: [`crate::Refusal::MandateMoved`] when somebody else has
-    /// changed it, [`crate::Refusal::MandateExists`] when its account has another under way. Its `rings` are left as they are stored.
+    /// changed it, [`crate::Refusal::MandateExists`] when its account has another under way. Its `notifications` stay as they are stored.
     Change(MandateRow),
-    /// Notes that there is news about a mandate. One that nobody knows changes nothing.
+    /// Counts a notification about a mandate. An unknown mandate changes nothing.
     Notify(MandateSubject),
 }
 
-/// What a bell is rung for.
+/// The mandates that a notification names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MandateSubject {
     /// The mandate of this id.

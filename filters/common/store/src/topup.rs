@@ -42,13 +42,13 @@ pub struct TopUpRow {
     pub owed: Micros,
     /// Why it ended or what is unclear about it, in the provider's word or ours.
     pub note: Option<Arc<str>>,
-    /// Looks at the provider since something last changed.
+    /// Reconciliation attempts since the last change.
     pub attempts: u32,
-    /// Unix microseconds of the next look; `None` when nothing is expected any more.
+    /// Unix microseconds of the next attempt; `None` when no change is expected any more.
     pub next_attempt_at: Option<i64>,
-    /// How often somebody said that there is news.
+    /// Notifications received (column `rings`).
     pub notifications: i64,
-    /// How many of them have been looked at.
+    /// Notifications that a reconciliation has covered (column `heard`).
     pub acknowledged: i64,
     /// Unix microseconds.
     pub created_at: i64,
@@ -62,9 +62,9 @@ pub enum TopUpPart {
     /// Stores a new purchase: [`crate::Refusal::TopUpExists`] when its id is taken.
     Begin(TopUpRow),
     /// Puts a row in the place of the one that had the version before its own: [`crate::Refusal::TopUpMoved`] when somebody else has
-    /// changed it. Its `rings` are left as they are stored.
+    /// changed it. Its `notifications` stay as they are stored.
     Change(TopUpRow),
-    /// Notes that there is news about a purchase. One that nobody knows changes nothing.
+    /// Counts a notification about a purchase. An unknown purchase changes nothing.
     Notify(TopUpSubject),
     /// Notes that a notice has come in: [`crate::Refusal::NoticeSeen`] when it had before.
     Notice {
@@ -84,7 +84,7 @@ pub enum TopUpPart {
     },
 }
 
-/// What a bell is rung for.
+/// The purchase that a notification names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopUpSubject {
     /// The purchase of this id.

@@ -1,4 +1,4 @@
-//! Why a checkout was not begun, looked at or changed.
+//! Errors of checkouts.
 
 use tollgate_store::{CommitError, ReadError};
 
@@ -6,36 +6,36 @@ use super::session::{NotModifiable, Status};
 use crate::mandates::{OpenError, VerifyError};
 use crate::plan::PlanError;
 
-/// Why nothing was done. No money has moved by it.
+/// Why an operation on a checkout failed. It moved no money.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckoutError {
-    /// It is over, or its owner has agreed to it as it is.
-    #[error("the checkout is `{}` and is not changed any more", .0.word())]
+    /// It has ended, or its owner has already agreed to it.
+    #[error("the checkout is `{}` and can no longer be changed", .0.word())]
     NotModifiable(Status),
-    /// The plan cannot be sold by a monthly payment at the moment.
+    /// The plan cannot be sold by monthly payment at the moment.
     #[error("the plan cannot be sold by recurring payment: {0}")]
     Closed(String),
-    /// Money that was paid in another way may still be moving.
-    #[error("another payment of the account is not clear yet")]
+    /// A payment on another route may still move money.
+    #[error("another payment of the account is still pending")]
     Processing,
-    /// The payment provider could not be asked, or did not do what it was asked for.
-    #[error("the payment provider could not be asked")]
+    /// The call to the payment provider failed.
+    #[error("calling the payment provider failed")]
     Provider(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// What the account has could not be read or written.
+    /// Reading or writing the account's subscription failed.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The store could not be read.
+    /// Reading the store failed.
     #[error("could not read the checkout")]
     Read(#[from] ReadError),
-    /// The store did not write it.
+    /// Writing to the store failed.
     #[error("could not write the checkout")]
     Store(#[source] CommitError),
-    /// Others kept changing it.
+    /// Concurrent writers kept changing it.
     #[error("the checkout kept changing; try again")]
     Busy,
-    /// The process is ending.
-    #[error("the process is ending")]
+    /// The process is shutting down.
+    #[error("the process is shutting down")]
     Ending,
 }
 
@@ -52,7 +52,7 @@ impl From<VerifyError> for CheckoutError {
             VerifyError::Plan(error) => CheckoutError::Plan(error),
             VerifyError::Read(error) => CheckoutError::Read(error),
             VerifyError::Store(error) => CheckoutError::Store(error),
-            // A mandate that was read a moment ago is there; the process is ending.
+            // The mandate was read just before, so it exists; the process is shutting down.
             _ => CheckoutError::Ending,
         }
     }
@@ -66,7 +66,7 @@ impl From<OpenError> for CheckoutError {
             OpenError::Plan(error) => CheckoutError::Plan(error),
             OpenError::Read(error) => CheckoutError::Read(error),
             OpenError::Store(error) => CheckoutError::Store(error),
-            // What is active or agreed to is looked at before this; whatever else there is may still move money.
+            // The caller checks for an active plan and an agreed mandate before; any other payment may still move money.
             OpenError::AlreadyActive(_) | OpenError::Processing(_) | OpenError::Transfer => {
                 CheckoutError::Processing
             }

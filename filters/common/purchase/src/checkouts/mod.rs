@@ -1,10 +1,10 @@
-//! Checkouts: sessions in which a platform helps an account's owner to buy the plan, by the Universal Commerce Protocol.
+//! Checkout sessions, in which a platform helps an account's owner to buy the plan (Universal Commerce Protocol).
 //!
-//! What holds beside the rules of the crate:
+//! Invariants in addition to those of the crate:
 //!
-//! 1. A checkout moves no money. Its owner is led to the account's one mandate, which other checkouts and other ways of buying share.
-//! 2. The unit of work that gives the plan completes every checkout that waits for it. No other thing completes one.
-//! 3. An end is an end: a checkout that is completed or cancelled never changes.
+//! 1. A checkout moves no money. Its owner agrees to the account's one mandate, which other checkouts and other routes share.
+//! 2. The unit of work that grants the plan completes every waiting checkout of the account. Nothing else completes one.
+//! 3. Completed and cancelled are final: such a checkout never changes.
 
 mod error;
 mod processor;

@@ -1,4 +1,4 @@
-//! Where checkouts are begun, looked at and changed.
+//! Processor of checkouts: creation, reconciliation with the owner's mandate, changes and cancellation.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,27 +16,27 @@ use crate::mandates::{Mandates, OpenError, Urls, Verified, is_past_due};
 use crate::plan::{PlanState, Plans};
 use crate::topups::Draw;
 
-/// Checkouts of one account that wait for something. The oldest gives way.
+/// Waiting checkouts that an account may have. The oldest is cancelled for a new one.
 const WAITING_MAX: u32 = 20;
 
-/// Tries at a change while others change the same checkout.
-const TRIES: usize = 16;
+/// Attempts at a write under optimistic locking.
+const WRITE_ATTEMPTS: usize = 16;
 
-/// A checkout for which the provider was asked so lately is not asked about again for somebody who only reads it.
-const FRESH: i64 = 2_000_000;
+/// Age up to which a reconciled checkout is fresh enough for a read, microseconds.
+const FRESH_FOR: i64 = 2_000_000;
 
-/// How long a checkout is known after its last change.
-const KEPT: i64 = 400 * 86_400 * 1_000_000;
+/// Retention of a checkout after its last change.
+const RETENTION: i64 = 400 * 86_400 * 1_000_000;
 
-/// What a desk works with.
+/// Dependencies of [`Checkouts`].
 pub struct CheckoutDeps {
-    /// Where checkouts are kept.
+    /// Store of the checkouts.
     pub store: Arc<dyn Store>,
-    /// What accounts have.
+    /// Subscriptions of accounts.
     pub plans: Plans,
-    /// Where owners agree to be charged; without it nothing is sold by checkout.
+    /// Mandates; without them nothing is sold by checkout.
     pub mandates: Option<Mandates>,
-    /// For how long a checkout waits for its owner, microseconds.
+    /// How long a checkout waits for its owner, microseconds.
     pub lifetime: i64,
     /// Unix microseconds.
     pub now: Box<dyn Fn() -> i64 + Send + Sync>,
@@ -44,16 +44,16 @@ pub struct CheckoutDeps {
     pub draw: Draw,
 }
 
-/// The desk. Cheap to clone.
+/// Creates and changes checkouts. Cheap to clone.
 #[derive(Clone)]
 pub struct Checkouts {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    parts: CheckoutDeps,
-    /// When the provider was last asked for somebody who only reads.
-    asked: Mutex<HashMap<CheckoutId, i64>>,
+    deps: CheckoutDeps,
+    /// When a checkout was last reconciled for a read.
+    reconciled_at: Mutex<HashMap<CheckoutId, i64>>,
 }
 
 /// A checkout at one moment.
@@ -61,40 +61,40 @@ struct Inner {
 pub struct View {
     /// The checkout.
     pub row: CheckoutRow,
-    /// What its owner has of the plan, while that gives access.
+    /// Its owner's subscription while that gives access.
     pub active: Option<SubscriptionRow>,
-    /// Whether no payment of its owner is under way on another route: as long as one is, nobody is shown how to pay.
+    /// Whether the owner has no pending payment on another route: while there is one, no other payment is offered.
     pub is_clear: bool,
     /// The moment, Unix microseconds.
     pub now: i64,
 }
 
 impl View {
-    /// How it stands.
+    /// The status.
     pub fn status(&self) -> Status {
         Status::of(&self.row, self.now)
     }
 }
 
-/// What is written together with a change, made from the checkout as it will be.
+/// Builds parts to write together with a change, from the checkout after it.
 pub type AttachParts<'a> = &'a (dyn Fn(&View) -> Vec<Part> + Send + Sync);
 
 impl Checkouts {
-    /// A desk.
-    pub fn new(parts: CheckoutDeps) -> Checkouts {
+    /// A processor.
+    pub fn new(deps: CheckoutDeps) -> Checkouts {
         Checkouts {
             inner: Arc::new(Inner {
-                parts,
-                asked: Mutex::default(),
+                deps,
+                reconciled_at: Mutex::default(),
             }),
         }
     }
 
-    fn parts(&self) -> &CheckoutDeps {
-        &self.inner.parts
+    fn deps(&self) -> &CheckoutDeps {
+        &self.inner.deps
     }
 
-    /// Begins a checkout, and writes `beside` in the same unit of work. Nothing is asked of the payment provider.
+    /// Creates a checkout, and writes the parts of `attach` in the same unit of work. Does not call the payment provider.
     ///
     /// # Errors
     ///
@@ -104,21 +104,21 @@ impl Checkouts {
         new: NewCheckout,
         attach: AttachParts<'_>,
     ) -> Result<View, CheckoutError> {
-        let parts = self.parts();
-        let state = parts.plans.state(new.account).await?;
+        let deps = self.deps();
+        let state = deps.plans.state(new.account).await?;
         let active = state.active().cloned();
         let mut agreed = None;
         if active.is_none() && new.request.has_plan {
             agreed = self.check_open(&state).await?;
         }
         let mut id = [0; 16];
-        (parts.draw)(&mut id);
-        let now = (parts.now)();
+        (deps.draw)(&mut id);
+        let now = (deps.now)();
         let id = CheckoutId::from_bytes(id);
         let subscription = active.as_ref().map(|row| row.id);
-        let mut row = session::begin(id, new, subscription, (now, parts.lifetime));
+        let mut row = session::begin(id, new, subscription, (now, deps.lifetime));
         if let Some(mandate) = agreed {
-            // Agreed to on another way: this one waits for the same payment.
+            // Already agreed to by another way: this checkout waits for the same payment.
             row = session::apply_decision(&row, OwnerDecision::Agreed, now).unwrap_or(row);
             row.mandate = Some(mandate.id);
         }
@@ -138,9 +138,9 @@ impl Checkouts {
         Ok(view)
     }
 
-    /// Whether the plan can be sold to somebody now; the mandate that they have agreed to, if they have.
+    /// Checks that the plan can be sold to the account now; returns the mandate that its owner has agreed to, if any.
     async fn check_open(&self, state: &PlanState) -> Result<Option<MandateRow>, CheckoutError> {
-        let Some(mandates) = &self.parts().mandates else {
+        let Some(mandates) = &self.deps().mandates else {
             return Err(CheckoutError::Closed(String::from(
                 "the settings name no payment provider",
             )));
@@ -157,30 +157,31 @@ impl Checkouts {
         }
     }
 
-    /// A checkout of an account; `None` where there is none, or it is another's.
+    /// A checkout of an account; `None` where there is none, or it belongs to another account.
     pub async fn find(
         &self,
         account: AccountId,
         id: CheckoutId,
     ) -> Result<Option<View>, CheckoutError> {
-        for _ in 0..TRIES {
-            let row = reading(&self.parts().store, move |store| store.checkout(id)).await?;
+        for _ in 0..WRITE_ATTEMPTS {
+            let row = reading(&self.deps().store, move |store| store.checkout(id)).await?;
             let Some(row) = row.filter(|row| row.account == account) else {
                 return Ok(None);
             };
-            let state = self.parts().plans.state(account).await?;
+            let state = self.deps().plans.state(account).await?;
             let view = View {
                 active: state.active().cloned(),
                 is_clear: state.authorization.is_none(),
                 now: state.now,
                 row,
             };
-            // Begun while the plan was being paid for: the unit that gave it did not know this one.
-            let seen = view
+            // Created while the plan was being paid: the unit of work that granted it did not include this checkout.
+            let decision = view
                 .active
                 .as_ref()
                 .map(|row| OwnerDecision::Active(row.id));
-            let next = seen.and_then(|seen| session::apply_decision(&view.row, seen, view.now));
+            let next = decision
+                .and_then(|decision| session::apply_decision(&view.row, decision, view.now));
             let Some(next) = next else {
                 return Ok(Some(view));
             };
@@ -191,54 +192,54 @@ impl Checkouts {
         Err(CheckoutError::Busy)
     }
 
-    /// Asks the payment provider what the owner of a checkout has decided, does what is to be done, and writes `beside` with what comes of
-    /// it.
+    /// Reconciles the mandate with the payment provider, applies the owner's decision, and writes the parts of `attach` with the result.
     pub async fn reconcile(
         &self,
         view: View,
         attach: AttachParts<'_>,
     ) -> Result<View, CheckoutError> {
-        let seen = self.owner_decision(&view).await?;
-        let change = |view: &View| {
-            Ok(seen.and_then(|seen| session::apply_decision(&view.row, seen, view.now)))
-        };
+        let decision = self.owner_decision(&view).await?;
+        let change =
+            |view: &View| {
+                Ok(decision
+                    .and_then(|decision| session::apply_decision(&view.row, decision, view.now)))
+            };
         self.change(view, change, attach).await
     }
 
-    /// The same for somebody who only reads: an answer that is a moment old will do, and a mandate that this checkout has not led to is
-    /// none of its business.
+    /// The same for a read: a result of the last two seconds is reused, and only the mandate that this checkout has opened is reconciled.
     pub async fn refresh(&self, view: View) -> Result<View, CheckoutError> {
-        if view.row.mandate.is_none() || !self.may_ask(&view) {
+        if view.row.mandate.is_none() || !self.may_reconcile(&view) {
             return Ok(view);
         }
         self.reconcile(view, &attach_nothing).await
     }
 
-    /// What the owner of a checkout has decided, as the payment provider tells it now; `None` where there is nothing to ask.
+    /// The owner's decision as the payment provider shows it now; `None` where there is no mandate to reconcile.
     async fn owner_decision(&self, view: &View) -> Result<Option<OwnerDecision>, CheckoutError> {
         let waits = matches!(
             view.status(),
             Status::RequiresEscalation | Status::ReadyForComplete | Status::CompleteInProgress
         );
-        let Some(mandates) = self.parts().mandates.as_ref().filter(|_| waits) else {
+        let Some(mandates) = self.deps().mandates.as_ref().filter(|_| waits) else {
             return Ok(None);
         };
         let Some(mandate) = mandates.of(view.row.account).await? else {
             return Ok(None);
         };
         let mut verified = mandates.verify(mandate.id).await?;
-        // One that cannot be collected stays until another is agreed to, which this checkout may have led to.
+        // A mandate whose charge failed stays until another is agreed to, which this checkout may have opened.
         let is_nothing = match &verified {
             Verified::Over(_) => true,
             Verified::Unpaid(row) => is_past_due(row),
             _ => false,
         };
-        if let Some(led) = view
+        if let Some(opened) = view
             .row
             .mandate
-            .filter(|led| is_nothing && *led != mandate.id)
+            .filter(|opened| is_nothing && *opened != mandate.id)
         {
-            verified = mandates.verify(led).await?;
+            verified = mandates.verify(opened).await?;
         }
         Ok(Some(match verified {
             Verified::Paid(subscription, _) => OwnerDecision::Active(subscription.id),
@@ -248,21 +249,26 @@ impl Checkouts {
         }))
     }
 
-    /// Notes that the owner came back from the payment provider, which could not be asked.
+    /// Notes that the owner came back from the payment provider, while it could not be read.
     pub async fn owner_returned(&self, view: View) -> Result<View, CheckoutError> {
         self.apply_decision(view, OwnerDecision::Returned).await
     }
 
-    async fn apply_decision(&self, view: View, seen: OwnerDecision) -> Result<View, CheckoutError> {
+    async fn apply_decision(
+        &self,
+        view: View,
+        decision: OwnerDecision,
+    ) -> Result<View, CheckoutError> {
         self.change(
             view,
-            |view| Ok(session::apply_decision(&view.row, seen, view.now)),
+            |view| Ok(session::apply_decision(&view.row, decision, view.now)),
             &attach_nothing,
         )
         .await
     }
 
-    /// Notes that a request of this name asks for completion, before anything is done for it. Whether the same request had asked before.
+    /// Stores that the request of this name asks for completion, before anything is done for it. Returns whether the same request had asked
+    /// before.
     pub async fn note_completion_request(
         &self,
         view: View,
@@ -279,27 +285,28 @@ impl Checkouts {
         Ok((turned, before))
     }
 
-    /// Says everything that a platform may say anew.
+    /// Replaces the content that the platform may set.
     pub async fn update(
         &self,
         view: View,
         request: CheckoutRequest,
         attach: AttachParts<'_>,
     ) -> Result<View, CheckoutError> {
-        let state = self.parts().plans.state(view.row.account).await?;
+        let state = self.deps().plans.state(view.row.account).await?;
         let begins = request.has_plan && view.status() == Status::Incomplete;
         if begins && !state.is_active() {
             self.check_open(&state).await?;
         }
         let change = |view: &View| {
             let next = session::update(&view.row, request.clone(), view.now)?;
-            let seen = view
+            let decision = view
                 .active
                 .as_ref()
                 .map(|row| OwnerDecision::Active(row.id));
-            let done = seen.and_then(|seen| session::apply_decision(&next, seen, view.now));
+            let done =
+                decision.and_then(|decision| session::apply_decision(&next, decision, view.now));
             Ok(Some(match done {
-                // One change to the store, however many steps.
+                // One version step in the store, however many transitions.
                 Some(done) => CheckoutRow {
                     version: next.version,
                     ..done
@@ -310,13 +317,13 @@ impl Checkouts {
         self.change(view, change, attach).await
     }
 
-    /// Ends a checkout. What its owner was led to stays.
+    /// Cancels a checkout. The mandate stays.
     pub async fn cancel(&self, view: View, attach: AttachParts<'_>) -> Result<View, CheckoutError> {
         let change = |view: &View| Ok(Some(session::cancel(&view.row, view.now)?));
         self.change(view, change, attach).await
     }
 
-    /// Opens the mandate that the owner of a checkout is led to: what there is, or a new one. `None` when there is nothing left to agree to.
+    /// Opens the mandate that the owner is sent to: the existing one, or a new one. `None` when there is nothing left to agree to.
     pub async fn open_mandate(
         &self,
         view: View,
@@ -325,19 +332,19 @@ impl Checkouts {
         if view.status() != Status::RequiresEscalation {
             return Ok((view, None));
         }
-        let Some(mandates) = &self.parts().mandates else {
+        let Some(mandates) = &self.deps().mandates else {
             return Err(CheckoutError::Closed(String::from(
                 "the settings name no payment provider",
             )));
         };
-        let state = self.parts().plans.state(view.row.account).await?;
+        let state = self.deps().plans.state(view.row.account).await?;
         if state.authorization.is_some() {
             return Err(CheckoutError::Processing);
         }
         match mandates.open(view.row.account, urls).await {
             Ok(mandate) => {
-                let lead = |view: &View| Ok(session::link_mandate(&view.row, mandate.id, view.now));
-                let view = self.change(view, lead, &attach_nothing).await?;
+                let link = |view: &View| Ok(session::link_mandate(&view.row, mandate.id, view.now));
+                let view = self.change(view, link, &attach_nothing).await?;
                 Ok((view, Some(mandate)))
             }
             Err(OpenError::AlreadyActive(subscription)) => {
@@ -354,30 +361,30 @@ impl Checkouts {
         }
     }
 
-    /// Forgets checkouts that nobody has touched for more than a year. Nobody waits for it.
+    /// Deletes checkouts that were not changed for more than a year. Does not wait for the write.
     pub fn forget(&self) {
         let forget = CheckoutPart::Forget {
-            before: (self.parts().now)() - KEPT,
+            before: (self.deps().now)() - RETENTION,
             limit: 10_000,
         };
         let unit = UnitOfWork::of(part(forget), Admission::Notes);
         let done = Box::new(|result: Result<_, CommitError>| {
             if let Err(error) = result {
-                tracing::warn!(%error, "could not forget old checkouts");
+                tracing::warn!(%error, "deleting old checkouts failed");
             }
         });
-        // A store that has stopped or is behind is asked again the next time.
-        let _ = self.parts().store.submit(unit, done);
+        // If the store has stopped or is behind, the next run repeats it.
+        let _ = self.deps().store.submit(unit, done);
     }
 
-    /// Changes a checkout, from what it is by then when somebody else has changed it meanwhile.
+    /// Changes a checkout under optimistic locking: the change is applied again to the current row after a conflict.
     async fn change(
         &self,
         mut view: View,
         change: impl Fn(&View) -> Result<Option<CheckoutRow>, CheckoutError>,
         attach: AttachParts<'_>,
     ) -> Result<View, CheckoutError> {
-        for _ in 0..TRIES {
+        for _ in 0..WRITE_ATTEMPTS {
             let (account, id) = (view.row.account, view.row.id);
             let (next, is_new) = match change(&view)? {
                 Some(row) => (View { row, ..view }, true),
@@ -396,17 +403,17 @@ impl Checkouts {
             };
             match put {
                 Some(view) => return Ok(view),
-                // It is never taken away while somebody works on it.
+                // A checkout is not deleted while it is in use.
                 None => view = self.find(account, id).await?.ok_or(CheckoutError::Busy)?,
             }
         }
         Err(CheckoutError::Busy)
     }
 
-    /// Writes a changed row, with others beside it; `None` when somebody else has changed it meanwhile.
-    async fn put(&self, view: View, beside: Vec<Part>) -> Result<Option<View>, CheckoutError> {
+    /// Writes a changed row and further parts; `None` after a write conflict.
+    async fn put(&self, view: View, attached: Vec<Part>) -> Result<Option<View>, CheckoutError> {
         let mut unit = vec![part(CheckoutPart::Change(view.row.clone()))];
-        unit.extend(beside);
+        unit.extend(attached);
         match self.write(unit).await {
             Ok(()) => Ok(Some(view)),
             Err(CommitError::Refused(Refusal::CheckoutMoved(_))) => Ok(None),
@@ -416,27 +423,27 @@ impl Checkouts {
 
     async fn write(&self, parts: Vec<Part>) -> Result<(), CommitError> {
         let unit = UnitOfWork::of_all(parts, Admission::Begins);
-        commit(&*self.parts().store, unit).await.map(|_| ())
+        commit(&*self.deps().store, unit).await.map(|_| ())
     }
 
-    /// Whether the provider may be asked again for somebody who only reads, and notes that it is.
-    fn may_ask(&self, view: &View) -> bool {
-        let mut asked = self
+    /// Whether a read may reconcile now; notes that it does.
+    fn may_reconcile(&self, view: &View) -> bool {
+        let mut reconciled_at = self
             .inner
-            .asked
+            .reconciled_at
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        asked.retain(|_, at| (*at..*at + FRESH).contains(&view.now));
-        asked.insert(view.row.id, view.now).is_none()
+        reconciled_at.retain(|_, at| (*at..*at + FRESH_FOR).contains(&view.now));
+        reconciled_at.insert(view.row.id, view.now).is_none()
     }
 }
 
-/// Nothing beside.
+/// Attaches no parts.
 pub fn attach_nothing(_: &View) -> Vec<Part> {
     Vec::new()
 }
 
-/// What completes the checkouts of an account that has the plan now, for the unit of work that gives it.
+/// The part that completes an account's checkouts, for the unit of work that grants the plan.
 pub(crate) fn completed(subscription: &SubscriptionRow, at: i64) -> Part {
     part(CheckoutPart::Complete {
         account: subscription.account,

@@ -1,45 +1,45 @@
-//! What becomes of a checkout. Pure: rows in, rows out.
+//! State machine of a checkout. Pure: rows in, rows out.
 
 use std::sync::Arc;
 
 use tollgate_money::{AccountId, CheckoutId, MandateId, SubscriptionId};
 use tollgate_store::{CheckoutRow, CheckoutState, CredentialId};
 
-/// How a checkout stands, in the words of the protocol (UCP 2026-04-08, Checkout, "Checkout Status Lifecycle").
+/// Status of a checkout, in the terms of the protocol (UCP 2026-04-08, Checkout, "Checkout Status Lifecycle").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// The platform can still supply something.
     Incomplete,
-    /// The owner has to agree, at a page of ours.
+    /// The owner has to agree, on a page of this service.
     RequiresEscalation,
-    /// The owner came back from the payment provider, and what they decided there is not known yet.
+    /// The owner came back from the payment provider, and the decision is not known yet.
     ReadyForComplete,
-    /// The owner has agreed, and the first payment has yet to come.
+    /// The owner has agreed, and the first payment is pending.
     CompleteInProgress,
     /// The owner has the plan.
     Completed,
-    /// Ended before that.
+    /// Cancelled or expired.
     Canceled,
 }
 
 impl Status {
-    /// How a checkout stands at `now` (Unix microseconds).
+    /// The status at `now` (Unix microseconds).
     pub fn of(row: &CheckoutRow, now: i64) -> Status {
         let has_ended = now >= row.expires_at;
         match row.state {
             CheckoutState::Incomplete | CheckoutState::Waiting if has_ended => Status::Canceled,
             CheckoutState::Incomplete => Status::Incomplete,
             CheckoutState::Waiting => Status::RequiresEscalation,
-            // Money may be moving: it ends when that is known.
+            // Money may be moving: it does not expire before the outcome is known.
             CheckoutState::Ready => Status::ReadyForComplete,
             CheckoutState::Placing => Status::CompleteInProgress,
             CheckoutState::Completed => Status::Completed,
-            // So does one of which a later version knows more.
+            // A state of a later version counts as cancelled too.
             _ => Status::Canceled,
         }
     }
 
-    /// The word on the wire.
+    /// The value on the wire.
     pub const fn word(self) -> &'static str {
         match self {
             Status::Incomplete => "incomplete",
@@ -51,44 +51,44 @@ impl Status {
         }
     }
 
-    /// Whether nothing comes after it.
+    /// Whether the status is final.
     pub const fn is_final(self) -> bool {
         matches!(self, Status::Completed | Status::Canceled)
     }
 }
 
-/// A checkout to be begun.
+/// A checkout to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCheckout {
-    /// Whose: the owner of the credential, never somebody whom the request names.
+    /// The owner of the credential, never an account that the request names.
     pub account: AccountId,
-    /// The credential that asks.
+    /// The credential of the request.
     pub credential: Option<CredentialId>,
     /// The host of the platform's profile.
     pub platform: Option<Arc<str>>,
-    /// What the platform says.
+    /// The content that the platform sets.
     pub request: CheckoutRequest,
 }
 
-/// What a platform says of a checkout: all of it, each time.
+/// The content that a platform sets; always complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckoutRequest {
-    /// Whether the plan stands among what is to be bought.
+    /// Whether the plan is among the line items.
     pub has_plan: bool,
-    /// What it says of the buyer, as JSON.
+    /// Data about the buyer, as JSON.
     pub buyer: Option<Arc<str>>,
 }
 
-/// What was seen of the owner's decision at the payment provider.
+/// The owner's decision, as read from the payment provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerDecision {
     /// The owner has the plan.
     Active(SubscriptionId),
     /// The owner has agreed, and nothing is paid yet.
     Agreed,
-    /// The owner has not agreed, or to nothing that is still offered.
+    /// The owner has not agreed, or only to something that is no longer offered.
     Open,
-    /// The owner came back, and the provider could not be asked.
+    /// The owner came back, and the provider could not be read.
     Returned,
 }
 
@@ -96,7 +96,7 @@ pub(super) enum OwnerDecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotModifiable(pub Status);
 
-/// A checkout as it begins at `now`, of an account that has `active`.
+/// A new checkout at `now`, of an account with the subscription `active`.
 pub(super) fn begin(
     id: CheckoutId,
     new: NewCheckout,
@@ -125,14 +125,14 @@ pub(super) fn begin(
     }
 }
 
-/// The checkout with everything that the platform may say said anew.
+/// The checkout with new content from the platform.
 pub(super) fn update(
     row: &CheckoutRow,
     request: CheckoutRequest,
     now: i64,
 ) -> Result<CheckoutRow, NotModifiable> {
     let status = Status::of(row, now);
-    // What the owner has agreed to is not changed behind their back.
+    // What the owner has agreed to does not change afterwards.
     if status.is_final() || status == Status::CompleteInProgress {
         return Err(NotModifiable(status));
     }
@@ -146,10 +146,10 @@ pub(super) fn update(
     Ok(next)
 }
 
-/// The checkout ended. The mandate that its owner may have been led to stays: other checkouts and other ways of buying share it.
+/// The cancelled checkout. The mandate stays: other checkouts and other routes share it.
 pub(super) fn cancel(row: &CheckoutRow, now: i64) -> Result<CheckoutRow, NotModifiable> {
     let status = Status::of(row, now);
-    // The owner has agreed: the payment comes, and to say that it does not would be untrue.
+    // The owner has agreed: the payment is pending, and a cancellation would be untrue.
     if status.is_final() || status == Status::CompleteInProgress {
         return Err(NotModifiable(status));
     }
@@ -158,15 +158,15 @@ pub(super) fn cancel(row: &CheckoutRow, now: i64) -> Result<CheckoutRow, NotModi
     Ok(next)
 }
 
-/// The checkout with what was seen; `None` when that changes nothing.
+/// The checkout after the owner's decision; `None` when nothing changes.
 pub(super) fn apply_decision(
     row: &CheckoutRow,
-    seen: OwnerDecision,
+    decision: OwnerDecision,
     now: i64,
 ) -> Option<CheckoutRow> {
     use CheckoutState::{Completed, Placing, Ready, Waiting};
     let status = Status::of(row, now);
-    let state = match (status, seen) {
+    let state = match (status, decision) {
         (Status::Completed | Status::Canceled | Status::Incomplete, _) => return None,
         (_, OwnerDecision::Active(_)) => Completed,
         (_, OwnerDecision::Agreed) => Placing,
@@ -179,13 +179,13 @@ pub(super) fn apply_decision(
     }
     let mut next = touched(row, now);
     next.state = state;
-    if let OwnerDecision::Active(subscription) = seen {
+    if let OwnerDecision::Active(subscription) = decision {
         next.subscription = Some(subscription);
     }
     Some(next)
 }
 
-/// The checkout whose owner is led to a mandate; `None` when that is known.
+/// The checkout with its mandate; `None` when it has it already.
 pub(super) fn link_mandate(row: &CheckoutRow, mandate: MandateId, now: i64) -> Option<CheckoutRow> {
     if row.mandate == Some(mandate) {
         return None;
@@ -195,7 +195,7 @@ pub(super) fn link_mandate(row: &CheckoutRow, mandate: MandateId, now: i64) -> O
     Some(next)
 }
 
-/// The checkout whose completion a request of this name asks for; `None` when that is known.
+/// The checkout with the request that asked for completion; `None` when it has it already.
 pub(super) fn request_completion(
     row: &CheckoutRow,
     name: [u8; 32],
@@ -260,10 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn every_state_meets_everything_that_is_seen() {
+    fn each_state_and_decision_has_one_transition() {
         use CheckoutState as S;
-        //  state, seen, what becomes of it; nothing where nothing changes
-        for (state, seen, expected) in [
+        //  state, decision, next state; `None` where nothing changes
+        for (state, decision, expected) in [
             (S::Waiting, OwnerDecision::Open, None),
             (S::Waiting, OwnerDecision::Returned, Some(S::Ready)),
             (S::Waiting, OwnerDecision::Agreed, Some(S::Placing)),
@@ -293,22 +293,26 @@ mod tests {
             (S::Canceled, OwnerDecision::Active(SUBSCRIPTION), None),
         ] {
             let before = row(state);
-            let after = apply_decision(&before, seen, 1);
+            let after = apply_decision(&before, decision, 1);
             assert_eq!(
                 after.as_ref().map(|row| row.state),
                 expected,
-                "{state:?} meets {seen:?}"
+                "{state:?} meets {decision:?}"
             );
             if let Some(after) = after {
                 assert_eq!(after.version, before.version + 1);
                 let has = after.subscription.is_some();
-                assert_eq!(has, after.state == S::Completed, "{state:?} meets {seen:?}");
+                assert_eq!(
+                    has,
+                    after.state == S::Completed,
+                    "{state:?} meets {decision:?}"
+                );
             }
         }
     }
 
     #[test]
-    fn what_the_owner_has_agreed_to_is_neither_changed_nor_ended() {
+    fn an_agreed_checkout_is_neither_changed_nor_cancelled() {
         use CheckoutState as S;
         for (state, may) in [
             (S::Incomplete, true),
@@ -330,8 +334,8 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_has_the_plan_begins_with_the_end() {
-        let wish = |has_plan| CheckoutRequest {
+    fn a_checkout_of_an_account_with_the_plan_starts_completed() {
+        let request = |has_plan| CheckoutRequest {
             has_plan,
             buyer: None,
         };
@@ -345,36 +349,36 @@ mod tests {
                 account: AccountId::from_bytes([1; 16]),
                 credential: None,
                 platform: None,
-                request: wish(has_plan),
+                request: request(has_plan),
             };
             let begun = begin(CheckoutId::from_bytes([2; 16]), new, active, (0, LASTS));
             assert_eq!(Status::of(&begun, 0), expected);
             assert_eq!(begun.subscription.is_some(), expected == Status::Completed);
         }
-        let filled = update(&row(CheckoutState::Incomplete), wish(true), 1);
+        let filled = update(&row(CheckoutState::Incomplete), request(true), 1);
         assert_eq!(filled.map(|row| row.state), Ok(CheckoutState::Waiting));
-        let emptied = update(&row(CheckoutState::Waiting), wish(false), 1);
+        let emptied = update(&row(CheckoutState::Waiting), request(false), 1);
         assert_eq!(emptied.map(|row| row.state), Ok(CheckoutState::Incomplete));
     }
 
     proptest! {
-        /// Whatever happens in whatever order: an end is an end, and only a plan completes.
+        /// Under any sequence of events: a final status stays, and only the plan completes a checkout.
         #[test]
-        fn an_end_is_an_end(acts in prop::collection::vec((0u8..7, 0i64..8), 0..40)) {
+        fn a_final_status_stays(acts in prop::collection::vec((0u8..7, 0i64..8), 0..40)) {
             let mut row = row(CheckoutState::Waiting);
             let mut now = 0;
             for (act, later) in acts {
                 now += later;
                 let before = Status::of(&row, now);
-                let wish = |has_plan| CheckoutRequest { has_plan, buyer: None };
+                let request = |has_plan| CheckoutRequest { has_plan, buyer: None };
                 let next = match act {
                     0 => apply_decision(&row, OwnerDecision::Active(SUBSCRIPTION), now),
                     1 => apply_decision(&row, OwnerDecision::Agreed, now),
                     2 => apply_decision(&row, OwnerDecision::Open, now),
                     3 => apply_decision(&row, OwnerDecision::Returned, now),
                     4 => cancel(&row, now).ok(),
-                    5 => update(&row, wish(false), now).ok(),
-                    _ => update(&row, wish(true), now).ok(),
+                    5 => update(&row, request(false), now).ok(),
+                    _ => update(&row, request(true), now).ok(),
                 };
                 if let Some(next) = next {
                     prop_assert!(!before.is_final(), "{before:?} was changed by {act}");

@@ -1,4 +1,5 @@
-//! The end of what is charged, as its owner or an operator wants it. It is stored here; the desk has the provider do it, until it is done.
+//! Cancellation of a mandate, requested by its owner or an operator. The request is stored here; reconciliation repeats the provider's
+//! cancel call until the provider confirms it.
 
 use std::sync::Arc;
 
@@ -9,11 +10,12 @@ use super::processor::{current_mandate, part};
 use super::schedule;
 use crate::plan::{PlanError, Plans, Renewal};
 
-/// Ends what is charged, or offered, among the mandates of one account at `now` (Unix microseconds); `None` where there is nothing to end.
+/// Requests cancellation of the current mandate among those of one account at `now` (Unix microseconds); `None` where there is nothing to
+/// cancel.
 ///
 /// # Errors
 ///
-/// Nothing was written: the store did not, or somebody else has changed it meanwhile.
+/// Nothing was written: the store failed, or the row was changed concurrently.
 pub async fn request_cancellation(
     plans: &Plans,
     rows: Vec<MandateRow>,
@@ -24,7 +26,7 @@ pub async fn request_cancellation(
     };
     row.version += 1;
     row.updated_at = now;
-    tracing::info!(mandate = %row.id, account = %row.account, state = ?row.state, "what is charged for a plan is ended");
+    tracing::info!(mandate = %row.id, account = %row.account, state = ?row.state, "mandate cancellation requested");
     let reference = row.provider_ref.clone().unwrap_or_default();
     let own = (Route::PayPal, &*reference);
     let changed = part(MandatePart::Change(row.clone()));
@@ -43,14 +45,14 @@ pub fn may_charge(row: &MandateRow) -> bool {
     ) || is_stopped(row)
 }
 
-/// A mandate as it is once it was left at `now`; `None` where there is nothing to leave.
+/// The mandate after its cancellation was requested at `now`; `None` where there is nothing to cancel.
 fn cancelled(mut row: MandateRow, now: i64) -> Option<MandateRow> {
     use MandateState::{Active, Agreed, CancelPending, Created, Dropped, Duplicate, Open, Over};
     row.state = match row.state {
         Active | CancelPending => CancelPending,
-        // The provider has stopped it, and may start it again.
+        // The provider has suspended it and may resume it.
         _ if is_stopped(&row) => CancelPending,
-        // Nothing is paid: what comes in after this goes back.
+        // Nothing is paid: charges after this are refunded.
         Agreed => Duplicate,
         Open => Dropped,
         Created => Over,

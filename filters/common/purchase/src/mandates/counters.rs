@@ -1,23 +1,23 @@
-//! What became of mandates, in numbers.
+//! Counters of mandate events.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// Counters since the process began.
+        /// Counters since the process started.
         #[derive(Debug, Default)]
         pub struct MandateCounters {
             $(pub(super) $name: AtomicU64,)+
         }
 
-        /// The counters at one moment.
+        /// A snapshot of the counters.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct MandateCounts {
             $($(#[$doc])* pub $name: u64,)+
         }
 
         impl MandateCounters {
-            /// The counters now.
+            /// The current values.
             pub fn counts(&self) -> MandateCounts {
                 MandateCounts { $($name: self.$name.load(Relaxed),)+ }
             }
@@ -26,27 +26,27 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Mandates begun.
+    /// Mandates created.
     begun,
     /// Mandates whose first payment was verified.
     activated,
-    /// Charges that bought a period, the first of each mandate among them.
+    /// Charges that bought a period, including the first of each mandate.
     paid,
-    /// Days given for payments that were told and not listed yet.
+    /// Provisional days granted for payments that were reported but not listed yet.
     advanced,
-    /// Charges that failed and are tried again.
+    /// Failed charges that the provider retries.
     past_due,
-    /// Mandates that have ended after they had paid for something.
+    /// Mandates that ended after at least one payment.
     ended,
-    /// Mandates that nobody wanted.
+    /// Mandates cancelled as duplicates.
     duplicates,
-    /// Charges given back.
+    /// Refunded charges.
     refunded,
-    /// Charges whose money went back by another's doing.
+    /// Charges that were refunded or reversed by another party.
     returned,
-    /// Answers that were lost or could not be understood.
+    /// Provider calls with an unknown outcome: lost or unreadable answers.
     unclear,
-    /// Looks that found what only a person can put right.
+    /// Reconciliations that found a state that needs manual resolution.
     stuck,
 }
 

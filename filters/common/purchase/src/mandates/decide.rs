@@ -1,114 +1,114 @@
-//! What a subscription and its charges say about the mandate they belong to: no I/O, no clock.
+//! Decision table of mandate reconciliation: what to do, given the stored mandate, its subscription and its charges. No I/O, no clock.
 
 use tollgate_money::Usd;
 use tollgate_store::{MandateRow, MandateState};
 
 use super::period;
 use super::recurring::{Charge, ChargeStatus, ProviderSubscription, Status};
-use super::schedule::{FORGOTTEN, GIVEN_UP, LISTED_LATE};
+use super::schedule::{DROP_AGE, LISTING_ATTEMPTS_MAX, OVER_AGE};
 
-/// What the books have of a charge.
+/// Whether a charge is recorded in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recorded {
-    /// Nothing.
+    /// Not recorded.
     New,
-    /// It bought a period.
+    /// Recorded; it bought a period.
     Kept,
-    /// It did, and the period was taken away.
+    /// Recorded, and its period was taken away again.
     Reversed,
 }
 
-/// What the account's plan runs by.
+/// Which payment the account's active plan comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlanSource {
-    /// It does not run.
+    /// The plan is not active.
     Inactive,
     /// This mandate.
     Own,
-    /// Another way of paying, or another mandate.
+    /// Another route or another mandate.
     Other,
 }
 
-/// All that is known when it is decided.
+/// Inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
     pub(super) row: &'a MandateRow,
     pub(super) seen: &'a ProviderSubscription,
-    /// The oldest first.
+    /// Oldest first.
     pub(super) charges: &'a [(Charge, Recorded)],
     pub(super) runs: PlanSource,
-    /// The provider was asked in this look to end it.
+    /// The provider was asked to cancel it in this reconciliation.
     pub(super) has_cancelled: bool,
-    /// The provider was asked in this look to start it.
+    /// The provider was asked to activate it in this reconciliation.
     pub(super) has_activated: bool,
-    /// Charges that the provider was asked in this look to give back.
+    /// Charges that the provider was asked to refund in this reconciliation.
     pub(super) refunds: &'a [String],
     /// A signed transfer of the account may still move money.
     pub(super) has_transfer: bool,
     pub(super) now: i64,
 }
 
-/// What there is to be done.
+/// The next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Nothing yet.
+    /// None yet.
     Wait,
     /// The buyer has agreed, and nothing is paid yet.
     Agreed,
-    /// The buyer has agreed, and the provider waits for us to say so.
+    /// The buyer has agreed, and the provider waits for activation.
     Activate,
-    /// A charge bought the time until then.
+    /// Record the charge; it pays until then.
     Pay { charge: Charge, until: i64 },
-    /// A charge that buys the plan unless a signed transfer has bought it first; that has to be clear before.
-    Held,
-    /// A payment of that time is told and not listed: a day is given for it.
+    /// A charge that buys the plan unless a pending signed transfer has bought it first; wait until the transfer is final.
+    AwaitTransfer,
+    /// A payment of that time is reported but not listed: grant one day provisionally.
     Advance(i64),
-    /// The money of a charge that bought a period went back.
+    /// A charge that bought a period was refunded or reversed.
     Returned(Charge),
-    /// Nobody wants it: end it, and give back what it has taken for nothing.
+    /// Cancel the mandate as a duplicate, and refund every charge that bought nothing.
     Duplicate(&'static str),
-    /// Ask the provider to end it.
+    /// Ask the provider to cancel it.
     Cancel,
-    /// Give the money of a charge back.
+    /// Refund a charge.
     Refund(Charge),
-    /// The last charge failed, and will be tried again.
+    /// The last charge failed; the provider retries it.
     PastDue,
-    /// It charges again after it had stopped.
+    /// The provider charges again after a suspension.
     Resumed,
-    /// It charges no more; what it has paid for stays.
+    /// The provider charges no more; what is paid for stays.
     Ended(&'static str),
-    /// It is no longer offered.
+    /// No longer offered.
     Dropped,
-    /// It is over, and nothing was kept.
+    /// Over without a recorded payment.
     Over(&'static str),
-    /// What must not be: nothing is done, and a person has to look.
+    /// An inconsistent state: change nothing and wait for manual resolution.
     Stuck(&'static str),
 }
 
-/// What [`MandateRow::note`] says of a mandate whose last charge failed.
+/// [`MandateRow::note`] of a mandate whose last charge failed.
 pub(super) const PAST_DUE: &str = "past due";
 
-/// What it says of one that the provider has stopped and may start again.
+/// The note of a mandate that the provider has suspended and may resume.
 pub(super) const SUSPENDED: &str = "suspended";
 
-/// Whether the last charge of a mandate failed, the first one too: nothing is on its way, and the provider may try it again.
+/// Whether the last charge of a mandate failed, including its first: no charge is pending, and the provider may retry it.
 pub fn is_past_due(row: &MandateRow) -> bool {
     row.note.as_deref() == Some(PAST_DUE)
 }
 
-/// Whether the provider has stopped charging for a mandate, and may start again.
+/// Whether the provider has suspended charging for a mandate, and may resume it.
 pub fn is_stopped(row: &MandateRow) -> bool {
     row.state == MandateState::Ended && row.note.as_deref() == Some(SUSPENDED)
 }
 
-/// What it says of one that nobody wanted: whatever it is still found to have charged goes back.
+/// The note of a duplicate: charges that are found for it later are refunded too.
 const DUPLICATE: &str = "surplus";
 
-/// Compares a mandate with its subscription and its charges. Money that has moved comes before everything else.
+/// Compares a mandate with its subscription and its charges. Completed charges take precedence.
 pub(super) fn decide(facts: &Facts<'_>) -> Decision {
     let Facts { row, seen, .. } = *facts;
     if seen.mandate.as_deref() != Some(&*row.id.to_string()) {
-        return Decision::Stuck("the subscription says that it is for another mandate");
+        return Decision::Stuck("the subscription names another mandate");
     }
     let gone = |charge: &Charge| {
         matches!(
@@ -133,12 +133,12 @@ pub(super) fn decide(facts: &Facts<'_>) -> Decision {
             Status::Approved | Status::Active | Status::Suspended
         )
     {
-        return Decision::Duplicate("its terms are not those that were agreed");
+        return Decision::Duplicate("its terms differ from those agreed to");
     }
     match seen.status {
         Status::Waiting => waiting(facts),
         Status::Approved if !facts.has_activated => match facts.runs {
-            PlanSource::Other => Decision::Duplicate("the plan runs by another way"),
+            PlanSource::Other => Decision::Duplicate("the plan is active by another route"),
             _ => Decision::Activate,
         },
         Status::Approved => Decision::Wait,
@@ -150,7 +150,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Decision {
 }
 
 impl Facts<'_> {
-    /// Charges that the books know nothing of.
+    /// Charges that are not recorded.
     fn new_charges(&self, status: ChargeStatus) -> impl Iterator<Item = &Charge> {
         self.charges
             .iter()
@@ -162,58 +162,56 @@ impl Facts<'_> {
         self.new_charges(ChargeStatus::Pending).next().is_some()
     }
 
-    /// Charges whose money is here, which have bought nothing and were not calls to be given back in this look.
+    /// Completed charges that bought nothing and whose refund was not requested in this reconciliation.
     fn open_charges(&self) -> impl Iterator<Item = &Charge> {
         self.new_charges(ChargeStatus::Completed)
             .filter(|charge| !self.refunds.contains(&charge.id))
     }
 
-    /// Whether a charge from before the last one that bought a month is the second for a month that another one has bought: it would have
-    /// gone back then, and the provider did not do it.
-    fn is_beside_older(&self, charge: &Charge) -> bool {
+    /// Whether a charge older than the last recorded one is a second charge for a month that another charge has paid: it was to be refunded
+    /// then, and the provider did not do it.
+    fn is_older_second(&self, charge: &Charge) -> bool {
         let is_older = self.row.paid_at.is_some_and(|paid| charge.at < paid);
         let mut kept = self.charges.iter().filter(|one| one.1 == Recorded::Kept);
         is_older && kept.any(|(one, _)| period::is_same(one.at, charge.at))
     }
 
-    /// Whether the plan may begin at any moment by a transfer that is under way.
-    fn is_held(&self) -> bool {
+    /// Whether a pending signed transfer may start the plan at any moment.
+    fn awaits_transfer(&self) -> bool {
         self.has_transfer && self.runs == PlanSource::Inactive
     }
 }
 
-/// What becomes of money that is here. What buys a month comes before what goes back, so that a refund that is refused is in nobody's way.
+/// Decides on completed charges. Charges that buy a month come before refunds, so that a refused refund does not block a purchase.
 fn charged(facts: &Facts<'_>, is_other: bool) -> Option<Decision> {
     use MandateState::{Created, Dropped, Ended, Open, Over};
     let Facts { row, seen, .. } = *facts;
     let first = facts.open_charges().next()?;
-    let was_unwanted = matches!(row.state, Ended | Over) && row.note.as_deref() == Some(DUPLICATE);
+    let was_duplicate = matches!(row.state, Ended | Over) && row.note.as_deref() == Some(DUPLICATE);
     if is_other
         || facts
             .open_charges()
             .any(|charge| charge.amount != Some(row.price))
     {
-        return Some(Decision::Duplicate(
-            "it charges another price than was agreed",
-        ));
+        return Some(Decision::Duplicate("its price differs from the agreed one"));
     }
-    if was_unwanted {
-        return Some(Decision::Duplicate("it was not wanted before"));
+    if was_duplicate {
+        return Some(Decision::Duplicate("it was a duplicate before"));
     }
     if facts.runs == PlanSource::Other {
-        return Some(Decision::Duplicate("the plan runs by another way"));
+        return Some(Decision::Duplicate("the plan is active by another route"));
     }
-    let goes_back = |charge: &&Charge| {
+    let is_refunded = |charge: &&Charge| {
         row.cancel_requested_at.is_some_and(|left| charge.at > left)
             || period::is_second(row, charge)
-            || facts.is_beside_older(charge)
+            || facts.is_older_second(charge)
     };
-    let Some(charge) = facts.open_charges().find(|charge| !goes_back(charge)) else {
+    let Some(charge) = facts.open_charges().find(|charge| !is_refunded(charge)) else {
         return Some(Decision::Refund(first.clone()));
     };
     Some(match row.state {
-        Created | Open | Dropped | Over if facts.is_held() => Decision::Agreed,
-        _ if facts.is_held() => Decision::Held,
+        Created | Open | Dropped | Over if facts.awaits_transfer() => Decision::Agreed,
+        _ if facts.awaits_transfer() => Decision::AwaitTransfer,
         _ => Decision::Pay {
             charge: charge.clone(),
             until: period::end(charge, facts.charges, seen.next_charge),
@@ -233,12 +231,13 @@ fn duplicate(facts: &Facts<'_>) -> Decision {
         return Decision::Refund(charge.clone());
     }
     let is_here = facts.new_charges(ChargeStatus::Completed).next().is_some();
-    let is_reported = reported_payment(facts).is_some() && facts.row.attempts < LISTED_LATE;
+    let is_reported =
+        reported_payment(facts).is_some() && facts.row.attempts < LISTING_ATTEMPTS_MAX;
     if runs || is_here || facts.is_pending() || is_reported {
         return Decision::Wait;
     }
     match facts.seen.status {
-        // It cannot be ended before the buyer has agreed to it.
+        // The provider cannot cancel it before the buyer has agreed.
         Status::Waiting => Decision::Dropped,
         _ if facts.row.payment.is_some() => Decision::Ended(DUPLICATE),
         _ => Decision::Over(DUPLICATE),
@@ -248,9 +247,9 @@ fn duplicate(facts: &Facts<'_>) -> Decision {
 fn waiting(facts: &Facts<'_>) -> Decision {
     let age = facts.now - facts.row.created_at;
     match facts.row.state {
-        MandateState::Open if age >= GIVEN_UP => Decision::Dropped,
-        MandateState::Dropped if age >= FORGOTTEN => Decision::Over("never agreed to"),
-        // Whatever was seen before stays true: the provider has not caught up with itself.
+        MandateState::Open if age >= DROP_AGE => Decision::Dropped,
+        MandateState::Dropped if age >= OVER_AGE => Decision::Over("never agreed to"),
+        // The provider is eventually consistent: an earlier, later state stays true.
         _ => Decision::Wait,
     }
 }
@@ -261,13 +260,15 @@ fn active(facts: &Facts<'_>) -> Decision {
     match row.state {
         CancelPending if facts.has_cancelled => Decision::Wait,
         CancelPending => Decision::Cancel,
-        _ if facts.runs == PlanSource::Other => Decision::Duplicate("the plan runs by another way"),
+        _ if facts.runs == PlanSource::Other => {
+            Decision::Duplicate("the plan is active by another route")
+        }
         _ => match unlisted_payment(facts) {
-            Some(time) if !facts.is_held() => Decision::Advance(time),
+            Some(time) if !facts.awaits_transfer() => Decision::Advance(time),
             _ => match row.state {
                 Created | Open | Dropped | Over => Decision::Agreed,
                 Ended => Decision::Resumed,
-                // It is tried again: who waits for it is told so.
+                // The failed charge is being retried: clear the past-due note.
                 Agreed if is_past_due(row) && facts.is_pending() => Decision::Agreed,
                 Agreed if facts.is_pending() => Decision::Wait,
                 Active | Agreed if is_failing(facts) && !is_past_due(row) => Decision::PastDue,
@@ -277,13 +278,13 @@ fn active(facts: &Facts<'_>) -> Decision {
     }
 }
 
-/// The time of a payment that the provider tells of, which no charge in its list is, and for which nothing has been given yet.
+/// The time of a payment that the provider reports, that is not in its list of charges, and for which nothing was granted yet.
 fn unlisted_payment(facts: &Facts<'_>) -> Option<i64> {
     let given = facts.row.advanced_for;
     reported_payment(facts).filter(|at| !given.is_some_and(|given| period::is_same(given, *at)))
 }
 
-/// The same, whether or not something has been given for it.
+/// The same, whether or not something was granted for it.
 fn reported_payment(facts: &Facts<'_>) -> Option<i64> {
     let (row, seen) = (facts.row, facts.seen);
     let (amount, at) = seen.last_payment?;
@@ -292,7 +293,7 @@ fn reported_payment(facts: &Facts<'_>) -> Option<i64> {
         .charges
         .iter()
         .any(|(charge, _)| period::is_same(charge.at, at));
-    // ProviderSubscription from the other side, should the list be empty altogether.
+    // The stored payment is compared too, in case the list is empty.
     let is_known = row.paid_at.is_some_and(|paid| period::is_same(paid, at));
     let is_old = row.paid_at.is_some_and(|paid| at < paid);
     (is_paid && !is_listed && !is_known && !is_old).then_some(at)
@@ -312,7 +313,7 @@ fn suspended(facts: &Facts<'_>) -> Decision {
         CancelPending => Decision::Cancel,
         Active => Decision::Ended(SUSPENDED),
         Ended => Decision::Wait,
-        _ => Decision::Duplicate("it was stopped before anything was paid"),
+        _ => Decision::Duplicate("it was suspended before its first payment"),
     }
 }
 
@@ -320,14 +321,16 @@ fn ended(facts: &Facts<'_>, why: &'static str) -> Decision {
     use MandateState::{Active, CancelPending, Ended, Over};
     match facts.row.state {
         Active | CancelPending => Decision::Ended(why),
-        // It may not come to life again.
+        // It can no longer be resumed.
         Ended if facts.row.note.as_deref() == Some(SUSPENDED) => Decision::Ended(why),
         Ended | Over => Decision::Wait,
-        // What is on its way still buys a period, or fails.
+        // A pending charge still buys a period, or fails.
         _ if facts.is_pending() => Decision::Wait,
-        _ if facts.runs == PlanSource::Other => Decision::Duplicate("the plan runs by another way"),
+        _ if facts.runs == PlanSource::Other => {
+            Decision::Duplicate("the plan is active by another route")
+        }
         _ => match unlisted_payment(facts) {
-            Some(_) if facts.is_held() => Decision::Held,
+            Some(_) if facts.awaits_transfer() => Decision::AwaitTransfer,
             Some(time) => Decision::Advance(time),
             None => Decision::Over(why),
         },

@@ -1,4 +1,4 @@
-//! Why a mandate could not be opened, looked at or ended.
+//! Errors of opening, reconciling and cancelling mandates.
 
 use tollgate_money::MandateId;
 use tollgate_store::{CommitError, MandateRow, ReadError, SubscriptionRow};
@@ -6,75 +6,75 @@ use tollgate_store::{CommitError, MandateRow, ReadError, SubscriptionRow};
 use super::recurring::RecurringError;
 use crate::plan::PlanError;
 
-/// Why no mandate is offered. Nothing was charged.
+/// Why no mandate was opened. Nothing was charged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The account has the plan.
+    /// The account already has the plan.
     #[error("the account has the plan already")]
     AlreadyActive(Box<SubscriptionRow>),
-    /// The buyer has agreed to one, and its first payment has yet to come: money may be moving.
+    /// The buyer has agreed to a mandate whose first payment is not confirmed: money may be moving.
     #[error("the buyer has agreed, and the payment has not been confirmed yet")]
     Processing(Box<MandateRow>),
-    /// A transfer that the buyer has signed may still move money, and nothing else is to be agreed to before that is clear.
+    /// A signed transfer of the account may still move money; no other payment is offered until it is final.
     #[error("a signed transfer of the account may still move money")]
     Transfer,
-    /// The provider's plan is not what is sold here, or has not been seen yet.
+    /// The provider's plan does not match the plan on sale, or was not read yet.
     #[error("the plan cannot be sold by recurring payment: {0}")]
     Closed(String),
-    /// The provider did not answer, or said no.
-    #[error("the payment provider did not make the subscription")]
+    /// The provider did not answer, or refused.
+    #[error("creating the subscription at the payment provider failed")]
     Provider(#[source] RecurringError),
-    /// What the account has could not be read.
+    /// Reading the account's plan failed.
     #[error(transparent)]
     Plan(PlanError),
-    /// The store could not be read.
+    /// Reading the store failed.
     #[error("could not read the mandate")]
     Read(#[source] ReadError),
-    /// The store did not write it.
+    /// Writing to the store failed.
     #[error("could not write the mandate")]
     Store(#[source] CommitError),
-    /// The process is ending.
-    #[error("the process is ending")]
+    /// The process is shutting down.
+    #[error("the process is shutting down")]
     Ending,
 }
 
-/// Why a look came to nothing. It is repeated by itself.
+/// Why a reconciliation failed. It is retried automatically.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// There is no such mandate.
+    /// The mandate does not exist.
     #[error("there is no mandate `{0}`")]
     Unknown(MandateId),
-    /// The provider could not be asked.
-    #[error("the payment provider could not be asked")]
+    /// The call to the provider failed.
+    #[error("calling the payment provider failed")]
     Provider(#[source] RecurringError),
-    /// What was paid could not be noted.
+    /// Recording the payment failed.
     #[error(transparent)]
     Plan(PlanError),
-    /// The store could not be read.
+    /// Reading the store failed.
     #[error("could not read the mandate")]
     Read(#[source] ReadError),
-    /// The store did not write it.
+    /// Writing to the store failed.
     #[error("could not write the mandate")]
     Store(#[source] CommitError),
-    /// The process is ending.
-    #[error("the process is ending")]
+    /// The process is shutting down.
+    #[error("the process is shutting down")]
     Ending,
 }
 
-/// Why a mandate was not ended at once. Where it was stored that it shall be, it is tried until it is.
+/// Why a mandate was not cancelled at once. Where the cancellation is stored, it is retried until the provider confirms it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CancelError {
-    /// The account has nothing that could be ended.
-    #[error("nothing is charged for this account")]
+    /// The account has no mandate that could be cancelled.
+    #[error("the account has no mandate to cancel")]
     Nothing,
-    /// It will be ended; the provider has not confirmed it yet.
-    #[error("the payment provider has not confirmed it yet")]
+    /// The cancellation is stored; the provider has not confirmed it yet.
+    #[error("the payment provider has not confirmed the cancellation yet")]
     UnderWay(#[source] VerifyError),
-    /// It was not stored that it shall end: nothing has changed.
-    #[error("could not write that the mandate ends")]
+    /// The cancellation was not stored: nothing has changed.
+    #[error("could not store the cancellation of the mandate")]
     NotStored(#[source] VerifyError),
 }
 
@@ -85,7 +85,7 @@ impl From<VerifyError> for OpenError {
             VerifyError::Plan(error) => OpenError::Plan(error),
             VerifyError::Read(error) => OpenError::Read(error),
             VerifyError::Store(error) => OpenError::Store(error),
-            // A mandate that was read a moment ago is there; the process is ending.
+            // The mandate was read just before, so it exists; the process is shutting down.
             VerifyError::Unknown(_) | VerifyError::Ending => OpenError::Ending,
         }
     }

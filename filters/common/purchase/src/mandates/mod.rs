@@ -1,14 +1,14 @@
-//! Mandates: leave of an account's owner to be charged for the plan each month, and what came of each charge.
+//! Mandates: consent of an account's owner to a monthly charge for the plan, and the reconciliation of every charge made under it.
 //!
-//! What holds beside the rules of the crate:
+//! Invariants in addition to those of the crate:
 //!
-//! 1. An account has at most one mandate that is offered, and one that is agreed to or charged; both only where a charge has failed.
-//!    Asked again, the desk gives the same one.
-//! 2. That a subscription runs at the provider proves nothing. A charge in its list buys a period, once, together with the note of it; a
-//!    payment that is told and not listed yet is good for one day.
-//! 3. Every charge buys a period or goes back. A mandate whose charge nobody wants, because the plan runs by another way, is ended at the
-//!    provider and its money given back; this is stored first and repeated until the provider shows that it is done.
-//! 4. What was once offered stays ours to watch: a buyer may agree to it long after another was made.
+//! 1. An account has at most one offered mandate and one that is agreed to or charged; both at once only after a failed charge. Opening is
+//!    idempotent: it returns the same mandate again.
+//! 2. An active subscription at the provider is no proof of payment. A listed charge buys a period, once, in the unit of work that records
+//!    it; a payment that is reported but not listed yet grants one provisional day.
+//! 3. Every charge buys a period or is refunded. A duplicate mandate, whose charges would pay for a plan that is paid by another route, is
+//!    cancelled at the provider and refunded; this is stored first and retried until the provider confirms it.
+//! 4. A mandate that was offered once stays under reconciliation: a buyer may agree to it long after another was created.
 
 mod cancel;
 mod counters;

@@ -1,4 +1,4 @@
-//! Opening a mandate, and ending one.
+//! Opening a mandate: idempotent creation at the provider.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use super::schedule::{self, DAY, OFFERED};
 use crate::plan::PRICE;
 use crate::topups::FailureKind;
 
-/// Rounds of looking at what is there before something new is offered. Each one ends a mandate or the opening.
-const ROUNDS: usize = 4;
+/// Rounds of reconciliation before something new is offered. Each round ends a mandate or the opening.
+const RECONCILE_ROUNDS: usize = 4;
 
-/// The most that an account begins within a day: each is a subscription at the provider's, and a row that is looked at for a month.
-const BEGUN_A_DAY: usize = 10;
+/// Mandates that an account may create within a day: each is a subscription at the provider and a row that is reconciled for a month.
+const CREATED_PER_DAY_MAX: usize = 10;
 
-/// Where a buyer comes back to. `{mandate}` stands for the mandate's id.
+/// URLs that the provider redirects the buyer to. `{mandate}` stands for the mandate's id.
 #[derive(Clone, Debug)]
 pub struct Urls {
-    /// After having agreed, or not: the address says nothing about it.
+    /// After the approval page, whether or not the buyer has agreed.
     pub return_url: String,
-    /// Without having agreed.
+    /// After the buyer has declined.
     pub cancel_url: String,
 }
 
@@ -39,7 +39,7 @@ impl Inner {
         urls: &Urls,
     ) -> Result<MandateRow, OpenError> {
         let _lock = self.lock(account).await;
-        for _ in 0..ROUNDS {
+        for _ in 0..RECONCILE_ROUNDS {
             let state = self.plans.state(account);
             let state = state.await.map_err(OpenError::Plan)?;
             if let Some(active) = state.active() {
@@ -62,16 +62,21 @@ impl Inner {
                     _ => self.make(row).await,
                 };
             }
-            // Read once more: what has been paid meanwhile counts, and ends this. What cannot be collected stays until another is agreed to.
+            // Reconciled once more: a payment made meanwhile counts and ends this call. A mandate whose charge failed stays until another
+            // is agreed to.
             if let Some(row) = in_state(&[MandateState::Agreed, MandateState::Active]) {
                 let mut is_pending = false;
-                let looked = self.reconcile_observed(row, None, &mut is_pending).await?;
-                match looked.state {
-                    MandateState::Agreed if is_past_due(&looked) => {}
-                    MandateState::Agreed => return Err(OpenError::Processing(Box::new(looked))),
+                let reconciled = self
+                    .reconcile_reporting_pending(row, None, &mut is_pending)
+                    .await?;
+                match reconciled.state {
+                    MandateState::Agreed if is_past_due(&reconciled) => {}
+                    MandateState::Agreed => {
+                        return Err(OpenError::Processing(Box::new(reconciled)));
+                    }
                     MandateState::Active if self.runs(account).await? => continue,
                     MandateState::Active if is_pending => {
-                        return Err(OpenError::Processing(Box::new(looked)));
+                        return Err(OpenError::Processing(Box::new(reconciled)));
                     }
                     MandateState::Active => {}
                     _ => continue,
@@ -91,14 +96,14 @@ impl Inner {
                 let row = self.begin(account, urls, &rows, None).await?;
                 return self.make(row).await;
             };
-            // For the last time, or for the first; or whether it was agreed to after it had been left.
-            let looked = self.reconcile_locked(row, None).await?;
-            match looked.state {
+            // The last reconciliation of an expired offer, the first of a new one, or a check whether a dropped one was agreed to.
+            let reconciled = self.reconcile_locked(row, None).await?;
+            match reconciled.state {
                 MandateState::Open => {
-                    let row = self.begin(account, urls, &rows, Some(looked)).await?;
+                    let row = self.begin(account, urls, &rows, Some(reconciled)).await?;
                     return self.make(row).await;
                 }
-                MandateState::Dropped => return self.offer_again(looked).await,
+                MandateState::Dropped => return self.offer_again(reconciled).await,
                 _ => {}
             }
         }
@@ -107,7 +112,7 @@ impl Inner {
         )))
     }
 
-    /// Offers what was left a short time ago: nothing new has to be made for it.
+    /// Reopens a recently dropped mandate instead of creating a new one.
     async fn offer_again(&self, mut row: MandateRow) -> Result<MandateRow, OpenError> {
         if let Some(why) = self.closed().await {
             return Err(OpenError::Closed(why));
@@ -126,7 +131,7 @@ impl Inner {
         Ok(state.map_err(OpenError::Plan)?.is_active())
     }
 
-    /// Stores a new mandate, and what becomes of those that it takes the place of, in one unit.
+    /// Stores a new mandate and the changes of those that it replaces in one unit of work.
     async fn begin(
         &self,
         account: AccountId,
@@ -138,17 +143,17 @@ impl Inner {
             return Err(OpenError::Closed(why));
         }
         let Some(plan_id) = self.plan_id.clone() else {
-            return Err(OpenError::Closed(String::from("there is no plan")));
+            return Err(OpenError::Closed(String::from("the settings name no plan")));
         };
         let now = (self.now)();
         let of_a_day = others.iter().filter(|row| row.created_at > now - DAY);
-        if of_a_day.count() >= BEGUN_A_DAY {
+        if of_a_day.count() >= CREATED_PER_DAY_MAX {
             return Err(OpenError::Closed(String::from(
-                "the account has begun too many within a day",
+                "the account has created too many mandates within a day",
             )));
         }
         let mut parts: Vec<Part> = Vec::new();
-        // The provider may start a stopped one again; nobody would want it beside the new one.
+        // The provider may resume a suspended mandate, which would then charge beside the new one.
         let stopped = others.iter().filter(|row| is_stopped(row));
         for mut row in stopped.cloned().chain(replaced) {
             row.state = match row.state {
@@ -194,7 +199,7 @@ impl Inner {
         Ok(row)
     }
 
-    /// Has the subscription of a stored mandate made: the same one, however often it is asked for.
+    /// Creates the subscription of a stored mandate; idempotent by its stored key.
     async fn make(&self, mut row: MandateRow) -> Result<MandateRow, OpenError> {
         let new = NewSubscription {
             key: &row.create_key,
@@ -215,11 +220,11 @@ impl Inner {
                 Ok(row)
             }
             Err(error) => {
-                tracing::warn!(mandate = %row.id, kind = ?error.kind, cause = %error, "no subscription was made for a mandate");
+                tracing::warn!(mandate = %row.id, kind = ?error.kind, cause = %error, "creating subscription failed");
                 match error.kind {
                     FailureKind::OutcomeUnknown => MandateCounters::one(&self.counters.unclear),
                     FailureKind::Misconfigured => self.invalidate_plan_check(),
-                    // It says that it will not be done: nobody has a link to it, and another buyer's choice may do.
+                    // A definite refusal: the buyer has no approval link, and another attempt may succeed.
                     FailureKind::Refused | FailureKind::Declined => {
                         row.state = MandateState::Over;
                         row.note = Some(Arc::from("refused"));
@@ -227,7 +232,7 @@ impl Inner {
                         let changed = self.changed(&mut row);
                         self.write(vec![changed]).await.map_err(OpenError::Store)?;
                     }
-                    // The same is asked for again by the next one who comes.
+                    // The next call to open retries with the same key.
                     _ => {}
                 }
                 Err(OpenError::Provider(error))

@@ -1,4 +1,4 @@
-//! What a charge pays for. Calendar months, as the provider counts them.
+//! The period that a charge pays for, in calendar months as the provider counts them.
 
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use tollgate_store::MandateRow;
@@ -6,16 +6,16 @@ use tollgate_store::MandateRow;
 use super::recurring::{Charge, ChargeStatus};
 use super::schedule::DAY;
 
-/// Access after the next charge is due, so that one which comes a little late interrupts nobody.
+/// Access after the next charge is due, so that a slightly late charge interrupts no access.
 const GRACE: i64 = DAY;
 
-/// Two charges that are nearer to each other than this are of one month. A charge that failed is tried again for ten days, and the next
-/// one is due at its own time.
+/// Charges closer together than this pay for the same month. The provider retries a failed charge for ten days, and the next one stays due
+/// at its own time.
 const NEAR: i64 = 15 * DAY;
 
-/// The end of what a charge pays for: when the next one was made or is due, and a day.
+/// The end of the period that a charge pays for: the time at which the next charge was made or is due, plus a day.
 ///
-/// The provider may tell of a charge before it has counted on to the next; then a month counts.
+/// The provider may report a charge before it has computed the next due time; then one calendar month counts.
 pub(super) fn end<T>(charge: &Charge, charges: &[(Charge, T)], next_charge: Option<i64>) -> i64 {
     let later = charges
         .iter()
@@ -26,16 +26,16 @@ pub(super) fn end<T>(charge: &Charge, charges: &[(Charge, T)], next_charge: Opti
         .filter(|at| *at > charge.at && !is_same(*at, charge.at))
         .min();
     let month = month_after(charge.at);
-    // Never much more than a month, whatever lies between.
+    // Bounded: never much more than a month.
     later.map_or(month, |at| at.min(month + NEAR)) + GRACE
 }
 
-/// Whether two times are of one payment, told in two places.
+/// Whether two times, read from two places, belong to one payment.
 pub(super) fn is_same(one: i64, other: i64) -> bool {
     one.abs_diff(other) < NEAR.unsigned_abs()
 }
 
-/// Whether a charge was made for a month that is paid for already.
+/// Whether a charge was made for a month that is already paid.
 pub(super) fn is_second(row: &MandateRow, charge: &Charge) -> bool {
     let (Some(paid_at), Some(paid_until)) = (row.paid_at, row.paid_until) else {
         return false;
@@ -78,11 +78,11 @@ mod tests {
         let paid = charge("2027-01-31T10:00:00Z");
         for (next, expected) in [
             (Some("2027-02-28T10:00:00Z"), "2027-03-01T10:00:00Z"),
-            // Not counted on yet, or nothing is due any more.
+            // Next due time not computed yet, or nothing is due any more.
             (Some("2027-01-31T10:00:00Z"), "2027-03-01T10:00:00Z"),
             (Some("2027-01-21T10:00:00Z"), "2027-03-01T10:00:00Z"),
             (None, "2027-03-01T10:00:00Z"),
-            // Paid ten days late: the next is due when it is.
+            // Paid ten days late: the next due time does not move.
             (Some("2027-02-21T10:00:00Z"), "2027-02-22T10:00:00Z"),
         ] {
             let end = end::<()>(&paid, &[], next.map(at));

@@ -1,4 +1,4 @@
-//! Whether the provider's plan is the one that is sold here. A plan that was changed at the provider's must not change the price.
+//! Check that the provider's plan matches the plan on sale. A change of the plan at the provider must not change the price.
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,25 +7,25 @@ use super::processor::Inner;
 use super::recurring::ProviderPlan;
 use crate::plan::PRICE;
 
-/// How often a plan that fits is read again.
-const EVERY: i64 = 3600 * 1_000_000;
+/// Interval at which a matching plan is read again, microseconds.
+const RECHECK_INTERVAL: i64 = 3600 * 1_000_000;
 
-/// How often one that does not fit, or was not to be had, is.
-const AGAIN: i64 = 30 * 1_000_000;
+/// Interval after a mismatch or a failed read, microseconds.
+const RETRY_INTERVAL: i64 = 30 * 1_000_000;
 
-/// How often it is looked whether it is time.
-pub(super) const TURN: Duration = Duration::from_secs(5);
+/// Polling interval of the check.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is known of the provider's plan.
+/// Result of the last check of the provider's plan.
 #[derive(Debug, Default)]
 pub(super) struct PlanCheck {
-    /// Why it is not sold; `None` once it was seen to fit.
+    /// Why the plan is not sold; `None` after a match.
     pub(super) closed: Option<String>,
-    /// Unix microseconds; `None` before the first look.
+    /// Unix microseconds; `None` before the first check.
     pub(super) checked_at: Option<i64>,
 }
 
-/// Why a plan cannot be sold, in words for the log.
+/// Why the provider's plan does not match, for the log.
 fn mismatch(plan: &ProviderPlan, wanted: &str) -> Option<String> {
     if plan.id != wanted {
         return Some(format!("the provider answers with plan `{}`", plan.id));
@@ -47,14 +47,14 @@ fn mismatch(plan: &ProviderPlan, wanted: &str) -> Option<String> {
 }
 
 impl Inner {
-    /// Why mandates cannot be opened now; reads the plan first when that is due.
+    /// Why mandates cannot be opened now; reads the plan first when a check is due.
     pub(super) async fn closed(&self) -> Option<String> {
         let Some(plan_id) = &self.plan_id else {
             return Some(String::from(
-                "the settings name no plan of the payment provider's",
+                "the settings name no plan of the payment provider",
             ));
         };
-        // One reads, and the others wait for what it finds.
+        // Single flight: one caller reads, the others wait for its result.
         let _reading = self.reads_plan.lock().await;
         let now = (self.now)();
         let (before, checked_at) = {
@@ -62,8 +62,8 @@ impl Inner {
             (known.closed.clone(), known.checked_at)
         };
         let wait = match before {
-            None => EVERY,
-            Some(_) => AGAIN,
+            None => RECHECK_INTERVAL,
+            Some(_) => RETRY_INTERVAL,
         };
         if checked_at.is_some_and(|at| (at..at + wait).contains(&now)) {
             return before;
@@ -71,9 +71,9 @@ impl Inner {
         let is_first = checked_at.is_none();
         let closed = match self.recurring.plan().await {
             Ok(plan) => mismatch(&plan, plan_id),
-            // Once it has fitted, an answer that is missing says nothing about it.
+            // A failed read does not invalidate an earlier match.
             Err(error) if !is_first && before.is_none() => {
-                tracing::warn!(plan = %plan_id, cause = %error, "could not read the plan at the payment provider again");
+                tracing::warn!(plan = %plan_id, cause = %error, "reading provider plan failed, keeping the last result");
                 None
             }
             Err(error) => Some(format!("plan `{plan_id}` could not be read: {error}")),
@@ -82,11 +82,11 @@ impl Inner {
             Some(why) if is_first || before.as_ref() != Some(why) => {
                 tracing::error!(
                     why,
-                    "the plan is not sold by recurring payment; it is looked at again"
+                    "provider plan check failed, recurring sales paused until it matches"
                 );
             }
             None if is_first || before.is_some() => {
-                tracing::info!(plan = %plan_id, price = %PRICE, "the plan is sold by recurring payment");
+                tracing::info!(plan = %plan_id, price = %PRICE, "provider plan check passed, recurring sales open");
             }
             _ => {}
         }
@@ -97,13 +97,13 @@ impl Inner {
         closed
     }
 
-    /// Whether the plan was last seen to fit; `None` before it was read.
+    /// Whether the last check matched; `None` before the first.
     pub(super) fn is_sold(&self) -> Option<bool> {
         let known = self.known();
         known.checked_at.map(|_| known.closed.is_none())
     }
 
-    /// Has the plan read again before the next mandate is opened.
+    /// Invalidates the check: the plan is read again before the next mandate is opened.
     pub(super) fn invalidate_plan_check(&self) {
         *self.known() = PlanCheck {
             closed: Some(String::from("the payment provider refused the plan")),
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_plan_that_is_sold_here_may_be_sold() {
+    fn only_a_matching_provider_plan_is_sold() {
         let plan = |is_active, monthly| ProviderPlan {
             id: String::from("P-1"),
             is_active,

@@ -1,4 +1,4 @@
-//! Where mandates are opened, looked at, ended and heard about.
+//! Processor of mandates: opening, reconciliation, cancellation and provider notifications.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,66 +23,66 @@ use crate::plan::Plans;
 use crate::tasks::PurchaseTasks;
 use crate::topups::Draw;
 
-/// How often the desk asks the store which mandates are due, when nobody wakes it.
-const EVERY: Duration = Duration::from_secs(2);
+/// Polling interval for due mandates, unless a notification wakes the processor.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Mandates looked at at once.
-const AT_ONCE: usize = 8;
+/// Mandates reconciled concurrently.
+const CONCURRENCY_MAX: usize = 8;
 
-/// Mandates of one account that are read: its open one, and those before it that something may still come of.
+/// Mandates of one account that are read: the open one, and earlier ones that may still be charged.
 pub(super) const OF_ACCOUNT: usize = 64;
 
-/// What a desk works with.
+/// Dependencies of [`Mandates`].
 pub struct MandateDeps {
-    /// Where mandates are kept.
+    /// Store of the mandates.
     pub store: Arc<dyn Store>,
-    /// What payments become.
+    /// Records payments for the plan.
     pub plans: Plans,
     /// The payment provider.
     pub recurring: Arc<dyn Recurring>,
-    /// The provider's plan; without one nothing new is begun, and what there is goes on being looked at.
+    /// The provider's plan; without one no mandate is created, and existing ones stay under reconciliation.
     pub plan_id: Option<String>,
-    /// Tells this installation's keys from those of another with the same provider: its address.
+    /// Provider environment (its address): part of idempotency keys, so that two installations do not share them.
     pub environment: String,
     /// Unix microseconds.
     pub now: Box<dyn Fn() -> i64 + Send + Sync>,
     /// Fills a slice with random bytes.
     pub draw: Draw,
-    /// Where the work runs, so that a caller who leaves does not cut it off.
+    /// Runs the work in tasks of its own, so that a disconnected caller does not cancel it.
     pub runtime: PurchaseTasks,
 }
 
-/// What the provider says has happened. Only a bell.
+/// A notification of the provider. It only triggers reconciliation; its content is not trusted.
 #[derive(Clone, Debug)]
 pub struct MandateNotification {
-    /// The provider's id of the event.
+    /// The provider's event id.
     pub id: String,
-    /// The kind of event.
+    /// The event type.
     pub kind: String,
-    /// The mandates it seems to be about.
+    /// The mandates it names.
     pub mandates: Vec<MandateSubject>,
-    /// The purchases of credits it seems to be about.
+    /// The purchases of credits it names.
     pub top_ups: Vec<TopUpSubject>,
 }
 
-/// What a look at a mandate has found.
+/// Result of a reconciliation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verified {
-    /// It is paid, and the plan runs by it.
+    /// Paid; the plan is active by this mandate.
     Paid(SubscriptionRow, MandateRow),
-    /// The buyer has yet to agree.
+    /// The buyer has not agreed yet.
     Waiting(MandateRow),
     /// The buyer has agreed, and nothing is paid yet.
     Unpaid(MandateRow),
-    /// Nothing comes of it any more: it has ended, another took its place, or it was not wanted.
+    /// No payment will come of it: ended, superseded, or a duplicate.
     Over(MandateRow),
 }
 
-/// Makes what is to be written together with a payment, of what the account has with it and the mandate as it is then. It may be asked
-/// again.
+/// Builds parts for the unit of work that records a payment, from the subscription and the mandate after it. May be called again on a write
+/// conflict.
 pub type AttachParts = Arc<dyn Fn(&SubscriptionRow, &MandateRow) -> Vec<Part> + Send + Sync>;
 
-/// The desk. Cheap to clone.
+/// Opens and reconciles mandates. Cheap to clone.
 #[derive(Clone)]
 pub struct Mandates {
     pub(super) inner: Arc<Inner>,
@@ -100,39 +100,39 @@ pub(super) struct Inner {
     pub(super) reads_plan: AsyncMutex<()>,
     draw: Draw,
     runtime: PurchaseTasks,
-    /// Whoever works on mandates of an account holds its lock: what one of them is worth depends on the others.
+    /// One lock for each account that has mandates in work: decisions about one mandate depend on the others.
     locks: Mutex<HashMap<AccountId, Weak<AsyncMutex<()>>>>,
     wake: Notify,
 }
 
 impl Mandates {
-    /// A desk. Nothing is looked at before [`Mandates::run`] runs.
-    pub fn new(parts: MandateDeps) -> Mandates {
+    /// A processor. Due mandates are reconciled only while [`Mandates::run`] runs.
+    pub fn new(deps: MandateDeps) -> Mandates {
         Mandates {
             inner: Arc::new(Inner {
-                store: parts.store,
-                plans: parts.plans,
-                recurring: parts.recurring,
-                plan_id: parts.plan_id.map(Arc::from),
-                environment: parts.environment,
+                store: deps.store,
+                plans: deps.plans,
+                recurring: deps.recurring,
+                plan_id: deps.plan_id.map(Arc::from),
+                environment: deps.environment,
                 counters: MandateCounters::default(),
-                now: parts.now,
+                now: deps.now,
                 plan_check: Mutex::default(),
                 reads_plan: AsyncMutex::default(),
-                draw: parts.draw,
-                runtime: parts.runtime,
+                draw: deps.draw,
+                runtime: deps.runtime,
                 locks: Mutex::default(),
                 wake: Notify::new(),
             }),
         }
     }
 
-    /// What has become of mandates so far.
+    /// Counters of mandate events.
     pub fn counters(&self) -> &MandateCounters {
         &self.inner.counters
     }
 
-    /// Whether there is a plan that mandates are begun for.
+    /// Whether the settings name a provider plan to create mandates for.
     pub fn has_plan(&self) -> bool {
         self.inner.plan_id.is_some()
     }
@@ -141,10 +141,10 @@ impl Mandates {
     pub async fn closed(&self) -> Option<String> {
         let this = self.clone();
         let closed = self.spawn(async move { this.inner.closed().await }).await;
-        closed.unwrap_or_else(|| Some(String::from("the process is ending")))
+        closed.unwrap_or_else(|| Some(String::from("the process is shutting down")))
     }
 
-    /// Whether mandates could be opened when the provider's plan was last read. Waits for the provider only before the first answer.
+    /// Whether the last plan check allows opening mandates. Waits for the provider only before the first check.
     pub async fn is_sold(&self) -> bool {
         match self.inner.is_sold() {
             Some(is_sold) => is_sold,
@@ -152,8 +152,7 @@ impl Mandates {
         }
     }
 
-    /// The mandate that is offered to an account: the one that is waiting for its owner, or a new one. Where the owner agrees to it is
-    /// known then.
+    /// The mandate offered to an account: the open one, or a new one. Its approval URL is known on return.
     pub async fn open(&self, account: AccountId, urls: Urls) -> Result<MandateRow, OpenError> {
         let this = self.clone();
         self.spawn(async move { this.inner.open(account, &urls).await })
@@ -161,12 +160,12 @@ impl Mandates {
             .unwrap_or(Err(OpenError::Ending))
     }
 
-    /// Asks the provider now, and does what is to be done.
+    /// Reconciles a mandate with the provider now.
     pub async fn verify(&self, id: MandateId) -> Result<Verified, VerifyError> {
         self.verify_with(id, None).await
     }
 
-    /// The same; where the look finds that the plan was paid for, what `beside` makes of it is written in the same unit of work.
+    /// The same; if the reconciliation records a payment, the parts built by `attach` are written in the same unit of work.
     pub async fn verify_with(
         &self,
         id: MandateId,
@@ -178,14 +177,14 @@ impl Mandates {
             .unwrap_or(Err(VerifyError::Ending))
     }
 
-    /// The mandate of an account that there is to speak of: what is offered, agreed to or charged, or else what was last.
+    /// The current mandate of an account: offered, agreed to or charged, or else the latest.
     pub async fn of(&self, account: AccountId) -> Result<Option<MandateRow>, VerifyError> {
         let rows = self.inner.of(account).await?;
         Ok(current_mandate(rows))
     }
 
-    /// Ends what is charged, or offered. What is paid for stays. The mandate as it is then: [`MandateState::CancelPending`] while the provider
-    /// has not confirmed it yet.
+    /// Cancels the current mandate. Paid periods stay. Returns the mandate, in [`MandateState::CancelPending`] while the provider has not
+    /// confirmed the cancellation.
     pub async fn cancel(&self, account: AccountId) -> Result<MandateRow, CancelError> {
         let this = self.clone();
         self.spawn(async move { this.inner.cancel(account).await })
@@ -193,22 +192,22 @@ impl Mandates {
             .unwrap_or(Err(CancelError::NotStored(VerifyError::Ending)))
     }
 
-    /// Stores a notice and rings for what it is about. It is heard after this; `false` when it had come in before.
+    /// Stores a notification and marks what it names for reconciliation. Durable on return; `false` for a duplicate.
     pub async fn record_notification(
         &self,
-        news: MandateNotification,
+        notification: MandateNotification,
     ) -> Result<bool, CommitError> {
         let inner = &self.inner;
         let notice = TopUpPart::Notice {
-            id: Arc::from(news.id),
-            kind: Arc::from(news.kind),
+            id: Arc::from(notification.id),
+            kind: Arc::from(notification.kind),
             at: (inner.now)(),
         };
         let mut parts = vec![Part::TopUp(Box::new(notice))];
-        let rings = news.mandates.into_iter().map(MandatePart::Notify);
-        parts.extend(rings.map(part));
-        let rings = news.top_ups.into_iter().map(TopUpPart::Notify);
-        parts.extend(rings.map(|ring| Part::TopUp(Box::new(ring))));
+        let subjects = notification.mandates.into_iter().map(MandatePart::Notify);
+        parts.extend(subjects.map(part));
+        let subjects = notification.top_ups.into_iter().map(TopUpPart::Notify);
+        parts.extend(subjects.map(|subject| Part::TopUp(Box::new(subject))));
         let unit = UnitOfWork::of_all(parts, Admission::Begins);
         match commit(&*inner.store, unit).await {
             Ok(_) => {
@@ -220,69 +219,69 @@ impl Mandates {
         }
     }
 
-    /// Looks at mandates when they are due, and at the provider's plan, until it is dropped. What an earlier run left half done is due at
+    /// Reconciles due mandates and checks the provider's plan, until it is dropped. Work that an earlier run left unfinished is due at
     /// once.
     pub async fn run(&self) {
         let plan = async {
             loop {
-                // What it finds is logged where it is found, and kept for the next buyer.
+                // The result is logged and cached for the next buyer.
                 let _ = self.closed().await;
-                tokio::time::sleep(plan_check::TURN).await;
+                tokio::time::sleep(plan_check::POLL_INTERVAL).await;
             }
         };
-        let turns = async {
+        let reconciliation = async {
             loop {
-                // Where there is more than fits into one turn, nobody waits; unless nothing can be done at all.
-                if self.reconcile_batch().await == (AT_ONCE, true) {
+                // A full batch is followed by the next at once, unless every reconciliation failed.
+                if self.reconcile_batch().await == (CONCURRENCY_MAX, true) {
                     continue;
                 }
                 tokio::select! {
                     () = self.inner.wake.notified() => {}
-                    () = tokio::time::sleep(EVERY) => {}
+                    () = tokio::time::sleep(POLL_INTERVAL) => {}
                 }
             }
         };
-        tokio::join!(plan, turns);
+        tokio::join!(plan, reconciliation);
     }
 
-    /// Looks once at everything that is due; says how many mandates that were.
+    /// Reconciles everything that is due, once; returns the number of mandates.
     pub async fn reconcile_due(&self) -> usize {
         self.reconcile_batch().await.0
     }
 
-    /// The same; says also whether any look has come to something.
+    /// The same; also returns whether any reconciliation succeeded.
     async fn reconcile_batch(&self) -> (usize, bool) {
-        let Some(_turn) = self.inner.runtime.background() else {
+        let Some(_task) = self.inner.runtime.background() else {
             return (0, false);
         };
         let now = (self.inner.now)();
         let due = reading(&self.inner.store, move |store| {
-            store.mandates_due(now, AT_ONCE)
+            store.mandates_due(now, CONCURRENCY_MAX)
         });
         let due = match due.await {
             Ok(due) => due,
             Err(error) => {
-                tracing::error!(%error, "could not read which mandates are due");
+                tracing::error!(%error, "reading due mandates failed");
                 return (0, false);
             }
         };
-        let mut looks = JoinSet::new();
+        let mut attempts = JoinSet::new();
         let count = due.len();
         for row in due {
             let this = self.clone();
-            looks.spawn(async move {
-                // What came to nothing is due again by itself, and was logged where it was understood.
+            attempts.spawn(async move {
+                // A failed reconciliation is rescheduled and logged where it failed.
                 this.inner.reconcile(row.id, None).await.is_ok()
             });
         }
         let mut is_done = false;
-        while let Some(look) = looks.join_next().await {
-            is_done |= look.unwrap_or(false);
+        while let Some(attempt) = attempts.join_next().await {
+            is_done |= attempt.unwrap_or(false);
         }
         (count, is_done)
     }
 
-    /// PlanSource work on the desk's own runtime; `None` when that is going down.
+    /// Runs work in a task of its own; `None` when the runtime is shutting down.
     async fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -297,7 +296,7 @@ impl fmt::Debug for Mandates {
     }
 }
 
-/// The mandate to speak of, among all of an account, newest first.
+/// The current mandate among all of an account, given newest first.
 pub fn current_mandate(rows: Vec<MandateRow>) -> Option<MandateRow> {
     let rank = |row: &MandateRow| match row.state {
         MandateState::Active | MandateState::Agreed => 0,
@@ -348,21 +347,21 @@ impl Inner {
         })
     }
 
-    /// Writes parts in one unit.
+    /// Writes parts in one unit of work.
     pub(super) async fn write(&self, parts: Vec<Part>) -> Result<(), CommitError> {
         commit(&*self.store, UnitOfWork::of_all(parts, Admission::Begins))
             .await
             .map(|_| ())
     }
 
-    /// The part that writes a row in the place of the one it was made from.
+    /// The part that replaces a row (optimistic locking by `version`).
     pub(super) fn changed(&self, row: &mut MandateRow) -> Part {
         row.version += 1;
         row.updated_at = (self.now)();
         part(MandatePart::Change(row.clone()))
     }
 
-    /// Waits until nobody else works on mandates of an account.
+    /// Acquires the lock of an account's mandates.
     pub(super) async fn lock(&self, account: AccountId) -> OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -389,7 +388,7 @@ pub(super) fn part(part: MandatePart) -> Part {
     Part::Mandate(Box::new(part))
 }
 
-/// Whether a subscription runs by this mandate.
+/// Whether a subscription is paid by this mandate.
 pub(super) fn is_own(subscription: &SubscriptionRow, row: &MandateRow) -> bool {
     subscription.route == tollgate_store::Route::PayPal
         && row.provider_ref.as_deref() == Some(&*subscription.reference)

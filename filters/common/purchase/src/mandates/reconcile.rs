@@ -1,4 +1,4 @@
-//! One look at a mandate: read its subscription and its charges, and do what is to be done.
+//! Reconciliation of one mandate: reads its subscription and charges at the provider, and carries out the decision of [`super::decide`].
 
 use std::sync::Arc;
 
@@ -17,41 +17,40 @@ use super::schedule::{self, DAY, OFFERED};
 use crate::plan::{Paid, PayOutcome, Period, PlanError, Renewal, Reversal};
 use crate::topups::FailureKind;
 
-/// Steps of one look: as many charges as were missed, and some calls. More would be a circle.
+/// Steps of one reconciliation: as many charges as were missed, and some calls. The bound breaks cycles.
 const STEPS_MAX: usize = 64;
 
-/// Charges older than this are not calls for: nothing comes of them any more.
-const CHARGES_BACK: i64 = 400 * DAY;
+/// Age from which charges are no longer read.
+const CHARGE_AGE_MAX: i64 = 400 * DAY;
 
-/// How far back a list begins before the mandate.
-const BEFORE: i64 = 31 * DAY;
+/// How far before the mandate's creation the list of charges begins.
+const LIST_LEAD: i64 = 31 * DAY;
 
-/// How far the provider's clock may be from ours.
-const CLOCKS: i64 = DAY;
+/// Tolerated difference between the provider's clock and ours.
+const CLOCK_SKEW_MAX: i64 = DAY;
 
-/// How long after a signed transfer is worth nothing any more a charge waits for it to be seen. One that has moved all the same adds its
-/// days.
-const TRANSFER_SEEN: i64 = 600 * 1_000_000;
+/// How long a charge waits for a signed transfer after the transfer has expired. A transfer that settled all the same adds its days.
+const TRANSFER_GRACE: i64 = 600 * 1_000_000;
 
-/// What [`MandateRow::note`] says of a mandate that the provider did not know when it was last calls.
+/// [`MandateRow::note`] of a mandate that the provider reported as unknown at the last read.
 pub(super) const GONE: &str = "gone";
 
-/// How long after that it is asked again.
-const GONE_APART: i64 = DAY / 8;
+/// Interval until that read is repeated.
+const GONE_CONFIRM_INTERVAL: i64 = DAY / 8;
 
-/// What buyers and the provider read as the reason.
-const LEFT: &str = "Ended by the owner of the account";
-const UNWANTED: &str = "The account has the plan by another way";
+/// Reasons shown to buyers and at the provider.
+const CANCEL_REASON: &str = "Cancelled by the owner of the account";
+const DUPLICATE_REASON: &str = "The account has the plan by another payment";
 
-/// What was asked of the provider in this look, so that it is asked once.
+/// Provider calls made in this reconciliation, so that each is made once.
 #[derive(Default)]
 struct ProviderCalls {
     cancel: bool,
     activate: bool,
-    /// To show what it says is not there.
+    /// A second read after "not found".
     again: bool,
     refunds: Vec<String>,
-    /// The first that went wrong.
+    /// The first failed call.
     failed: Option<RecurringError>,
 }
 
@@ -63,33 +62,34 @@ impl Inner {
     ) -> Result<MandateRow, VerifyError> {
         let account = self.row(id).await?.account;
         let _lock = self.lock(account).await;
-        // Whoever had the lock may have changed it.
+        // It may have changed while this waited for the lock.
         let row = self.row(id).await?;
         self.reconcile_locked(row, attach).await
     }
 
-    /// The same, by whoever has the account's lock.
+    /// The same, with the account's lock held.
     pub(super) async fn reconcile_locked(
         &self,
         row: MandateRow,
         attach: Option<&AttachParts>,
     ) -> Result<MandateRow, VerifyError> {
-        self.reconcile_observed(row, attach, &mut false).await
+        self.reconcile_reporting_pending(row, attach, &mut false)
+            .await
     }
 
-    /// The same; says whether money of a charge is on its way.
-    pub(super) async fn reconcile_observed(
+    /// The same; reports whether a charge is pending.
+    pub(super) async fn reconcile_reporting_pending(
         &self,
         mut row: MandateRow,
         attach: Option<&AttachParts>,
         is_pending: &mut bool,
     ) -> Result<MandateRow, VerifyError> {
-        // Every look reads all there is, so whatever somebody rang for is seen by it; what cannot be read is due again soon.
+        // Each reconciliation reads the whole state, so it covers every notification so far; a failed read is retried soon.
         row.acknowledged = row.notifications;
         let Some(subscription) = row.provider_ref.clone() else {
             return self.without_subscription(row).await;
         };
-        // Its key tells where it was made. What another one says about it is about nothing of ours.
+        // The key identifies the provider environment. Another environment knows nothing about this subscription.
         if *row.create_key != keys::create(&self.environment, row.account, row.id) {
             return self.other_environment(row).await;
         }
@@ -100,7 +100,7 @@ impl Inner {
                 Some(read) => read,
                 None => match self.read(&row, &subscription).await {
                     Ok(read) => read,
-                    // What was made a moment ago may not be there for a read yet.
+                    // The provider is eventually consistent: a new subscription may not be readable yet.
                     Err(error) if error.kind == FailureKind::Gone && !calls.again => {
                         calls.again = true;
                         continue;
@@ -129,7 +129,7 @@ impl Inner {
                 has_activated: calls.activate,
                 refunds: &calls.refunds,
                 has_transfer: state.authorization.as_ref().is_some_and(|transfer| {
-                    now < transfer.valid_before.saturating_add(TRANSFER_SEEN)
+                    now < transfer.valid_before.saturating_add(TRANSFER_GRACE)
                 }),
                 now,
             };
@@ -141,21 +141,21 @@ impl Inner {
             );
             match decision {
                 Decision::Wait => return self.wait(row, calls).await,
-                Decision::Held => return self.wait_for_transfer(row).await,
+                Decision::AwaitTransfer => return self.wait_for_transfer(row).await,
                 Decision::Stuck(why) => return self.mark_stuck(row, why).await,
                 Decision::Cancel => {
                     calls.cancel = true;
                     let why = match row.state {
-                        MandateState::Duplicate => UNWANTED,
-                        _ => LEFT,
+                        MandateState::Duplicate => DUPLICATE_REASON,
+                        _ => CANCEL_REASON,
                     };
                     let done = self.recurring.cancel(&subscription, why).await;
-                    self.note_result(&row, done, "end a subscription", &mut calls);
+                    self.note_result(&row, done, "cancel subscription", &mut calls);
                 }
                 Decision::Activate => {
                     calls.activate = true;
                     let done = self.recurring.activate(&subscription, "Agreed to").await;
-                    self.note_result(&row, done, "start a subscription", &mut calls);
+                    self.note_result(&row, done, "activate subscription", &mut calls);
                 }
                 Decision::Refund(charge) => {
                     self.refund(&row, &charge, &mut calls).await;
@@ -166,7 +166,7 @@ impl Inner {
                 }
             }
             if !asks {
-                // What was read is still as good as new: only our own books have changed.
+                // The read stays valid: only our own rows have changed.
                 let charges = charges.into_iter().map(|(charge, _)| charge);
                 read = Some((seen, charges.collect()));
             }
@@ -179,16 +179,18 @@ impl Inner {
         row: &MandateRow,
         subscription: &str,
     ) -> Result<(ProviderSubscription, Vec<Charge>), RecurringError> {
-        // The subscription first: what is charged after it was read is in the list, and never the other way.
+        // The subscription before the charges: a charge made after the first read is in the list, never the other way round.
         let seen = self.recurring.read(subscription).await?;
         let now = (self.now)();
-        // From well before it was made: nothing of another's is in the list, and a clock that was wrong must not hide a charge.
-        let from = (row.created_at.min(now) - BEFORE).max(now - CHARGES_BACK);
+        // Begins well before the creation: the list holds only this subscription's charges, and a wrong clock must not hide one.
+        let from = (row.created_at.min(now) - LIST_LEAD).max(now - CHARGE_AGE_MAX);
         let mut charges = match seen.status {
-            // Nothing is charged before the buyer has agreed. A list that says otherwise is believed when the status has caught up.
+            // Nothing is charged before the buyer has agreed. A list that says otherwise is used once the status has caught up.
             Status::Waiting if row.agreed_at.is_none() => Vec::new(),
             _ => {
-                let charges = self.recurring.charges(subscription, from, now + CLOCKS);
+                let charges = self
+                    .recurring
+                    .charges(subscription, from, now + CLOCK_SKEW_MAX);
                 charges.await?
             }
         };
@@ -196,7 +198,7 @@ impl Inner {
         Ok((seen, charges))
     }
 
-    /// What the books have of each charge.
+    /// Looks up which charges are recorded.
     async fn recorded(&self, charges: Vec<Charge>) -> Result<Vec<(Charge, Recorded)>, VerifyError> {
         if charges.is_empty() {
             return Ok(Vec::new());
@@ -218,7 +220,7 @@ impl Inner {
             .map_err(VerifyError::Read)
     }
 
-    /// Does what changes our own books.
+    /// Carries out decisions that change only our own rows.
     async fn apply(
         &self,
         row: MandateRow,
@@ -233,14 +235,14 @@ impl Inner {
             Decision::Agreed => self.mark_agreed(row).await,
             Decision::Duplicate(why) => self.mark_duplicate(row, why).await,
             Decision::Resumed => {
-                tracing::info!(mandate = %row.id, "a subscription that had stopped is charged again");
+                tracing::info!(mandate = %row.id, "suspended subscription resumed");
                 self.set_state_and_renewal(row, MandateState::Active, None, Renewal::Runs)
                     .await
             }
             Decision::PastDue => {
                 MandateCounters::one(&self.counters.past_due);
                 tracing::warn!(mandate = %row.id, account = %row.account, why = ?seen.failed_why,
-                    "a charge for the plan failed; the payment provider tries it again");
+                    "charge for the plan failed, the payment provider retries it");
                 let state = row.state;
                 self.set_state_and_renewal(row, state, Some(PAST_DUE), Renewal::PastDue)
                     .await
@@ -248,15 +250,15 @@ impl Inner {
             Decision::Ended(why) => {
                 MandateCounters::one(&self.counters.ended);
                 tracing::info!(mandate = %row.id, account = %row.account, why, until = row.paid_until,
-                    "a mandate has ended; what it has paid for stays");
+                    "mandate ended, its paid period stays");
                 self.set_state_and_renewal(row, MandateState::Ended, Some(why), Renewal::Ends)
                     .await
             }
             Decision::Dropped => self.set_state(row, MandateState::Dropped, None).await,
             Decision::Over(why) => self.set_state(row, MandateState::Over, Some(why)).await,
-            // Not about our books; dealt with before.
+            // Handled before: these do not change our rows.
             Decision::Wait
-            | Decision::Held
+            | Decision::AwaitTransfer
             | Decision::Stuck(_)
             | Decision::Cancel
             | Decision::Activate
@@ -264,7 +266,7 @@ impl Inner {
         }
     }
 
-    /// Notes a charge that bought a period: the payment, the plan and the mandate in one unit.
+    /// Records a charge that bought a period: payment, subscription and mandate in one unit of work.
     async fn pay(
         &self,
         row: MandateRow,
@@ -300,12 +302,12 @@ impl Inner {
             reference: row
                 .provider_ref
                 .clone()
-                .expect("what is charged has a name"),
+                .expect("a charged mandate has a subscription"),
             amount: row.price,
             period: Period::Until(until),
             renews: after.state == MandateState::Active,
             receipt: None,
-            // The provider's clock may be ahead of ours; what is paid for does not begin later for it.
+            // The provider's clock may be ahead of ours; the paid period must not start later for it.
             at: charge.at.min(now),
         };
         let attached = |subscription: &SubscriptionRow| {
@@ -323,17 +325,17 @@ impl Inner {
                 }
                 Ok(after)
             }
-            // Somebody else's doing, a moment ago: what is noted is seen in the next step.
+            // Recorded concurrently: the next step reads it.
             Ok(PayOutcome::Repeated(_)) => Ok(row),
             Ok(PayOutcome::Duplicate(_)) => {
-                self.mark_duplicate(row, "the plan runs by another way")
+                self.mark_duplicate(row, "the plan is active by another route")
                     .await
             }
             Err(error) => self.retry_after_failure(row, error).await,
         }
     }
 
-    /// Gives a day for a payment that is told and not listed yet. The charge itself is noted when it is listed.
+    /// Grants one day for a payment that is reported but not listed. The charge itself is recorded when it is listed.
     async fn advance(&self, row: MandateRow, time: i64) -> Result<MandateRow, VerifyError> {
         let now = (self.now)();
         let mut after = row.clone();
@@ -353,18 +355,18 @@ impl Inner {
             Ok(Some(_)) => {
                 MandateCounters::one(&self.counters.advanced);
                 tracing::warn!(mandate = %row.id, account = %row.account,
-                    "a payment is told and not listed yet; the plan is given for a day, and looked at again");
+                    "provider reports a payment that it does not list yet: granted one day, retrying");
                 Ok(after)
             }
             Ok(None) => {
-                self.mark_duplicate(row, "the plan runs by another way")
+                self.mark_duplicate(row, "the plan is active by another route")
                     .await
             }
             Err(error) => self.retry_after_failure(row, error).await,
         }
     }
 
-    /// Money of a charge went back without our doing: what it bought is taken away, and nothing more is charged.
+    /// A charge was refunded or reversed by another party: its period is taken away, and the mandate is cancelled.
     async fn charge_returned(
         &self,
         row: MandateRow,
@@ -387,7 +389,7 @@ impl Inner {
             Ok(Reversal::New { .. }) => {
                 MandateCounters::one(&self.counters.returned);
                 tracing::error!(mandate = %row.id, account = %row.account, payment = charge.id,
-                    "the money of a charge for the plan went back: its period has ended, and nothing more is charged");
+                    "charge for the plan was refunded or reversed: its period ended, cancelling the mandate");
                 Ok(after)
             }
             Ok(Reversal::Nothing) => Ok(row),
@@ -424,12 +426,12 @@ impl Inner {
     ) -> Result<MandateRow, VerifyError> {
         MandateCounters::one(&self.counters.duplicates);
         tracing::warn!(mandate = %row.id, account = %row.account, why,
-            "a mandate is not wanted: it is ended at the payment provider, and what it took for nothing is given back");
+            "cancelling duplicate mandate and refunding its charges");
         self.set_state_and_renewal(row, MandateState::Duplicate, Some(why), Renewal::Ends)
             .await
     }
 
-    /// What becomes of the other mandates of an account when one of them is agreed to or paid: written before it.
+    /// Changes of the account's other mandates once one is agreed to or paid, in the same unit of work.
     async fn superseded(&self, row: &MandateRow) -> Result<Vec<Part>, VerifyError> {
         use MandateState::{Active, Agreed, Created, Dropped, Duplicate, Open, Over};
         if !matches!(row.state, Agreed | Active) {
@@ -459,15 +461,18 @@ impl Inner {
 
     async fn refund(&self, row: &MandateRow, charge: &Charge, calls: &mut ProviderCalls) {
         let key = keys::refund(&self.environment, row.id, &charge.id);
-        let done = self.recurring.refund(&charge.id, &key, UNWANTED).await;
+        let done = self
+            .recurring
+            .refund(&charge.id, &key, DUPLICATE_REASON)
+            .await;
         if done.is_ok() {
             MandateCounters::one(&self.counters.refunded);
-            tracing::info!(mandate = %row.id, payment = charge.id, "a charge that bought nothing was given back");
+            tracing::info!(mandate = %row.id, payment = charge.id, "refunded charge without a period");
         }
-        self.note_result(row, done, "give a charge back", calls);
+        self.note_result(row, done, "refund charge", calls);
     }
 
-    /// What was asked of the provider was answered, or not. The subscription and its charges say what has happened.
+    /// Notes the result of a provider call. The state is taken from the subscription and its charges, not from this result.
     fn note_result(
         &self,
         row: &MandateRow,
@@ -488,7 +493,7 @@ impl Inner {
         calls.failed.get_or_insert(error);
     }
 
-    /// Nothing is left to do now. What was asked for and did not happen is asked for again later.
+    /// Nothing is left to do now. Calls that failed are retried later.
     async fn wait(
         &self,
         mut row: MandateRow,
@@ -509,7 +514,7 @@ impl Inner {
         if calls.failed.as_ref().is_some_and(refused) {
             MandateCounters::one(&self.counters.stuck);
             tracing::error!(mandate = %row.id, subscription = ?row.provider_ref,
-                "the payment provider refuses to end or to give back what is not wanted; a person has to look");
+                "mandate needs manual resolution: the payment provider refuses the cancellation or the refund");
         }
         let row = self.save(row).await?;
         let undone = matches!(
@@ -522,13 +527,13 @@ impl Inner {
         }
     }
 
-    /// Money is here, and a transfer may have bought the same first: looked at again until that is clear.
+    /// A completed charge waits while a signed transfer may have bought the same period.
     async fn wait_for_transfer(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
-        row.next_attempt_at = Some((self.now)() + schedule::HELD);
+        row.next_attempt_at = Some((self.now)() + schedule::TRANSFER_WAIT);
         self.save(row).await
     }
 
-    /// A mandate whose subscription nobody knows: the buyer never got a link, so nothing can have been paid.
+    /// A mandate without a known subscription: the buyer never got an approval link, so nothing can have been paid.
     async fn without_subscription(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
         let now = (self.now)();
         if row.state == MandateState::Created && now - row.created_at >= OFFERED {
@@ -540,7 +545,7 @@ impl Inner {
         self.save(row).await
     }
 
-    /// Nothing is concluded from a subscription that cannot be read, but for one: what was never agreed to and is gone is over.
+    /// A failed read decides nothing, with one exception: a subscription that was never agreed to and no longer exists is over.
     async fn unreadable(
         &self,
         mut row: MandateRow,
@@ -550,7 +555,7 @@ impl Inner {
         if error.kind == FailureKind::Gone {
             match row.state {
                 Created | Open | Dropped => return self.subscription_gone(row).await,
-                // It is not kept for ever, and has done what it was for.
+                // The provider does not keep subscriptions for ever, and this one is finished.
                 Ended | Over => {
                     row.attempts += 1;
                     row.next_attempt_at = schedule::next(&row, (self.now)());
@@ -560,7 +565,7 @@ impl Inner {
                     return self
                         .mark_stuck(
                             row,
-                            "the subscription of a mandate is gone at the payment provider",
+                            "the subscription no longer exists at the payment provider",
                         )
                         .await;
                 }
@@ -569,30 +574,30 @@ impl Inner {
         if error.kind == FailureKind::OutcomeUnknown {
             MandateCounters::one(&self.counters.unclear);
         }
-        self.log_provider_error(&row, &error, "read a subscription");
+        self.log_provider_error(&row, &error, "read subscription");
         self.retry_later(row).await?;
         Err(VerifyError::Provider(error))
     }
 
-    /// Nobody agreed to it, and the provider does not know it. That is believed when it says so again after a while: settings that were wrong
-    /// for an hour must not have somebody's agreement forgotten.
+    /// The buyer never agreed, and the provider does not know the subscription. Believed only after a second read some hours later, so that
+    /// wrong settings for an hour do not end a mandate.
     async fn subscription_gone(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
         let now = (self.now)();
         if row.note.as_deref() != Some(GONE) {
             row.state = MandateState::Dropped;
             row.note = Some(Arc::from(GONE));
             row.attempts = 0;
-            row.next_attempt_at = Some(now + GONE_APART);
+            row.next_attempt_at = Some(now + GONE_CONFIRM_INTERVAL);
             return self.save(row).await;
         }
-        // Asked between the two it says nothing new.
+        // A read between the two decides nothing.
         if row.next_attempt_at.is_some_and(|at| now < at) {
             return self.save(row).await;
         }
         self.set_state(row, MandateState::Over, Some(GONE)).await
     }
 
-    /// Writes a mandate that has come to another state.
+    /// Writes a mandate in a new state.
     async fn set_state(
         &self,
         mut row: MandateRow,
@@ -606,7 +611,7 @@ impl Inner {
         self.save(row).await
     }
 
-    /// The same, together with what it means for the plan that may run by it.
+    /// The same, together with the renewal state of the subscription that it pays for.
     async fn set_state_and_renewal(
         &self,
         row: MandateRow,
@@ -639,11 +644,11 @@ impl Inner {
         self.save(row).await
     }
 
-    /// What is known of it stays as it is, until the settings lead there again.
+    /// The row stays unchanged until the settings name its environment again.
     async fn other_environment(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
         MandateCounters::one(&self.counters.stuck);
         tracing::error!(mandate = %row.id, subscription = ?row.provider_ref,
-            "a mandate was made at another address of the payment provider's than the settings have: nothing is seen of it");
+            "mandate reconciliation failed: it was created in another provider environment than the settings name");
         row.next_attempt_at = schedule::stuck((self.now)());
         self.save(row).await
     }
@@ -655,22 +660,22 @@ impl Inner {
     ) -> Result<MandateRow, VerifyError> {
         MandateCounters::one(&self.counters.stuck);
         tracing::error!(mandate = %row.id, subscription = ?row.provider_ref, why,
-            "a mandate needs a person: nothing is given or ended for it until its subscription fits");
+            "mandate needs manual resolution: it stays unchanged until its subscription is consistent");
         row.note = Some(Arc::from(why));
         row.attempts += 1;
         row.next_attempt_at = schedule::stuck((self.now)());
         self.save(row).await
     }
 
-    /// The books did not take it. The row stays as it was and is looked at again; a charge counts once however often it is noted.
+    /// Recording failed. The row stays unchanged and is retried; recording a charge is idempotent.
     async fn retry_after_failure(
         &self,
         row: MandateRow,
         error: PlanError,
     ) -> Result<MandateRow, VerifyError> {
-        tracing::error!(mandate = %row.id, %error, "what has become of a mandate could not be noted; it is tried again");
+        tracing::error!(mandate = %row.id, %error, "mandate reconciliation failed, retrying");
         if let Err(error) = self.retry_later(row).await {
-            tracing::error!(%error, "could not write a mandate");
+            tracing::error!(%error, "writing mandate failed");
         }
         Err(VerifyError::Plan(error))
     }
@@ -687,10 +692,10 @@ impl Inner {
         match error.kind {
             FailureKind::Misconfigured => {
                 tracing::error!(mandate = %row.id, what, cause = %error,
-                    "the payment provider says no: the settings or the standing with it are wrong");
+                    "payment provider call failed: check the settings and the merchant account");
             }
             kind => {
-                tracing::warn!(mandate = %row.id, what, ?kind, cause = %error, "the payment provider did not do it");
+                tracing::warn!(mandate = %row.id, what, ?kind, cause = %error, "payment provider call failed");
             }
         }
     }

@@ -1,17 +1,17 @@
-//! What a payment provider can be asked for that charges again and again, without naming one or how it is reached.
+//! Interface to a payment provider with recurring charges.
 
 use async_trait::async_trait;
 use tollgate_money::{MandateId, Usd};
 
 use crate::topups::FailureKind;
 
-/// A payment provider that has buyers agree to be charged each month, and then charges them by itself.
+/// A payment provider on which buyers agree to a monthly charge, which it then makes by itself.
 #[async_trait]
 pub trait Recurring: Send + Sync {
-    /// Reads the plan that subscriptions are made for.
+    /// Reads the plan that subscriptions are created for.
     async fn plan(&self) -> Result<ProviderPlan, RecurringError>;
 
-    /// Makes a subscription. Asked again under the same key, it gives the same one.
+    /// Creates a subscription. Idempotent by its key.
     async fn create(
         &self,
         new: &NewSubscription<'_>,
@@ -29,43 +29,43 @@ pub trait Recurring: Send + Sync {
         to: i64,
     ) -> Result<Vec<Charge>, RecurringError>;
 
-    /// Starts a subscription that its buyer has agreed to and that does not start by itself.
+    /// Activates a subscription that its buyer has agreed to and that does not start by itself.
     async fn activate(&self, subscription: &str, reason: &str) -> Result<(), RecurringError>;
 
-    /// Ends a subscription: nothing more is charged. An answer that is there says no more than one that was lost; the subscription does.
+    /// Cancels a subscription: nothing more is charged. The outcome is read from the subscription, not from the answer.
     async fn cancel(&self, subscription: &str, reason: &str) -> Result<(), RecurringError>;
 
-    /// Gives the money of a charge back, all of it. Asked again under the same key, it gives nothing more.
+    /// Refunds a charge in full. Idempotent by its key.
     async fn refund(&self, charge: &str, key: &str, reason: &str) -> Result<(), RecurringError>;
 }
 
-/// A plan as the provider tells it.
+/// The provider's plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderPlan {
     /// The provider's id.
     pub id: String,
-    /// Whether subscriptions can be made for it.
+    /// Whether subscriptions can be created for it.
     pub is_active: bool,
-    /// What it charges each month without end; `None` when it does anything else.
+    /// The monthly price without an end date; `None` for any other billing.
     pub monthly: Option<Usd>,
 }
 
-/// A subscription to be made.
+/// A subscription to create.
 #[derive(Clone, Copy, Debug)]
 pub struct NewSubscription<'a> {
-    /// Under which the provider makes it once.
+    /// Idempotency key.
     pub key: &'a str,
     /// The mandate it is for.
     pub mandate: MandateId,
     /// The provider's plan.
     pub plan_id: &'a str,
-    /// Where the buyer comes back to.
+    /// Redirect URL after the approval page.
     pub return_url: &'a str,
-    /// Where the buyer comes back to without having agreed.
+    /// Redirect URL after the buyer has declined.
     pub cancel_url: &'a str,
 }
 
-/// A subscription that was made.
+/// A created subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatedSubscription {
     /// The provider's id.
@@ -74,78 +74,78 @@ pub struct CreatedSubscription {
     pub approve_url: String,
 }
 
-/// A subscription as the provider tells it.
+/// A subscription as read from the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderSubscription {
-    /// How far it has come.
+    /// Its status.
     pub status: Status,
-    /// The plan it is for.
+    /// Its plan.
     pub plan_id: String,
-    /// The mandate that it says it is for, as it was told when it was made.
+    /// The mandate id that was sent when it was created.
     pub mandate: Option<String>,
-    /// Whether it charges otherwise than its plan: other terms, or for more than one.
+    /// Whether its billing differs from its plan: other terms, or a quantity above one.
     pub is_changed: bool,
-    /// When it charges next, Unix microseconds.
+    /// The next due time, Unix microseconds.
     pub next_charge: Option<i64>,
-    /// The last payment: how much (`None` when it is not dollars), and when (Unix microseconds).
+    /// The last payment: amount (`None` when it is not in US dollars) and time (Unix microseconds).
     pub last_payment: Option<(Option<Usd>, i64)>,
-    /// What is owed; `None` when nobody says, or it is not dollars.
+    /// The outstanding balance; `None` when it is not given or not in US dollars.
     pub outstanding: Option<Usd>,
     /// When a charge last failed, Unix microseconds; `None` once one has succeeded again.
     pub failed_at: Option<i64>,
-    /// Why, in the provider's word.
+    /// Why, as the provider's reason code.
     pub failed_why: Option<String>,
 }
 
-/// How far a subscription has come.
+/// Status of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The buyer has yet to agree, or the provider has not caught up.
+    /// The buyer has not agreed yet, or the provider does not show it yet.
     Waiting,
-    /// The buyer has agreed; it has to be started.
+    /// The buyer has agreed; it has to be activated.
     Approved,
-    /// It charges. That it has charged is said by its charges alone.
+    /// Active. Payments are proved by its charges alone.
     Active,
-    /// It charges no more, and may again.
+    /// Suspended; it may be resumed.
     Suspended,
-    /// A party has ended it.
+    /// Cancelled by a party.
     Cancelled,
-    /// It has ended by itself.
+    /// Ended by itself.
     Expired,
 }
 
-/// A charge as the provider tells it.
+/// A charge as read from the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// The provider's id of the payment.
+    /// The provider's payment id.
     pub id: String,
-    /// What came of it.
+    /// Its status.
     pub status: ChargeStatus,
-    /// How much; `None` when it is not dollars.
+    /// The amount; `None` when it is not in US dollars.
     pub amount: Option<Usd>,
-    /// When, Unix microseconds.
+    /// The time, Unix microseconds.
     pub at: i64,
 }
 
-/// What came of a charge.
+/// Status of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChargeStatus {
-    /// The money is there, whether or not some of it has gone back since.
+    /// The money has arrived, whether or not part of it was refunded since.
     Completed,
-    /// It is on its way.
+    /// The money is pending.
     Pending,
-    /// It was not there to be taken.
+    /// The charge failed.
     Declined,
-    /// All of it went back to the buyer.
+    /// Refunded in full.
     Returned,
 }
 
-/// Why the provider did not do what it was asked for.
+/// Why a provider call failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct RecurringError {
-    /// What it means.
+    /// Its class, which decides on retries.
     pub kind: FailureKind,
-    /// For the log: the provider's own word, and what support asks for.
+    /// For the log: the provider's message and its support reference.
     pub message: String,
 }

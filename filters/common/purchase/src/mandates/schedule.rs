@@ -1,4 +1,4 @@
-//! When a mandate is looked at again by itself. Bells only make it sooner.
+//! Reconciliation schedule of mandates: exponential backoff by state. Notifications only bring it forward.
 
 use std::time::Duration;
 
@@ -11,39 +11,39 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 pub(super) const DAY: i64 = 24 * HOUR;
 
-/// How soon a charge is looked at again that a signed transfer stands in the way of.
-pub(super) const HELD: i64 = 10 * SECOND;
+/// Interval at which a charge that waits for a signed transfer is reconciled, microseconds.
+pub(super) const TRANSFER_WAIT: i64 = 10 * SECOND;
 
-/// How long a buyer is sent to the provider with one subscription. After that the old one is read a last time, and another one made.
+/// How long a subscription is offered to the buyer. After that it is reconciled a last time, and another one is created.
 pub const RECURRING_OFFERED: Duration = Duration::from_secs(3 * 3600);
 
 pub(super) const OFFERED: i64 = 3 * HOUR;
 
-/// Time after which a subscription that nobody agreed to is no longer waited for.
-pub(super) const GIVEN_UP: i64 = 3 * DAY;
+/// Age after which an offer that was not agreed to is dropped.
+pub(super) const DROP_AGE: i64 = 3 * DAY;
 
-/// Time after which nobody can agree to it any more, as far as we can tell.
-pub(super) const FORGOTTEN: i64 = 31 * DAY;
+/// Age after which a dropped offer can no longer be agreed to, as far as known.
+pub(super) const OVER_AGE: i64 = 31 * DAY;
 
-/// How long before the end of what is paid for it is looked at each hour.
+/// How long before the end of the paid period it is reconciled each hour.
 const NEAR_END: i64 = 2 * DAY;
 
-/// Times after the last payment at which a mandate that has ended is looked at for money that went back. A buyer can object for 180 days.
+/// Times after the last payment at which an ended mandate is checked for refunds. A buyer can open a dispute for 180 days.
 const AFTER_PAYMENT: [i64; 5] = [7 * DAY, 32 * DAY, 60 * DAY, 100 * DAY, 181 * DAY];
 
-/// Looks at a mandate that is over, each twice as long after the one before: ten days in all.
-const AFTERWARDS: u32 = 8;
+/// Reconciliations of a mandate that is over, with doubling intervals: ten days in all.
+const OVER_ATTEMPTS_MAX: u32 = 8;
 
-/// Looks that are waited for a payment that is told to be listed.
-pub(super) const LISTED_LATE: u32 = 20;
+/// Attempts to wait for a reported payment to be listed.
+pub(super) const LISTING_ATTEMPTS_MAX: u32 = 20;
 
-/// How long after its last payment a mandate that the provider has stopped is looked at each day.
-const WATCHED: i64 = 181 * DAY;
+/// How long after its last payment a suspended mandate is reconciled each day.
+const SUSPENDED_WATCH: i64 = 181 * DAY;
 
-/// The next look at a mandate that was looked at just now; `None` when nothing is expected any more.
+/// The next attempt after a reconciliation; `None` when no change is expected any more.
 pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
     let wait = match row.state {
-        // The buyer tries again, or it is over.
+        // The buyer retries, or it is over.
         MandateState::Created => return Some(row.created_at + OFFERED),
         MandateState::Open if now - row.created_at < OFFERED => {
             doubled(15 * SECOND, row.attempts, 10 * MINUTE)
@@ -53,7 +53,7 @@ pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
         MandateState::Active => {
             let near = row.paid_until.unwrap_or(now) - NEAR_END;
             match row.advanced_for.is_some() || near <= now {
-                // A payment that is told and not listed yet, or a charge that is due.
+                // A payment that is reported but not listed yet, or a charge that is due.
                 true => doubled(MINUTE, row.attempts, HOUR),
                 false => DAY.min(near - now),
             }
@@ -63,15 +63,16 @@ pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
         }
         MandateState::Dropped => DAY,
         MandateState::Ended => {
-            // A payment was told and is not listed yet.
-            if row.advanced_for.is_some() && row.attempts < LISTED_LATE {
+            // A payment is reported but not listed yet.
+            if row.advanced_for.is_some() && row.attempts < LISTING_ATTEMPTS_MAX {
                 return Some(now + doubled(MINUTE, row.attempts, DAY));
             }
-            // What was only told or agreed to may be listed yet.
+            // A payment that was only reported, or only agreed to, may be listed later.
             let paid_at = row.paid_at.or(row.advanced_for).or(row.agreed_at)?;
-            // What it has paid for still runs, or it may be started again at the provider's.
+            // The paid period has not ended, or the provider may resume it.
             let runs = row.paid_until.is_some_and(|until| now < until);
-            let is_stopped = row.note.as_deref() == Some(SUSPENDED) && now < paid_at + WATCHED;
+            let is_stopped =
+                row.note.as_deref() == Some(SUSPENDED) && now < paid_at + SUSPENDED_WATCH;
             if runs || is_stopped {
                 return Some(now + DAY);
             }
@@ -81,7 +82,7 @@ pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
                 .find(|at| *at > now);
         }
         // A charge may be listed late.
-        MandateState::Over if row.provider_ref.is_some() && row.attempts < AFTERWARDS => {
+        MandateState::Over if row.provider_ref.is_some() && row.attempts < OVER_ATTEMPTS_MAX => {
             doubled(HOUR, row.attempts, 8 * DAY)
         }
         _ => return None,
@@ -89,12 +90,12 @@ pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
     Some(now + wait)
 }
 
-/// The next look at a mandate that could not be looked at.
+/// The next attempt after a failed reconciliation.
 pub(super) fn retry(row: &MandateRow, now: i64) -> Option<i64> {
     Some(now + doubled(2 * SECOND, row.attempts, 15 * MINUTE))
 }
 
-/// The next look at a mandate that only a person can put right; still looked at, in case it puts itself right.
+/// The next attempt for a mandate that needs manual resolution, in case it resolves itself.
 pub(super) fn stuck(now: i64) -> Option<i64> {
     Some(now + DAY)
 }

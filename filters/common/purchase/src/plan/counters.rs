@@ -1,8 +1,8 @@
-//! What became of payments for the plan, in numbers.
+//! Counters of payments for the plan.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters since the process began.
+/// Counters since the process started.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) x402: AtomicU64,
@@ -12,18 +12,18 @@ pub(super) struct Counters {
     pub(super) returned: AtomicU64,
 }
 
-/// The counters at one moment.
+/// A snapshot of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Payments noted that came by x402.
+    /// Payments recorded from x402.
     pub x402: u64,
-    /// Payments noted that came by PayPal.
+    /// Payments recorded from PayPal.
     pub paypal: u64,
-    /// Payments that had been noted before.
+    /// Payments that were recorded before.
     pub repeated: u64,
-    /// Charges beside a plan that ran without them.
+    /// Charges for a plan that was already active by another payment.
     pub duplicates: u64,
-    /// Payments that went back to their buyers.
+    /// Refunded and reversed payments.
     pub returned: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a payment makes of a subscription. Pure: rows in, rows out.
+//! The effect of a payment on a subscription. Pure: rows in, rows out.
 
 use std::sync::Arc;
 
@@ -7,67 +7,67 @@ use tollgate_store::{Route, SubscriptionRow, SubscriptionStatus};
 
 use super::DAY;
 
-/// A payment that has been made.
+/// A payment that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paid {
-    /// Who gets the plan: the owner of the credential, never somebody named by the payment.
+    /// The account that gets the plan: the owner of the credential, never one that the payment names.
     pub account: AccountId,
-    /// How it was paid.
+    /// The route of payment.
     pub route: Route,
-    /// What the route calls the payment. It counts once.
+    /// The payment's reference on that route. It counts once.
     pub payment: Arc<str>,
-    /// What the subscription shows as its reference: the transaction, or the provider's own subscription.
+    /// The reference that the subscription shows: the transaction, or the provider's own subscription.
     pub reference: Arc<str>,
-    /// How much.
+    /// The amount.
     pub amount: Usd,
     /// What it pays for.
     pub period: Period,
-    /// Whether the one who took it has leave to charge for the next period.
+    /// Whether the route may charge for the next period.
     pub renews: bool,
-    /// What the buyer is given as proof.
+    /// The receipt for the buyer.
     pub receipt: Option<Arc<str>>,
     /// When it was made, Unix microseconds.
     pub at: i64,
 }
 
-/// What a payment pays for.
+/// The period that a payment pays for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
-    /// So many days, from now or from the end of what runs.
+    /// That many days, from now or from the end of the current period.
     Days(i64),
-    /// The time until then, Unix microseconds.
+    /// Up to that time, Unix microseconds.
     Until(i64),
 }
 
-/// What has become of the leave to charge again.
+/// State of the automatic renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// It runs.
+    /// Active.
     Runs,
-    /// The last charge failed; it will be tried again.
+    /// The last charge failed; it is retried.
     PastDue,
-    /// It is over. What is paid for stays.
+    /// Ended. The paid period stays.
     Ends,
 }
 
-/// The time that a payment pays for, and the subscription with it.
+/// The subscription after a payment, and the time it paid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extended {
     pub(super) row: SubscriptionRow,
-    /// The paid time: begins, ends.
+    /// Start and end of the paid time.
     pub(super) paid: (i64, i64),
 }
 
-/// A payment that the provider tells of and cannot show yet.
+/// A payment that the provider reports and does not list yet.
 pub(super) struct ReportedPayment<'a> {
     pub(super) account: AccountId,
     pub(super) route: Route,
     pub(super) reference: &'a str,
-    /// What is given for it meanwhile, Unix microseconds.
+    /// The end of the provisional time granted for it, Unix microseconds.
     pub(super) until: i64,
 }
 
-/// Gives a little time for it; `None` when the plan runs by another leave.
+/// Grants provisional time for a reported payment; `None` when the plan is active by another mandate or route.
 pub(super) fn advance(
     before: Option<&SubscriptionRow>,
     reported: &ReportedPayment<'_>,
@@ -103,8 +103,8 @@ pub(super) fn advance(
     })
 }
 
-/// Adds a payment at `now` to what an account has; `None` when the plan runs by another leave than the one that was charged: then the
-/// money has to go back. A transfer never has to, since nobody could send it back: it adds its days to whatever runs.
+/// Adds a payment at `now` to the subscription; `None` when the plan is active by another mandate than the charged one: then the payment
+/// has to be refunded. A transfer cannot be refunded by us, so it always adds its days.
 pub(super) fn extend(
     before: Option<&SubscriptionRow>,
     paid: &Paid,
@@ -114,7 +114,7 @@ pub(super) fn extend(
     let running = before.filter(|row| row.is_active(now));
     let version = before.map_or(0, |row| row.version + 1);
     let Some(running) = running else {
-        // Nothing runs: a new one. A time that is over before it is noted is noted all the same; money has moved for it.
+        // No active subscription: a new one. A period that has ended before it is recorded is recorded all the same, since money has moved.
         let start = match paid.period {
             Period::Days(_) => now,
             Period::Until(end) => paid.at.min(end),
@@ -123,7 +123,7 @@ pub(super) fn extend(
             Period::Days(days) => start + days * DAY,
             Period::Until(end) => end,
         };
-        // The same leave, charged again after a gap: still the same subscription to its owner.
+        // The same mandate, charged again after a gap, keeps its subscription id.
         let again = before.filter(|row| row.route == paid.route && row.reference == paid.reference);
         return Some(Extended {
             row: SubscriptionRow {
@@ -153,7 +153,7 @@ pub(super) fn extend(
             let start = row.period_end;
             row.period_end += span;
             if row.renews {
-                // The next charge comes when it comes; what it pays for begins then, and these days stand behind it.
+                // The next charge keeps its due time and pays from then on; these days are added after it.
                 row.extra += span;
             } else {
                 row.route = paid.route;
@@ -165,7 +165,7 @@ pub(super) fn extend(
         Period::Until(_) if !own => return None,
         Period::Until(end) => {
             row.period_start = paid.at.min(end);
-            // Of the days that a transfer has added, those that a late charge let pass are used up.
+            // Of the days that a transfer has added, those that have passed before a late charge are used up.
             row.extra = row
                 .extra
                 .min((running.period_end - row.period_start).max(0));
@@ -178,7 +178,7 @@ pub(super) fn extend(
     Some(Extended { row, paid: span })
 }
 
-/// Notes what has become of the leave called `reference`; `None` when that changes nothing.
+/// Changes the renewal state of the mandate `reference`; `None` when nothing changes.
 pub(super) fn renewal(
     before: &SubscriptionRow,
     (route, reference): (Route, &str),
@@ -192,10 +192,10 @@ pub(super) fn renewal(
     let (status, renews) = match renewal {
         Renewal::Runs => (SubscriptionStatus::Active, true),
         Renewal::PastDue => (SubscriptionStatus::PastDue, true),
-        // What was last heard stays: until the end it is paid for, and past due stays past due.
+        // The last status stays until the paid period ends; past due stays past due.
         Renewal::Ends => (row.status, false),
     };
-    // Money that went back is not undone by a leave that still runs.
+    // A refund is not undone by a mandate that is still active.
     if row.status != SubscriptionStatus::Canceled {
         row.status = status;
     }
@@ -208,7 +208,7 @@ pub(super) fn renewal(
     Some(row)
 }
 
-/// Takes the time away that a payment by `route` had paid for from `start` to `end`, as far as it still lies ahead.
+/// Takes away the future part of the time from `start` to `end` that a payment by `route` had paid for.
 pub(super) fn shorten(
     before: &SubscriptionRow,
     route: Route,
@@ -219,12 +219,12 @@ pub(super) fn shorten(
     row.version += 1;
     row.updated_at = now;
     let ahead = (end - start.max(now)).max(0);
-    // At least to now: what is over cannot be taken back.
+    // Never below now: time that has passed cannot be taken away.
     let floor = row.period_end.min(now);
     let cut = ahead.min(row.period_end - floor);
     row.period_end -= cut;
     if route != row.route {
-        // These days stood behind what the other route pays for.
+        // These days were added after what the other route pays for.
         row.extra = (row.extra - cut).max(0);
     }
     row.extra = row.extra.min((row.period_end - now).max(0));

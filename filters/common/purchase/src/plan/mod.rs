@@ -1,11 +1,11 @@
-//! The plan: one subscription for each account, whichever way it is paid.
+//! The plan: one subscription for each account, on every route of payment.
 //!
-//! What holds beside the rules of the crate:
+//! Invariants in addition to those of the crate:
 //!
-//! 1. An account has one subscription. What is paid while it runs adds to it or is given back; it never stands beside it.
-//! 2. A payment is stored under its route and the route's own reference, which are taken once; the time and the credits it gives are in
-//!    the same commit.
-//! 3. The class that the plan gives ends by the clock alone. Nobody has to be there to end it.
+//! 1. An account has one subscription. A payment while it is active extends it or is refunded; there is never a second one.
+//! 2. A payment is stored under its route and that route's reference, which is unique; the time and the credits that it grants are in the
+//!    same commit.
+//! 3. The rate class of the plan ends by the clock alone, without a background task.
 
 mod counters;
 mod error;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use tollgate_money::{Micros, Usd};
 
-/// What the plan costs for a month, on every route.
+/// The price of one month, on every route.
 pub const PRICE: Usd = Usd::from_cents(19_900);
 
 /// Days that one transfer pays for.
@@ -33,25 +33,25 @@ pub const DAYS: i64 = 30;
 
 pub(crate) const DAY: i64 = 86_400 * 1_000_000;
 
-/// What is sold.
+/// The plan on sale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Its id: `svc-pro-monthly`, with the service's own word.
+    /// Its id: `svc-pro-monthly`, where `svc` is the service's short name.
     pub product: Arc<str>,
-    /// What addresses call it: `svc-pro`.
+    /// Its name in URLs: `svc-pro`.
     pub slug: Arc<str>,
-    /// What people call it.
+    /// The display name.
     pub name: Arc<str>,
-    /// The rate class it gives.
+    /// The rate class it grants.
     pub class: Arc<str>,
-    /// Credits that each payment gives; zero for none.
+    /// Credits granted by each payment; zero for none.
     pub monthly_credits: Micros,
-    /// Days before its end from which a plan that nobody renews may be bought again.
+    /// Days before the end from which a plan without renewal may be bought again.
     pub renewal_days: u32,
-    /// Devices that are included; `None` where that means nothing.
+    /// Devices included; `None` where that does not apply.
     pub device_slots: Option<u32>,
-    /// Tasks with a computer of its own, for each month; `None` where that means nothing.
+    /// Tasks with a computer of its own, for each month; `None` where that does not apply.
     pub computer_use_tasks: Option<u32>,
-    /// What it gives, in words.
+    /// What it includes, as text.
     pub features: Arc<[String]>,
 }

@@ -1,4 +1,4 @@
-//! What a buyer's program is told, in the same words on every route.
+//! Payment states and retry actions in answers to buyers' programs, the same on every route.
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($case:ident = $word:literal: $meaning:literal,)+ }) => {
@@ -9,17 +9,17 @@ macro_rules! words {
         }
 
         impl $name {
-            /// Every one, in the order they are documented in.
+            /// All of them, in the order of the documentation.
             pub const ALL: &'static [$name] = &[$($name::$case),+];
 
-            /// The word in an answer.
+            /// The value in an answer.
             pub const fn word(self) -> &'static str {
                 match self {
                     $($name::$case => $word,)+
                 }
             }
 
-            /// What it means, as documents about the service tell it.
+            /// The meaning, as the documentation states it.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $($name::$case => $meaning,)+
@@ -30,9 +30,9 @@ macro_rules! words {
 }
 
 words! {
-    /// How far a payment has come (`payment_state`).
+    /// State of a payment (`payment_state`).
     PaymentState {
-        Required = "required": "Nothing has been paid yet, and nothing is under way.",
+        Required = "required": "Nothing has been paid yet, and no task is running.",
         ApprovalPending = "approval_pending": "The owner of the account has to agree at the payment provider.",
         Processing = "processing": "Money may be moving. Paying again could pay twice.",
         Refused = "refused": "This payment was not taken, and nothing has moved.",
@@ -43,7 +43,7 @@ words! {
 }
 
 words! {
-    /// What to do next (`retry_action`).
+    /// The next action (`retry_action`).
     RetryAction {
         Pay = "pay": "Pay as the challenge says, and send the request again with the payment.",
         ApproveThenRetry = "approve_then_retry": "Have the owner open the approval URL and agree; then send the request again with the credential.",

@@ -1,4 +1,4 @@
-//! Where payments become time.
+//! Records payments for the plan: subscription, period, rate class and credits in one unit of work.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::checkouts;
 use crate::mandates::current_mandate;
 use crate::topups::Draw;
 
-/// Tries at a change while others change the same subscription: each of them has done so for good.
-const TRIES: usize = 16;
+/// Attempts at a write under optimistic locking: each conflict is another writer's commit.
+const WRITE_ATTEMPTS: usize = 16;
 
-/// Mandates of one account that are read to find the one to speak of.
-const OF_ACCOUNT: usize = 64;
+/// Mandates of one account that are read to find the current one.
+const MANDATES_MAX: usize = 64;
 
-/// What the desk works with.
+/// Dependencies of [`Plans`].
 pub struct PlanDeps {
-    /// Where subscriptions and payments are kept.
+    /// Store of subscriptions and payments.
     pub store: Arc<dyn Store>,
-    /// The books.
+    /// The ledger.
     pub ledger: Ledger,
-    /// What is sold.
+    /// The plan on sale.
     pub plan: Plan,
     /// Unix microseconds.
     pub now: Box<dyn Fn() -> i64 + Send + Sync>,
@@ -38,65 +38,65 @@ pub struct PlanDeps {
     pub draw: Draw,
 }
 
-/// The desk. Cheap to clone.
+/// Records payments and reads subscriptions. Cheap to clone.
 #[derive(Clone)]
 pub struct Plans {
     inner: Arc<PlanDeps>,
     counters: Arc<Counters>,
 }
 
-/// What became of a payment.
+/// Outcome of recording a payment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PayOutcome {
-    /// It is noted, and the account has what it paid for.
+    /// Recorded; the account has what it paid for.
     New(SubscriptionRow),
-    /// It had been noted before; nothing was written. What the account has now.
+    /// Recorded before; nothing was written. The current subscription.
     Repeated(SubscriptionRow),
-    /// The plan runs by another leave to charge; nothing was written. The leave has to be ended and the money given back.
+    /// The plan is active by another mandate; nothing was written. The charged mandate has to be cancelled and the payment refunded.
     Duplicate(SubscriptionRow),
 }
 
-/// What became of a payment that went back.
+/// Outcome of reversing a payment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reversal {
-    /// The time it paid for was taken away, and so much of its credits.
+    /// The time it paid for was taken away, and as many of its credits as were available.
     New {
-        /// What the account has now.
+        /// The subscription after it.
         subscription: SubscriptionRow,
-        /// Credits that were taken.
+        /// Credits taken back.
         taken: Micros,
-        /// Credits that were held or spent already.
+        /// Credits already held or spent.
         missing: Micros,
     },
-    /// It had been before, or nobody knows the payment; nothing was written.
+    /// Reversed before, or an unknown payment; nothing was written.
     Nothing,
 }
 
 impl Plans {
-    /// A desk.
-    pub fn new(parts: PlanDeps) -> Plans {
+    /// A recorder of payments for the plan.
+    pub fn new(deps: PlanDeps) -> Plans {
         Plans {
-            inner: Arc::new(parts),
+            inner: Arc::new(deps),
             counters: Arc::default(),
         }
     }
 
-    /// What is sold.
+    /// The plan on sale.
     pub fn plan(&self) -> &Plan {
         &self.inner.plan
     }
 
-    /// What has become of payments since the process began.
+    /// Counters of payments since the process started.
     pub fn counts(&self) -> Counts {
         self.counters.counts()
     }
 
-    /// What an account has now.
+    /// The account's subscription and pending payments.
     pub async fn state(&self, account: AccountId) -> Result<PlanState, PlanError> {
         let read = reading(&self.inner.store, move |store| {
-            // What may be moving first: it becomes a subscription, and never the other way round.
+            // Pending payments first: they become a subscription, never the other way round.
             let authorization = store.authorization_open(account)?;
-            let mandates = store.mandates_of(account, OF_ACCOUNT)?;
+            let mandates = store.mandates_of(account, MANDATES_MAX)?;
             Ok((store.subscription(account)?, mandates, authorization))
         });
         let (row, mandates, authorization) = read.await.map_err(PlanError::Read)?;
@@ -108,29 +108,33 @@ impl Plans {
         })
     }
 
-    /// Notes a payment: the payment, what the account has with it, its class, its credits, and what `beside` makes of the subscription as
-    /// it will be, in one unit of work. When somebody else has changed the subscription meanwhile, it is read and `beside` called again.
+    /// Records a payment: the payment, the subscription after it, the rate class, the credits, and the parts that `attached` builds from
+    /// that subscription, in one unit of work. On a write conflict the subscription is read and `attached` called again.
     ///
     /// # Errors
     ///
-    /// Nothing was written. Money has moved, so whoever calls has to try again.
+    /// Nothing was written. Money has moved, so the caller has to retry.
     pub async fn pay(
         &self,
         paid: Paid,
         attached: impl Fn(&SubscriptionRow) -> Vec<Part> + Send + Sync,
     ) -> Result<PayOutcome, PlanError> {
         let inner = &*self.inner;
-        for _ in 0..TRIES {
+        for _ in 0..WRITE_ATTEMPTS {
             let before = self.subscription(paid.account).await?;
             let now = (inner.now)();
             let new_id = self.draw_id(SubscriptionId::from_parts);
             let Some(extended) = extend(before.as_ref(), &paid, now, new_id) else {
                 if self.is_known(&paid).await? {
                     Counters::one(&self.counters.repeated);
-                    return Ok(PayOutcome::Repeated(before.expect("what runs is there")));
+                    return Ok(PayOutcome::Repeated(
+                        before.expect("an active subscription was read"),
+                    ));
                 }
                 Counters::one(&self.counters.duplicates);
-                return Ok(PayOutcome::Duplicate(before.expect("what runs is there")));
+                return Ok(PayOutcome::Duplicate(
+                    before.expect("an active subscription was read"),
+                ));
             };
             let row = extended.row;
             let credits = inner.plan.monthly_credits;
@@ -149,7 +153,7 @@ impl Plans {
                 at: paid.at,
                 returned_at: None,
             };
-            // The payment first: that it is known is told before anything else is.
+            // The payment first: a duplicate is reported before any other refusal.
             let mut parts = vec![part(PlanPart::Pay(payment)), self.put(row.clone())];
             if credits.is_positive() {
                 let credit = Credit {
@@ -163,7 +167,7 @@ impl Plans {
             }
             parts.push(checkouts::completed(&row, now));
             parts.extend(attached(&row));
-            // Money has moved: this ends something.
+            // Money has moved: this write is always admitted.
             match commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Ends)).await {
                 Ok(_) => {
                     Counters::one(match paid.route {
@@ -171,13 +175,13 @@ impl Plans {
                         _ => &self.counters.paypal,
                     });
                     tracing::info!(account = %paid.account, route = paid.route.word(), payment = %paid.payment, until = row.period_end,
-                        "the plan was paid for");
+                        "payment for the plan recorded");
                     return Ok(PayOutcome::New(row));
                 }
                 Err(CommitError::Refused(Refusal::PaymentKnown)) => {
                     Counters::one(&self.counters.repeated);
                     let row = self.subscription(paid.account).await?;
-                    // Known, and nothing there: somebody else's payment, which no route may hand to two accounts.
+                    // Recorded without a subscription: a payment of another account, which no route may grant twice.
                     return row
                         .map(PayOutcome::Repeated)
                         .ok_or(PlanError::AttachedPart(Refusal::PaymentKnown));
@@ -190,7 +194,7 @@ impl Plans {
         Err(PlanError::Busy(paid.account))
     }
 
-    /// Notes what has become of the leave to charge again that the account's subscription may run by, together with `beside`, which is
+    /// Changes the renewal state of the subscription, if the given mandate pays it, together with the parts in `attached`, which are
     /// written in any case.
     pub async fn set_renewal(
         &self,
@@ -199,7 +203,7 @@ impl Plans {
         what: Renewal,
         attached: Vec<Part>,
     ) -> Result<Option<SubscriptionRow>, PlanError> {
-        for _ in 0..TRIES {
+        for _ in 0..WRITE_ATTEMPTS {
             let before = self.subscription(account).await?;
             let now = (self.inner.now)();
             let after = before
@@ -225,9 +229,9 @@ impl Plans {
         Err(PlanError::Busy(account))
     }
 
-    /// Gives time until `until` (Unix microseconds) for a payment that the provider tells of and cannot show yet: no payment is noted and
-    /// no credits are given, which happens when it is shown. `None` when the plan runs by another leave; nothing was written then, `beside`
-    /// neither.
+    /// Grants provisional time until `until` (Unix microseconds) for a payment that the provider reports and does not list yet. Records no
+    /// payment and no credits; that happens when it is listed. `None` when the plan is active by another mandate; nothing was written then,
+    /// `attached` included.
     pub async fn advance(
         &self,
         account: AccountId,
@@ -235,7 +239,7 @@ impl Plans {
         until: i64,
         attached: Vec<Part>,
     ) -> Result<Option<SubscriptionRow>, PlanError> {
-        for _ in 0..TRIES {
+        for _ in 0..WRITE_ATTEMPTS {
             let before = self.subscription(account).await?;
             let now = (self.inner.now)();
             let new_id = self.draw_id(SubscriptionId::from_parts);
@@ -267,8 +271,8 @@ impl Plans {
         Err(PlanError::Busy(account))
     }
 
-    /// Takes away what a payment gave that went back to the buyer: the time that lies ahead, and of its credits what is there. `beside` is
-    /// written with it, and not when there is nothing to take away.
+    /// Reverses a refunded payment: takes away the remaining time, and its credits as far as they are available. `attached` is written with
+    /// it, and not when there is nothing to reverse.
     pub async fn reverse_payment(
         &self,
         route: Route,
@@ -278,7 +282,7 @@ impl Plans {
         let inner = &*self.inner;
         let name: Arc<str> = Arc::from(provider_ref);
         let mut account = None;
-        for _ in 0..TRIES {
+        for _ in 0..WRITE_ATTEMPTS {
             let wanted = name.clone();
             let payment = reading(&inner.store, move |store| store.payment(route, &wanted));
             let payment = payment.await.map_err(PlanError::Read)?;
@@ -323,7 +327,7 @@ impl Plans {
                     Counters::one(&self.counters.returned);
                     let missing = payment.credits - taken;
                     tracing::warn!(account = %payment.account, route = route.word(), payment = %name, until = after.period_end,
-                        taken = %taken, missing = %missing, "a payment for the plan went back to its buyer");
+                        taken = %taken, missing = %missing, "payment for the plan reversed");
                     return Ok(Reversal::New {
                         subscription: after,
                         taken,
@@ -334,14 +338,14 @@ impl Plans {
                     Some(Refusal::PaymentKnown) => return Ok(Reversal::Nothing),
                     Some(Refusal::SubscriptionMoved(_)) => {}
                     Some(refusal) => return Err(PlanError::AttachedPart(refusal.clone())),
-                    // It was spent between the two; there is less now.
+                    // Spent concurrently; less is available now.
                     None if error.is_spent() => {}
                     None => return Err(error.into()),
                 },
             }
         }
         Err(PlanError::Busy(
-            account.expect("nothing kept changing that is not there"),
+            account.expect("a conflict means that the payment was read"),
         ))
     }
 
@@ -377,7 +381,7 @@ impl fmt::Debug for Plans {
     }
 }
 
-/// Why a unit that may have a movement of credit in it was not written.
+/// Why a unit of work with or without a credit was not written.
 enum CreditOr {
     Credit(CreditError),
     Commit(CommitError),

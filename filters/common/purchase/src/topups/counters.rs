@@ -1,8 +1,8 @@
-//! What became of purchases, in numbers.
+//! Counters of credit purchases.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters since the process began.
+/// Counters since the process started.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub(super) begun: AtomicU64,
@@ -16,26 +16,26 @@ pub struct Counters {
     pub(super) notices_known: AtomicU64,
 }
 
-/// The counters at one moment.
+/// A snapshot of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Purchases begun.
+    /// Purchases created.
     pub begun: u64,
     /// Payments credited.
     pub captured: u64,
     /// Purchases that ended without a payment.
     pub failed: u64,
-    /// Choices that the provider could not take the money from.
+    /// Captures that were declined.
     pub declined: u64,
-    /// Answers that were lost or could not be understood.
+    /// Provider calls with an unknown outcome: lost or unreadable answers.
     pub unclear: u64,
-    /// Looks that found what only a person can put right.
+    /// Reconciliations that found a state that needs manual resolution.
     pub stuck: u64,
-    /// Times that money was found to have gone back.
+    /// Refunds and reversals found.
     pub returned: u64,
-    /// Notices stored.
+    /// Notifications stored.
     pub notices: u64,
-    /// Notices that had come in before.
+    /// Duplicate notifications.
     pub notices_known: u64,
 }
 
@@ -44,7 +44,7 @@ impl Counters {
         counter.fetch_add(1, Relaxed);
     }
 
-    /// The counters now.
+    /// The current values.
     pub fn counts(&self) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         Counts {

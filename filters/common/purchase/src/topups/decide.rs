@@ -1,4 +1,4 @@
-//! What an order says about the purchase it belongs to: no I/O, no clock.
+//! Decision table of purchase reconciliation: what to do, given the stored purchase and its order. No I/O, no clock.
 
 use tollgate_money::Usd;
 use tollgate_store::{TopUpRow, TopUpState};
@@ -6,37 +6,37 @@ use tollgate_store::{TopUpRow, TopUpState};
 use super::orders::{CaptureStatus, Order, OrderStatus};
 use super::schedule::EXPIRES;
 
-/// Choices of one buyer that could not be charged, after which the purchase is over.
+/// Declined captures of one purchase after which it fails.
 pub(super) const DECLINES_MAX: u32 = 5;
 
-/// What there is to be done.
+/// The next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Nothing yet.
+    /// None yet.
     Wait,
-    /// The buyer has agreed: take the money.
+    /// The buyer has agreed: capture the payment.
     Capture,
-    /// The money is there: credit it.
+    /// The payment is complete: credit it.
     Paid,
-    /// The money is on its way.
+    /// The payment is pending.
     Pending,
-    /// It was not taken, and the buyer has to agree again.
+    /// Not captured; the buyer has to approve again.
     Reapprove,
-    /// It is over and nothing was taken, for this reason.
+    /// It ended without a payment, for this reason.
     Over(&'static str),
-    /// So much has gone back to the buyer by now.
+    /// Total refunded to the buyer so far.
     Returned(Usd),
-    /// Nothing new has gone back, and credits for what did are still owed.
+    /// No new refund; credits for an earlier one are still owed.
     Owed,
-    /// What must not be: nothing is done, and a person has to look.
+    /// An inconsistent state: change nothing and wait for manual resolution.
     Stuck(&'static str),
 }
 
-/// Compares a purchase with its order. `bell`: somebody has said that there is news, so a choice that was declined may have changed.
+/// Compares a purchase with its order. `is_notified`: a notification has arrived, so the buyer may have changed a declined payment method.
 pub(super) fn decide(row: &TopUpRow, order: &Order, is_notified: bool, now: i64) -> Decision {
     use TopUpState::{Captured, Capturing, Failed, Open, Pending};
     if order.top_up.as_deref() != Some(&*row.id.to_string()) {
-        return Decision::Stuck("the order says that it is for another purchase");
+        return Decision::Stuck("the order names another purchase");
     }
     let Some(capture) = &order.capture else {
         return unpaid(row, order, is_notified, now);
@@ -46,7 +46,7 @@ pub(super) fn decide(row: &TopUpRow, order: &Order, is_notified: bool, now: i64)
         .as_deref()
         .is_some_and(|known| *known != *capture.id)
     {
-        return Decision::Stuck("the order has another payment than it had");
+        return Decision::Stuck("the order has another payment than before");
     }
     match (capture.status, row.state) {
         (CaptureStatus::Completed, Captured) if order.returned.min(row.price) > row.returned => {
@@ -57,12 +57,12 @@ pub(super) fn decide(row: &TopUpRow, order: &Order, is_notified: bool, now: i64)
         }
         (CaptureStatus::Completed | CaptureStatus::Pending, Captured) => Decision::Wait,
         (CaptureStatus::Declined, Captured) => {
-            Decision::Stuck("a payment that was credited is declined now")
+            Decision::Stuck("a credited payment is declined now")
         }
         (CaptureStatus::Completed, _) if capture.amount != Some(row.price) => {
-            Decision::Stuck("another amount was paid than was asked for")
+            Decision::Stuck("the paid amount differs from the price")
         }
-        // Whatever we had thought: the money was taken, so it is credited.
+        // Credited in any stored state: the money was taken.
         (CaptureStatus::Completed, _) => Decision::Paid,
         (CaptureStatus::Pending, Pending) => Decision::Wait,
         (CaptureStatus::Pending, _) => Decision::Pending,
@@ -74,10 +74,10 @@ pub(super) fn decide(row: &TopUpRow, order: &Order, is_notified: bool, now: i64)
 fn unpaid(row: &TopUpRow, order: &Order, is_notified: bool, now: i64) -> Decision {
     use TopUpState::{Captured, Capturing, Created, Failed, Open, Pending};
     match (row.state, order.status) {
-        (Captured, _) => Decision::Stuck("the payment that was credited is gone"),
-        (Pending, _) => Decision::Stuck("the payment that was on its way is gone"),
+        (Captured, _) => Decision::Stuck("the credited payment is missing"),
+        (Pending, _) => Decision::Stuck("the pending payment is missing"),
         (Failed, _) => Decision::Wait,
-        // Before any money is asked for, never after.
+        // Only before a capture was requested.
         (_, _) if order.price != Some(row.price) => Decision::Over("another price"),
         (_, OrderStatus::Voided) => Decision::Over("voided"),
         (Capturing, OrderStatus::Approved) => Decision::Capture,
@@ -90,7 +90,7 @@ fn unpaid(row: &TopUpRow, order: &Order, is_notified: bool, now: i64) -> Decisio
         {
             Decision::Over("expired")
         }
-        // `Completed` without a payment to show for it is not yet an answer.
+        // `Completed` without a payment is not conclusive yet.
         _ => Decision::Wait,
     }
 }
@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn every_state_meets_every_order() {
+    fn each_state_and_order_has_one_decision() {
         use CaptureStatus as C;
         use OrderStatus::{Approved, Completed, Voided, Waiting};
         use TopUpState::{Captured, Capturing, Failed, Open, Pending};
         let over = Decision::Over;
         let stuck = |decision: &Decision| matches!(decision, Decision::Stuck(_));
-        //   state      order      payment              what to do
+        //   state      order      payment              decision
         for (state, status, capture, expected) in [
             (Open, Waiting, None, Decision::Wait),
             (Open, Approved, None, Decision::Capture),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_match_is_never_credited_and_never_taken() {
+    fn a_mismatch_is_never_credited_or_captured() {
         let paid = |change: fn(&mut Order)| {
             let mut order = order(OrderStatus::Completed, Some(CaptureStatus::Completed));
             change(&mut order);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_that_was_declined_is_tried_again_only_when_there_is_news() {
+    fn a_declined_capture_is_retried_only_after_a_notification() {
         let declined = TopUpRow {
             declines: 1,
             ..row(TopUpState::Open)
@@ -237,12 +237,12 @@ mod tests {
         assert_eq!(
             decide(&row(TopUpState::Open), &approved, false, later),
             Decision::Capture,
-            "whoever has agreed and not been declined gets what was agreed"
+            "an approved order that was not declined is captured"
         );
     }
 
     #[test]
-    fn money_that_went_back_is_found_and_never_more_than_was_paid() {
+    fn a_refund_is_found_and_bounded_by_the_price() {
         let mut back = order(OrderStatus::Completed, Some(CaptureStatus::Completed));
         back.returned = Usd::from_cents(500);
         let mut captured = row(TopUpState::Captured);

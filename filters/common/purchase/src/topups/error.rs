@@ -1,4 +1,4 @@
-//! Why a purchase did not begin, or could not be looked at.
+//! Errors of creating and reconciling purchases.
 
 use tollgate_ledger::CreditError;
 use tollgate_money::TopUpId;
@@ -7,56 +7,56 @@ use tollgate_store::{CommitError, ReadError};
 use super::offer::PriceError;
 use super::orders::OrderError;
 
-/// Why a purchase did not begin. Nothing was charged.
+/// Why a purchase was not created. Nothing was charged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BeginError {
     /// The amount is not on offer.
     #[error(transparent)]
     Price(#[from] PriceError),
-    /// The id stands for another purchase: of somebody else, or of another amount.
+    /// The id belongs to a purchase of another account or another amount.
     #[error("`{0}` is another purchase")]
     OtherPurchase(TopUpId),
-    /// Too many purchases of this account are unfinished.
+    /// The account has too many unfinished purchases.
     #[error("{open} purchases are unfinished; finish one, or wait until they end")]
     TooMany {
         /// How many.
         open: usize,
     },
-    /// The provider did not answer, or not in a way that could be understood. The same purchase can be begun again.
-    #[error("the payment provider did not make the order")]
+    /// The provider did not answer, or refused. The same purchase can be retried.
+    #[error("creating the order at the payment provider failed")]
     Provider(#[source] OrderError),
-    /// The store could not be read.
+    /// Reading the store failed.
     #[error("could not read the purchase")]
     Read(#[source] ReadError),
-    /// The store did not write it.
+    /// Writing to the store failed.
     #[error("could not write the purchase")]
     Store(#[source] CommitError),
-    /// The process is ending.
-    #[error("the process is ending")]
+    /// The process is shutting down.
+    #[error("the process is shutting down")]
     Ending,
 }
 
-/// Why a look came to nothing. It is repeated by itself.
+/// Why a reconciliation failed. It is retried automatically.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReconcileError {
-    /// There is no such purchase.
+    /// The purchase does not exist.
     #[error("there is no purchase `{0}`")]
     Unknown(TopUpId),
-    /// The provider could not be asked.
-    #[error("the payment provider could not be asked")]
+    /// The call to the provider failed.
+    #[error("calling the payment provider failed")]
     Provider(#[source] OrderError),
-    /// The books did not take the credit.
+    /// Booking the credit failed.
     #[error("the credit could not be booked")]
     Credit(#[source] CreditError),
-    /// The store could not be read.
+    /// Reading the store failed.
     #[error("could not read the purchase")]
     Read(#[source] ReadError),
-    /// The store did not write it.
+    /// Writing to the store failed.
     #[error("could not write the purchase")]
     Store(#[source] CommitError),
-    /// The process is ending.
-    #[error("the process is ending")]
+    /// The process is shutting down.
+    #[error("the process is shutting down")]
     Ending,
 }

@@ -1,20 +1,20 @@
-//! Keys under which the provider does something once.
+//! Idempotency keys of provider calls for purchases.
 
 use tollgate_money::{AccountId, TopUpId};
 
 use crate::keys::key_of;
 
-/// A step of a purchase that the provider must not do twice.
+/// A step of a purchase that the provider must not carry out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Create,
-    /// Taking the money, numbered from 0: a choice that was declined is followed by another.
+    /// A capture, numbered from 0: a declined one is followed by another.
     Capture(u32),
 }
 
-/// 64 hex digits that are the same for the same step of the same purchase, in this environment only.
+/// 64 hex digits, the same for the same step of the same purchase, in this environment only.
 ///
-/// Derived and not drawn, so that a step repeated after a crash cannot become another one; stored all the same, before the call.
+/// Derived and not random, so that a step repeated after a crash keeps its key; stored before the call all the same.
 pub(super) fn key(environment: &str, account: AccountId, top_up: TopUpId, step: Step) -> String {
     let step = match step {
         Step::Create => String::from("create"),

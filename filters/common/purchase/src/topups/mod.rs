@@ -1,4 +1,4 @@
-//! Credits: from an order at a payment provider to credit in the books.
+//! Purchases of credits: from an order at a payment provider to credit in the ledger.
 
 mod counters;
 mod decide;

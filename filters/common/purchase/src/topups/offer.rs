@@ -1,47 +1,47 @@
-//! What can be bought, and for how much.
+//! Prices and limits of credit purchases.
 
 use tollgate_money::{DecimalError, Micros, Usd};
 
-/// What can be bought: credit at one rate, between two amounts.
+/// The offer: credits at one rate, between two amounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// What one credit costs, in millionths of a dollar; above zero.
+    /// The price of one credit in millionths of a dollar; above zero.
     pub micro_dollars_per_credit: i64,
-    /// The amounts that are proposed, in their order.
+    /// Suggested amounts, in order.
     pub amounts: Vec<Usd>,
-    /// The least of one purchase.
+    /// Minimum of one purchase.
     pub min: Usd,
-    /// The most of one purchase.
+    /// Maximum of one purchase.
     pub max: Usd,
 }
 
-/// Why an amount cannot be bought for.
+/// Why an amount was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PriceError {
-    /// It is no amount of dollars.
+    /// Not an amount in dollars.
     #[error(transparent)]
     Malformed(#[from] DecimalError),
-    /// It is too little or too much.
+    /// Below the minimum or above the maximum.
     #[error("{price} is not between {min} and {max}")]
     OutOfRange {
         /// The amount.
         price: Usd,
-        /// The least.
+        /// The minimum.
         min: Usd,
-        /// The most.
+        /// The maximum.
         max: Usd,
     },
 }
 
 impl Offer {
-    /// An amount as a person writes it, checked.
+    /// Parses and checks an amount entered by a person.
     pub fn price(&self, text: &str) -> Result<Usd, PriceError> {
         let price: Usd = text.trim().parse()?;
         self.check(price)?;
         Ok(price)
     }
 
-    /// What an amount buys.
+    /// The credits for an amount.
     pub fn credits(&self, price: Usd) -> Micros {
         price
             .buys(self.micro_dollars_per_credit)
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_within_the_limits_can_be_bought_for() {
+    fn amounts_within_the_limits_are_accepted() {
         let offer = Offer {
             micro_dollars_per_credit: 10_000,
             amounts: Vec::new(),

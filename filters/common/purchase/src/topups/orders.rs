@@ -1,125 +1,124 @@
-//! What a payment provider can be asked for, without naming one or how it is reached.
+//! Interface to a payment provider with orders.
 
 use async_trait::async_trait;
 use tollgate_money::{TopUpId, Usd};
 
-/// A payment provider that makes orders, has buyers agree to them, and takes the money when it is asked to.
+/// A payment provider that creates orders, has buyers approve them, and captures the payment on request.
 #[async_trait]
 pub trait Orders: Send + Sync {
-    /// Makes an order. Asked again under the same key, it gives the same one.
+    /// Creates an order. Idempotent by its key.
     async fn create(&self, order: &NewOrder<'_>) -> Result<CreatedOrder, OrderError>;
 
     /// Reads an order.
     async fn read(&self, order: &str) -> Result<Order, OrderError>;
 
-    /// Takes the money of an order that its buyer has agreed to. Asked again under the same key, it takes nothing more. What came of it
-    /// is read from the order: an answer that is there says no more than one that was lost.
+    /// Captures the payment of an approved order. Idempotent by its key. The outcome is read from the order, not from the answer.
     async fn capture(&self, order: &str, key: &str) -> Result<(), OrderError>;
 }
 
-/// An order to be made.
+/// An order to create.
 #[derive(Clone, Copy, Debug)]
 pub struct NewOrder<'a> {
-    /// Under which the provider makes it once.
+    /// Idempotency key.
     pub key: &'a str,
     /// The purchase it is for.
     pub top_up: TopUpId,
-    /// What is to be paid.
+    /// The price.
     pub price: Usd,
-    /// What the buyer reads at the provider's.
+    /// Description shown to the buyer at the provider.
     pub description: &'a str,
-    /// Where the buyer comes back to.
+    /// Redirect URL after approval.
     pub return_url: &'a str,
-    /// Where the buyer comes back to without having agreed.
+    /// Redirect URL after the buyer has declined.
     pub cancel_url: &'a str,
 }
 
-/// An order that was made.
+/// A created order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatedOrder {
     /// The provider's id.
     pub order: String,
-    /// Where the buyer agrees to it.
+    /// Where the buyer approves it.
     pub approve_url: String,
 }
 
-/// An order as the provider tells it.
+/// An order as read from the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// How far it has come.
+    /// Its status.
     pub status: OrderStatus,
-    /// What was ordered; `None` when it is not one amount in US dollars.
+    /// The price; `None` when it is not one amount in US dollars.
     pub price: Option<Usd>,
-    /// The purchase that it says it is for, as it was told when it was made.
+    /// The purchase id that was sent when it was created.
     pub top_up: Option<String>,
-    /// The payment, when there is one. An order is paid at most once.
+    /// The payment, if there is one. An order is paid at most once.
     pub capture: Option<Capture>,
-    /// What has gone back to the buyer.
+    /// The amount refunded to the buyer.
     pub returned: Usd,
 }
 
-/// How far an order has come.
+/// Status of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderStatus {
-    /// The buyer has yet to agree.
+    /// The buyer has not approved it yet.
     Waiting,
-    /// The buyer has agreed; the money can be taken.
+    /// Approved; the payment can be captured.
     Approved,
-    /// The money was asked for; [`Order::capture`] says what came of it.
+    /// A capture was requested; [`Order::capture`] has its outcome.
     Completed,
-    /// It is over without a payment.
+    /// Ended without a payment.
     Voided,
 }
 
-/// A payment as the provider tells it.
+/// A payment as read from the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
     /// The provider's id.
     pub id: String,
-    /// What came of it.
+    /// Its status.
     pub status: CaptureStatus,
-    /// What was paid; `None` when it is not US dollars.
+    /// The amount; `None` when it is not in US dollars.
     pub amount: Option<Usd>,
 }
 
-/// What came of taking the money.
+/// Status of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureStatus {
-    /// It is there, whether or not some of it has gone back since.
+    /// Complete, whether or not part of it was refunded since.
     Completed,
-    /// It is on its way.
+    /// Pending.
     Pending,
-    /// It was not there to be taken.
+    /// Declined.
     Declined,
 }
 
-/// Why the provider did not do what it was asked for.
+/// Why a provider call failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct OrderError {
-    /// What it means.
+    /// Its class, which decides on retries.
     pub kind: FailureKind,
-    /// For the log: the provider's own word, and what support asks for.
+    /// For the log: the provider's message and its support reference.
     pub message: String,
 }
 
-/// What a failure means.
+/// Class of a provider failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// No answer, or none that can be understood. It may or may not have been done.
+    /// No answer, or an unreadable one. The call may or may not have taken effect.
     OutcomeUnknown,
-    /// It was not done and may be later: out of service, or too many calls.
+    /// Not carried out, and may be retried: out of service or rate limited.
     Unavailable,
-    /// It was not done, because our settings or our standing with the provider are wrong.
+    /// Not carried out: the settings, or the merchant account at the provider, are wrong.
     Misconfigured,
-    /// There is no such order, or no longer.
+    /// The object does not exist, or no longer does.
     Gone,
-    /// The buyer has not agreed yet.
+    /// The buyer has not approved yet.
     NotApproved,
-    /// The money could not be taken from what the buyer had chosen; another choice may do.
+    /// The payment method was declined; another one may work.
     Declined,
-    /// It says that it was done before.
+    /// It was carried out before.
     AlreadyDone,
-    /// It will not be done.
+    /// Refused for good.
     Refused,
 }

@@ -1,4 +1,4 @@
-//! Where purchases are begun, looked at and heard about.
+//! Processor of credit purchases: creation, reconciliation and provider notifications.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,73 +23,73 @@ use super::orders::{FailureKind, NewOrder, Orders};
 use super::schedule;
 use crate::tasks::PurchaseTasks;
 
-/// How often the desk asks the store which purchases are due, when nobody wakes it.
-const EVERY: Duration = Duration::from_secs(2);
+/// Polling interval for due purchases, unless a notification wakes the processor.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Purchases looked at at once.
-const AT_ONCE: usize = 8;
+/// Purchases reconciled concurrently.
+const CONCURRENCY_MAX: usize = 8;
 
-/// Unfinished purchases of one account.
+/// Unfinished purchases that an account may have.
 const OPEN_MAX: usize = 10;
 
-/// How long a notice is known: PayPal repeats one for three days (Webhooks guide), and somebody may ask it to send an old one again.
-const NOTICES_KEPT: i64 = 30 * 86_400 * 1_000_000;
+/// Retention of notification ids: PayPal retries for three days (Webhooks guide), and an old event can be resent on request.
+const NOTIFICATION_RETENTION: i64 = 30 * 86_400 * 1_000_000;
 
-/// How often old notices are forgotten, in turns of the desk.
-const FORGET_TURNS: u32 = 900;
+/// Reconciliation rounds between two clean-ups of notification ids.
+const CLEANUP_ROUNDS: u32 = 900;
 
 /// Fills a slice with random bytes.
 pub type Draw = Box<dyn Fn(&mut [u8]) + Send + Sync>;
 
-/// What a desk works with.
+/// Dependencies of [`TopUps`].
 pub struct TopUpDeps {
-    /// Where purchases are kept.
+    /// Store of the purchases.
     pub store: Arc<dyn Store>,
-    /// The books.
+    /// The ledger.
     pub ledger: Ledger,
     /// The payment provider.
     pub orders: Arc<dyn Orders>,
-    /// Tells this installation's keys from those of another with the same provider: its address.
+    /// Provider environment (its address): part of idempotency keys, so that two installations do not share them.
     pub environment: String,
-    /// What can be bought.
+    /// Prices and limits.
     pub offer: Offer,
-    /// What the buyer reads at the provider's.
+    /// Description shown to the buyer at the provider.
     pub description: String,
     /// Unix microseconds.
     pub now: Box<dyn Fn() -> i64 + Send + Sync>,
     /// Fills a slice with random bytes.
     pub draw: Draw,
-    /// Where the work runs, so that a caller who leaves does not cut it off.
+    /// Runs the work in tasks of its own, so that a disconnected caller does not cancel it.
     pub runtime: PurchaseTasks,
 }
 
-/// What a buyer wishes for.
+/// A request to buy credits.
 #[derive(Clone, Debug)]
 pub struct PurchaseRequest {
-    /// The purchase, named when the form was shown: a form that is sent twice is one purchase.
+    /// The purchase id, drawn when the form was shown: a form that is submitted twice is one purchase.
     pub id: TopUpId,
-    /// Who gets the credits.
+    /// The account that gets the credits.
     pub account: AccountId,
-    /// What is to be paid.
+    /// The price.
     pub price: Usd,
-    /// Where the buyer comes back to.
+    /// Redirect URL after approval.
     pub return_url: String,
-    /// Where the buyer comes back to without having agreed.
+    /// Redirect URL after the buyer has declined.
     pub cancel_url: String,
 }
 
-/// What the provider says has happened. Only a bell.
+/// A notification of the provider. It only triggers reconciliation; its content is not trusted.
 #[derive(Clone, Debug)]
 pub struct Notification {
-    /// The provider's id of the event.
+    /// The provider's event id.
     pub id: String,
-    /// The kind of event.
+    /// The event type.
     pub kind: String,
-    /// The purchase it seems to be about, if it is about one.
+    /// The purchase it names, if it names one.
     pub about: Option<TopUpSubject>,
 }
 
-/// The desk. Cheap to clone.
+/// Creates and reconciles purchases of credits. Cheap to clone.
 #[derive(Clone)]
 pub struct TopUps {
     pub(super) inner: Arc<Inner>,
@@ -106,29 +106,29 @@ pub(super) struct Inner {
     description: String,
     draw: Draw,
     runtime: PurchaseTasks,
-    /// Whoever works on a purchase holds its lock. The books would refuse the second anyway; this spares the provider its call.
+    /// One lock for each purchase in work. The ledger would refuse the second writer anyway; the lock saves the provider a call.
     locks: Mutex<HashMap<TopUpId, Weak<AsyncMutex<()>>>>,
-    /// Purchases with news whose order could not be read, and how often somebody had rung by then: they wait as others do, until
-    /// somebody rings once more.
+    /// Purchases with a notification whose order could not be read, and their notification count: they back off like others until another
+    /// notification arrives.
     deferred: Mutex<HashMap<TopUpId, i64>>,
     wake: Notify,
 }
 
 impl TopUps {
-    /// A desk. Nothing is looked at before [`TopUps::run`] runs.
-    pub fn new(parts: TopUpDeps) -> TopUps {
+    /// A processor. Due purchases are reconciled only while [`TopUps::run`] runs.
+    pub fn new(deps: TopUpDeps) -> TopUps {
         TopUps {
             inner: Arc::new(Inner {
-                store: parts.store,
-                ledger: parts.ledger,
-                orders: parts.orders,
-                environment: parts.environment,
+                store: deps.store,
+                ledger: deps.ledger,
+                orders: deps.orders,
+                environment: deps.environment,
                 counters: Counters::default(),
-                now: parts.now,
-                offer: parts.offer,
-                description: parts.description,
-                draw: parts.draw,
-                runtime: parts.runtime,
+                now: deps.now,
+                offer: deps.offer,
+                description: deps.description,
+                draw: deps.draw,
+                runtime: deps.runtime,
                 locks: Mutex::default(),
                 deferred: Mutex::default(),
                 wake: Notify::new(),
@@ -136,24 +136,23 @@ impl TopUps {
         }
     }
 
-    /// What can be bought.
+    /// Prices and limits.
     pub fn offer(&self) -> &Offer {
         &self.inner.offer
     }
 
-    /// What has become of purchases so far.
+    /// Counters of purchase events.
     pub fn counters(&self) -> &Counters {
         &self.inner.counters
     }
 
-    /// A name for a purchase that may follow.
+    /// A fresh purchase id.
     pub fn new_id(&self) -> TopUpId {
         let (ms, random) = self.inner.id_parts();
         TopUpId::from_parts(ms, random)
     }
 
-    /// Begins a purchase, or finds the one that was begun under the same id: its order and where the buyer agrees to it are known
-    /// then, or it is over.
+    /// Creates a purchase, or returns the one with the same id. On return its order and approval URL are known, or it has ended.
     pub async fn begin(&self, request: PurchaseRequest) -> Result<TopUpRow, BeginError> {
         let this = self.clone();
         self.spawn(async move { this.inner.begin(request).await })
@@ -161,7 +160,7 @@ impl TopUps {
             .unwrap_or(Err(BeginError::Ending))
     }
 
-    /// Looks at a purchase and does what is to be done. For a buyer who comes back: `true` says that there is news.
+    /// Reconciles a purchase with the provider now. `is_notified`: the buyer has come back, so the order may have changed.
     pub async fn reconcile(
         &self,
         id: TopUpId,
@@ -173,7 +172,7 @@ impl TopUps {
             .unwrap_or(Err(ReconcileError::Ending))
     }
 
-    /// Stores a notice and rings for what it is about. It is heard after this; `false` when it had come in before.
+    /// Stores a notification and marks what it names for reconciliation. Durable on return; `false` for a duplicate.
     pub async fn record_notification(
         &self,
         notification: Notification,
@@ -184,7 +183,11 @@ impl TopUps {
             kind: Arc::from(notification.kind),
             at: (inner.now)(),
         })];
-        parts.extend(notification.about.map(|ring| part(TopUpPart::Notify(ring))));
+        parts.extend(
+            notification
+                .about
+                .map(|subject| part(TopUpPart::Notify(subject))),
+        );
         let unit = UnitOfWork::of_all(parts, Admission::Begins);
         match commit(&*inner.store, unit).await {
             Ok(_) => {
@@ -200,40 +203,40 @@ impl TopUps {
         }
     }
 
-    /// Looks at purchases when they are due, until it is dropped. What an earlier run left half done is due at once.
+    /// Reconciles due purchases until it is dropped. Work that an earlier run left unfinished is due at once.
     pub async fn run(&self) {
-        let mut turns = 0u32;
+        let mut rounds = 0u32;
         loop {
             self.reconcile_due().await;
-            if turns.is_multiple_of(FORGET_TURNS) {
-                self.forget().await;
+            if rounds.is_multiple_of(CLEANUP_ROUNDS) {
+                self.delete_old_notifications().await;
             }
-            turns = turns.wrapping_add(1);
+            rounds = rounds.wrapping_add(1);
             tokio::select! {
                 () = self.inner.wake.notified() => {}
-                () = tokio::time::sleep(EVERY) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
     }
 
-    /// Looks once at everything that is due; says how many purchases that were.
+    /// Reconciles everything that is due, once; returns the number of purchases.
     pub async fn reconcile_due(&self) -> usize {
-        let Some(_turn) = self.inner.runtime.background() else {
+        let Some(_task) = self.inner.runtime.background() else {
             return 0;
         };
         let now = (self.inner.now)();
         let unacknowledged = self.inner.deferred().clone();
-        // As many more as there are that wait, so that they are in nobody's way.
-        let most = AT_ONCE + unacknowledged.len();
+        // Widened by the number of deferred purchases, so that those do not block others.
+        let most = CONCURRENCY_MAX + unacknowledged.len();
         let due = reading(&self.inner.store, move |store| store.top_ups_due(now, most));
         let due = match due.await {
             Ok(due) => due,
             Err(error) => {
-                tracing::error!(%error, "could not read which purchases are due");
+                tracing::error!(%error, "reading due purchases failed");
                 return 0;
             }
         };
-        let mut looks = JoinSet::new();
+        let mut attempts = JoinSet::new();
         let waits = |row: &TopUpRow| {
             unacknowledged.get(&row.id) == Some(&row.notifications)
                 && row.next_attempt_at.is_some_and(|at| at > now)
@@ -241,33 +244,33 @@ impl TopUps {
         let due: Vec<_> = due
             .into_iter()
             .filter(|row| !waits(row))
-            .take(AT_ONCE)
+            .take(CONCURRENCY_MAX)
             .collect();
         let count = due.len();
         for row in due {
             let this = self.clone();
-            looks.spawn(async move {
-                // What came to nothing is due again by itself, and was logged where it was understood.
+            attempts.spawn(async move {
+                // A failed reconciliation is rescheduled and logged where it failed.
                 let _ = this.inner.reconcile(row.id, false).await;
             });
         }
-        while looks.join_next().await.is_some() {}
+        while attempts.join_next().await.is_some() {}
         count
     }
 
-    async fn forget(&self) {
-        let before = (self.inner.now)() - NOTICES_KEPT;
+    async fn delete_old_notifications(&self) {
+        let before = (self.inner.now)() - NOTIFICATION_RETENTION;
         let forget = part(TopUpPart::ForgetNotices {
             before,
             limit: 10_000,
         });
         let unit = UnitOfWork::of(forget, Admission::Begins);
         if let Err(error) = commit(&*self.inner.store, unit).await {
-            tracing::warn!(%error, "could not forget old notices");
+            tracing::warn!(%error, "deleting old notification ids failed");
         }
     }
 
-    /// Runs work on the desk's own runtime; `None` when that is going down.
+    /// Runs work in a task of its own; `None` when the runtime is shutting down.
     async fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -324,11 +327,11 @@ impl Inner {
                 Ok(open)
             }
             Err(error) => {
-                tracing::warn!(top_up = %row.id, kind = ?error.kind, cause = %error, "no order was made for a purchase");
+                tracing::warn!(top_up = %row.id, kind = ?error.kind, cause = %error, "creating order failed");
                 if error.kind == FailureKind::OutcomeUnknown {
                     Counters::one(&self.counters.unclear);
                 }
-                // An order that was made all the same is one that nobody has a link to. Nothing can be taken for it.
+                // If an order was created all the same, the buyer has no link to it, so nothing can be captured.
                 if error.kind == FailureKind::Refused {
                     let mut over = TopUpRow {
                         state: TopUpState::Failed,
@@ -397,25 +400,25 @@ impl Inner {
         Ok(row)
     }
 
-    /// Writes a row in the place of the one it was made from.
+    /// Replaces a row (optimistic locking by `version`).
     pub(super) async fn change(&self, row: &mut TopUpRow) -> Result<(), CommitError> {
         let unit = UnitOfWork::of(self.changed(row), Admission::Begins);
         commit(&*self.store, unit).await.map(|_| ())
     }
 
-    /// The part that writes it, for a unit of more.
+    /// The part that replaces it, for a larger unit of work.
     pub(super) fn changed(&self, row: &mut TopUpRow) -> Part {
         row.version += 1;
         row.updated_at = (self.now)();
         part(TopUpPart::Change(row.clone()))
     }
 
-    /// News of a purchase waits until its next look, or until it has been rung for more often than this.
-    pub(super) fn defer(&self, id: TopUpId, rings: i64) {
-        self.deferred().insert(id, rings);
+    /// Defers a notified purchase to its next attempt, or until it has more notifications than this.
+    pub(super) fn defer(&self, id: TopUpId, notifications: i64) {
+        self.deferred().insert(id, notifications);
     }
 
-    /// The news of a purchase was heard.
+    /// The notification was acknowledged.
     pub(super) fn clear_deferred(&self, id: TopUpId) {
         self.deferred().remove(&id);
     }
@@ -424,7 +427,7 @@ impl Inner {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody else works on a purchase.
+    /// Acquires the lock of a purchase.
     pub(super) async fn lock(&self, id: TopUpId) -> OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -439,7 +442,7 @@ impl Inner {
         lock.lock_owned().await
     }
 
-    /// An id for an entry of the books.
+    /// A fresh operation id for the ledger.
     pub(super) fn operation(&self) -> OperationId {
         let (ms, random) = self.id_parts();
         OperationId::from_parts(ms, random)

@@ -1,4 +1,4 @@
-//! One look at a purchase: read its order, and do what is to be done.
+//! Reconciliation of one purchase: reads its order at the provider and carries out the decision of [`super::decide`].
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use super::orders::{FailureKind, Order, OrderError};
 use super::processor::{Inner, part};
 use super::schedule;
 
-/// Steps of one look: read, take, read again after an unclear answer, credit, take back. More would be a circle.
+/// Steps of one reconciliation: read, capture, read again after an unknown outcome, credit, reverse. The bound breaks cycles.
 const STEPS_MAX: usize = 6;
 
-/// Tries at taking credit back while it is being spent.
+/// Attempts to reverse credit while it is being spent.
 const DEBITS_MAX: usize = 5;
 
 impl Inner {
-    /// `news`: a buyer has come back.
+    /// `is_notified`: the buyer has come back.
     pub(super) async fn reconcile(
         &self,
         id: TopUpId,
@@ -47,7 +47,7 @@ impl Inner {
                 Ok(view) => view,
                 Err(error) => return self.unreadable(row, error, unacknowledged).await,
             };
-            // Only now: news that came before an answer that was lost is news still.
+            // Only after a successful read: a notification before a lost answer stays unacknowledged.
             if std::mem::take(&mut unacknowledged) {
                 row.acknowledged = row.notifications;
                 self.clear_deferred(id);
@@ -70,7 +70,7 @@ impl Inner {
                         answer => attempt = Some(answer),
                     }
                 }
-                // The order has been read after the attempt, and there is no payment.
+                // The order was read after the capture, and there is no payment.
                 Decision::Capture | Decision::Reapprove => {
                     return match attempt {
                         None => self.reopen(row).await,
@@ -90,7 +90,7 @@ impl Inner {
                 }
                 Decision::Over(why) => {
                     Counters::one(&self.counters.failed);
-                    tracing::info!(top_up = %row.id, why, "a purchase ended without a payment");
+                    tracing::info!(top_up = %row.id, why, "purchase ended without a payment");
                     return self.set_state(row, TopUpState::Failed, Some(why)).await;
                 }
                 Decision::Returned(total) => {
@@ -107,7 +107,7 @@ impl Inner {
         self.retry_later(row).await
     }
 
-    /// A purchase whose order nobody knows: the buyer never got a link, so nothing can have been paid.
+    /// A purchase without a known order: the buyer never got an approval link, so nothing can have been paid.
     async fn without_order(&self, mut row: TopUpRow) -> Result<TopUpRow, ReconcileError> {
         let now = (self.now)();
         if row.state == TopUpState::Created && now - row.created_at >= schedule::EXPIRES {
@@ -120,7 +120,7 @@ impl Inner {
         self.write(row).await
     }
 
-    /// Nothing is concluded from an order that cannot be read, but for one: an order that was never agreed to and is gone is over.
+    /// A failed read decides nothing, with one exception: an order that was never approved and no longer exists is over.
     async fn unreadable(
         &self,
         mut row: TopUpRow,
@@ -129,8 +129,8 @@ impl Inner {
     ) -> Result<TopUpRow, ReconcileError> {
         let now = (self.now)();
         if error.kind == FailureKind::Gone {
-            // Where something follows from it, this was the answer.
-            let heard = row.acknowledged;
+            // In the states that decide on it, this read acknowledges the notification.
+            let before = row.acknowledged;
             row.acknowledged = row.notifications;
             self.clear_deferred(row.id);
             match row.state {
@@ -144,15 +144,21 @@ impl Inner {
                 }
                 TopUpState::Captured if unacknowledged => {
                     return self
-                        .mark_stuck(row, "there is news of a payment whose order is gone")
+                        .mark_stuck(
+                            row,
+                            "a notification names a payment whose order no longer exists",
+                        )
                         .await;
                 }
-                // Money was asked for, and nobody can say any more whether it was taken.
+                // A capture was requested, and its outcome can no longer be read.
                 TopUpState::Capturing | TopUpState::Pending
                     if now - row.created_at >= schedule::EXPIRES =>
                 {
                     return self
-                        .mark_stuck(row, "the order of a payment that was asked for is gone")
+                        .mark_stuck(
+                            row,
+                            "a capture was requested, and its order no longer exists",
+                        )
                         .await;
                 }
                 // What is owed is known without the order.
@@ -160,15 +166,15 @@ impl Inner {
                     let total = row.returned;
                     return self.reverse_credit(row, total).await;
                 }
-                // Orders are not kept for ever, and this one has done what it was for.
+                // The provider does not keep orders for ever, and this one is finished.
                 TopUpState::Captured | TopUpState::Failed => {
                     row.next_attempt_at = schedule::next(&row, now);
                     return self.write(row).await;
                 }
-                _ => row.acknowledged = heard,
+                _ => row.acknowledged = before,
             }
         }
-        self.log_provider_error(&row, &error, "could not read the order of a purchase");
+        self.log_provider_error(&row, &error, "reading order failed");
         if unacknowledged {
             self.retry_with_notification(row).await?;
         } else {
@@ -177,7 +183,7 @@ impl Inner {
         Err(ReconcileError::Provider(error))
     }
 
-    /// Asks for the money. That it will be asked for is stored before it is.
+    /// Captures the payment. The intent is stored before the call.
     async fn capture(
         &self,
         mut row: TopUpRow,
@@ -196,7 +202,7 @@ impl Inner {
         match self.orders.capture(order, &key).await {
             Ok(()) => Ok((row, Attempt::Answered)),
             Err(error) => {
-                let what = "the money of a purchase was not taken, or the answer was lost";
+                let what = "capturing payment failed or its answer was lost";
                 self.log_provider_error(&row, &error, what);
                 match error.kind {
                     FailureKind::OutcomeUnknown | FailureKind::AlreadyDone => {
@@ -209,7 +215,7 @@ impl Inner {
         }
     }
 
-    /// The provider said no, and its order says that nothing was taken.
+    /// The capture was refused, and the order shows no payment.
     async fn refused(
         &self,
         mut row: TopUpRow,
@@ -222,7 +228,7 @@ impl Inner {
                 "declined"
             }
             FailureKind::Refused => "refused",
-            // The buyer is not done; nothing has happened.
+            // The buyer has not finished; nothing was captured.
             _ => return self.set_state(row, TopUpState::Open, None).await,
         };
         if kind == FailureKind::Refused || row.declines >= DECLINES_MAX {
@@ -232,8 +238,7 @@ impl Inner {
         self.set_state(row, TopUpState::Open, Some(why)).await
     }
 
-    /// The money was asked for in an earlier run, and the buyer has to agree once more: what was tried is over, and what follows has a
-    /// key of its own.
+    /// The capture of an earlier run failed and the buyer has to approve again: the next capture gets a key of its own.
     async fn reopen(&self, mut row: TopUpRow) -> Result<TopUpRow, ReconcileError> {
         row.declines += 1;
         self.set_state(row, TopUpState::Open, Some("declined"))
@@ -246,7 +251,7 @@ impl Inner {
         self.write(row).await
     }
 
-    /// The same, with news that is still to be heard then: a ring stays as it is, and a buyer who came back becomes one.
+    /// The same with an unacknowledged notification: a stored one stays, and a returning buyer is stored as one.
     async fn retry_with_notification(&self, mut row: TopUpRow) -> Result<TopUpRow, ReconcileError> {
         row.attempts += 1;
         row.next_attempt_at = schedule::retry(&row, (self.now)());
@@ -255,7 +260,7 @@ impl Inner {
             row.notifications += 1;
             parts.push(part(TopUpPart::Notify(TopUpSubject::TopUp(row.id))));
         }
-        // Before it is written: from then on it is due.
+        // Before the write: the row is due from then on.
         self.defer(row.id, row.notifications);
         let unit = UnitOfWork::of_all(parts, Admission::Begins);
         commit(&*self.store, unit)
@@ -271,7 +276,7 @@ impl Inner {
     ) -> Result<TopUpRow, ReconcileError> {
         Counters::one(&self.counters.stuck);
         tracing::error!(top_up = %row.id, order = ?row.order, why,
-            "a purchase needs a person: nothing is credited or taken back for it until its order fits");
+            "purchase needs manual resolution: nothing is credited or reversed until its order is consistent");
         row.note = Some(Arc::from(why));
         row.attempts += 1;
         row.next_attempt_at = schedule::stuck((self.now)());
@@ -294,30 +299,30 @@ impl Inner {
         row.note = None;
         row.attempts = 0;
         row.next_attempt_at = schedule::next(&row, (self.now)());
-        let beside = self.changed(&mut row);
-        match self.ledger.top_up_with(credit, beside).await {
+        let attached = self.changed(&mut row);
+        match self.ledger.top_up_with(credit, attached).await {
             Ok(credited) => {
                 Counters::one(&self.counters.captured);
                 tracing::info!(top_up = %row.id, capture = %capture, price = %row.price, credits = %row.credits,
-                    repeated = credited.repeated, "a payment was credited");
+                    repeated = credited.repeated, "payment credited");
                 Ok(row)
             }
             Err(error) => Err(self.retry_booking(before, error).await),
         }
     }
 
-    /// Takes credits back for money that has gone back: as much as is there. What is held or spent is noted as owed, and taken by later
-    /// looks as it comes in.
+    /// Reverses credits for refunded money, as far as they are available. Held or spent credits are recorded as owed and taken by later
+    /// reconciliations.
     async fn reverse_credit(
         &self,
         mut row: TopUpRow,
         total: Usd,
     ) -> Result<TopUpRow, ReconcileError> {
-        let capture = row.capture.clone().expect("what was paid has a payment");
+        let capture = row.capture.clone().expect("a paid purchase has a payment");
         let is_new = total > row.returned;
         let missing = (credits_for(&row, total) - row.taken_back).max(Micros::ZERO);
         let name = format!("{}/returned/{}", reference(&capture), total.cents());
-        // Each step has a name of its own: what was taken before it grows with every one.
+        // Each step has a reference of its own: the amount taken before it grows with every step.
         let name: Arc<str> = match is_new {
             true => name.into(),
             false => format!("{name}/{}", row.taken_back.get()).into(),
@@ -330,12 +335,12 @@ impl Inner {
             row.returned = total;
             row.taken_back += taken;
             row.owed = missing - taken;
-            let is_news = is_new || taken.is_positive();
-            row.attempts = if is_news { 0 } else { row.attempts + 1 };
+            let is_progress = is_new || taken.is_positive();
+            row.attempts = if is_progress { 0 } else { row.attempts + 1 };
             row.next_attempt_at = schedule::next(&row, (self.now)());
             if !taken.is_positive() {
                 row = self.write(row).await?;
-                if is_news {
+                if is_progress {
                     self.log_refund(&row, taken);
                 }
                 return Ok(row);
@@ -347,13 +352,13 @@ impl Inner {
                 reference: name.clone(),
                 at: (self.now)(),
             };
-            let beside = self.changed(&mut row);
-            match self.ledger.correct_with(credit, vec![beside]).await {
+            let attached = self.changed(&mut row);
+            match self.ledger.correct_with(credit, vec![attached]).await {
                 Ok(_) => {
                     self.log_refund(&row, taken);
                     return Ok(row);
                 }
-                // It was spent between the two; there is less now.
+                // Spent concurrently; less is available now.
                 Err(CreditError::InsufficientCredit { .. }) => {}
                 Err(error) => return Err(self.retry_booking(before, error).await),
             }
@@ -364,26 +369,26 @@ impl Inner {
     fn log_refund(&self, row: &TopUpRow, taken: Micros) {
         if row.owed.is_positive() {
             tracing::warn!(top_up = %row.id, account = %row.account, returned = %row.returned, taken = %taken, owed = %row.owed,
-                "money went back to a buyer whose credits are held or spent; what comes in is taken until nothing is owed");
+                "payment refunded, its credits are held or spent: recovering the rest from later credits");
         } else {
-            tracing::info!(top_up = %row.id, returned = %row.returned, taken = %taken, "money went back to a buyer, and its credits were taken back");
+            tracing::info!(top_up = %row.id, returned = %row.returned, taken = %taken, "payment refunded, credits reversed");
         }
     }
 
-    /// The books did not take it. The row stays as it was and is looked at again; the reference makes that safe.
+    /// Booking failed. The row stays unchanged and is retried; the unique reference makes the retry safe.
     async fn retry_booking(&self, mut row: TopUpRow, error: CreditError) -> ReconcileError {
         if !matches!(error, CreditError::Conflict(Refusal::TopUpMoved(_))) {
-            tracing::error!(top_up = %row.id, %error, "a purchase could not be booked; it is tried again");
+            tracing::error!(top_up = %row.id, %error, "booking purchase failed, retrying");
             row.attempts += 1;
             row.next_attempt_at = schedule::retry(&row, (self.now)());
             if let Err(error) = self.change(&mut row).await {
-                tracing::error!(top_up = %row.id, %error, "could not write a purchase");
+                tracing::error!(top_up = %row.id, %error, "writing purchase failed");
             }
         }
         ReconcileError::Credit(error)
     }
 
-    /// Writes a purchase that has come to another state.
+    /// Writes a purchase in a new state.
     async fn set_state(
         &self,
         mut row: TopUpRow,
@@ -405,22 +410,22 @@ impl Inner {
     fn log_provider_error(&self, row: &TopUpRow, error: &OrderError, what: &'static str) {
         match error.kind {
             FailureKind::Misconfigured => {
-                tracing::error!(top_up = %row.id, cause = %error, "{what}: the settings or the standing with the provider are wrong");
+                tracing::error!(top_up = %row.id, cause = %error, "{what}: check the settings and the merchant account at the provider");
             }
             kind => tracing::warn!(top_up = %row.id, ?kind, cause = %error, "{what}"),
         }
     }
 }
 
-/// An attempt to take money.
+/// A capture call.
 enum Attempt {
-    /// It was answered, or the answer was lost: the order says what has happened.
+    /// Answered, or the answer was lost: the order has the outcome.
     Answered,
-    /// The provider said no.
+    /// The provider refused.
     Failed(OrderError),
 }
 
-/// Whether the order has to be read before anything is concluded from a failure.
+/// Whether the order has to be read before a failure is conclusive.
 fn may_have_been_done(kind: FailureKind) -> bool {
     !matches!(
         kind,
@@ -432,14 +437,14 @@ fn payment(view: &Order) -> Option<Arc<str>> {
     view.capture.as_ref().map(|capture| Arc::from(&*capture.id))
 }
 
-/// What the books call a payment.
+/// The ledger's reference of a payment.
 fn reference(capture: &str) -> Arc<str> {
     Arc::from(format!("paypal/{capture}"))
 }
 
-/// The credits that so much money of a purchase stands for, rounded down but for the whole.
+/// The credits for a part of the purchase's price, rounded down except for the whole.
 fn credits_for(row: &TopUpRow, money: Usd) -> Micros {
     let credits =
         i128::from(row.credits.get()) * i128::from(money.cents()) / i128::from(row.price.cents());
-    Micros::new(i64::try_from(credits).expect("a part of what fits, fits"))
+    Micros::new(i64::try_from(credits).expect("a part of an i64 fits an i64"))
 }

@@ -1,4 +1,4 @@
-//! When a purchase is looked at again by itself. Bells only make it sooner.
+//! Reconciliation schedule of credit purchases: exponential backoff by state. Notifications only bring it forward.
 
 use std::time::Duration;
 
@@ -9,26 +9,25 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// How long a buyer is sent to the provider with one order: PayPal gives three hours from making an order to sending the buyer there
-/// (Orders v2, `order.links`).
+/// How long an order is offered to the buyer: PayPal gives three hours from creating an order to sending the buyer there (Orders v2,
+/// `order.links`).
 pub const OFFERED: Duration = Duration::from_secs(3 * 3600);
 
-/// Time after which an order that nobody agreed to is over: three hours to get there, and three to agree.
+/// Age after which an order that was not approved fails: three hours to reach the provider, and three to approve.
 pub(super) const EXPIRES: i64 = 6 * HOUR;
 
-/// Times after a payment at which it is looked at for money that went back, should the notice of it have been lost. A buyer can
-/// object for 180 days.
+/// Times after a payment at which it is checked for refunds, in case the notification was lost. A buyer can open a dispute for 180 days.
 const AFTER_PAYMENT: [i64; 5] = [DAY, 7 * DAY, 30 * DAY, 90 * DAY, 181 * DAY];
 
-/// The next look at a purchase that was looked at just now; `None` when nothing is expected any more.
+/// The next attempt after a reconciliation; `None` when no change is expected any more.
 pub(super) fn next(row: &TopUpRow, now: i64) -> Option<i64> {
     let wait = match row.state {
-        // The buyer tries again, or it is over.
+        // The buyer retries, or it is over.
         TopUpState::Created => return Some(row.created_at + EXPIRES),
         TopUpState::Open => doubled(15 * SECOND, row.attempts, 10 * MINUTE),
         TopUpState::Capturing => doubled(2 * SECOND, row.attempts, 15 * MINUTE),
         TopUpState::Pending => doubled(MINUTE, row.attempts, 6 * HOUR),
-        // Credits are owed: they come free when what holds them ends, or come in with the next purchase.
+        // Owed credits become available when a hold ends or with the next purchase.
         TopUpState::Captured if row.owed.is_positive() => doubled(MINUTE, row.attempts, DAY),
         TopUpState::Captured => {
             let next = AFTER_PAYMENT
@@ -42,12 +41,12 @@ pub(super) fn next(row: &TopUpRow, now: i64) -> Option<i64> {
     Some(now + wait)
 }
 
-/// The next look at a purchase that could not be looked at.
+/// The next attempt after a failed reconciliation.
 pub(super) fn retry(row: &TopUpRow, now: i64) -> Option<i64> {
     Some(now + doubled(2 * SECOND, row.attempts, 15 * MINUTE))
 }
 
-/// The next look at a purchase that only a person can put right; still looked at, in case it puts itself right.
+/// The next attempt for a purchase that needs manual resolution, in case it resolves itself.
 pub(super) fn stuck(now: i64) -> Option<i64> {
     Some(now + DAY)
 }

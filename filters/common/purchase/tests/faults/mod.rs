@@ -1,4 +1,4 @@
-//! What befalls the calls to a payment provider in memory, whatever it sells.
+//! Fault injection for calls to an in-memory payment provider.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -6,24 +6,24 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use tollgate_purchase::FailureKind;
 
-/// What happens to one call.
+/// The fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing.
+    /// None.
     None,
-    /// It is done and the answer is lost.
+    /// Carried out; the answer is lost.
     AnswerLost,
-    /// It is lost before it is done.
+    /// Lost before it is carried out.
     CallLost,
     /// The provider is out of service.
     Unavailable,
-    /// The process dies before it is done.
+    /// The process crashes before it is carried out.
     DeathBefore,
-    /// The process dies after it was done.
+    /// The process crashes after it was carried out.
     DeathAfter,
 }
 
-/// The faults to come, one for each call; none when they are used up.
+/// The queued faults, one for each call; no fault when the queue is empty.
 #[derive(Clone, Default)]
 pub(crate) struct Faults {
     to_come: Arc<Mutex<VecDeque<Fault>>>,
@@ -31,23 +31,23 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// These are to come, and no others.
+    /// Replaces the queue.
     pub(crate) fn set(&self, faults: impl IntoIterator<Item = Fault>) {
         *self.to_come() = faults.into_iter().collect();
     }
 
-    /// Tells of each death of the process.
+    /// Signals each crash of the process.
     pub(crate) fn died(&self) -> Arc<Notify> {
         self.died.clone()
     }
 
-    /// One call, with whatever befalls it; what it fails with, and that in words.
+    /// One call with its fault; the error class and message on failure.
     pub(crate) async fn call<T>(
         &self,
         act: impl FnOnce() -> Result<T, FailureKind>,
     ) -> Result<T, (FailureKind, String)> {
         let fault = self.to_come().pop_front().unwrap_or(Fault::None);
-        let failed = |trouble| (trouble, format!("{trouble:?}, after {fault:?}"));
+        let failed = |kind| (kind, format!("{kind:?}, after {fault:?}"));
         match fault {
             Fault::Unavailable => return Err(failed(FailureKind::Unavailable)),
             Fault::CallLost => return Err(failed(FailureKind::OutcomeUnknown)),
@@ -71,6 +71,8 @@ impl Faults {
     }
 
     fn to_come(&self) -> std::sync::MutexGuard<'_, VecDeque<Fault>> {
-        self.to_come.lock().expect("nobody panics while holding it")
+        self.to_come
+            .lock()
+            .expect("no code panics while holding it")
     }
 }

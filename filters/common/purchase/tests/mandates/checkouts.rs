@@ -1,4 +1,4 @@
-//! Checkouts: whatever is lost on the way, their owner gets the plan once, and an end is an end.
+//! Checkouts under faults: the owner gets the plan once, and a final status stays.
 
 use tollgate_money::{AccountId, CheckoutId};
 use tollgate_purchase::checkouts::{CheckoutError, CheckoutRequest, NewCheckout, Status, View};
@@ -86,7 +86,7 @@ impl TestBed {
 }
 
 #[test]
-fn a_checkout_asks_nothing_of_the_provider_until_its_owner_opens_it() {
+fn a_checkout_does_not_call_the_provider_until_its_owner_opens_it() {
     let mut bed = TestBed::new();
     let id = bed.begun();
     assert_eq!(bed.status(id), Status::RequiresEscalation);
@@ -140,7 +140,7 @@ fn checkouts_of_an_account_share_one_mandate_and_the_plan_completes_all_that_wai
 }
 
 #[test]
-fn a_plan_that_was_bought_in_another_way_completes_a_checkout_too() {
+fn a_plan_bought_by_another_route_completes_a_checkout_too() {
     let mut bed = TestBed::new();
     let id = bed.begun();
     bed.transfer("0x1");
@@ -155,7 +155,7 @@ fn a_plan_that_was_bought_in_another_way_completes_a_checkout_too() {
 }
 
 #[test]
-fn money_on_its_way_is_neither_a_plan_nor_an_end() {
+fn a_pending_payment_neither_completes_nor_cancels_a_checkout() {
     for arrives in [true, false] {
         let mut bed = TestBed::new();
         let id = bed.begun();
@@ -189,7 +189,7 @@ fn money_on_its_way_is_neither_a_plan_nor_an_end() {
 }
 
 #[test]
-fn a_provider_that_does_not_answer_is_not_guessed_about() {
+fn an_unreachable_provider_leaves_a_checkout_undecided() {
     let mut bed = TestBed::new();
     let id = bed.begun();
     let mandate = bed.mandate(id);
@@ -212,7 +212,7 @@ fn a_provider_that_does_not_answer_is_not_guessed_about() {
 }
 
 #[test]
-fn a_checkout_that_nobody_opens_ends_and_takes_nothing_with_it() {
+fn an_unopened_checkout_expires_without_side_effects() {
     let mut bed = TestBed::new();
     let id = bed.begun();
     let mandate = bed.mandate(id);
@@ -225,7 +225,7 @@ fn a_checkout_that_nobody_opens_ends_and_takes_nothing_with_it() {
             .is_none()
     );
     assert_eq!(bed.row(mandate.id).state, MandateState::Open);
-    // Agreed to after all: the plan comes, and the checkout stays ended.
+    // Agreed to after all: the plan is granted, and the checkout stays cancelled.
     bed.provider.approve(mandate.id);
     bed.pass(1);
     assert!(bed.state().is_active());
@@ -234,7 +234,7 @@ fn a_checkout_that_nobody_opens_ends_and_takes_nothing_with_it() {
 }
 
 #[test]
-fn nothing_is_begun_where_nothing_can_be_sold() {
+fn no_checkout_is_created_while_nothing_can_be_sold() {
     let mut bed = TestBed::new();
     bed.provider.reprice(None);
     let begun = bed.begin();
@@ -259,7 +259,7 @@ fn nothing_is_begun_where_nothing_can_be_sold() {
 }
 
 #[test]
-fn a_request_to_complete_is_known_again() {
+fn a_repeated_completion_request_is_recognized() {
     let mut bed = TestBed::new();
     let id = bed.begun();
     let mandate = bed.mandate(id);
@@ -279,10 +279,9 @@ fn a_request_to_complete_is_known_again() {
     assert!(!note(&mut bed, 2), "another one came too late");
 }
 
-/// The process dies, or an answer is lost, at every call from opening the page to completion: whoever tries again gets the plan, and one
-/// subscription is charged.
+/// A crash or a lost answer at each call from opening the page to completion: a retry gets the plan, and one subscription is charged.
 #[test]
-fn whatever_is_lost_the_owner_who_tries_again_gets_the_plan_once() {
+fn after_any_fault_a_retry_grants_the_plan_once() {
     for fault in FAULTS {
         for at in 0..5 {
             let what = format!("{fault:?} at call {at}");

@@ -1,4 +1,4 @@
-//! Charges that are listed late, made too late, or not given back.
+//! Charges that are listed late, made too late, or not refunded.
 
 use tollgate_purchase::mandates::{ChargeStatus, OpenError, Status, Verified};
 use tollgate_store::MandateState;
@@ -7,8 +7,8 @@ use crate::provider::{DAY, Fault, Funding, MONTH};
 use crate::testbed::{ACCOUNT, TestBed};
 
 #[test]
-fn a_payment_that_was_told_and_ended_is_found_when_it_is_listed() {
-    // Ended before anybody looked, or after a day was given for it.
+fn a_payment_reported_before_the_end_is_recorded_when_it_is_listed() {
+    // Ended before the first reconciliation, or after a provisional day.
     for is_seen_before in [false, true] {
         let mut bed = TestBed::new();
         let id = bed.opened();
@@ -30,7 +30,7 @@ fn a_payment_that_was_told_and_ended_is_found_when_it_is_listed() {
 }
 
 #[test]
-fn an_unwanted_payment_for_which_a_day_was_given_goes_back_when_it_is_listed() {
+fn a_duplicate_payment_with_a_provisional_day_is_refunded_when_it_is_listed() {
     let mut bed = TestBed::new();
     let id = bed.opened();
     bed.provider.change(id, |made| made.unlisted = u32::MAX);
@@ -52,7 +52,7 @@ fn an_unwanted_payment_for_which_a_day_was_given_goes_back_when_it_is_listed() {
 }
 
 #[test]
-fn a_payment_that_is_listed_after_its_owner_left_goes_back() {
+fn a_payment_listed_after_the_cancellation_is_refunded() {
     let mut bed = TestBed::new();
     let id = bed.opened();
     bed.provider.change(id, |made| {
@@ -77,7 +77,7 @@ fn a_payment_that_is_listed_after_its_owner_left_goes_back() {
 }
 
 #[test]
-fn a_charge_that_was_made_after_its_owner_left_goes_back() {
+fn a_charge_made_after_the_cancellation_is_refunded() {
     let mut bed = TestBed::new();
     let id = bed.paid();
     bed.provider.advance(MONTH - DAY);
@@ -97,7 +97,7 @@ fn a_charge_that_was_made_after_its_owner_left_goes_back() {
 }
 
 #[test]
-fn a_charge_that_the_provider_does_not_give_back_is_in_nobodys_way() {
+fn a_refused_refund_does_not_block_the_next_charge() {
     let mut bed = TestBed::new();
     let id = bed.paid();
     bed.provider.advance(DAY);
@@ -119,7 +119,7 @@ fn a_charge_that_the_provider_does_not_give_back_is_in_nobodys_way() {
 }
 
 #[test]
-fn a_subscription_that_the_provider_stopped_can_be_ended() {
+fn a_suspended_subscription_can_be_cancelled() {
     let mut bed = TestBed::new();
     let id = bed.paid();
     bed.provider
@@ -133,7 +133,7 @@ fn a_subscription_that_the_provider_stopped_can_be_ended() {
 }
 
 #[test]
-fn without_a_plan_nothing_is_begun_and_what_there_is_is_paid_and_can_be_ended() {
+fn without_a_plan_no_mandate_is_created_and_existing_ones_are_charged_and_cancelled() {
     let mut bed = TestBed::new();
     let id = bed.paid();
     bed.unplan();
@@ -150,8 +150,8 @@ fn without_a_plan_nothing_is_begun_and_what_there_is_is_paid_and_can_be_ended() 
 }
 
 #[test]
-fn a_charge_beside_a_signed_transfer_waits_until_that_is_clear() {
-    // The transfer buys the plan, dies, or is never heard of again.
+fn a_charge_waits_for_a_pending_signed_transfer() {
+    // The transfer settles, is refused, or stays pending.
     for (settles, dies) in [(true, false), (false, true), (false, false)] {
         let mut bed = TestBed::new();
         let id = bed.opened();

@@ -1,4 +1,4 @@
-//! Mandates against a provider that loses calls and answers, and a process that dies at any of them.
+//! Mandates against a provider that loses calls and answers, with a process crash at any call.
 
 mod checkouts;
 #[path = "../faults/mod.rs"]
@@ -31,7 +31,7 @@ const FAULTS: [Fault; 5] = [
 ];
 
 #[test]
-fn a_mandate_that_goes_well_is_paid_each_month_and_every_charge_counts_once() {
+fn a_mandate_is_charged_each_month_and_every_charge_counts_once() {
     let mut bed = TestBed::new();
     let row = bed.open().expect("alive").expect("is offered");
     assert_eq!(row.state, MandateState::Open);
@@ -71,11 +71,11 @@ fn a_mandate_that_goes_well_is_paid_each_month_and_every_charge_counts_once() {
 }
 
 #[test]
-fn what_stands_beside_a_payment_is_written_with_it_or_neither_is() {
+fn attached_parts_are_written_with_the_payment_or_neither_is() {
     let mut bed = TestBed::new();
     let id = bed.opened();
     bed.provider.approve(id);
-    // An answer for a name that nobody has claimed is refused.
+    // Storing an answer under an unclaimed key is refused.
     let refused: AttachParts = Arc::new(|subscription, mandate| {
         assert_eq!(Some(&subscription.reference), mandate.provider_ref.as_ref());
         assert!(mandate.activated_at.is_some());
@@ -109,7 +109,7 @@ fn what_stands_beside_a_payment_is_written_with_it_or_neither_is() {
 }
 
 #[test]
-fn a_subscription_whose_making_was_lost_is_made_once() {
+fn a_subscription_whose_creation_was_lost_is_created_once() {
     for fault in FAULTS {
         let mut bed = TestBed::new();
         bed.provider.faults([fault]);
@@ -121,10 +121,9 @@ fn a_subscription_whose_making_was_lost_is_made_once() {
     }
 }
 
-/// The process dies, or the answer is lost, at every call of a first payment in turn: the buyer pays once and has the plan once, without
-/// doing anything more.
+/// A crash or a lost answer at each call of a first payment in turn: one payment, one plan, and the buyer does nothing more.
 #[test]
-fn whatever_is_lost_after_the_buyer_agreed_the_plan_comes_once() {
+fn any_fault_after_approval_still_grants_the_plan_once() {
     for fault in FAULTS {
         for at in 0..3 {
             let mut bed = TestBed::new();
@@ -145,7 +144,7 @@ fn whatever_is_lost_after_the_buyer_agreed_the_plan_comes_once() {
 }
 
 #[test]
-fn running_is_not_paid() {
+fn an_active_subscription_is_no_proof_of_payment() {
     for (arrives, state) in [(true, MandateState::Active), (false, MandateState::Agreed)] {
         let mut bed = TestBed::new();
         let id = bed.opened();
@@ -168,7 +167,7 @@ fn running_is_not_paid() {
 }
 
 #[test]
-fn a_payment_that_is_told_and_not_listed_is_good_for_a_day() {
+fn a_reported_payment_that_is_not_listed_grants_a_day() {
     let mut bed = TestBed::new();
     let id = bed.opened();
     bed.provider.approve(id);
@@ -188,7 +187,7 @@ fn a_payment_that_is_told_and_not_listed_is_good_for_a_day() {
 }
 
 #[test]
-fn a_day_is_given_once_for_a_payment_that_never_shows() {
+fn a_provisional_day_is_granted_once_for_a_payment_that_is_never_listed() {
     let mut bed = TestBed::new();
     let id = bed.opened();
     bed.provider.approve(id);
@@ -236,7 +235,7 @@ fn after_three_hours_another_is_offered_and_the_first_that_is_paid_is_kept() {
 }
 
 #[test]
-fn what_was_paid_on_the_old_one_is_found_before_another_is_offered() {
+fn a_payment_of_an_expired_offer_is_found_before_another_is_offered() {
     let mut bed = TestBed::new();
     let id = bed.opened();
     bed.provider.approve(id);
@@ -247,9 +246,9 @@ fn what_was_paid_on_the_old_one_is_found_before_another_is_offered() {
     bed.check_books();
 }
 
-/// The provider stops or the process dies while a charge that nobody wants is given back: it goes back once, and the mandate ends.
+/// A provider outage or a crash while a duplicate charge is refunded: it is refunded once, and the mandate ends.
 #[test]
-fn a_charge_that_nobody_wants_goes_back_whatever_is_lost() {
+fn a_duplicate_charge_is_refunded_despite_any_fault() {
     for fault in FAULTS {
         for at in 0..7 {
             let mut bed = TestBed::new();
@@ -274,7 +273,7 @@ fn a_charge_that_nobody_wants_goes_back_whatever_is_lost() {
 }
 
 #[test]
-fn a_transfer_while_a_mandate_runs_adds_its_days_and_the_mandate_goes_on() {
+fn a_transfer_during_a_mandate_adds_its_days_and_the_mandate_stays() {
     let mut bed = TestBed::new();
     let id = bed.paid();
     let began = bed.provider.now();
@@ -293,7 +292,7 @@ fn a_transfer_while_a_mandate_runs_adds_its_days_and_the_mandate_goes_on() {
 }
 
 #[test]
-fn whoever_ends_it_keeps_what_is_paid_and_is_charged_no_more() {
+fn a_cancellation_keeps_the_paid_period_and_stops_the_charges() {
     for fault in FAULTS {
         for at in 0..6 {
             let mut bed = TestBed::new();
@@ -317,7 +316,7 @@ fn whoever_ends_it_keeps_what_is_paid_and_is_charged_no_more() {
 }
 
 #[test]
-fn what_is_only_offered_or_agreed_to_can_be_left() {
+fn an_offered_or_agreed_mandate_can_be_cancelled() {
     let mut bed = TestBed::new();
     let nothing = bed.run(|processor| async move { processor.cancel(testbed::ACCOUNT).await });
     assert!(matches!(nothing, Some(Err(CancelError::Nothing))));
@@ -344,7 +343,7 @@ fn what_is_only_offered_or_agreed_to_can_be_left() {
 }
 
 #[test]
-fn a_charge_that_fails_is_told_and_one_that_follows_puts_it_right() {
+fn a_failed_charge_is_past_due_until_the_next_one_succeeds() {
     let mut bed = TestBed::new();
     let id = bed.paid();
     bed.provider
@@ -366,7 +365,7 @@ fn a_charge_that_fails_is_told_and_one_that_follows_puts_it_right() {
 }
 
 #[test]
-fn a_mandate_that_the_provider_stopped_renews_nothing_and_makes_room() {
+fn a_suspended_mandate_renews_nothing_and_can_be_replaced() {
     let mut bed = TestBed::new();
     let old = bed.paid();
     bed.provider
@@ -390,7 +389,7 @@ fn a_mandate_that_the_provider_stopped_renews_nothing_and_makes_room() {
 }
 
 #[test]
-fn a_mandate_that_lapsed_makes_room_before_the_provider_has_given_up() {
+fn a_lapsed_mandate_can_be_replaced_while_the_provider_retries() {
     let mut bed = TestBed::new();
     let old = bed.paid();
     bed.provider
@@ -412,7 +411,7 @@ fn a_mandate_that_lapsed_makes_room_before_the_provider_has_given_up() {
 }
 
 #[test]
-fn money_that_went_back_ends_its_period_and_the_charging() {
+fn a_refund_ends_its_period_and_cancels_the_mandate() {
     let mut bed = TestBed::new();
     let id = bed.paid();
     bed.provider
@@ -426,7 +425,7 @@ fn money_that_went_back_ends_its_period_and_the_charging() {
 }
 
 #[test]
-fn months_that_nobody_looked_at_are_found() {
+fn charges_of_missed_months_are_found() {
     let mut bed = TestBed::new();
     let id = bed.paid();
     bed.provider.advance(3 * MONTH + DAY);
@@ -439,7 +438,7 @@ fn months_that_nobody_looked_at_are_found() {
 }
 
 #[test]
-fn a_subscription_that_was_paid_and_ended_before_anybody_looked_gives_its_month() {
+fn a_subscription_paid_and_ended_between_reconciliations_grants_its_month() {
     let mut bed = TestBed::new();
     let id = bed.opened();
     bed.provider.approve(id);
@@ -456,7 +455,7 @@ fn a_subscription_that_was_paid_and_ended_before_anybody_looked_gives_its_month(
 }
 
 #[test]
-fn another_price_than_was_agreed_goes_back() {
+fn a_charge_of_another_price_is_refunded() {
     let mut bed = TestBed::new();
     let id = bed.opened();
     bed.provider
@@ -472,7 +471,7 @@ fn another_price_than_was_agreed_goes_back() {
 }
 
 #[test]
-fn a_second_charge_for_one_month_goes_back_and_the_mandate_stays() {
+fn a_second_charge_for_one_month_is_refunded_and_the_mandate_stays() {
     let mut bed = TestBed::new();
     let id = bed.paid();
     bed.provider.advance(DAY);
@@ -492,7 +491,7 @@ fn a_second_charge_for_one_month_goes_back_and_the_mandate_stays() {
 }
 
 #[test]
-fn a_subscription_of_somebody_else_gives_nothing_and_is_not_touched() {
+fn a_subscription_of_another_mandate_grants_nothing_and_stays_unchanged() {
     let mut bed = TestBed::new();
     let id = bed.opened();
     bed.provider.approve(id);
@@ -505,7 +504,7 @@ fn a_subscription_of_somebody_else_gives_nothing_and_is_not_touched() {
 }
 
 #[test]
-fn what_is_gone_before_anybody_agreed_makes_room() {
+fn an_offer_that_the_provider_lost_can_be_replaced() {
     let mut bed = TestBed::new();
     let id = bed.opened();
     bed.provider.lose(id);
@@ -536,7 +535,7 @@ fn a_plan_that_was_changed_at_the_provider_is_not_sold() {
 }
 
 #[test]
-fn a_status_that_lags_behind_changes_nothing_but_the_time() {
+fn a_stale_status_only_delays_the_outcome() {
     let mut bed = TestBed::new();
     let id = bed.opened();
     bed.provider.change(id, |made| made.lag = 3);

@@ -1,4 +1,4 @@
-//! A payment provider in memory that charges each month, keeps its promises and loses its answers.
+//! In-memory payment provider with monthly charges: idempotent, with injected faults.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -20,21 +20,21 @@ use crate::faults::Faults;
 pub(crate) const PLAN: &str = "P-MODEL";
 pub(crate) const DAY: i64 = 86_400 * 1_000_000;
 
-/// A month of this provider's.
+/// A billing month of this provider.
 pub(crate) const MONTH: i64 = 30 * DAY;
 
-/// How charges of a subscription go.
+/// How the charges of a subscription go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Funding {
-    /// At once.
+    /// Completed at once.
     Instant,
-    /// The money is on its way until the test says otherwise.
+    /// Pending until the test resolves them.
     Slow,
-    /// There is none.
+    /// Declined.
     Empty,
 }
 
-/// One subscription at the provider's.
+/// A subscription at the provider.
 #[derive(Clone, Debug)]
 pub(crate) struct FakeSubscription {
     pub(crate) mandate: String,
@@ -47,9 +47,9 @@ pub(crate) struct FakeSubscription {
     pub(crate) failed_at: Option<i64>,
     pub(crate) failures: u32,
     pub(crate) funding: Funding,
-    /// Reads that still say that the buyer has not agreed.
+    /// Reads that still show the status from before the approval.
     pub(crate) lag: u32,
-    /// Reads of the list that do not have the newest charge yet.
+    /// Reads of the list that lack the newest charge.
     pub(crate) unlisted: u32,
 }
 
@@ -62,13 +62,13 @@ struct State {
     keeps_all: bool,
 }
 
-/// The provider, and time.
+/// The provider and the clock.
 #[derive(Clone, Default)]
 pub(crate) struct FakeProvider {
     state: Arc<Mutex<State>>,
     faults: Faults,
     now: Arc<AtomicI64>,
-    /// How wrong the gateway's clock is.
+    /// Error of the gateway's clock.
     skew: Arc<AtomicI64>,
 }
 
@@ -84,17 +84,17 @@ impl FakeProvider {
         self.now.load(Relaxed)
     }
 
-    /// What the gateway's clock says.
+    /// The time on the gateway's clock.
     pub(crate) fn gateway_clock(&self) -> i64 {
         self.now() + self.skew.load(Relaxed)
     }
 
-    /// The gateway's clock goes wrong by so many microseconds.
+    /// Sets the error of the gateway's clock, microseconds.
     pub(crate) fn skew(&self, micros: i64) {
         self.skew.store(micros, Relaxed);
     }
 
-    /// Time passes, and what is due is charged.
+    /// Advances the time, and makes the charges that are due.
     pub(crate) fn advance(&self, micros: i64) {
         let end = self.now() + micros;
         loop {
@@ -128,7 +128,7 @@ impl FakeProvider {
         });
     }
 
-    /// Tells of each death of the process.
+    /// Signals each crash of the process.
     pub(crate) fn died(&self) -> Arc<Notify> {
         self.faults.died()
     }
@@ -137,12 +137,12 @@ impl FakeProvider {
         self.faults.set(faults);
     }
 
-    /// The provider gives nothing back any more.
+    /// The provider refuses refunds from now on.
     pub(crate) fn refuse_refunds(&self) {
         self.with(|state| state.keeps_all = true);
     }
 
-    /// What the plan charges at the provider's.
+    /// Changes the monthly price of the plan at the provider.
     pub(crate) fn reprice(&self, monthly: Option<Usd>) {
         self.with(|state| state.monthly = monthly);
     }
@@ -167,7 +167,7 @@ impl FakeProvider {
         });
     }
 
-    /// The buyer agrees; the first charge is made at once, or as the funding has it.
+    /// The buyer agrees; the first charge is made at once, as `funding` has it.
     pub(crate) fn approve(&self, mandate: MandateId) {
         let now = self.now();
         let number = self.with(|state| {
@@ -175,7 +175,7 @@ impl FakeProvider {
             state.count
         });
         self.change(mandate, |made| {
-            // Nobody keeps a page open for ever.
+            // An approval page does not stay open for ever.
             if made.status == Status::Waiting && now - made.made_at < 30 * DAY {
                 made.status = Status::Active;
                 made.charge(now, number);
@@ -183,7 +183,7 @@ impl FakeProvider {
         });
     }
 
-    /// The buyer or the merchant ends, stops or starts a subscription at the provider's.
+    /// The buyer or the merchant cancels, suspends or resumes a subscription at the provider.
     pub(crate) fn set(&self, mandate: MandateId, status: Status) {
         let now = self.now();
         self.change(mandate, |made| match (made.status, status) {
@@ -197,7 +197,7 @@ impl FakeProvider {
         });
     }
 
-    /// Money that was on its way arrives, or does not.
+    /// Completes or declines pending charges.
     pub(crate) fn resolve(&self, mandate: MandateId, arrives: bool) {
         self.change(mandate, |made| {
             for charge in &mut made.charges {
@@ -211,24 +211,24 @@ impl FakeProvider {
         });
     }
 
-    /// Charges whose money is here, and stays.
+    /// Completed charges that were not refunded.
     pub(crate) fn kept(&self) -> Vec<Charge> {
         let all = self.all().into_iter().flat_map(|made| made.charges);
         all.filter(|charge| charge.status == ChargeStatus::Completed)
             .collect()
     }
 
-    /// The provider forgets a subscription.
+    /// Deletes a subscription.
     pub(crate) fn lose(&self, mandate: MandateId) {
         let name = mandate.to_string();
         self.with(|state| state.subscriptions.retain(|_, made| made.mandate != name));
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        act(&mut self.state.lock().expect("nobody panics while holding it"))
+        act(&mut self.state.lock().expect("no code panics while holding it"))
     }
 
-    /// One call, with whatever faults it.
+    /// One call, with its injected fault.
     async fn call<T>(
         &self,
         act: impl FnOnce(&mut State) -> Result<T, FailureKind>,
@@ -239,7 +239,7 @@ impl FakeProvider {
 }
 
 impl FakeSubscription {
-    /// Charges once; a charge that fails is tried again after five days, twice, and then the subscription stops.
+    /// Makes a charge; a failed one is retried after five days, twice, and then the subscription is suspended.
     fn charge(&mut self, at: i64, number: u32) {
         let status = match self.funding {
             Funding::Instant => ChargeStatus::Completed,
@@ -272,7 +272,7 @@ impl FakeSubscription {
 #[async_trait]
 impl Recurring for FakeProvider {
     async fn plan(&self) -> Result<ProviderPlan, RecurringError> {
-        // Not a step of any purchase: nothing faults it.
+        // Not a step of a purchase: no fault is injected.
         Ok(ProviderPlan {
             id: String::from(PLAN),
             is_active: true,

@@ -1,4 +1,4 @@
-//! Everything that can happen to mandates, in any order: buyers, the provider, time, and a process that dies.
+//! Random sequences of events around mandates: buyers, the provider, time, and process crashes.
 
 use proptest::prelude::*;
 use tollgate_money::MandateId;
@@ -7,7 +7,7 @@ use tollgate_purchase::mandates::{ChargeStatus, Status};
 use crate::provider::{DAY, Fault, Funding};
 use crate::testbed::{ACCOUNT, TestBed};
 
-/// One thing that happens. Numbers choose among the mandates that there are.
+/// An event. Numbers choose among the existing mandates.
 #[derive(Clone, Debug)]
 enum Event {
     Open,
@@ -19,13 +19,13 @@ enum Event {
     Resolve(usize, bool),
     Unlist(usize, u32),
     Lag(usize, u32),
-    /// Money of the newest charge goes back by somebody else's doing.
+    /// The newest charge is refunded by another party.
     Return(usize),
-    /// The buyer or the merchant changes the subscription at the provider's.
+    /// The buyer or the merchant changes the subscription at the provider.
     Status(usize, Status),
     Turn,
     Pass(i64),
-    /// The gateway's clock is wrong by so many hours.
+    /// The gateway's clock is off by that many hours.
     Skew(i64),
     Faults(Vec<Fault>),
     Die,
@@ -66,7 +66,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A mandate whose owner was given a link, the oldest first.
+/// A mandate with an approval link, the oldest first.
 fn known(bed: &TestBed, at: usize) -> Option<MandateId> {
     let rows = bed.rows();
     let mut offered = rows.iter().rev().filter(|row| row.approve_url.is_some());
@@ -139,8 +139,8 @@ fn happen(bed: &mut TestBed, event: Event, transfers: &mut u32) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever happens: once nothing is under way, the money that stayed at the provider is the money of the periods that were given, no
-    /// two subscriptions charge, and who has paid for the time that is now has the plan.
+    /// Under any sequence of events: once nothing is pending, the money kept at the provider equals the periods granted, no two
+    /// subscriptions charge, and an account that has paid for the present has the plan.
     #[test]
     fn money_that_stayed_is_periods_that_were_given(events in proptest::collection::vec(event(), 1..30)) {
         let mut bed = TestBed::new();
@@ -159,7 +159,7 @@ proptest! {
             }
         }
         bed.pass(3);
-        // Of what is over somebody has to tell.
+        // Final mandates are reconciled on a notification only.
         for row in bed.rows() {
             bed.verify(row.id);
         }

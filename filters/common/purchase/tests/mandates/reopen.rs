@@ -1,4 +1,4 @@
-//! Another mandate beside one that cannot be collected, and no more of them than are of use.
+//! A second mandate after a failed charge, and the limit on new ones.
 
 use tollgate_purchase::mandates::{OpenError, Status, Verified};
 use tollgate_store::MandateState;
@@ -7,7 +7,7 @@ use crate::provider::{DAY, Fault, Funding};
 use crate::testbed::{ACCOUNT, TestBed};
 
 #[test]
-fn a_first_charge_that_fails_is_told_and_locks_nobody_out() {
+fn a_failed_first_charge_is_past_due_and_does_not_block_another_offer() {
     let mut bed = TestBed::new();
     let failed = bed.opened();
     bed.provider
@@ -38,14 +38,14 @@ fn a_first_charge_that_fails_is_told_and_locks_nobody_out() {
 }
 
 #[test]
-fn asking_for_another_ends_nothing_that_may_still_be_paid() {
+fn opening_another_does_not_end_a_mandate_that_may_still_be_paid() {
     let mut bed = TestBed::new();
     let old = bed.paid();
     bed.provider
         .change(old, |made| made.funding = Funding::Empty);
     bed.pass(33);
     assert!(!bed.state().is_active());
-    // The other one cannot be made, and then it is made and not agreed to.
+    // Creating the other one fails; then it is created and not agreed to.
     bed.provider
         .faults([Fault::None, Fault::None, Fault::Unavailable]);
     let open = bed.open().expect("alive");
@@ -62,7 +62,7 @@ fn asking_for_another_ends_nothing_that_may_still_be_paid() {
 }
 
 #[test]
-fn nothing_is_offered_while_a_late_charge_is_on_its_way() {
+fn nothing_is_offered_while_a_late_charge_is_pending() {
     let mut bed = TestBed::new();
     let id = bed.paid();
     bed.provider.change(id, |made| made.funding = Funding::Slow);
@@ -77,7 +77,7 @@ fn nothing_is_offered_while_a_late_charge_is_on_its_way() {
 }
 
 #[test]
-fn what_was_left_a_moment_ago_is_offered_again() {
+fn a_recently_cancelled_offer_is_reopened() {
     let mut bed = TestBed::new();
     let first = bed.opened();
     for _ in 0..20 {
@@ -92,7 +92,7 @@ fn what_was_left_a_moment_ago_is_offered_again() {
 }
 
 #[test]
-fn an_account_begins_no_more_than_are_of_use_in_a_day() {
+fn an_account_creates_a_bounded_number_of_mandates_per_day() {
     let mut bed = TestBed::new();
     for _ in 0..30 {
         if let Some(Ok(row)) = bed.open() {
@@ -108,12 +108,12 @@ fn an_account_begins_no_more_than_are_of_use_in_a_day() {
 }
 
 #[test]
-fn nothing_is_concluded_about_a_mandate_at_another_address_of_the_provider() {
+fn a_mandate_of_another_environment_stays_unchanged() {
     let mut bed = TestBed::new();
     let id = bed.opened();
     bed.move_to("elsewhere");
     let was = bed.provider.now();
-    // There nobody knows it.
+    // That environment does not know it.
     bed.provider.faults([]);
     bed.pass(2);
     assert_eq!(bed.row(id).state, MandateState::Open);
@@ -127,7 +127,7 @@ fn nothing_is_concluded_about_a_mandate_at_another_address_of_the_provider() {
 }
 
 #[test]
-fn what_an_operator_ends_is_ended_at_the_provider_by_reconciliation() {
+fn an_operators_cancellation_reaches_the_provider_by_reconciliation() {
     let mut bed = TestBed::new();
     assert!(bed.leave().is_none(), "there is nothing to end");
     let id = bed.paid();

@@ -1,4 +1,4 @@
-//! Desks over a store in a folder, which can die and be opened again.
+//! Test bed: processors over a store in a folder, which can crash and be reopened.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::provider::{DAY, FakeProvider, PLAN};
 
 pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
 
-/// Credits that each payment gives.
+/// Credits granted by each payment.
 const CREDITS: i64 = 5_000_000;
 
 /// How long a checkout waits for its owner.
@@ -45,7 +45,7 @@ struct Running {
     checkouts: Checkouts,
 }
 
-/// The desks and what they stand on.
+/// The processors and their surroundings.
 pub(crate) struct TestBed {
     pub(crate) provider: FakeProvider,
     folder: TempDir,
@@ -154,7 +154,7 @@ impl TestBed {
         });
     }
 
-    /// Does something at the desk; when the process dies of it, it is started again and there is no answer.
+    /// Runs an operation on mandates; `None` when the process crashed in it, and was restarted.
     pub(crate) fn run<T, F: Future<Output = T>>(
         &mut self,
         act: impl FnOnce(Mandates) -> F,
@@ -163,7 +163,7 @@ impl TestBed {
         self.alive(act(processor))
     }
 
-    /// The same at the desk of checkouts.
+    /// The same on checkouts.
     pub(crate) fn run_checkouts<T, F: Future<Output = T>>(
         &mut self,
         act: impl FnOnce(Checkouts) -> F,
@@ -186,22 +186,22 @@ impl TestBed {
         done
     }
 
-    /// Ends the process where it stands, and starts it again.
+    /// Crashes the process, and restarts it.
     pub(crate) fn die(&mut self) {
         let running = self.running.take().expect("it runs");
         running.runtime.shutdown_background();
-        // What was queued is durable: a unit is written whole or not at all, and the cut lies at a call to the provider.
+        // Queued units of work are durable: each is written whole or not at all, and the crash happens at a provider call.
         running.store.close();
         self.start();
     }
 
-    /// The plan is taken out of the settings, and the process started again.
+    /// Removes the plan from the settings, and restarts the process.
     pub(crate) fn unplan(&mut self) {
         self.plan = None;
         self.die();
     }
 
-    /// The settings lead to another address of the provider's, and the process is started again.
+    /// Points the settings to another provider environment, and restarts the process.
     pub(crate) fn move_to(&mut self, environment: &str) {
         environment.clone_into(&mut self.environment);
         self.die();
@@ -215,7 +215,7 @@ impl TestBed {
         self.run(|processor| async move { processor.open(ACCOUNT, urls).await })
     }
 
-    /// A mandate that waits for its owner.
+    /// An open mandate.
     pub(crate) fn opened(&mut self) -> MandateId {
         self.open().expect("alive").expect("is offered").id
     }
@@ -224,7 +224,7 @@ impl TestBed {
         self.run(|processor| async move { processor.verify(id).await })
     }
 
-    /// A mandate that was agreed to and paid.
+    /// A paid mandate.
     pub(crate) fn paid(&mut self) -> MandateId {
         let id = self.opened();
         self.provider.approve(id);
@@ -233,7 +233,7 @@ impl TestBed {
         id
     }
 
-    /// A transfer by the other route.
+    /// A transfer on the other route.
     pub(crate) fn transfer(&mut self, name: &str) -> PayOutcome {
         let paid = Paid {
             account: ACCOUNT,
@@ -253,7 +253,7 @@ impl TestBed {
         done.expect("is noted")
     }
 
-    /// The account signs a transfer, which the chain takes for so many microseconds and which is on its way.
+    /// A signed transfer of the account, pending and valid for that many microseconds.
     pub(crate) fn sign(&mut self, lifetime: i64) {
         let now = self.provider.now();
         let row = AuthorizationRow {
@@ -289,7 +289,7 @@ impl TestBed {
         });
     }
 
-    /// The transfer that was signed has moved its money, or never will.
+    /// Settles or refuses the pending transfer.
     pub(crate) fn clear(&mut self, settles: bool) {
         let open = self.running().store.authorization_open(ACCOUNT);
         let mut row = open.expect("readable").expect("one is under way");
@@ -308,7 +308,7 @@ impl TestBed {
         running.runtime.block_on(done).expect("is stored");
     }
 
-    /// The operator has the account charged no more, beside the desk.
+    /// An operator's cancellation, outside the processor.
     pub(crate) fn leave(&mut self) -> Option<MandateRow> {
         let (rows, now) = (self.rows(), self.provider.now());
         let running = self.running();
@@ -343,7 +343,7 @@ impl TestBed {
         self.running().processor.counters().counts()
     }
 
-    /// Lets the desk work while time passes, with a provider that works.
+    /// Reconciles while time passes, without faults.
     pub(crate) fn pass(&mut self, days: i64) {
         self.provider.faults([]);
         for _ in 0..days * 4 {
@@ -353,7 +353,7 @@ impl TestBed {
         self.run(|processor| async move { while processor.reconcile_due().await > 0 {} });
     }
 
-    /// What has to be true whenever nothing is under way: every charge that stayed has bought a period, and every period was paid for.
+    /// Invariant whenever nothing is pending: every charge that was kept bought a period, and every period was paid.
     pub(crate) fn check_books(&self) {
         let mut kept: Vec<String> = self.provider.kept().into_iter().map(|one| one.id).collect();
         let payments = self.payments();

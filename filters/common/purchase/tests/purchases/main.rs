@@ -1,4 +1,4 @@
-//! Purchases against a provider that loses calls and answers, and a process that dies at any of them.
+//! Purchases of credits against a provider that loses calls and answers, with a process crash at any call.
 
 #[path = "../faults/mod.rs"]
 mod faults;
@@ -34,7 +34,7 @@ fn state(bed: &TestBed, number: u8) -> TopUpState {
 }
 
 #[test]
-fn a_purchase_that_goes_well_is_credited_once_whoever_looks_again() {
+fn a_paid_purchase_is_credited_once_however_often_it_is_reconciled() {
     let mut bed = TestBed::new();
     let begun = bed.begin(id(1)).expect("alive").expect("begins");
     assert_eq!(begun.state, TopUpState::Open);
@@ -75,7 +75,7 @@ fn a_form_that_is_sent_twice_is_one_purchase() {
 }
 
 #[test]
-fn an_order_whose_making_was_lost_is_made_once() {
+fn an_order_whose_creation_was_lost_is_created_once() {
     for fault in [Fault::AnswerLost, Fault::CallLost, Fault::Unavailable] {
         let mut bed = TestBed::new();
         bed.provider.faults([fault]);
@@ -90,10 +90,9 @@ fn an_order_whose_making_was_lost_is_made_once() {
     }
 }
 
-/// The process dies, or the answer is lost, at every call of a purchase in turn: the buyer pays once and has the credits once,
-/// without doing anything more.
+/// A crash or a lost answer at each call of a purchase in turn: one payment, one credit, and the buyer does nothing more.
 #[test]
-fn whatever_is_lost_after_the_buyer_agreed_the_credits_come_once() {
+fn any_fault_after_approval_still_credits_once() {
     for fault in [
         Fault::AnswerLost,
         Fault::CallLost,
@@ -120,7 +119,7 @@ fn whatever_is_lost_after_the_buyer_agreed_the_credits_come_once() {
 }
 
 #[test]
-fn a_choice_that_was_declined_costs_nothing_and_the_next_one_pays() {
+fn a_declined_capture_costs_nothing_and_the_next_one_pays() {
     let mut bed = TestBed::new();
     bed.begin(id(1)).expect("alive").expect("begins");
     approve(&bed, 1);
@@ -130,7 +129,7 @@ fn a_choice_that_was_declined_costs_nothing_and_the_next_one_pays() {
     let row = bed.row(id(1)).expect("stored");
     assert_eq!((row.state, row.declines), (TopUpState::Open, 1));
     assert_eq!(bed.available(), 0);
-    // By itself nothing is tried again; the buyer who comes back is news.
+    // Not retried by itself; the returning buyer is a notification.
     bed.run(|processor| async move { processor.reconcile(id(1), false).await });
     assert_eq!(bed.provider.takings(), 0);
     reconcile(&mut bed, 1);
@@ -139,7 +138,7 @@ fn a_choice_that_was_declined_costs_nothing_and_the_next_one_pays() {
 }
 
 #[test]
-fn news_that_came_before_a_lost_answer_is_news_still() {
+fn a_notification_before_a_lost_answer_stays_unacknowledged() {
     for rung in [false, true] {
         let mut bed = TestBed::new();
         bed.begin(id(1)).expect("alive").expect("begins");
@@ -148,7 +147,7 @@ fn news_that_came_before_a_lost_answer_is_news_still() {
             .change(&id(1).to_string(), |made| made.declines = true);
         reconcile(&mut bed, 1);
         assert_eq!(bed.row(id(1)).expect("stored").declines, 1);
-        // The buyer agrees again, and comes back or lets PayPal say so; the first reading of the order is lost.
+        // The buyer approves again, and comes back or PayPal sends a notification; the first read of the order is lost.
         bed.provider.faults([Fault::CallLost]);
         if rung {
             let notice = Notification {
@@ -175,7 +174,7 @@ fn news_that_came_before_a_lost_answer_is_news_still() {
 }
 
 #[test]
-fn choices_are_declined_only_so_often() {
+fn a_purchase_fails_after_too_many_declines() {
     let mut bed = TestBed::new();
     bed.begin(id(1)).expect("alive").expect("begins");
     approve(&bed, 1);
@@ -190,7 +189,7 @@ fn choices_are_declined_only_so_often() {
 }
 
 #[test]
-fn money_on_its_way_is_credited_when_it_is_there_and_not_before() {
+fn a_pending_payment_is_credited_on_completion_and_not_before() {
     for (then, credits, end) in [
         (CaptureStatus::Completed, CREDITS, TopUpState::Captured),
         (CaptureStatus::Declined, 0, TopUpState::Failed),
@@ -217,7 +216,7 @@ fn money_on_its_way_is_credited_when_it_is_there_and_not_before() {
 }
 
 #[test]
-fn an_order_that_nobody_agrees_to_ends_without_a_payment() {
+fn an_order_that_is_never_approved_fails_without_a_payment() {
     let mut bed = TestBed::new();
     bed.begin(id(1)).expect("alive").expect("begins");
     bed.provider.faults([Fault::CallLost]);
@@ -245,7 +244,7 @@ fn a_notification_is_recorded_once_and_triggers_reconciliation() {
             bed.run(|processor| async move { processor.record_notification(notice()).await });
         assert_eq!(heard.expect("alive").expect("stored"), new, "time {number}");
     }
-    // The process dies before anybody looks: the bell is stored.
+    // A crash before the reconciliation: the notification is stored.
     bed.die();
     bed.run(|processor| async move { processor.reconcile_due().await });
     assert_eq!(state(&bed, 1), TopUpState::Captured);
@@ -263,7 +262,7 @@ fn a_notification_is_recorded_once_and_triggers_reconciliation() {
 }
 
 #[test]
-fn credits_are_taken_back_for_money_that_goes_back_as_far_as_they_are_there() {
+fn a_refund_reverses_credits_as_far_as_they_are_available() {
     let mut bed = TestBed::new();
     bed.begin(id(1)).expect("alive").expect("begins");
     approve(&bed, 1);
@@ -290,7 +289,7 @@ fn credits_are_taken_back_for_money_that_goes_back_as_far_as_they_are_there() {
 }
 
 #[test]
-fn credits_that_are_held_when_the_money_goes_back_are_taken_when_they_come_free() {
+fn credits_held_at_a_refund_are_reversed_when_the_hold_ends() {
     let mut bed = TestBed::new();
     bed.begin(id(1)).expect("alive").expect("begins");
     approve(&bed, 1);
@@ -302,7 +301,7 @@ fn credits_that_are_held_when_the_money_goes_back_are_taken_when_they_come_free(
     let owed = |bed: &TestBed| bed.row(id(1)).expect("stored").owed.get();
     assert_eq!(owed(&bed), CREDITS, "all of it is held");
     let counted = bed.counts().returned;
-    // Half of it comes free, and later the rest; nobody comes back and nothing rings.
+    // Half of the hold is released, and later the rest; without any notification.
     for left in [CREDITS / 2, 0] {
         bed.release();
         bed.hold(left);
@@ -311,7 +310,7 @@ fn credits_that_are_held_when_the_money_goes_back_are_taken_when_they_come_free(
         bed.check_books();
     }
     assert_eq!(bed.counts().returned, counted, "it went back once");
-    // The books are right again: what is bought now is the buyer's.
+    // Nothing is owed: the next purchase is credited in full.
     bed.begin(id(2)).expect("alive").expect("begins");
     approve(&bed, 2);
     reconcile(&mut bed, 2);
@@ -320,7 +319,7 @@ fn credits_that_are_held_when_the_money_goes_back_are_taken_when_they_come_free(
 }
 
 #[test]
-fn credits_that_were_spent_before_the_money_went_back_are_taken_from_the_next_purchase() {
+fn credits_spent_before_a_refund_are_taken_from_the_next_purchase() {
     let mut bed = TestBed::new();
     bed.begin(id(1)).expect("alive").expect("begins");
     approve(&bed, 1);
@@ -330,7 +329,7 @@ fn credits_that_were_spent_before_the_money_went_back_are_taken_from_the_next_pu
     bed.provider.change(&top_up, |made| made.returned = PRICE);
     reconcile(&mut bed, 1);
     bed.begin(id(2)).expect("alive").expect("begins");
-    // Meanwhile the first order is gone; what is owed is known without it.
+    // The first order no longer exists; what is owed is known without it.
     bed.provider.lose(&top_up);
     approve(&bed, 2);
     reconcile(&mut bed, 2);
@@ -341,14 +340,14 @@ fn credits_that_were_spent_before_the_money_went_back_are_taken_from_the_next_pu
 }
 
 #[test]
-fn a_payment_that_was_asked_for_and_whose_order_is_gone_is_shown_to_a_person() {
+fn a_requested_capture_whose_order_is_gone_needs_manual_resolution() {
     for slow in [false, true] {
         let mut bed = TestBed::new();
         bed.begin(id(1)).expect("alive").expect("begins");
         approve(&bed, 1);
         let top_up = id(1).to_string();
         bed.provider.change(&top_up, |made| made.slow = slow);
-        // The money is asked for, and the answer and what follows are lost.
+        // The capture is requested; its answer and every later call are lost.
         bed.provider
             .faults([Fault::None, Fault::AnswerLost, Fault::Unavailable]);
         reconcile(&mut bed, 1);
@@ -376,7 +375,7 @@ fn a_payment_that_was_asked_for_and_whose_order_is_gone_is_shown_to_a_person() {
 }
 
 #[test]
-fn money_that_goes_back_without_a_notice_is_found_within_a_day() {
+fn a_refund_without_a_notification_is_found_within_a_day() {
     let mut bed = TestBed::new();
     bed.begin(id(1)).expect("alive").expect("begins");
     approve(&bed, 1);
@@ -397,7 +396,7 @@ fn unfinished_purchases_of_one_account_are_bounded() {
     assert!(matches!(more, Err(BeginError::TooMany { open: 10 })));
 }
 
-/// Something that happens.
+/// A random event.
 #[derive(Clone, Debug)]
 enum Act {
     Begin(u8),
@@ -448,7 +447,7 @@ fn fault() -> impl Strategy<Value = Fault> {
 fn play(bed: &mut TestBed, act: &Act) {
     match *act {
         Act::Begin(one) => {
-            // Whoever gets no answer tries again some time.
+            // A caller without an answer retries later.
             let _ = bed.begin(id(one));
         }
         Act::Approve(one) => approve(bed, one),
@@ -483,7 +482,7 @@ fn play(bed: &mut TestBed, act: &Act) {
         Act::Release => bed.release(),
         Act::Wait(secs) => bed.provider.advance(secs),
         Act::ForgetKeys => {
-            // The provider keeps keys for six hours.
+            // The provider keeps idempotency keys for six hours.
             bed.provider.advance(6 * 3_600);
             bed.provider.forget_keys();
         }
@@ -494,8 +493,8 @@ fn play(bed: &mut TestBed, act: &Act) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever buyers, notices, crashes and lost answers do, in any order: in the end what was taken at the provider's and not given
-    /// back is what stands in the books, to the last micro-credit, and nobody has paid twice for one purchase.
+    /// Under any sequence of buyers, notifications, crashes and lost answers: what was captured and not refunded equals the credits in the
+    /// ledger, to the last micro-credit, and no purchase is paid twice.
     #[test]
     fn what_is_taken_is_what_is_credited(
         acts in prop::collection::vec(act(), 1..40),
@@ -506,7 +505,7 @@ proptest! {
         for act in &acts {
             play(&mut bed, act);
         }
-        // What was on its way arrives; then everything calms down.
+        // Pending payments complete; then the faults stop.
         for number in 1..4 {
             bed.provider.change(&id(number).to_string(), |made| {
                 made.slow = false;
@@ -515,7 +514,7 @@ proptest! {
                 }
             });
         }
-        // The first days with whatever is held still, and then without.
+        // The first days with the remaining holds, then without.
         bed.settle();
         prop_assert!(bed.available() >= 0);
         bed.release();
@@ -530,7 +529,7 @@ proptest! {
                 let row = row.as_ref().expect("only what is stored is paid");
                 prop_assert_eq!(row.state, TopUpState::Captured, "purchase {} is paid", number);
                 prop_assert_eq!(row.owed.get(), 0, "nothing is owed for purchase {}", number);
-                // A cent buys a credit in this bed.
+                // One cent buys one credit in this test bed.
                 expected += (PRICE.cents() - made.returned.cents()) * 1_000_000;
             }
             if let (Some(row), true) = (&row, paid.is_empty()) {

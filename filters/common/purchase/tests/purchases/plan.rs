@@ -1,4 +1,4 @@
-//! The plan over a real store: what payments give, whatever comes between.
+//! The plan over a real store: what payments grant, under concurrency and repetition.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -128,7 +128,7 @@ fn transfer(name: &str) -> Paid {
     }
 }
 
-/// A monthly charge by the leave `leave`, made at `at`, that pays until a day after the next one.
+/// A monthly charge under the mandate `leave`, made at `at`, that pays until a day after the next one.
 fn charge(leave: &str, name: &str, at: i64) -> Paid {
     Paid {
         account: OWNER,
@@ -189,7 +189,7 @@ async fn a_transfer_gives_thirty_days_the_class_and_credits_once() {
 }
 
 #[tokio::test]
-async fn a_leave_renews_ends_and_falls_behind() {
+async fn a_mandate_renews_ends_and_becomes_past_due() {
     let bed = TestBed::new().await;
     bed.pay(charge("I-1", "first", START)).await;
     assert_eq!(bed.row().period_end, START + 31 * DAY);
@@ -233,7 +233,7 @@ async fn a_leave_renews_ends_and_falls_behind() {
 }
 
 #[tokio::test]
-async fn a_charge_beside_a_plan_that_runs_gives_nothing_and_a_transfer_adds_its_days() {
+async fn a_charge_for_an_active_plan_grants_nothing_and_a_transfer_adds_its_days() {
     let bed = TestBed::new().await;
     bed.pay(transfer("a")).await;
     let row = bed.row();
@@ -274,7 +274,7 @@ async fn a_charge_beside_a_plan_that_runs_gives_nothing_and_a_transfer_adds_its_
 }
 
 #[tokio::test]
-async fn money_that_goes_back_takes_its_time_and_credits_along() {
+async fn a_refund_takes_its_time_and_credits_back() {
     let bed = TestBed::new().await;
     bed.pay(charge("I-1", "x", START)).await;
     bed.at(START + 10 * DAY);
@@ -330,7 +330,7 @@ async fn days_of_a_transfer_behind_monthly_charges_count_once() {
     let left = START + 61 * DAY - late;
     assert_eq!(bed.row().period_end, late + 31 * DAY + left);
 
-    // The transfer is found not to have stayed on the chain: its days go, those of the charge stay.
+    // The transfer's block is reorganized away: its days go, those of the charge stay.
     let bed = TestBed::new().await;
     bed.pay(charge("I-1", "first", START)).await;
     bed.pay(transfer("t")).await;

@@ -1,4 +1,4 @@
-//! A payment provider in memory that keeps its promises and loses its answers.
+//! In-memory payment provider with orders: idempotent, with injected faults.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use tollgate_purchase::{
 pub(crate) use crate::faults::Fault;
 use crate::faults::Faults;
 
-/// One order at the provider's.
+/// An order at the provider.
 #[derive(Clone, Debug)]
 pub(crate) struct FakeOrder {
     pub(crate) top_up: String,
@@ -23,23 +23,23 @@ pub(crate) struct FakeOrder {
     pub(crate) status: OrderStatus,
     pub(crate) capture: Option<Capture>,
     pub(crate) returned: Usd,
-    /// The next attempt at taking the money is declined.
+    /// The next capture is declined.
     pub(crate) declines: bool,
-    /// The payment stays on its way until the test says otherwise.
+    /// Captures stay pending until the test resolves them.
     pub(crate) slow: bool,
 }
 
 #[derive(Default)]
 struct State {
     orders: HashMap<String, FakeOrder>,
-    /// Answers to keys, as the provider keeps them.
+    /// Stored answers by idempotency key.
     created: HashMap<String, String>,
     captured: HashMap<String, Result<(), FailureKind>>,
-    /// Attempts at taking money that were carried out.
+    /// Captures that were carried out.
     takings: u32,
 }
 
-/// The provider, and time.
+/// The provider and the clock.
 #[derive(Clone, Default)]
 pub(crate) struct FakeProvider {
     state: Arc<Mutex<State>>,
@@ -58,7 +58,7 @@ impl FakeProvider {
         self.now.fetch_add(secs * 1_000_000, Relaxed);
     }
 
-    /// Tells of each death of the process.
+    /// Signals each crash of the process.
     pub(crate) fn died(&self) -> Arc<Notify> {
         self.faults.died()
     }
@@ -71,7 +71,7 @@ impl FakeProvider {
         self.with(|state| state.takings)
     }
 
-    /// All orders made for a purchase; more than one where a lost key was repeated too late.
+    /// All orders of a purchase; more than one where a call was repeated after its key had expired.
     pub(crate) fn orders_of(&self, top_up: &str) -> Vec<FakeOrder> {
         self.with(|state| {
             let mine = state.orders.values().filter(|made| made.top_up == top_up);
@@ -79,7 +79,7 @@ impl FakeProvider {
         })
     }
 
-    /// Does something to the orders of a purchase.
+    /// Changes the orders of a purchase.
     pub(crate) fn change(&self, top_up: &str, mut change: impl FnMut(&mut FakeOrder)) {
         self.with(|state| {
             let mine = state
@@ -90,12 +90,12 @@ impl FakeProvider {
         });
     }
 
-    /// The provider forgets the orders of a purchase.
+    /// Deletes the orders of a purchase.
     pub(crate) fn lose(&self, top_up: &str) {
         self.with(|state| state.orders.retain(|_, made| made.top_up != top_up));
     }
 
-    /// The provider forgets the keys of what it made, as it does after six hours.
+    /// Deletes the idempotency keys, as the provider does after six hours.
     pub(crate) fn forget_keys(&self) {
         self.with(|state| {
             state.created.clear();
@@ -104,10 +104,10 @@ impl FakeProvider {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        act(&mut self.state.lock().expect("nobody panics while holding it"))
+        act(&mut self.state.lock().expect("no code panics while holding it"))
     }
 
-    /// One call, with whatever faults it.
+    /// One call, with its injected fault.
     async fn call<T>(
         &self,
         act: impl FnOnce(&mut State) -> Result<T, FailureKind>,

@@ -1,4 +1,4 @@
-//! A desk over a store in a folder, which can die and be opened again.
+//! Test bed: a processor over a store in a folder, which can crash and be reopened.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ struct Running {
     processor: TopUps,
 }
 
-/// The desk and what it stands on.
+/// The processor and its surroundings.
 pub(crate) struct TestBed {
     pub(crate) provider: FakeProvider,
     folder: TempDir,
@@ -110,7 +110,7 @@ impl TestBed {
         });
     }
 
-    /// Does something at the desk; when the process dies of it, it is started again and there is no answer.
+    /// Runs an operation; `None` when the process crashed in it, and was restarted.
     pub(crate) fn run<T, F: Future<Output = T>>(
         &mut self,
         act: impl FnOnce(TopUps) -> F,
@@ -129,13 +129,13 @@ impl TestBed {
         done
     }
 
-    /// Ends the process where it stands, and starts it again.
+    /// Crashes the process, and restarts it.
     pub(crate) fn die(&mut self) {
-        // What is promised in memory is forgotten.
+        // Holds are in memory only.
         self.holds.clear();
         let running = self.running.take().expect("it runs");
         running.runtime.shutdown_background();
-        // What was queued is durable: a unit is written whole or not at all, and the cut lies at a call to the provider.
+        // Queued units of work are durable: each is written whole or not at all, and the crash happens at a provider call.
         running.store.close();
         self.open();
     }
@@ -164,7 +164,7 @@ impl TestBed {
         self.running().processor.counters().counts()
     }
 
-    /// Promises credit to an operation that goes on until [`TestBed::release`]; nothing, where the amount is nothing.
+    /// Holds credit until [`TestBed::release`]; nothing for zero.
     pub(crate) fn hold(&mut self, micros: i64) {
         if micros == 0 {
             return;
@@ -183,12 +183,12 @@ impl TestBed {
         self.holds.push(hold.expect("there is enough"));
     }
 
-    /// Ends every operation at no cost.
+    /// Releases every hold.
     pub(crate) fn release(&mut self) {
         self.holds.clear();
     }
 
-    /// Takes credit as usage would.
+    /// Spends credit, as usage would.
     pub(crate) fn spend(&self, micros: i64) {
         let running = self.running();
         let credit = tollgate_ledger::Credit {
@@ -202,7 +202,7 @@ impl TestBed {
         spent.expect("there is enough");
     }
 
-    /// Lets the desk work until nothing is due within a day, with a provider that works.
+    /// Reconciles until nothing is due within a day, without faults.
     pub(crate) fn settle(&mut self) {
         self.provider.faults([]);
         for _ in 0..40 {
