@@ -6,7 +6,7 @@ use tollgate_filter::{Clock, Entropy};
 use tollgate_identity::{Signin, SigninRules};
 use tollgate_outbox::mail::{Mail, MailSettings};
 use tollgate_outbox::sms::{Sms, SmsSettings};
-use tollgate_outbox::{Outbox, Sender, Ways};
+use tollgate_outbox::{Outbox, Sender, Senders};
 use tollgate_store::Store;
 use zeroize::Zeroizing;
 
@@ -37,7 +37,7 @@ pub(crate) fn outbox(
         Mail::new(MailSettings {
             host: mail.host.clone(),
             port: mail.port,
-            guard: mail.guard,
+            security: mail.security,
             login: mail.login.as_ref().map(|(user, password)| {
                 (user.clone(), Zeroizing::new(password.expose().to_owned()))
             }),
@@ -62,7 +62,7 @@ pub(crate) fn outbox(
     Ok(Outbox::new(
         store,
         signin.clone(),
-        Ways {
+        Senders {
             mail: mail.map(|mail| Arc::new(mail) as Arc<dyn Sender>),
             sms: sms.map(|sms| Arc::new(sms) as Arc<dyn Sender>),
         },

@@ -20,7 +20,7 @@ use tollgate_identity::signin::CodeLength;
 use tollgate_meter::MeterSettings;
 use tollgate_oauth::OAuthConfig;
 use tollgate_onboarding::OnboardingSettings;
-use tollgate_outbox::mail::Guard;
+use tollgate_outbox::mail::TransportSecurity;
 use tollgate_pages::Brand;
 use tollgate_purchase::plan::Plan;
 use tollgate_rate_limit::Limits;
@@ -385,7 +385,7 @@ pub struct SigninMail {
     /// Its port.
     pub port: u16,
     /// How the connection is guarded; `None` only to this machine.
-    pub guard: Guard,
+    pub security: TransportSecurity,
     /// User and password.
     pub login: Option<(String, Secret)>,
     /// The sender.

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use tollgate_fetch::{DocumentUrl, FetchError, Fetched, Fetcher, Kept, SetupError, Shelf};
+use tollgate_fetch::{
+    Cached, DocumentCache, DocumentUrl, FetchError, Fetched, Fetcher, SetupError,
+};
 use tollgate_filter::Clock;
 use tollgate_identity::oauth::{CheckedClient, ClientError};
 use tollgate_store::ClientRow;
@@ -22,7 +24,7 @@ const SECRETS: [&str; 2] = ["client_secret", "client_secret_expires_at"];
 /// Documents, fetched when they are asked for and kept while they are fresh.
 pub(crate) struct Documents {
     fetcher: Fetcher,
-    shelf: Shelf<CheckedClient>,
+    cache: DocumentCache<CheckedClient>,
     clock: Clock,
     refresh_offered: bool,
 }
@@ -54,7 +56,7 @@ impl Documents {
     pub(crate) fn new(clock: Clock, refresh_offered: bool) -> Result<Documents, SetupError> {
         Ok(Documents {
             fetcher: Fetcher::new(BYTES_MAX)?,
-            shelf: Shelf::default(),
+            cache: DocumentCache::default(),
             clock,
             refresh_offered,
         })
@@ -64,11 +66,11 @@ impl Documents {
     pub(crate) async fn client(&self, id: &str) -> Result<ClientRow, DocumentError> {
         let url: DocumentUrl = id.parse().map_err(|_| DocumentError::Address)?;
         let now = self.clock.elapsed();
-        let client = match self.shelf.get(id, now) {
-            Some(Kept::Found(client)) => client,
-            Some(Kept::Failure) => return Err(DocumentError::Failed),
+        let client = match self.cache.get(id, now) {
+            Some(Cached::Found(client)) => client,
+            Some(Cached::Failure) => return Err(DocumentError::Failed),
             None => {
-                if !self.shelf.may_fetch(url.host(), now) {
+                if !self.cache.may_fetch(url.host(), now) {
                     return Err(DocumentError::Often);
                 }
                 self.fetch(&url).await?
@@ -88,13 +90,13 @@ impl Documents {
         match read {
             Ok((client, fresh)) => {
                 let client = Arc::new(client);
-                self.shelf.keep(url.as_str(), &client, now + fresh, now);
+                self.cache.insert(url.as_str(), &client, now + fresh, now);
                 Ok(client)
             }
             // Says nothing of the document: others were being fetched.
-            Err(error @ DocumentError::Fetch(FetchError::Crowd)) => Err(error),
+            Err(error @ DocumentError::Fetch(FetchError::TooMany)) => Err(error),
             Err(error) => {
-                self.shelf.keep_failure(url.as_str(), now);
+                self.cache.insert_failure(url.as_str(), now);
                 Err(error)
             }
         }

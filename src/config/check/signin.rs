@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use tollgate_filter::settings::{At, Problems};
 use tollgate_identity::signin::CodeLength;
-use tollgate_outbox::mail::{Guard, is_sender};
+use tollgate_outbox::mail::{TransportSecurity, is_sender};
 
 use super::secret::Named;
 use super::{Shop, number, required, word};
@@ -12,10 +12,10 @@ use crate::config::raw::{RawMail, RawSignin, RawSms};
 use crate::config::settings::{Signin, SigninMail, SigninSms};
 use crate::config::url::BaseUrl;
 
-const GUARDS: &[(&str, Guard)] = &[
-    ("implicit", Guard::Implicit),
-    ("starttls", Guard::StartTls),
-    ("none", Guard::None),
+const GUARDS: &[(&str, TransportSecurity)] = &[
+    ("implicit", TransportSecurity::Implicit),
+    ("starttls", TransportSecurity::StartTls),
+    ("none", TransportSecurity::None),
 ];
 
 pub(super) fn signin(raw: &RawSignin, shop: &Shop<'_>, problems: &mut Problems) -> Signin {
@@ -104,8 +104,8 @@ fn mail(raw: &RawMail, shop: &Shop<'_>, problems: &mut Problems) -> Option<Signi
             .ok()
     });
     let server = server?;
-    let guard = asked.unwrap_or(server.guard);
-    if guard == Guard::None && !is_this_machine(&server.host) {
+    let security = asked.unwrap_or(server.security);
+    if security == TransportSecurity::None && !is_this_machine(&server.host) {
         let at = raw.tls.as_ref().unwrap_or(url);
         let message = "is `none`, and the mail server is not this machine: codes would be readable on the way; use `starttls` or `implicit`";
         problems.note(key("tls"), at, message);
@@ -113,7 +113,7 @@ fn mail(raw: &RawMail, shop: &Shop<'_>, problems: &mut Problems) -> Option<Signi
     Some(SigninMail {
         host: server.host,
         port: server.port,
-        guard,
+        security,
         login,
         from: from?.value.clone(),
         root_pem,
@@ -123,7 +123,7 @@ fn mail(raw: &RawMail, shop: &Shop<'_>, problems: &mut Problems) -> Option<Signi
 struct Server {
     host: String,
     port: u16,
-    guard: Guard,
+    security: TransportSecurity,
 }
 
 /// `smtps://` and `smtp://` are read as the addresses they look like.
@@ -149,10 +149,10 @@ fn server(at: &At<String>, problems: &mut Problems) -> Option<Server> {
         .rsplit_once(':')
         .is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
     Some(Server {
-        guard: match (implicit, is_this_machine(&url.host)) {
-            (true, _) => Guard::Implicit,
-            (false, true) => Guard::None,
-            (false, false) => Guard::StartTls,
+        security: match (implicit, is_this_machine(&url.host)) {
+            (true, _) => TransportSecurity::Implicit,
+            (false, true) => TransportSecurity::None,
+            (false, false) => TransportSecurity::StartTls,
         },
         port: match (has_port, implicit) {
             (true, _) => url.port,

@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_fetch::{DocumentUrl, FetchError, Fetched, Fetcher, Kept, SetupError, Shelf};
+use tollgate_fetch::{
+    Cached, DocumentCache, DocumentUrl, FetchError, Fetched, Fetcher, SetupError,
+};
 use tollgate_filter::Clock;
 use url::Url;
 
@@ -36,7 +38,7 @@ type Met = Result<Common, Mismatch>;
 /// Profiles of platforms. What comes of each is kept, and not the profile: that is as long as a stranger likes.
 pub(crate) struct Profiles {
     source: Box<dyn Source>,
-    shelf: Shelf<Result<Met, Malformed>>,
+    cache: DocumentCache<Result<Met, Malformed>>,
     clock: Clock,
 }
 
@@ -62,7 +64,7 @@ impl Profiles {
     fn over(source: Box<dyn Source>, clock: Clock) -> Profiles {
         Profiles {
             source,
-            shelf: Shelf::default(),
+            cache: DocumentCache::default(),
             clock,
         }
     }
@@ -71,10 +73,10 @@ impl Profiles {
     pub(crate) async fn at(&self, url: &Url) -> Result<Met, ProfileFault> {
         let url: DocumentUrl = url.as_str().parse().map_err(|_| ProfileFault::Address)?;
         let now = self.clock.elapsed();
-        let found = match self.shelf.get(url.as_str(), now) {
-            Some(Kept::Found(found)) => found,
-            Some(Kept::Failure) => return Err(ProfileFault::Unreachable),
-            None if !self.shelf.may_fetch(url.host(), now) => return Err(ProfileFault::Busy),
+        let found = match self.cache.get(url.as_str(), now) {
+            Some(Cached::Found(found)) => found,
+            Some(Cached::Failure) => return Err(ProfileFault::Unreachable),
+            None if !self.cache.may_fetch(url.host(), now) => return Err(ProfileFault::Busy),
             None => self.fetch(&url).await?,
         };
         (*found)
@@ -91,14 +93,14 @@ impl Profiles {
                 let read = read.map(|profile| negotiation::for_checkout(&profile));
                 let read = Arc::new(read);
                 let fresh = if read.is_ok() { fresh } else { MALFORMED };
-                self.shelf.keep(url.as_str(), &read, now + fresh, now);
+                self.cache.insert(url.as_str(), &read, now + fresh, now);
                 Ok(read)
             }
             // Says nothing of the profile: others were being fetched.
-            Err(FetchError::Crowd) => Err(ProfileFault::Busy),
+            Err(FetchError::TooMany) => Err(ProfileFault::Busy),
             Err(error) => {
                 tracing::info!(host = url.host(), cause = %error, "the profile of a platform was not had");
-                self.shelf.keep_failure(url.as_str(), now);
+                self.cache.insert_failure(url.as_str(), now);
                 Err(ProfileFault::Unreachable)
             }
         }
@@ -177,7 +179,7 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn what_is_not_asked_says_nothing_of_the_profile() {
         let (clock, _) = Clock::manual(1_000_000);
-        let (busy, asked) = profiles(|| Err(FetchError::Crowd), clock.clone());
+        let (busy, asked) = profiles(|| Err(FetchError::TooMany), clock.clone());
         let address = url("https://platform.example/p");
         for times in 1..=2 {
             assert_eq!(busy.at(&address).await, Err(ProfileFault::Busy));

@@ -99,7 +99,12 @@ mod tests {
                 424,
                 "profile_unreachable",
             ),
-            (AGENT, || Err(FetchError::Crowd), 424, "profile_unreachable"),
+            (
+                AGENT,
+                || Err(FetchError::TooMany),
+                424,
+                "profile_unreachable",
+            ),
             (AGENT, || Ok("<html>"), 422, "profile_malformed"),
             (
                 AGENT,

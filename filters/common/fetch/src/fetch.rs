@@ -13,24 +13,24 @@ use crate::address::DocumentUrl;
 use crate::public::is_public;
 
 /// For everything: look-up, connection, TLS, answer.
-const TIME: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Fetches under way at once.
-const AT_ONCE: usize = 8;
+const CONCURRENCY_MAX: usize = 8;
 
 /// How long a document is fresh, whatever it says of itself.
 const FRESH: std::ops::RangeInclusive<u64> = 300..=86_400;
 
 /// Looks names up, and tells those that may be connected to.
-type LookUp = Arc<dyn Fn(String) -> Found + Send + Sync>;
-type Found =
+type Lookup = Arc<dyn Fn(String) -> LookupFuture + Send + Sync>;
+type LookupFuture =
     std::pin::Pin<Box<dyn std::future::Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
 
 /// Fetches documents, a few at once.
 pub struct Fetcher {
     client: Client,
     bytes_max: usize,
-    places: Semaphore,
+    permits: Semaphore,
 }
 
 /// A document, and for how long it is fresh.
@@ -52,7 +52,7 @@ pub struct SetupError(#[source] Box<dyn std::error::Error + Send + Sync>);
 pub enum FetchError {
     /// As many are under way as may be.
     #[error("too many documents are being fetched")]
-    Crowd,
+    TooMany,
     /// No connection, no TLS, no answer, or a host that is not everybody's.
     #[error("its host cannot be reached as one of the public internet")]
     Call(#[source] reqwest::Error),
@@ -72,14 +72,14 @@ impl Fetcher {
     pub fn new(bytes_max: usize) -> Result<Fetcher, SetupError> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let look_up: LookUp = Arc::new(|name| Box::pin(public_addresses(name)));
-        Fetcher::over(roots, look_up, bytes_max)
+        let lookup: Lookup = Arc::new(|name| Box::pin(public_addresses(name)));
+        Fetcher::over(roots, lookup, bytes_max)
     }
 
-    /// A fetcher that connects to what `look_up` tells. Only [`Fetcher::new`] is there for settings to reach.
+    /// A fetcher that connects to what `lookup` tells. Only [`Fetcher::new`] is there for settings to reach.
     fn over(
         roots: rustls::RootCertStore,
-        look_up: LookUp,
+        lookup: Lookup,
         bytes_max: usize,
     ) -> Result<Fetcher, SetupError> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| SetupError(error);
@@ -97,8 +97,8 @@ impl Fetcher {
             .retry(retry::never())
             // A proxy would look the name up again, and elsewhere.
             .no_proxy()
-            .dns_resolver(Arc::new(Guarded(look_up)))
-            .timeout(TIME)
+            .dns_resolver(Arc::new(PublicResolver(lookup)))
+            .timeout(TIMEOUT)
             .pool_max_idle_per_host(0)
             .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -106,13 +106,16 @@ impl Fetcher {
         Ok(Fetcher {
             client,
             bytes_max,
-            places: Semaphore::new(AT_ONCE),
+            permits: Semaphore::new(CONCURRENCY_MAX),
         })
     }
 
     /// Fetches a document: one try.
     pub async fn fetch(&self, url: &DocumentUrl) -> Result<Fetched, FetchError> {
-        let _place = self.places.try_acquire().map_err(|_| FetchError::Crowd)?;
+        let _permit = self
+            .permits
+            .try_acquire()
+            .map_err(|_| FetchError::TooMany)?;
         let request = self
             .client
             .get(url.url().clone())
@@ -137,9 +140,9 @@ impl Fetcher {
 }
 
 /// Connects to the addresses that were looked at, and not to what the name means a moment later.
-struct Guarded(LookUp);
+struct PublicResolver(Lookup);
 
-impl Resolve for Guarded {
+impl Resolve for PublicResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let found = (self.0)(name.as_str().to_owned());
         Box::pin(async move {
@@ -267,7 +270,7 @@ mod tests {
         .await
     }
 
-    async fn serve_over(answer: String, look_up: fn(String) -> Found) -> (Fetcher, u16) {
+    async fn serve_over(answer: String, lookup: fn(String) -> LookupFuture) -> (Fetcher, u16) {
         let certificate = Certificate::for_names(&["app.example"]);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -289,7 +292,7 @@ mod tests {
         let mut roots = rustls::RootCertStore::empty();
         let root = CertificateDer::from_pem_slice(certificate.ca_pem.as_bytes());
         roots.add(root.expect("PEM")).expect("a root");
-        let fetcher = Fetcher::over(roots, Arc::new(look_up), BYTES_MAX);
+        let fetcher = Fetcher::over(roots, Arc::new(lookup), BYTES_MAX);
         (fetcher.expect("a fetcher"), port)
     }
 

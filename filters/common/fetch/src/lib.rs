@@ -1,10 +1,10 @@
 #![doc = include_str!("../README.md")]
 
 mod address;
+mod cache;
 mod fetch;
 mod public;
-mod shelf;
 
 pub use address::{AddressError, DocumentUrl};
+pub use cache::{Cached, DocumentCache};
 pub use fetch::{FetchError, Fetched, Fetcher, SetupError};
-pub use shelf::{Kept, Shelf};

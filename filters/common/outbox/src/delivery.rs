@@ -11,30 +11,30 @@ use tollgate_store::{
     CommitError, Effect, LoginKind, Observer, Part, ReadError, SigninPart, Store,
 };
 
-use crate::sender::{Failed, Outgoing, Sender};
+use crate::sender::{OutgoingMessage, SendError, Sender};
 use crate::text;
 
 /// The wait after the first failure (microseconds); each further one is twice as long as the one before.
-const WAIT: i64 = 1_000_000;
+const BACKOFF_BASE: i64 = 1_000_000;
 
 /// But no longer than this.
-const WAIT_MAX: i64 = 30_000_000;
+const BACKOFF_MAX: i64 = 30_000_000;
 
 /// Messages looked at in one go.
 const BATCH: usize = 64;
 
 /// Messages on their way at once.
-const AT_ONCE: usize = 8;
+const CONCURRENCY_MAX: usize = 8;
 
 /// How long one attempt may take.
-const ATTEMPT: Duration = Duration::from_secs(20);
+const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The queue is looked at this often although nobody has rung.
-const LOOK: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The ways out. One that is not set up is missing.
 #[derive(Clone, Default)]
-pub struct Ways {
+pub struct Senders {
     /// Mail.
     pub mail: Option<Arc<dyn Sender>>,
     /// Text messages.
@@ -51,13 +51,13 @@ pub struct Outbox {
     /// The host that codes are for.
     host: String,
     clock: Clock,
-    bell: Arc<Notify>,
+    wake: Arc<Notify>,
 }
 
 /// Rings when a message was queued.
-struct Bell(Arc<Notify>);
+struct QueueObserver(Arc<Notify>);
 
-impl Observer for Bell {
+impl Observer for QueueObserver {
     fn committed(&self, part: &Part, _: Effect) {
         if let Part::Signin(part) = part
             && matches!(**part, SigninPart::QueueMessage(_))
@@ -72,12 +72,12 @@ impl Outbox {
     pub fn new(
         store: &dyn Store,
         signin: Signin,
-        Ways { mail, sms }: Ways,
+        Senders { mail, sms }: Senders,
         (service, host): (&str, &str),
         clock: Clock,
     ) -> Outbox {
-        let bell = Arc::new(Notify::new());
-        store.observe(Arc::new(Bell(bell.clone())));
+        let wake = Arc::new(Notify::new());
+        store.observe(Arc::new(QueueObserver(wake.clone())));
         Outbox {
             signin,
             mail,
@@ -85,14 +85,14 @@ impl Outbox {
             service: service.to_owned(),
             host: host.to_owned(),
             clock,
-            bell,
+            wake,
         }
     }
 
     /// Sends what is queued, and waits for more; never ends.
     pub async fn run(&self) {
         loop {
-            let wait = match self.round().await {
+            let wait = match self.deliver_due().await {
                 Ok(wait) => wait,
                 Err(error) => {
                     tracing::error!(%error, "the queue of messages could not be worked on");
@@ -100,54 +100,54 @@ impl Outbox {
                 }
             };
             tokio::select! {
-                () = self.bell.notified() => {}
+                () = self.wake.notified() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
     }
 
     /// Sends what may leave now; gives the time until more may.
-    async fn round(&self) -> Result<Duration, QueueError> {
+    async fn deliver_due(&self) -> Result<Duration, QueueError> {
         loop {
             let now = self.clock.unix_micros();
             let due = self.signin.messages_due(now, BATCH).await?;
             if due.is_empty() {
                 let next = self.signin.next_message_at().await?;
-                let wait = next.map_or(LOOK, |next| {
+                let wait = next.map_or(POLL_INTERVAL, |next| {
                     let wait = (next - self.clock.unix_micros()).max(0);
                     Duration::from_micros(wait.unsigned_abs())
                 });
-                return Ok(wait.min(LOOK));
+                return Ok(wait.min(POLL_INTERVAL));
             }
             // A few at once: one slow receiver does not keep the others waiting for long.
-            for some in due.chunks(AT_ONCE) {
-                let mut under_way = tokio::task::JoinSet::new();
+            for some in due.chunks(CONCURRENCY_MAX) {
+                let mut sending = tokio::task::JoinSet::new();
                 let mut ends = Vec::new();
                 // A note that fails must not cut off the other messages of the chunk: they may have left already.
-                let mut trouble = None;
+                let mut failure = None;
                 for message in some {
                     match self.attempt(message) {
                         Some(attempt) => {
-                            under_way.spawn(attempt);
+                            sending.spawn(attempt);
                         }
                         None => ends.push(message.id),
                     }
                 }
                 for id in ends {
                     if let Err(error) = self.signin.message_done(id).await {
-                        trouble = Some(error.into());
+                        failure = Some(error.into());
                     }
                 }
-                while let Some(ended) = under_way.join_next().await {
+                while let Some(ended) = sending.join_next().await {
                     // An attempt that panicked has noted nothing, and is made again.
                     if let Ok((id, result)) = ended
                         && let Some(message) = some.iter().find(|message| message.id == id)
-                        && let Err(error) = self.note(message, result).await
+                        && let Err(error) = self.record_result(message, result).await
                     {
-                        trouble = Some(error);
+                        failure = Some(error);
                     }
                 }
-                if let Some(error) = trouble {
+                if let Some(error) = failure {
                     return Err(error);
                 }
             }
@@ -159,7 +159,10 @@ impl Outbox {
         &self,
         message: &CodeMessage,
     ) -> Option<
-        impl Future<Output = (tollgate_store::MessageId, Result<(), Failed>)> + Send + 'static + use<>,
+        impl Future<Output = (tollgate_store::MessageId, Result<(), SendError>)>
+        + Send
+        + 'static
+        + use<>,
     > {
         let sender = match message.kind {
             LoginKind::Phone => self.sms.clone(),
@@ -169,7 +172,7 @@ impl Outbox {
         if message.recipient.is_empty() || message.expires_at <= self.clock.unix_micros() {
             return None;
         }
-        let outgoing = Outgoing {
+        let outgoing = OutgoingMessage {
             id: message.id.to_string(),
             recipient: message.recipient.to_string(),
             subject: text::subject(&message.code, &self.service),
@@ -181,29 +184,30 @@ impl Outbox {
         };
         let id = message.id;
         Some(async move {
-            let sent = tokio::time::timeout(ATTEMPT, sender.send(&outgoing)).await;
-            let sent = sent.unwrap_or_else(|_| Err(Failed::Now("no answer in time".into())));
+            let sent = tokio::time::timeout(SEND_TIMEOUT, sender.send(&outgoing)).await;
+            let sent =
+                sent.unwrap_or_else(|_| Err(SendError::Transient("no answer in time".into())));
             (id, sent)
         })
     }
 
-    async fn note(
+    async fn record_result(
         &self,
         message: &CodeMessage,
-        result: Result<(), Failed>,
+        result: Result<(), SendError>,
     ) -> Result<(), QueueError> {
         match result {
             Ok(()) => {
                 tracing::info!(message = %message.id, tries = message.tries + 1, "a message has left");
                 self.signin.message_done(message.id).await?;
             }
-            Err(Failed::Forever(error)) => {
+            Err(SendError::Permanent(error)) => {
                 tracing::warn!(message = %message.id, %error, "a message was refused and is given up");
                 self.signin.message_done(message.id).await?;
             }
-            Err(Failed::Now(error)) => {
+            Err(SendError::Transient(error)) => {
                 let doublings = message.tries.clamp(0, 10);
-                let wait = (WAIT << doublings).min(WAIT_MAX);
+                let wait = (BACKOFF_BASE << doublings).min(BACKOFF_MAX);
                 let next = self.clock.unix_micros() + wait;
                 if next >= message.expires_at {
                     tracing::warn!(message = %message.id, %error, "a message did not leave in time and is given up");

@@ -1,10 +1,10 @@
 #![doc = include_str!("../README.md")]
 
-mod drain;
+mod delivery;
 pub mod mail;
 mod sender;
 pub mod sms;
 mod text;
 
-pub use drain::{Outbox, Ways};
-pub use sender::{Failed, Outgoing, Sender};
+pub use delivery::{Outbox, Senders};
+pub use sender::{OutgoingMessage, SendError, Sender};

@@ -11,13 +11,13 @@ use lettre::transport::smtp::extension::ClientId;
 use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
 use zeroize::Zeroizing;
 
-use crate::sender::{Failed, Outgoing, Sender};
+use crate::sender::{OutgoingMessage, SendError, Sender};
 
-const ATTEMPT: Duration = Duration::from_secs(15);
+const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How the connection is guarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
+pub enum TransportSecurity {
     /// TLS from the first byte (RFC 8314).
     Implicit,
     /// TLS before anything is said that matters (RFC 3207); without it nothing is sent.
@@ -33,7 +33,7 @@ pub struct MailSettings {
     /// Its port.
     pub port: u16,
     /// How the connection is guarded.
-    pub guard: Guard,
+    pub security: TransportSecurity,
     /// User and password, where the server asks for them.
     pub login: Option<(String, Zeroizing<String>)>,
     /// The sender: an address, or a name and an address in angle brackets.
@@ -82,16 +82,16 @@ impl Mail {
             }
             tls.build().map_err(MailError::Tls)
         };
-        let guard = match settings.guard {
-            Guard::Implicit => Tls::Wrapper(tls()?),
-            Guard::StartTls => Tls::Required(tls()?),
-            Guard::None => Tls::None,
+        let security = match settings.security {
+            TransportSecurity::Implicit => Tls::Wrapper(tls()?),
+            TransportSecurity::StartTls => Tls::Required(tls()?),
+            TransportSecurity::None => Tls::None,
         };
         let mut builder =
             AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(settings.host.clone())
                 .port(settings.port)
-                .tls(guard)
-                .timeout(Some(ATTEMPT))
+                .tls(security)
+                .timeout(Some(SEND_TIMEOUT))
                 .hello_name(ClientId::Domain(settings.own_host.clone()));
         if let Some((user, password)) = settings.login {
             builder = builder.credentials(Credentials::new(user, password.to_string()));
@@ -103,8 +103,8 @@ impl Mail {
         })
     }
 
-    fn message(&self, outgoing: &Outgoing) -> Result<Message, Failed> {
-        let never = |error: Box<dyn std::error::Error + Send + Sync>| Failed::Forever(error);
+    fn message(&self, outgoing: &OutgoingMessage) -> Result<Message, SendError> {
+        let never = |error: Box<dyn std::error::Error + Send + Sync>| SendError::Permanent(error);
         let to = outgoing
             .recipient
             .parse()
@@ -125,16 +125,16 @@ impl Mail {
 
 #[async_trait]
 impl Sender for Mail {
-    async fn send(&self, outgoing: &Outgoing) -> Result<(), Failed> {
+    async fn send(&self, outgoing: &OutgoingMessage) -> Result<(), SendError> {
         let message = self.message(outgoing)?;
         match self.transport.send(message).await {
             Ok(_) => Ok(()),
             // 5yz to one recipient: this mailbox, now and later (RFC 5321 section 4.2.1). 53z is about us: who we are, and how we connect
             // (RFC 4954 section 6); an operator may put that right while the message waits.
             Err(error) if error.is_permanent() && !is_about_us(&error) => {
-                Err(Failed::Forever(Box::new(error)))
+                Err(SendError::Permanent(Box::new(error)))
             }
-            Err(error) => Err(Failed::Now(Box::new(error))),
+            Err(error) => Err(SendError::Transient(Box::new(error))),
         }
     }
 }

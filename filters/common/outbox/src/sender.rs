@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use zeroize::Zeroizing;
 
 /// A message, ready to leave.
-pub struct Outgoing {
+pub struct OutgoingMessage {
     /// What receivers tell copies by: 32 hex digits.
     pub id: String,
     /// Where to.
@@ -21,16 +21,16 @@ pub struct Outgoing {
 
 /// Why a message did not leave.
 #[derive(Debug)]
-pub enum Failed {
+pub enum SendError {
     /// It may leave later.
-    Now(Box<dyn Error + Send + Sync>),
+    Transient(Box<dyn Error + Send + Sync>),
     /// It never will: whoever takes messages there does not take this one.
-    Forever(Box<dyn Error + Send + Sync>),
+    Permanent(Box<dyn Error + Send + Sync>),
 }
 
 /// A way out.
 #[async_trait]
 pub trait Sender: Send + Sync {
     /// Hands the message to whoever delivers it.
-    async fn send(&self, message: &Outgoing) -> Result<(), Failed>;
+    async fn send(&self, message: &OutgoingMessage) -> Result<(), SendError>;
 }

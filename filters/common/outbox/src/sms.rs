@@ -11,9 +11,9 @@ use sha2::{Digest, Sha256};
 use tollgate_filter::{Clock, Entropy};
 use zeroize::Zeroizing;
 
-use crate::sender::{Failed, Outgoing, Sender};
+use crate::sender::{OutgoingMessage, SendError, Sender};
 
-const ATTEMPT: Duration = Duration::from_secs(15);
+const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 
 const MEDIA_TYPE: &str = "application/json";
 
@@ -65,7 +65,7 @@ impl Sms {
             .tls_backend_preconfigured(tls)
             // A signature is for one address.
             .redirect(reqwest::redirect::Policy::none())
-            .timeout(ATTEMPT)
+            .timeout(SEND_TIMEOUT)
             .no_proxy()
             .build()
             .map_err(SmsError::Client)?;
@@ -81,7 +81,7 @@ impl Sms {
 
 #[async_trait]
 impl Sender for Sms {
-    async fn send(&self, message: &Outgoing) -> Result<(), Failed> {
+    async fn send(&self, message: &OutgoingMessage) -> Result<(), SendError> {
         let body = json!({
             "id": message.id,
             "to": message.recipient,
@@ -105,7 +105,7 @@ impl Sender for Sms {
             .send()
             .await
             // An address in an error would tell the log whom the message is for in some services' paths.
-            .map_err(|error| Failed::Now(Box::new(error.without_url())))?;
+            .map_err(|error| SendError::Transient(Box::new(error.without_url())))?;
         let status = answer.status();
         if status.is_success() {
             return Ok(());
@@ -113,9 +113,9 @@ impl Sender for Sms {
         let error = format!("the webhook answered {status}").into();
         let later = !status.is_client_error() || matches!(status.as_u16(), 401 | 403 | 408 | 429);
         Err(if later {
-            Failed::Now(error)
+            SendError::Transient(error)
         } else {
-            Failed::Forever(error)
+            SendError::Permanent(error)
         })
     }
 }
