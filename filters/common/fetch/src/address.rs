@@ -1,13 +1,13 @@
-//! Addresses that a document is fetched from.
+//! URLs that documents may be fetched from.
 
 use std::str::FromStr;
 
 use url::{Host, Url};
 
-/// The longest address that is looked at.
+/// The length limit of a URL, bytes.
 const BYTES_MAX: usize = 512;
 
-/// The address of a document: `https`, a name as its host, a path, and nothing that programs read differently
+/// The URL of a document: `https`, a host name, a path, and no part that parsers read differently
 /// (draft-ietf-oauth-client-id-metadata-document-00 section 3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentUrl {
@@ -16,10 +16,10 @@ pub struct DocumentUrl {
     host: String,
 }
 
-/// A text that is no such address.
+/// The text is no such URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a document has an https address with a host name and a path, without user, fragment and dot segments"
+    "not a document URL; use `https` with a host name and a path, without user, fragment and dot segments"
 )]
 pub struct AddressError;
 
@@ -31,11 +31,11 @@ impl FromStr for DocumentUrl {
             return Err(AddressError);
         }
         let url = Url::parse(text).map_err(|_| AddressError)?;
-        // Parsing takes dot segments away, folds hosts and encodes what should be: a text that it changes has two readings.
+        // Parsing removes dot segments, lower-cases hosts and percent-encodes: a text that it changes has two readings.
         if url.as_str() != text {
             return Err(AddressError);
         }
-        // An address in numbers would pass by the look-up that is guarded.
+        // An IP address would bypass the guarded DNS lookup.
         let host = match url.host() {
             Some(Host::Domain(host)) if host.contains('.') && !host.ends_with('.') => {
                 host.to_owned()
@@ -59,17 +59,17 @@ impl FromStr for DocumentUrl {
 }
 
 impl DocumentUrl {
-    /// The text, as it was written.
+    /// The text as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Its host.
+    /// The host.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The address itself.
+    /// The parsed URL.
     pub fn url(&self) -> &Url {
         &self.url
     }

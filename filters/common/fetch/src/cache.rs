@@ -1,36 +1,36 @@
-//! Documents that were fetched, while they are fresh.
+//! Cache of fetched documents: fresh entries, negative entries, and a rate limit for each host.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The most addresses that are remembered.
+/// Entries in each table.
 const ENTRIES_MAX: usize = 1000;
 
-/// A failure is remembered for so long, and no longer.
+/// Lifetime of a negative entry.
 const FAILURE_TTL: Duration = Duration::from_secs(60);
 
-/// Documents fetched from one host in a minute, at most.
+/// Fetches from one host per minute.
 const FETCHES_PER_HOST_MAX: u32 = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What is known of addresses.
+/// The cache, by URL.
 pub struct DocumentCache<T> {
     state: Mutex<State<T>>,
 }
 
 struct State<T> {
     documents: HashMap<String, (Cached<T>, Duration)>,
-    /// When the minute of each host began, and how often it was asked since.
+    /// Start of each host's window, and the fetches in it.
     hosts: HashMap<String, (Duration, u32)>,
 }
 
-/// What was found at an address.
+/// A cache entry.
 #[derive(Debug)]
 pub enum Cached<T> {
-    /// What its document says.
+    /// The parsed document.
     Found(Arc<T>),
-    /// Nothing.
+    /// A negative entry: the fetch failed.
     Failure,
 }
 
@@ -53,24 +53,24 @@ impl<T> Default for DocumentCache<T> {
 }
 
 impl<T> DocumentCache<T> {
-    /// What is known of an address now.
+    /// The fresh entry for a URL.
     pub fn get(&self, url: &str, now: Duration) -> Option<Cached<T>> {
         let state = self.lock();
         let (cached, until) = state.documents.get(url)?;
         (now < *until).then(|| cached.clone())
     }
 
-    /// Keeps what a document says until that is stale.
+    /// Stores a document until `until`.
     pub fn insert(&self, url: &str, found: &Arc<T>, until: Duration, now: Duration) {
         self.put(url, Cached::Found(found.clone()), until, now);
     }
 
-    /// Keeps for a while that nothing is to be had.
+    /// Stores a negative entry.
     pub fn insert_failure(&self, url: &str, now: Duration) {
         self.put(url, Cached::Failure, now + FAILURE_TTL, now);
     }
 
-    /// Whether another document may be fetched from this host, and counts it.
+    /// Whether the rate limit of this host allows another fetch, and counts it.
     pub fn may_fetch(&self, host: &str, now: Duration) -> bool {
         let mut state = self.lock();
         if state.hosts.len() >= ENTRIES_MAX {
@@ -108,7 +108,7 @@ impl<T> DocumentCache<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // Every change is one insertion or removal.
+        // Every change is a single insertion or removal, so a poisoned lock holds consistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -133,7 +133,7 @@ mod tests {
         assert!(matches!(cache.get("a", secs(299)), Some(Cached::Found(_))));
         assert!(
             cache.get("a", secs(300)).is_none(),
-            "not in an outage either"
+            "stale entries are not served"
         );
         assert!(matches!(cache.get("b", secs(59)), Some(Cached::Failure)));
         assert!(cache.get("b", secs(60)).is_none());

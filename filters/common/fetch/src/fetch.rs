@@ -1,4 +1,4 @@
-//! Fetching a document from an address that a stranger has chosen.
+//! Fetcher of documents from untrusted URLs, protected against SSRF: public addresses only, no redirects, no proxy.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,63 +12,63 @@ use tokio::sync::Semaphore;
 use crate::address::DocumentUrl;
 use crate::public::is_public;
 
-/// For everything: look-up, connection, TLS, answer.
+/// Timeout of a fetch: DNS lookup, connection, TLS and answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Fetches under way at once.
+/// Concurrent fetches.
 const CONCURRENCY_MAX: usize = 8;
 
-/// How long a document is fresh, whatever it says of itself.
+/// Bounds of the freshness lifetime, seconds, whatever the answer says.
 const FRESH: std::ops::RangeInclusive<u64> = 300..=86_400;
 
-/// Looks names up, and tells those that may be connected to.
+/// Resolves names to addresses that may be connected to.
 type Lookup = Arc<dyn Fn(String) -> LookupFuture + Send + Sync>;
 type LookupFuture =
     std::pin::Pin<Box<dyn std::future::Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Fetches documents, a few at once.
+/// Fetches documents, with bounded concurrency.
 pub struct Fetcher {
     client: Client,
     bytes_max: usize,
     permits: Semaphore,
 }
 
-/// A document, and for how long it is fresh.
+/// A document and its freshness lifetime.
 #[derive(Debug)]
 pub struct Fetched {
     /// Its bytes.
     pub body: Vec<u8>,
-    /// From now on.
+    /// The lifetime, from now on.
     pub fresh: Duration,
 }
 
-/// Why there is nothing to fetch with.
+/// Why a fetcher could not be created.
 #[derive(Debug, thiserror::Error)]
-#[error("documents could not be made ready to be fetched")]
+#[error("could not set up the document fetcher")]
 pub struct SetupError(#[source] Box<dyn std::error::Error + Send + Sync>);
 
-/// Why a document was not had.
+/// Why a fetch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// As many are under way as may be.
-    #[error("too many documents are being fetched")]
+    /// The concurrency limit is reached.
+    #[error("too many concurrent document fetches")]
     TooMany,
-    /// No connection, no TLS, no answer, or a host that is not everybody's.
-    #[error("its host cannot be reached as one of the public internet")]
+    /// No connection, no TLS, no answer, or a host that is not public.
+    #[error("the host could not be reached at a public address")]
     Call(#[source] reqwest::Error),
-    /// Another status than 200; a redirection is one too.
-    #[error("it was answered with status {0}")]
+    /// A status other than 200, redirects included.
+    #[error("the host answered with status {0}")]
     Status(StatusCode),
-    /// Another media type than JSON.
-    #[error("it is no JSON")]
+    /// A media type other than JSON.
+    #[error("the document is not JSON")]
     MediaType,
-    /// More bytes than a document may have.
-    #[error("it has more than {0} bytes")]
+    /// The document exceeds the size limit.
+    #[error("the document has more than {0} bytes")]
     Large(usize),
 }
 
 impl Fetcher {
-    /// A fetcher from the public internet, of documents that have at most so many bytes.
+    /// A fetcher from the public internet, for documents of at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Result<Fetcher, SetupError> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -76,7 +76,7 @@ impl Fetcher {
         Fetcher::over(roots, lookup, bytes_max)
     }
 
-    /// A fetcher that connects to what `lookup` tells. Only [`Fetcher::new`] is there for settings to reach.
+    /// A fetcher that connects to what `lookup` resolves. Only [`Fetcher::new`] is reachable from settings.
     fn over(
         roots: rustls::RootCertStore,
         lookup: Lookup,
@@ -95,7 +95,7 @@ impl Fetcher {
             .http1_only()
             .redirect(redirect::Policy::none())
             .retry(retry::never())
-            // A proxy would look the name up again, and elsewhere.
+            // A proxy would resolve the name again by itself.
             .no_proxy()
             .dns_resolver(Arc::new(PublicResolver(lookup)))
             .timeout(TIMEOUT)
@@ -110,7 +110,7 @@ impl Fetcher {
         })
     }
 
-    /// Fetches a document: one try.
+    /// Fetches a document; no retry.
     pub async fn fetch(&self, url: &DocumentUrl) -> Result<Fetched, FetchError> {
         let _permit = self
             .permits
@@ -139,7 +139,7 @@ impl Fetcher {
     }
 }
 
-/// Connects to the addresses that were looked at, and not to what the name means a moment later.
+/// DNS resolver that pins the connection to the checked addresses, so that a changed record (DNS rebinding) has no effect.
 struct PublicResolver(Lookup);
 
 impl Resolve for PublicResolver {
@@ -147,7 +147,7 @@ impl Resolve for PublicResolver {
         let found = (self.0)(name.as_str().to_owned());
         Box::pin(async move {
             let addresses = found.await?;
-            // The port is that of the address, which the client fills in.
+            // The client fills in the port of the URL.
             let addresses = addresses
                 .into_iter()
                 .map(|address| SocketAddr::new(address, 0));
@@ -157,7 +157,7 @@ impl Resolve for PublicResolver {
     }
 }
 
-/// The addresses of a name, all of them public: a name that also means a special one is meant to be tried until it does.
+/// The addresses of a name; an error unless all are public. A name with mixed addresses would be retried until a private one is used.
 async fn public_addresses(name: String) -> std::io::Result<Vec<IpAddr>> {
     let found = tokio::net::lookup_host((name, 443)).await?;
     all_public(found.map(|address| address.ip()).collect())
@@ -167,7 +167,7 @@ fn all_public(addresses: Vec<IpAddr>) -> std::io::Result<Vec<IpAddr>> {
     match addresses.iter().all(|&address| is_public(address)) {
         true => Ok(addresses),
         false => Err(std::io::Error::other(
-            "the name means an address that is not public",
+            "the name resolves to an address that is not public",
         )),
     }
 }
@@ -181,7 +181,7 @@ fn is_json(headers: &HeaderMap) -> bool {
         || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// For how long an answer is fresh by its own word (`max-age` less `Age`, RFC 9111 section 4.2), within our bounds.
+/// Freshness lifetime of an answer (`max-age` less `Age`, RFC 9111 section 4.2), within our bounds.
 fn freshness(headers: &HeaderMap) -> Duration {
     let number = |text: &str| text.trim().trim_matches('"').parse::<u64>().ok();
     let directives = headers
@@ -220,7 +220,7 @@ mod tests {
 
     use super::*;
 
-    /// What a document may have here.
+    /// Size limit in these tests.
     const BYTES_MAX: usize = 5 * 1024;
 
     #[test]
@@ -257,12 +257,12 @@ mod tests {
             assert!(of(&[special]).is_err(), "{special}");
             assert!(
                 of(&["1.1.1.1", special]).is_err(),
-                "{special} beside a good one"
+                "{special} with a public one"
             );
         }
     }
 
-    /// Answers one request of each connection with these bytes, over TLS.
+    /// Answers one request on each connection with these bytes, over TLS.
     async fn serve(answer: String) -> (Fetcher, u16) {
         serve_over(answer, |_| {
             Box::pin(async { Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]) })
@@ -343,7 +343,7 @@ mod tests {
             fetch(&large).await,
             Err(FetchError::Large(BYTES_MAX))
         ));
-        // One that does not say how long it is, and goes on.
+        // Without a length, and without an end.
         let endless = format!(
             "HTTP/1.1 200 OK\r\n{JSON}connection: close\r\n\r\n{}",
             "x".repeat(100_000)
@@ -368,7 +368,7 @@ mod tests {
     async fn what_settings_can_reach_never_connects_to_this_computer() {
         let own = public_addresses(String::from("localhost")).await;
         assert!(own.is_err(), "{own:?}");
-        // The certificate would be believed and the port answers: nothing but the look-up stands between.
+        // Certificate and port would be accepted: only the guarded lookup refuses it.
         let (fetcher, port) = serve(answer("200 OK", JSON, "{}")).await;
         let url: DocumentUrl = format!("https://app.example:{port}/client.json")
             .parse()

@@ -1,8 +1,8 @@
-//! Which addresses are everybody's.
+//! Which IP addresses are public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Networks of IPv4 that are not the public internet (IANA IPv4 special-purpose registry, RFC 6890): first address and bits.
+/// IPv4 networks that are not on the public internet (IANA IPv4 special-purpose registry, RFC 6890): first address and prefix length.
 const SPECIAL_V4: [(Ipv4Addr, u32); 15] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
@@ -21,8 +21,8 @@ const SPECIAL_V4: [(Ipv4Addr, u32); 15] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// Networks inside `2000::/3`, all that is public of IPv6, that are not (IANA IPv6 special-purpose registry). Those that carry IPv4 inside
-/// are here whole: what they lead to cannot be seen from outside.
+/// Networks inside `2000::/3`, the public part of IPv6, that are not public (IANA IPv6 special-purpose registry). Those that embed IPv4
+/// addresses are listed whole: their targets cannot be checked.
 const SPECIAL_V6: [(Ipv6Addr, u32); 4] = [
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
@@ -30,7 +30,7 @@ const SPECIAL_V6: [(Ipv6Addr, u32); 4] = [
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
 ];
 
-/// Whether an address belongs to the public internet, and to no special use.
+/// Whether an address is on the public internet and has no special use.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {

@@ -1,4 +1,4 @@
-//! The task that empties the queue.
+//! Message delivery: empties the outbox, with exponential backoff between attempts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,25 +14,25 @@ use tollgate_store::{
 use crate::sender::{OutgoingMessage, SendError, Sender};
 use crate::text;
 
-/// The wait after the first failure (microseconds); each further one is twice as long as the one before.
+/// Backoff after the first failure (microseconds); doubled after each further one.
 const BACKOFF_BASE: i64 = 1_000_000;
 
-/// But no longer than this.
+/// Upper bound of the backoff (microseconds).
 const BACKOFF_MAX: i64 = 30_000_000;
 
-/// Messages looked at in one go.
+/// Messages read from the queue at once.
 const BATCH: usize = 64;
 
-/// Messages on their way at once.
+/// Messages sent concurrently.
 const CONCURRENCY_MAX: usize = 8;
 
-/// How long one attempt may take.
+/// Timeout of one attempt.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The queue is looked at this often although nobody has rung.
+/// Polling interval of the queue, unless a commit wakes it.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The ways out. One that is not set up is missing.
+/// The configured senders, by kind of message.
 #[derive(Clone, Default)]
 pub struct Senders {
     /// Mail.
@@ -41,20 +41,20 @@ pub struct Senders {
     pub sms: Option<Arc<dyn Sender>>,
 }
 
-/// The queue of messages, and the ways out.
+/// The queue of messages and its senders.
 pub struct Outbox {
     signin: Signin,
     mail: Option<Arc<dyn Sender>>,
     sms: Option<Arc<dyn Sender>>,
-    /// What the service is called.
+    /// The name of the service.
     service: String,
-    /// The host that codes are for.
+    /// The host that codes are bound to.
     host: String,
     clock: Clock,
     wake: Arc<Notify>,
 }
 
-/// Rings when a message was queued.
+/// Wakes the delivery when a message was queued.
 struct QueueObserver(Arc<Notify>);
 
 impl Observer for QueueObserver {
@@ -68,7 +68,7 @@ impl Observer for QueueObserver {
 }
 
 impl Outbox {
-    /// A queue that empties itself by these ways once [`Outbox::run`] is called. Messages whose way is not set up are dropped.
+    /// An outbox that delivers through these senders once [`Outbox::run`] is called. Messages of a kind without a sender are dropped.
     pub fn new(
         store: &dyn Store,
         signin: Signin,
@@ -89,13 +89,13 @@ impl Outbox {
         }
     }
 
-    /// Sends what is queued, and waits for more; never ends.
+    /// Delivers queued messages, and waits for more; never ends.
     pub async fn run(&self) {
         loop {
             let wait = match self.deliver_due().await {
                 Ok(wait) => wait,
                 Err(error) => {
-                    tracing::error!(%error, "the queue of messages could not be worked on");
+                    tracing::error!(%error, "processing message queue failed, retrying");
                     Duration::from_secs(1)
                 }
             };
@@ -106,7 +106,7 @@ impl Outbox {
         }
     }
 
-    /// Sends what may leave now; gives the time until more may.
+    /// Sends every due message; returns the time until the next one is due.
     async fn deliver_due(&self) -> Result<Duration, QueueError> {
         loop {
             let now = self.clock.unix_micros();
@@ -119,11 +119,11 @@ impl Outbox {
                 });
                 return Ok(wait.min(POLL_INTERVAL));
             }
-            // A few at once: one slow receiver does not keep the others waiting for long.
+            // A few at once: a slow receiver delays only the messages of its chunk.
             for some in due.chunks(CONCURRENCY_MAX) {
                 let mut sending = tokio::task::JoinSet::new();
                 let mut ends = Vec::new();
-                // A note that fails must not cut off the other messages of the chunk: they may have left already.
+                // A failed write must not cancel the other messages of the chunk: they may already have been sent.
                 let mut failure = None;
                 for message in some {
                     match self.attempt(message) {
@@ -139,7 +139,7 @@ impl Outbox {
                     }
                 }
                 while let Some(ended) = sending.join_next().await {
-                    // An attempt that panicked has noted nothing, and is made again.
+                    // An attempt that panicked has recorded nothing, and is repeated.
                     if let Ok((id, result)) = ended
                         && let Some(message) = some.iter().find(|message| message.id == id)
                         && let Err(error) = self.record_result(message, result).await
@@ -154,7 +154,7 @@ impl Outbox {
         }
     }
 
-    /// One attempt; `None` for a message that has nowhere to go or comes too late.
+    /// One attempt; `None` for a message without a sender, or one that has expired.
     fn attempt(
         &self,
         message: &CodeMessage,
@@ -186,7 +186,7 @@ impl Outbox {
         Some(async move {
             let sent = tokio::time::timeout(SEND_TIMEOUT, sender.send(&outgoing)).await;
             let sent =
-                sent.unwrap_or_else(|_| Err(SendError::Transient("no answer in time".into())));
+                sent.unwrap_or_else(|_| Err(SendError::Transient("timed out waiting for an answer".into())));
             (id, sent)
         })
     }
@@ -198,11 +198,11 @@ impl Outbox {
     ) -> Result<(), QueueError> {
         match result {
             Ok(()) => {
-                tracing::info!(message = %message.id, tries = message.tries + 1, "a message has left");
+                tracing::info!(message = %message.id, tries = message.tries + 1, "message sent");
                 self.signin.message_done(message.id).await?;
             }
             Err(SendError::Permanent(error)) => {
-                tracing::warn!(message = %message.id, %error, "a message was refused and is given up");
+                tracing::warn!(message = %message.id, %error, "message rejected permanently, dropped");
                 self.signin.message_done(message.id).await?;
             }
             Err(SendError::Transient(error)) => {
@@ -210,10 +210,10 @@ impl Outbox {
                 let wait = (BACKOFF_BASE << doublings).min(BACKOFF_MAX);
                 let next = self.clock.unix_micros() + wait;
                 if next >= message.expires_at {
-                    tracing::warn!(message = %message.id, %error, "a message did not leave in time and is given up");
+                    tracing::warn!(message = %message.id, %error, "message delivery failed until the message expired, dropped");
                     self.signin.message_done(message.id).await?;
                 } else {
-                    tracing::warn!(message = %message.id, %error, wait_ms = wait / 1000, "a message did not leave and is tried again");
+                    tracing::warn!(message = %message.id, %error, wait_ms = wait / 1000, "message delivery failed, retrying");
                     self.signin.message_delayed(message.id, next).await?;
                 }
             }
@@ -222,11 +222,11 @@ impl Outbox {
     }
 }
 
-/// Why the queue could not be worked on.
+/// Why the queue could not be processed.
 #[derive(Debug, thiserror::Error)]
 enum QueueError {
-    #[error("could not read it: {0}")]
+    #[error("could not read the queue: {0}")]
     Read(#[from] ReadError),
-    #[error("could not write to it: {0}")]
+    #[error("could not write to the queue: {0}")]
     Write(#[from] CommitError),
 }

@@ -1,4 +1,4 @@
-//! Mail, by SMTP.
+//! Mail sender: SMTP with implicit TLS, STARTTLS, or none on this machine.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -15,53 +15,53 @@ use crate::sender::{OutgoingMessage, SendError, Sender};
 
 const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How the connection is guarded.
+/// Transport security of the SMTP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportSecurity {
     /// TLS from the first byte (RFC 8314).
     Implicit,
-    /// TLS before anything is said that matters (RFC 3207); without it nothing is sent.
+    /// STARTTLS before any credentials or message (RFC 3207); required.
     StartTls,
-    /// None. For a mail server on this machine.
+    /// None. Only for a mail server on this machine.
     None,
 }
 
-/// Where mail goes out.
+/// Settings of the mail server.
 pub struct MailSettings {
-    /// The server's name or address.
+    /// Host name or address of the server.
     pub host: String,
-    /// Its port.
+    /// Port of the server.
     pub port: u16,
-    /// How the connection is guarded.
+    /// Transport security.
     pub security: TransportSecurity,
-    /// User and password, where the server asks for them.
+    /// User and password, if the server requires authentication.
     pub login: Option<(String, Zeroizing<String>)>,
-    /// The sender: an address, or a name and an address in angle brackets.
+    /// The sender: an address, or a name with an address in angle brackets.
     pub from: String,
-    /// A root to trust besides the system's, as PEM.
+    /// An additional trusted root, as PEM.
     pub root_pem: Option<Vec<u8>>,
-    /// The name that this gateway greets with and makes `Message-ID`s of.
+    /// The host name in `EHLO` and in `Message-ID`s.
     pub own_host: String,
 }
 
-/// Why mail cannot be sent at all.
+/// Why mail cannot be configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MailError {
-    /// The sender is no address.
-    #[error("`{0}` is no sender; write `name@example.com` or `Name <name@example.com>`")]
+    /// The sender is not a mailbox.
+    #[error("`{0}` is not a valid sender; write `name@example.com` or `Name <name@example.com>`")]
     From(String),
-    /// The root certificate or the TLS library.
-    #[error("TLS cannot be set up; is the root certificate in PEM?")]
+    /// The root certificate or the TLS library is unusable.
+    #[error("could not set up TLS; check that the root certificate is PEM")]
     Tls(#[source] lettre::transport::smtp::Error),
 }
 
-/// Whether a text can be the sender of mail.
+/// Whether a text is a valid sender.
 pub fn is_sender(text: &str) -> bool {
     text.parse::<Mailbox>().is_ok()
 }
 
-/// Sends mail.
+/// Sends mail by SMTP.
 pub struct Mail {
     transport: AsyncSmtpTransport<Tokio1Executor>,
     from: Mailbox,
@@ -69,7 +69,7 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// A way out by mail. Connects when there is something to send.
+    /// A mail sender. Connects on the first message.
     pub fn new(settings: MailSettings) -> Result<Mail, MailError> {
         let from: Mailbox = settings
             .from
@@ -108,13 +108,13 @@ impl Mail {
         let to = outgoing
             .recipient
             .parse()
-            .map_err(|_| never("the address is none that mail can be sent to".into()))?;
+            .map_err(|_| never("the recipient is not a valid mail address".into()))?;
         let queued = Duration::from_micros(outgoing.created_at.max(0).unsigned_abs());
         Message::builder()
             .from(self.from.clone())
             .to(Mailbox::new(None, to))
             .subject(&outgoing.subject)
-            // The same in every copy, so that receivers tell that they are one message.
+            // The same in every copy, so that receivers can deduplicate.
             .message_id(Some(format!("<{}@{}>", outgoing.id, self.own_host)))
             .date(UNIX_EPOCH + queued)
             .header(ContentType::TEXT_PLAIN)
@@ -129,8 +129,8 @@ impl Sender for Mail {
         let message = self.message(outgoing)?;
         match self.transport.send(message).await {
             Ok(_) => Ok(()),
-            // 5yz to one recipient: this mailbox, now and later (RFC 5321 section 4.2.1). 53z is about us: who we are, and how we connect
-            // (RFC 4954 section 6); an operator may put that right while the message waits.
+            // 5yz to one recipient is permanent for this mailbox (RFC 5321 section 4.2.1). 53z is about this client: its authentication or
+            // its TLS (RFC 4954 section 6); an operator may fix that while the message waits.
             Err(error) if error.is_permanent() && !is_about_us(&error) => {
                 Err(SendError::Permanent(Box::new(error)))
             }

@@ -1,36 +1,36 @@
-//! What a way out does, and how it can fail.
+//! Interface of a message sender and its errors.
 
 use std::error::Error;
 
 use async_trait::async_trait;
 use zeroize::Zeroizing;
 
-/// A message, ready to leave.
+/// A message to send.
 pub struct OutgoingMessage {
-    /// What receivers tell copies by: 32 hex digits.
+    /// Deduplication id for receivers: 32 hex digits.
     pub id: String,
-    /// Where to.
+    /// The recipient.
     pub recipient: String,
-    /// One line on what it is; by mail alone.
+    /// The subject; used by mail only.
     pub subject: String,
-    /// What it says.
+    /// The text.
     pub text: Zeroizing<String>,
     /// When it was queued (Unix microseconds).
     pub created_at: i64,
 }
 
-/// Why a message did not leave.
+/// Why sending failed.
 #[derive(Debug)]
 pub enum SendError {
-    /// It may leave later.
+    /// Transient: it is retried.
     Transient(Box<dyn Error + Send + Sync>),
-    /// It never will: whoever takes messages there does not take this one.
+    /// Permanent: the receiver rejects this message.
     Permanent(Box<dyn Error + Send + Sync>),
 }
 
-/// A way out.
+/// A channel that messages are sent through.
 #[async_trait]
 pub trait Sender: Send + Sync {
-    /// Hands the message to whoever delivers it.
+    /// Hands the message to the delivering server.
     async fn send(&self, message: &OutgoingMessage) -> Result<(), SendError>;
 }

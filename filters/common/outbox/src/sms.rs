@@ -1,4 +1,4 @@
-//! Text messages, by a signed webhook.
+//! Text-message sender: a signed webhook (RFC 9421).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,30 +17,30 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 
 const MEDIA_TYPE: &str = "application/json";
 
-/// Where text messages go out.
+/// Settings of the webhook.
 pub struct SmsSettings {
-    /// The address that takes them.
+    /// The URL of the webhook.
     pub url: String,
     /// The key of the signature.
     pub secret: Zeroizing<String>,
 }
 
-/// Why text messages cannot be sent at all.
+/// Why text messages cannot be configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SmsError {
-    /// The address is none.
-    #[error("the address of the webhook cannot be read")]
+    /// The URL is malformed.
+    #[error("the URL of the webhook is malformed")]
     Url,
-    /// TLS cannot be set up.
-    #[error("TLS cannot be set up")]
+    /// TLS setup failed.
+    #[error("could not set up TLS")]
     Tls(#[source] rustls::Error),
-    /// The client cannot be made.
-    #[error("no client can be made")]
+    /// The HTTP client could not be created.
+    #[error("could not create the HTTP client")]
     Client(#[source] reqwest::Error),
 }
 
-/// Sends text messages.
+/// Sends text messages through the webhook.
 pub struct Sms {
     client: reqwest::Client,
     url: Url,
@@ -50,7 +50,7 @@ pub struct Sms {
 }
 
 impl Sms {
-    /// A way out by text message. Connects when there is something to send.
+    /// A text-message sender. Connects on the first message.
     pub fn new(settings: SmsSettings, clock: Clock, entropy: Entropy) -> Result<Sms, SmsError> {
         let url: Url = settings.url.parse().map_err(|_| SmsError::Url)?;
         let mut roots = rustls::RootCertStore::empty();
@@ -63,7 +63,7 @@ impl Sms {
             .with_no_client_auth();
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
-            // A signature is for one address.
+            // A signature is for one URL only.
             .redirect(reqwest::redirect::Policy::none())
             .timeout(SEND_TIMEOUT)
             .no_proxy()
@@ -104,7 +104,7 @@ impl Sender for Sms {
             .body(body)
             .send()
             .await
-            // An address in an error would tell the log whom the message is for in some services' paths.
+            // The error is logged without its URL, since the path may contain the recipient for some services.
             .map_err(|error| SendError::Transient(Box::new(error.without_url())))?;
         let status = answer.status();
         if status.is_success() {
@@ -120,7 +120,7 @@ impl Sender for Sms {
     }
 }
 
-/// What a signature says besides the body.
+/// Inputs of a signature besides the body.
 struct Signed<'a> {
     url: &'a str,
     /// Unix seconds.
@@ -128,7 +128,7 @@ struct Signed<'a> {
     nonce: String,
 }
 
-/// The three fields of a signed request.
+/// The three header fields of a signed request.
 struct Fields {
     digest: String,
     input: String,

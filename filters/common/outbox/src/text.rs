@@ -1,4 +1,5 @@
-//! What messages say. The code comes first, so that it shows in a notice on a locked screen; nothing in them signs anybody in.
+//! Texts of the messages. The code comes first, so that it is visible in a notification on a locked screen; no message contains a sign-in
+//! link.
 
 use tollgate_store::CodePurpose;
 use zeroize::Zeroizing;
@@ -24,15 +25,15 @@ pub(crate) fn mail(
         "{code}\n\n\
          This is your code for {service} at {host}.\n{what}\n\
          It works for 10 minutes, in the browser that asked for it.\n\n\
-         Do not share it with anybody: nobody at {service} asks for it.\n\
-         If you did not ask for a code, do nothing; without it nobody gets in.\n"
+         Do not share it: {service} never asks for it.\n\
+         If you did not request a code, ignore this message; the code alone gives access.\n"
     ))
 }
 
-/// The text of a text message. The last line lets browsers bind the code to the origin (WICG, origin-bound one-time codes).
+/// The text of a text message. Its last line binds the code to the origin in browsers (WICG, origin-bound one-time codes).
 pub(crate) fn sms(code: &str, service: &str, host: &str) -> Zeroizing<String> {
     Zeroizing::new(format!(
-        "{code} is your code for {service} at {host}. Do not share it with anybody.\n\n@{host} #{code}"
+        "{code} is your code for {service} at {host}. Do not share it.\n\n@{host} #{code}"
     ))
 }
 
