@@ -137,7 +137,7 @@ pub(crate) fn client(
             verify: known.verify,
             roots: known.roots.clone(),
             brand: brand.chars().take(127).collect(),
-            times: paypal::Times {
+            timeouts: paypal::Timeouts {
                 connect: known.connect,
                 call: known.call,
             },
@@ -209,7 +209,7 @@ pub(crate) fn failure_kind(kind: paypal::ErrorKind) -> FailureKind {
     use paypal::ErrorKind;
     match kind {
         ErrorKind::Unavailable => FailureKind::Unavailable,
-        ErrorKind::Ours => FailureKind::Misconfigured,
+        ErrorKind::Misconfigured => FailureKind::Misconfigured,
         ErrorKind::Gone => FailureKind::Gone,
         ErrorKind::NotApproved => FailureKind::NotApproved,
         ErrorKind::Declined => FailureKind::Declined,

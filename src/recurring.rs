@@ -48,7 +48,11 @@ impl Recurring for PayPalRecurring {
             return_url: new.return_url,
             cancel_url: new.cancel_url,
         };
-        let made = self.client.subscribe(&subscription).await.map_err(error)?;
+        let made = self
+            .client
+            .create_subscription(&subscription)
+            .await
+            .map_err(error)?;
         Ok(CreatedSubscription {
             subscription: made.id,
             approve_url: made.approve_url,

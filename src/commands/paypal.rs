@@ -81,7 +81,7 @@ async fn set_up(
     let (environment, hour) = (client.environment().to_string(), hour.to_string());
     let key = |what: &str| key_of(&["tollgate", &environment, product, what, &hour]);
     client
-        .product(product, name, &key("product"))
+        .ensure_product(product, name, &key("product"))
         .await
         .context("PayPal did not take the product")?;
     let known = client.active_plans(product);

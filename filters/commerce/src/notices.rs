@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tollgate_filter::{ApiError, ErrorCode, Exchange, Outcome, Reply, ReplyBody, Step};
-use tollgate_paypal::{Client, NoticeError};
+use tollgate_paypal::{Client, WebhookError};
 use tollgate_purchase::mandates::{MandateNotification, Mandates};
 use tollgate_purchase::{Notification, TopUps};
 use tollgate_store::{CommitError, MandateSubject, TopUpSubject};
@@ -65,14 +65,14 @@ impl Notices {
 
     async fn hear(&self, paypal: &PayPal, headers: &HeaderMap, body: &Bytes) -> StatusCode {
         let counters = &self.counters;
-        let notice = match paypal.client.notice(headers, body).await {
+        let notice = match paypal.client.verify_webhook(headers, body).await {
             Ok(notice) => notice,
-            Err(NoticeError::Refused(why)) => {
+            Err(WebhookError::Refused(why)) => {
                 Counters::one(&counters.refused);
                 tracing::warn!(why, "a notice that claims to be PayPal's is not believed");
                 return StatusCode::BAD_REQUEST;
             }
-            Err(NoticeError::Undecided(error)) => {
+            Err(WebhookError::Undecided(error)) => {
                 Counters::one(&counters.undecided);
                 tracing::warn!(%error, "a notice could not be checked; it has to come again");
                 return StatusCode::SERVICE_UNAVAILABLE;
@@ -101,7 +101,7 @@ impl Notices {
 
 impl PayPal {
     /// Hands a notice to whoever it is for: purchases of credits hear of orders and captures, mandates of everything else.
-    async fn tell(&self, notice: tollgate_paypal::Notice) -> Result<bool, CommitError> {
+    async fn tell(&self, notice: tollgate_paypal::WebhookEvent) -> Result<bool, CommitError> {
         let about = about(&notice);
         match &self.top_ups {
             _ if about.is_none() => {
@@ -129,7 +129,7 @@ impl PayPal {
 }
 
 /// What a notice that is about no order seems to be about: mandates, and purchases whose payment a buyer objects to.
-fn bells(notice: &tollgate_paypal::Notice) -> (Vec<MandateSubject>, Vec<TopUpSubject>) {
+fn bells(notice: &tollgate_paypal::WebhookEvent) -> (Vec<MandateSubject>, Vec<TopUpSubject>) {
     let resource = &notice.resource;
     let kinds = [
         "BILLING.SUBSCRIPTION.",
@@ -159,7 +159,7 @@ fn bells(notice: &tollgate_paypal::Notice) -> (Vec<MandateSubject>, Vec<TopUpSub
 }
 
 /// The purchase a notice seems to be about. It was told by PayPal, and is used to find a row and for nothing else.
-fn about(notice: &tollgate_paypal::Notice) -> Option<TopUpSubject> {
+fn about(notice: &tollgate_paypal::WebhookEvent) -> Option<TopUpSubject> {
     let is_payment = ["CHECKOUT.ORDER.", "PAYMENT.CAPTURE."]
         .iter()
         .any(|kind| notice.kind.starts_with(kind));

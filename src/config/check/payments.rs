@@ -144,7 +144,7 @@ pub(super) fn payments(
 }
 
 fn paypal(raw: &RawPayPal, shop: &Shop<'_>, problems: &mut Problems) -> Option<PayPal> {
-    const CHECKS: &[(&str, Verify)] = &[("here", Verify::Here), ("ask", Verify::AskPayPal)];
+    const CHECKS: &[(&str, Verify)] = &[("here", Verify::Locally), ("ask", Verify::AskPayPal)];
     let key = |name: &str| format!("payments.paypal.{name}");
     let environment = match &raw.base_url {
         None => Environment::at(PAYPAL).ok(),

@@ -185,8 +185,11 @@ impl Outbox {
         let id = message.id;
         Some(async move {
             let sent = tokio::time::timeout(SEND_TIMEOUT, sender.send(&outgoing)).await;
-            let sent =
-                sent.unwrap_or_else(|_| Err(SendError::Transient("timed out waiting for an answer".into())));
+            let sent = sent.unwrap_or_else(|_| {
+                Err(SendError::Transient(
+                    "timed out waiting for an answer".into(),
+                ))
+            });
             (id, sent)
         })
     }

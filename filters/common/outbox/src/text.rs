@@ -24,9 +24,9 @@ pub(crate) fn mail(
     Zeroizing::new(format!(
         "{code}\n\n\
          This is your code for {service} at {host}.\n{what}\n\
-         It works for 10 minutes, in the browser that asked for it.\n\n\
+         It works for 10 minutes, in the browser that requested it.\n\n\
          Do not share it: {service} never asks for it.\n\
-         If you did not request a code, ignore this message; the code alone gives access.\n"
+         If you did not request a code, ignore this message; no one can sign in without the code.\n"
     ))
 }
 

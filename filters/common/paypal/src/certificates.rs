@@ -12,10 +12,10 @@ use webpki::{EndEntityCert, KeyUsage};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// How long a certificate is kept.
-const KEPT: Duration = Duration::from_secs(24 * 3600);
+const CACHE_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// Certificates kept at once; PayPal signs with one or two.
-const KEPT_MAX: usize = 8;
+const CACHE_ENTRIES_MAX: usize = 8;
 
 /// Fetches at once. Whoever sends notices that nobody signed makes us ask PayPal; not more than this.
 const FETCHES_MAX: usize = 2;
@@ -27,7 +27,7 @@ const NAME: &str = ".paypal.com";
 #[derive(Debug)]
 pub(crate) struct Certificates {
     roots: RootCertStore,
-    kept: Mutex<HashMap<String, (Chain, Duration)>>,
+    cache: Mutex<HashMap<String, (Chain, Duration)>>,
     pub(crate) fetches: Semaphore,
 }
 
@@ -37,38 +37,38 @@ pub(crate) struct Chain(Arc<[CertificateDer<'static>]>);
 
 /// Why a certificate does not speak for PayPal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doubt {
+pub(crate) enum CertificateError {
     /// It does not: it is no certificate, out of date, or of somebody else.
-    Bad(&'static str),
+    Invalid(&'static str),
     /// It does, but has not signed this.
-    Forged,
+    BadSignature,
     /// No way to a root was found; it may be that one in between is missing.
-    NoWay,
+    NoPath,
 }
 
 impl Certificates {
     pub(crate) fn new(roots: RootCertStore) -> Certificates {
         Certificates {
             roots,
-            kept: Mutex::default(),
+            cache: Mutex::default(),
             fetches: Semaphore::new(FETCHES_MAX),
         }
     }
 
-    pub(crate) fn kept(&self, address: &str, now: Duration) -> Option<Chain> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let (chain, until) = kept.get(address)?;
+    pub(crate) fn cached(&self, address: &str, now: Duration) -> Option<Chain> {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let (chain, until) = cache.get(address)?;
         (now < *until).then(|| chain.clone())
     }
 
     /// Keeps a chain that was found good, whatever it has signed: whoever sends forgeries makes us fetch it once.
-    pub(crate) fn keep(&self, address: &str, chain: Chain, now: Duration) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|_, (_, until)| now < *until);
-        if kept.len() >= KEPT_MAX {
-            kept.clear();
+    pub(crate) fn insert(&self, address: &str, chain: Chain, now: Duration) {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.retain(|_, (_, until)| now < *until);
+        if cache.len() >= CACHE_ENTRIES_MAX {
+            cache.clear();
         }
-        kept.insert(address.to_owned(), (chain, now + KEPT));
+        cache.insert(address.to_owned(), (chain, now + CACHE_TTL));
     }
 
     /// Checks dates, chain and name of a certificate, and that it made the signature (RSA PKCS #1 v1.5 with SHA-256, RFC 8017
@@ -79,19 +79,19 @@ impl Certificates {
         unix_secs: u64,
         text: &[u8],
         signature: &[u8],
-    ) -> Result<(), Doubt> {
+    ) -> Result<(), CertificateError> {
         let [first, between @ ..] = &*chain.0 else {
-            return Err(Doubt::Bad("no certificate"));
+            return Err(CertificateError::Invalid("no certificate"));
         };
-        let (_, parsed) =
-            X509Certificate::from_der(first).map_err(|_| Doubt::Bad("no certificate"))?;
+        let (_, parsed) = X509Certificate::from_der(first)
+            .map_err(|_| CertificateError::Invalid("no certificate"))?;
         let mut names = parsed.subject().iter_common_name();
         let name = names.next().and_then(|name| name.as_str().ok());
         if !name.is_some_and(|name| name.ends_with(NAME)) || names.next().is_some() {
-            return Err(Doubt::Bad("the certificate is not PayPal's"));
+            return Err(CertificateError::Invalid("the certificate is not PayPal's"));
         }
-        let certificate =
-            EndEntityCert::try_from(first).map_err(|_| Doubt::Bad("no certificate"))?;
+        let certificate = EndEntityCert::try_from(first)
+            .map_err(|_| CertificateError::Invalid("no certificate"))?;
         certificate
             .verify_for_usage(
                 webpki::ALL_VERIFICATION_ALGS,
@@ -104,13 +104,13 @@ impl Certificates {
             )
             .map_err(|error| match error {
                 webpki::Error::CertExpired { .. } | webpki::Error::CertNotValidYet { .. } => {
-                    Doubt::Bad("the certificate is out of date")
+                    CertificateError::Invalid("the certificate is out of date")
                 }
-                _ => Doubt::NoWay,
+                _ => CertificateError::NoPath,
             })?;
         certificate
             .verify_signature(webpki::ring::RSA_PKCS1_2048_8192_SHA256, text, signature)
-            .map_err(|_| Doubt::Forged)
+            .map_err(|_| CertificateError::BadSignature)
     }
 }
 

@@ -15,9 +15,9 @@ use tollgate_filter::Clock;
 use crate::certificates::Certificates;
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
-use crate::notice::Verify;
 use crate::secret::Secret;
-use crate::token::{self, Granted, Token, Tokens};
+use crate::token::{self, Token, TokenResponse, Tokens};
+use crate::webhook::Verify;
 
 /// The most bytes of an answer. An order has a few thousand.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -40,12 +40,12 @@ pub struct Settings {
     /// What buyers read at the top of PayPal's pages, at most 127 characters.
     pub brand: String,
     /// How long to wait.
-    pub times: Times,
+    pub timeouts: Timeouts,
 }
 
 /// How long to wait for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
+pub struct Timeouts {
     /// For a connection, TLS included.
     pub connect: Duration,
     /// For a whole call.
@@ -112,8 +112,8 @@ impl Client {
             // Whether a call may be repeated is decided where it is known what it does.
             .retry(retry::never())
             .no_proxy()
-            .connect_timeout(settings.times.connect)
-            .timeout(settings.times.call)
+            .connect_timeout(settings.timeouts.connect)
+            .timeout(settings.timeouts.call)
             .pool_max_idle_per_host(8)
             .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -144,12 +144,12 @@ impl Client {
                 problem.line(),
                 problem.column()
             );
-            Error::new(ErrorKind::Unclear, what, detail)
+            Error::new(ErrorKind::OutcomeUnknown, what, detail)
         })
     }
 
     /// The same for a call whose answer says nothing but that it was done (204), or nothing that is wanted.
-    pub(crate) async fn done(&self, call: Call<'_>) -> Result<(), Error> {
+    pub(crate) async fn execute(&self, call: Call<'_>) -> Result<(), Error> {
         self.answer(call).await.map(|_| ())
     }
 
@@ -167,7 +167,7 @@ impl Client {
                 .get("paypal-debug-id")
                 .and_then(|value| value.to_str().ok());
             if !(200..300).contains(&status) {
-                return Err(Error::answered(call.what, status, debug_id, &body));
+                return Err(Error::from_response(call.what, status, debug_id, &body));
             }
             return Ok((status, body));
         }
@@ -185,10 +185,10 @@ impl Client {
         let answer = request
             .send()
             .await
-            .map_err(|error| Error::lost(what, &error))?;
+            .map_err(|error| Error::from_transport(what, &error))?;
         if answer.status() != 200 {
             let status = answer.status().as_u16();
-            return Err(Error::answered(what, status, None, b""));
+            return Err(Error::from_response(what, status, None, b""));
         }
         read(answer, bytes_max, what).await
     }
@@ -212,7 +212,7 @@ impl Client {
                 .header("Prefer", "return=representation")
                 .body(body.clone());
         }
-        let lost = |error: reqwest::Error| Error::lost(call.what, &error);
+        let lost = |error: reqwest::Error| Error::from_transport(call.what, &error);
         let answer = request.send().await.map_err(lost)?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let body = read(answer, ANSWER_BYTES_MAX, call.what).await?;
@@ -248,7 +248,7 @@ impl Client {
                     .body("grant_type=client_credentials");
                 // Whatever goes wrong here, what was asked for was not done.
                 let failed = |mut error: Error| {
-                    if error.kind == ErrorKind::Unclear {
+                    if error.kind == ErrorKind::OutcomeUnknown {
                         error.kind = ErrorKind::Unavailable;
                     }
                     error
@@ -256,15 +256,20 @@ impl Client {
                 let answer = request
                     .send()
                     .await
-                    .map_err(|error| failed(Error::lost(token::WHAT, &error)))?;
+                    .map_err(|error| failed(Error::from_transport(token::WHAT, &error)))?;
                 let status = answer.status().as_u16();
                 let body = read(answer, ANSWER_BYTES_MAX, token::WHAT)
                     .await
                     .map_err(failed)?;
                 if status != 200 {
-                    return Err(failed(Error::answered(token::WHAT, status, None, &body)));
+                    return Err(failed(Error::from_response(
+                        token::WHAT,
+                        status,
+                        None,
+                        &body,
+                    )));
                 }
-                serde_json::from_slice::<Granted>(&body).map_err(|_| {
+                serde_json::from_slice::<TokenResponse>(&body).map_err(|_| {
                     let detail = "an answer that cannot be read";
                     Error::new(ErrorKind::Unavailable, token::WHAT, detail)
                 })
@@ -294,13 +299,13 @@ async fn read(
             Ok(None) => return Ok(body),
             Ok(Some(chunk)) if body.len() + chunk.len() > bytes_max => {
                 let detail = format!("an answer of more than {bytes_max} bytes");
-                return Err(Error::new(ErrorKind::Unclear, what, detail));
+                return Err(Error::new(ErrorKind::OutcomeUnknown, what, detail));
             }
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             // The head has come, so it was done or refused; which of them is not known.
             Err(error) => {
-                let mut error = Error::lost(what, &error);
-                error.kind = ErrorKind::Unclear;
+                let mut error = Error::from_transport(what, &error);
+                error.kind = ErrorKind::OutcomeUnknown;
                 return Err(error);
             }
         }

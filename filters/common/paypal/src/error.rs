@@ -19,11 +19,11 @@ pub struct Error {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// No answer, or none that can be understood. It may or may not have been done.
-    Unclear,
+    OutcomeUnknown,
     /// Not done, and it may work later: no connection, no token to be had, too many calls (429).
     Unavailable,
     /// Not done: our credentials, permissions or requests are wrong (401 after a new token, 403, 400).
-    Ours,
+    Misconfigured,
     /// There is no such thing, or no longer (404).
     Gone,
     /// The buyer has not agreed yet.
@@ -82,11 +82,11 @@ const OUR_PLAN: &[&str] = &[
 
 impl Error {
     /// No answer.
-    pub(crate) fn lost(what: &'static str, error: &reqwest::Error) -> Error {
+    pub(crate) fn from_transport(what: &'static str, error: &reqwest::Error) -> Error {
         // Without a connection nothing was sent. Everything later may have arrived.
         let kind = match error.is_connect() {
             true => ErrorKind::Unavailable,
-            false => ErrorKind::Unclear,
+            false => ErrorKind::OutcomeUnknown,
         };
         let detail = if error.is_timeout() {
             "no answer in time"
@@ -107,7 +107,7 @@ impl Error {
     }
 
     /// An answer that says no.
-    pub(crate) fn answered(
+    pub(crate) fn from_response(
         what: &'static str,
         status: u16,
         debug_id: Option<&str>,
@@ -126,13 +126,13 @@ impl Error {
             (_, Some("ORDER_NOT_APPROVED")) => ErrorKind::NotApproved,
             (_, Some(issue)) if CHOOSE_AGAIN.contains(&issue) => ErrorKind::Declined,
             (_, Some(issue)) if ALREADY_DONE.contains(&issue) => ErrorKind::AlreadyDone,
-            (_, Some(issue)) if OUR_PLAN.contains(&issue) => ErrorKind::Ours,
-            (400 | 401 | 403 | 405 | 406 | 413 | 415, _) => ErrorKind::Ours,
+            (_, Some(issue)) if OUR_PLAN.contains(&issue) => ErrorKind::Misconfigured,
+            (400 | 401 | 403 | 405 | 406 | 413 | 415, _) => ErrorKind::Misconfigured,
             (404, _) => ErrorKind::Gone,
             (422, _) => ErrorKind::Refused,
             (429, _) => ErrorKind::Unavailable,
             // 409, 5xx and whatever else: another call with the same key may be under way, or was cut off in the middle.
-            _ => ErrorKind::Unclear,
+            _ => ErrorKind::OutcomeUnknown,
         };
         let mut detail = format!("{status} {word}");
         if let Some(debug_id) = debug_id {
@@ -167,7 +167,7 @@ mod tests {
             (422, with("ORDER_ALREADY_CAPTURED"), ErrorKind::AlreadyDone),
             (422, with("DUPLICATE_INVOICE_ID"), ErrorKind::AlreadyDone),
             (422, with("COMPLIANCE_VIOLATION"), ErrorKind::Refused),
-            (422, with("PLAN_STATUS_INVALID"), ErrorKind::Ours),
+            (422, with("PLAN_STATUS_INVALID"), ErrorKind::Misconfigured),
             (422, with("SUBSCRIBER_ACCOUNT_LOCKED"), ErrorKind::Refused),
             (
                 422,
@@ -181,20 +181,24 @@ mod tests {
                 ErrorKind::AlreadyDone,
             ),
             (422, String::from("<html>"), ErrorKind::Refused),
-            (400, with("INVALID_PARAMETER_VALUE"), ErrorKind::Ours),
+            (
+                400,
+                with("INVALID_PARAMETER_VALUE"),
+                ErrorKind::Misconfigured,
+            ),
             (
                 401,
                 String::from(r#"{"error":"invalid_client"}"#),
-                ErrorKind::Ours,
+                ErrorKind::Misconfigured,
             ),
-            (403, with("PERMISSION_DENIED"), ErrorKind::Ours),
+            (403, with("PERMISSION_DENIED"), ErrorKind::Misconfigured),
             (404, with("INVALID_RESOURCE_ID"), ErrorKind::Gone),
-            (409, String::new(), ErrorKind::Unclear),
+            (409, String::new(), ErrorKind::OutcomeUnknown),
             (429, String::new(), ErrorKind::Unavailable),
-            (500, String::new(), ErrorKind::Unclear),
-            (503, String::from("null"), ErrorKind::Unclear),
+            (500, String::new(), ErrorKind::OutcomeUnknown),
+            (503, String::from("null"), ErrorKind::OutcomeUnknown),
         ] {
-            let error = Error::answered("a call", status, None, body.as_bytes());
+            let error = Error::from_response("a call", status, None, body.as_bytes());
             assert_eq!(error.kind, kind, "{status} {body}");
         }
     }
@@ -203,12 +207,12 @@ mod tests {
     fn a_failure_tells_the_log_what_support_asks_for_and_nothing_else() {
         let body = br#"{"name":"UNPROCESSABLE_ENTITY","message":"mara@example.com cannot pay","debug_id":"90957fca61718",
             "details":[{"issue":"PAYER_CANNOT_PAY","value":"mara@example.com","description":"mara"}]}"#;
-        let error = Error::answered("take the money", 422, None, body);
+        let error = Error::from_response("take the money", 422, None, body);
         assert_eq!(
             error.to_string(),
             "take the money: 422 PAYER_CANNOT_PAY (debug id 90957fca61718)"
         );
-        let error = Error::answered("x", 500, Some("a\nb"), b"");
+        let error = Error::from_response("x", 500, Some("a\nb"), b"");
         assert_eq!(error.to_string(), "x: 500  (debug id ab)");
     }
 }

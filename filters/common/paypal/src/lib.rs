@@ -4,22 +4,23 @@ mod certificates;
 mod client;
 mod environment;
 mod error;
-mod notice;
 mod orders;
 mod plans;
 mod refund;
 mod secret;
 mod subscriptions;
 mod token;
+mod webhook;
 mod wire;
 
-pub use client::{Client, ClientError, Settings, Times};
+pub use client::{Client, ClientError, Settings, Timeouts};
 pub use environment::{Environment, EnvironmentError};
 pub use error::{Error, ErrorKind};
-pub use notice::{Notice, NoticeError, Resource, Verify};
-pub use orders::{Capture, CaptureStatus, NewOrder, Order, OrderStatus, Placed};
+pub use orders::{Capture, CaptureStatus, CreatedOrder, NewOrder, Order, OrderStatus};
 pub use plans::{NewPlan, Plan};
 pub use secret::Secret;
 pub use subscriptions::{
-    NewSubscription, Subscribed, Subscription, SubscriptionStatus, Transaction, TransactionStatus,
+    CreatedSubscription, NewSubscription, Subscription, SubscriptionStatus, Transaction,
+    TransactionStatus,
 };
+pub use webhook::{Resource, Verify, WebhookError, WebhookEvent};

@@ -6,7 +6,7 @@ use tollgate_money::Usd;
 
 use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
-use crate::wire::{Link, Money, approval, checked, is_id};
+use crate::wire::{Link, Money, approval_url, is_id, path_segment};
 
 /// An order to be made.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub struct NewOrder<'a> {
 
 /// An order that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct CreatedOrder {
     /// PayPal's id.
     pub id: String,
     /// A page of PayPal's where the buyer agrees.
@@ -161,7 +161,7 @@ struct RefundAnswer {
 
 impl Client {
     /// Makes an order; the same one again under the same key.
-    pub async fn create_order(&self, order: &NewOrder<'_>) -> Result<Placed, Error> {
+    pub async fn create_order(&self, order: &NewOrder<'_>) -> Result<CreatedOrder, Error> {
         const WHAT: &str = "make an order";
         let body = RequestBody {
             intent: "CAPTURE",
@@ -195,13 +195,13 @@ impl Client {
                 body: Some(body),
             })
             .await?;
-        let unclear = |detail: &str| Error::new(ErrorKind::Unclear, WHAT, detail);
+        let unclear = |detail: &str| Error::new(ErrorKind::OutcomeUnknown, WHAT, detail);
         if !is_id(&answer.id) {
             return Err(unclear("the order's id is none"));
         }
-        let approve_url = approval(&answer.links, self.environment())
+        let approve_url = approval_url(&answer.links, self.environment())
             .ok_or_else(|| unclear("no link of PayPal's leads to where the buyer agrees"))?;
-        Ok(Placed {
+        Ok(CreatedOrder {
             id: answer.id,
             approve_url,
         })
@@ -210,7 +210,7 @@ impl Client {
     /// Reads an order.
     pub async fn order(&self, id: &str) -> Result<Order, Error> {
         const WHAT: &str = "read an order";
-        let path = format!("/v2/checkout/orders/{}", checked(id, WHAT)?);
+        let path = format!("/v2/checkout/orders/{}", path_segment(id, WHAT)?);
         let answer: Answer = self
             .call(Call {
                 method: Method::GET,
@@ -222,14 +222,14 @@ impl Client {
             .await?;
         answer
             .read(id)
-            .map_err(|detail| Error::new(ErrorKind::Unclear, WHAT, detail))
+            .map_err(|detail| Error::new(ErrorKind::OutcomeUnknown, WHAT, detail))
     }
 
     /// Takes the money of an order that was agreed to; once under one key, and once for an order. What came of it is read with
     /// [`Client::order`].
     pub async fn capture_order(&self, id: &str, key: &str) -> Result<(), Error> {
         const WHAT: &str = "take the money of an order";
-        let path = format!("/v2/checkout/orders/{}/capture", checked(id, WHAT)?);
+        let path = format!("/v2/checkout/orders/{}/capture", path_segment(id, WHAT)?);
         let _: serde::de::IgnoredAny = self
             .call(Call {
                 method: Method::POST,

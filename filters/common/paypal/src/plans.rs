@@ -8,10 +8,10 @@ use tollgate_money::Usd;
 
 use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
-use crate::wire::{Money, checked, is_id};
+use crate::wire::{Money, is_id, path_segment};
 
 /// Plans of one product that are looked through. One is enough; there are more where somebody tried.
-const PLANS_MAX: usize = 20;
+const PLANS_PAGE_SIZE: usize = 20;
 
 /// A plan to be made: so much each month, without end.
 #[derive(Clone, Copy, Debug)]
@@ -94,11 +94,11 @@ struct Listed {
 
 impl Client {
     /// Makes a product with an id of our own; one that is there already is left as it is.
-    pub async fn product(&self, id: &str, name: &str, key: &str) -> Result<(), Error> {
+    pub async fn ensure_product(&self, id: &str, name: &str, key: &str) -> Result<(), Error> {
         const WHAT: &str = "make a product";
-        let read = format!("/v1/catalogs/products/{}", checked(id, WHAT)?);
+        let read = format!("/v1/catalogs/products/{}", path_segment(id, WHAT)?);
         let there = self
-            .done(Call {
+            .execute(Call {
                 method: Method::GET,
                 path: &read,
                 what: "read a product",
@@ -113,7 +113,7 @@ impl Client {
         let name: String = name.chars().take(127).collect();
         let body = json!({"id": id, "name": name, "type": "SERVICE", "category": "SOFTWARE"});
         let made = self
-            .done(Call {
+            .execute(Call {
                 method: Method::POST,
                 path: "/v1/catalogs/products",
                 what: WHAT,
@@ -131,8 +131,8 @@ impl Client {
     pub async fn active_plans(&self, product: &str) -> Result<Vec<String>, Error> {
         const WHAT: &str = "list the plans of a product";
         let path = format!(
-            "/v1/billing/plans?product_id={}&page_size={PLANS_MAX}&page=1&total_required=false",
-            checked(product, WHAT)?
+            "/v1/billing/plans?product_id={}&page_size={PLANS_PAGE_SIZE}&page=1&total_required=false",
+            path_segment(product, WHAT)?
         );
         let list: List = self
             .call(Call {
@@ -147,7 +147,7 @@ impl Client {
             .plans
             .into_iter()
             .filter(|plan| plan.status.as_deref() == Some("ACTIVE"));
-        Ok(active.map(|plan| plan.id).take(PLANS_MAX).collect())
+        Ok(active.map(|plan| plan.id).take(PLANS_PAGE_SIZE).collect())
     }
 
     /// Makes a plan; the same one again under the same key. Whether it does what was asked for is said by reading it.
@@ -185,7 +185,7 @@ impl Client {
         match is_id(&made.id) {
             true => Ok(made.id),
             false => Err(Error::new(
-                ErrorKind::Unclear,
+                ErrorKind::OutcomeUnknown,
                 WHAT,
                 "the plan's id is none",
             )),
@@ -195,7 +195,7 @@ impl Client {
     /// Reads a plan.
     pub async fn plan(&self, id: &str) -> Result<Plan, Error> {
         const WHAT: &str = "read a plan";
-        let path = format!("/v1/billing/plans/{}", checked(id, WHAT)?);
+        let path = format!("/v1/billing/plans/{}", path_segment(id, WHAT)?);
         let answer: Answer = self
             .call(Call {
                 method: Method::GET,

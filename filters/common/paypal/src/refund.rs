@@ -5,16 +5,19 @@ use serde_json::json;
 
 use crate::client::{Call, Client};
 use crate::error::Error;
-use crate::wire::checked;
+use crate::wire::path_segment;
 
 impl Client {
     /// Gives a payment back; once under one key, and once for a payment. Whether it has happened is said by the payment.
     pub async fn refund(&self, payment: &str, key: &str, note: &str) -> Result<(), Error> {
         const WHAT: &str = "give a payment back";
-        let path = format!("/v2/payments/captures/{}/refund", checked(payment, WHAT)?);
+        let path = format!(
+            "/v2/payments/captures/{}/refund",
+            path_segment(payment, WHAT)?
+        );
         // Without an amount it is all of it.
         let body = json!({ "note_to_payer": note });
-        self.done(Call {
+        self.execute(Call {
             method: Method::POST,
             path: &path,
             what: WHAT,

@@ -7,7 +7,7 @@ use tollgate_money::Usd;
 
 use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
-use crate::wire::{Link, Money, approval, checked, is_id, micros, rfc3339};
+use crate::wire::{Link, Money, approval_url, is_id, micros, path_segment, rfc3339};
 
 /// A subscription to be made.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub struct NewSubscription<'a> {
 
 /// A subscription that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscribed {
+pub struct CreatedSubscription {
     /// PayPal's id.
     pub id: String,
     /// A page of PayPal's where the buyer agrees.
@@ -157,7 +157,10 @@ struct Breakdown {
 
 impl Client {
     /// Makes a subscription; the same one again under the same key.
-    pub async fn subscribe(&self, new: &NewSubscription<'_>) -> Result<Subscribed, Error> {
+    pub async fn create_subscription(
+        &self,
+        new: &NewSubscription<'_>,
+    ) -> Result<CreatedSubscription, Error> {
         const WHAT: &str = "make a subscription";
         // No quantity, no price, no start: the plan's own, from the moment the buyer agrees.
         let body = json!({
@@ -183,17 +186,17 @@ impl Client {
         let answer = made.map_err(|mut error| {
             // What is not there is the plan, and the plan is ours.
             if error.kind == ErrorKind::Gone {
-                error.kind = ErrorKind::Ours;
+                error.kind = ErrorKind::Misconfigured;
             }
             error
         })?;
-        let unclear = |detail: &str| Error::new(ErrorKind::Unclear, WHAT, detail);
+        let unclear = |detail: &str| Error::new(ErrorKind::OutcomeUnknown, WHAT, detail);
         if !is_id(&answer.id) {
             return Err(unclear("the subscription's id is none"));
         }
-        let approve_url = approval(&answer.links, self.environment())
+        let approve_url = approval_url(&answer.links, self.environment())
             .ok_or_else(|| unclear("no link of PayPal's leads to where the buyer agrees"))?;
-        Ok(Subscribed {
+        Ok(CreatedSubscription {
             id: answer.id,
             approve_url,
         })
@@ -202,7 +205,7 @@ impl Client {
     /// Reads a subscription.
     pub async fn subscription(&self, id: &str) -> Result<Subscription, Error> {
         const WHAT: &str = "read a subscription";
-        let path = format!("/v1/billing/subscriptions/{}", checked(id, WHAT)?);
+        let path = format!("/v1/billing/subscriptions/{}", path_segment(id, WHAT)?);
         let answer: Answer = self
             .call(Call {
                 method: Method::GET,
@@ -214,7 +217,7 @@ impl Client {
             .await?;
         answer
             .read(id)
-            .map_err(|detail| Error::new(ErrorKind::Unclear, WHAT, detail))
+            .map_err(|detail| Error::new(ErrorKind::OutcomeUnknown, WHAT, detail))
     }
 
     /// The charges of a subscription between two times (Unix microseconds).
@@ -231,7 +234,7 @@ impl Client {
         while let Some((from, to)) = spans.pop() {
             let path = format!(
                 "/v1/billing/subscriptions/{}/transactions?start_time={}&end_time={}",
-                checked(id, WHAT)?,
+                path_segment(id, WHAT)?,
                 rfc3339(from),
                 rfc3339(to)
             );
@@ -253,7 +256,7 @@ impl Client {
             }
             let listed = list
                 .read()
-                .map_err(|detail| Error::new(ErrorKind::Unclear, WHAT, detail))?;
+                .map_err(|detail| Error::new(ErrorKind::OutcomeUnknown, WHAT, detail))?;
             for charge in listed {
                 // One at the very middle is in both halves.
                 if charges.iter().all(|known| known.id != charge.id) {
@@ -283,9 +286,12 @@ impl Client {
         verb: &str,
         reason: &str,
     ) -> Result<(), Error> {
-        let path = format!("/v1/billing/subscriptions/{}/{verb}", checked(id, what)?);
+        let path = format!(
+            "/v1/billing/subscriptions/{}/{verb}",
+            path_segment(id, what)?
+        );
         let reason: String = reason.chars().take(128).collect();
-        self.done(Call {
+        self.execute(Call {
             method: Method::POST,
             path: &path,
             what,

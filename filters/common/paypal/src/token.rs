@@ -14,11 +14,11 @@ use crate::secret::Secret;
 const RENEW_PERCENT: u32 = 80;
 
 /// Between failed attempts. Without it every request would ask an endpoint that has said no.
-const PAUSE: Duration = Duration::from_secs(2);
+const RETRY_BACKOFF: Duration = Duration::from_secs(2);
 
 /// What the token endpoint answers (RFC 6749 section 5.1).
 #[derive(Deserialize)]
-pub(crate) struct Granted {
+pub(crate) struct TokenResponse {
     pub(crate) access_token: String,
     pub(crate) token_type: String,
     /// Seconds.
@@ -44,12 +44,12 @@ struct State {
     token: Option<(Token, Duration)>,
     count: u64,
     /// Not before this, after a failure.
-    pause_until: Duration,
+    retry_at: Duration,
 }
 
 impl Tokens {
     /// The token, fetched by `fetch` when there is none or it is about to end. Everybody else waits for the one who fetches.
-    pub(crate) async fn get<F: Future<Output = Result<Granted, Error>>>(
+    pub(crate) async fn get<F: Future<Output = Result<TokenResponse, Error>>>(
         &self,
         clock: &Clock,
         fetch: impl FnOnce() -> F,
@@ -61,19 +61,19 @@ impl Tokens {
         {
             return Ok(token.clone());
         }
-        if now < state.pause_until {
+        if now < state.retry_at {
             let detail = "the last attempt failed a moment ago";
             return Err(Error::new(ErrorKind::Unavailable, WHAT, detail));
         }
         let granted = match fetch().await {
             Ok(granted) if granted.token_type.eq_ignore_ascii_case("bearer") => granted,
             Ok(_) => {
-                state.pause_until = clock.elapsed() + PAUSE;
+                state.retry_at = clock.elapsed() + RETRY_BACKOFF;
                 let detail = "the token is not a bearer token";
                 return Err(Error::new(ErrorKind::Unavailable, WHAT, detail));
             }
             Err(error) => {
-                state.pause_until = clock.elapsed() + PAUSE;
+                state.retry_at = clock.elapsed() + RETRY_BACKOFF;
                 return Err(error);
             }
         };
@@ -108,8 +108,8 @@ mod tests {
 
     use super::*;
 
-    fn granted(number: u32) -> Granted {
-        Granted {
+    fn granted(number: u32) -> TokenResponse {
+        TokenResponse {
             access_token: format!("token-{number}"),
             token_type: String::from("Bearer"),
             expires_in: 1_000,
@@ -156,14 +156,18 @@ mod tests {
         let get = || {
             tokens.get(&clock, || async {
                 asked.fetch_add(1, Relaxed);
-                Err(Error::new(ErrorKind::Ours, WHAT, "401 invalid_client"))
+                Err(Error::new(
+                    ErrorKind::Misconfigured,
+                    WHAT,
+                    "401 invalid_client",
+                ))
             })
         };
         for _ in 0..3 {
             assert!(get().await.is_err());
         }
         assert_eq!(asked.load(Relaxed), 1);
-        hand.advance(PAUSE);
+        hand.advance(RETRY_BACKOFF);
         assert!(get().await.is_err());
         assert_eq!(asked.load(Relaxed), 2);
     }

@@ -44,7 +44,7 @@ pub(crate) struct Link {
 
 /// Where the buyer agrees: `payer-action` where the order names how it is paid, `approve` where it does not. An address that is not
 /// PayPal's own is none.
-pub(crate) fn approval(links: &[Link], environment: &Environment) -> Option<String> {
+pub(crate) fn approval_url(links: &[Link], environment: &Environment) -> Option<String> {
     ["payer-action", "approve"]
         .iter()
         .find_map(|rel| links.iter().find(|link| link.rel == *rel))
@@ -53,7 +53,7 @@ pub(crate) fn approval(links: &[Link], environment: &Environment) -> Option<Stri
 }
 
 /// An id that can stand in a path.
-pub(crate) fn checked<'a>(id: &'a str, what: &'static str) -> Result<&'a str, Error> {
+pub(crate) fn path_segment<'a>(id: &'a str, what: &'static str) -> Result<&'a str, Error> {
     match is_id(id) {
         true => Ok(id),
         false => Err(Error::new(ErrorKind::Gone, what, "it has no such id")),
@@ -115,7 +115,7 @@ mod tests {
         let environment = Environment::at("https://api-m.paypal.com").expect("an address");
         let find = |links: &str| {
             let links: Vec<Link> = serde_json::from_str(links).expect("links");
-            approval(&links, &environment)
+            approval_url(&links, &environment)
         };
         let page = "https://www.paypal.com/checkoutnow?token=1";
         assert_eq!(

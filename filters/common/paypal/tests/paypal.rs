@@ -10,8 +10,8 @@ use rustls_pki_types::pem::PemObject;
 use tollgate_filter::Clock;
 use tollgate_money::Usd;
 use tollgate_paypal::{
-    CaptureStatus, Client, Environment, ErrorKind, NewOrder, NewSubscription, Notice, NoticeError,
-    OrderStatus, Secret, Settings, Times, Verify,
+    CaptureStatus, Client, Environment, ErrorKind, NewOrder, NewSubscription, OrderStatus, Secret,
+    Settings, Timeouts, Verify, WebhookError, WebhookEvent,
 };
 use tollgate_testing::paypal::{
     CLIENT_ID, CLIENT_SECRET, Delivery, Effect, Event, Fault, Operation, PLAN_ID, PayPal,
@@ -27,10 +27,10 @@ fn settings(paypal: &PayPal) -> Settings {
         client_id: Secret::new(CLIENT_ID.to_owned()),
         client_secret: Secret::new(CLIENT_SECRET.to_owned()),
         webhook_id: Some(WEBHOOK_ID.to_owned()),
-        verify: Verify::Here,
+        verify: Verify::Locally,
         roots: Some(vec![root]),
         brand: String::from("Example"),
-        times: Times {
+        timeouts: Timeouts {
             connect: Duration::from_secs(5),
             call: Duration::from_secs(20),
         },
@@ -91,13 +91,13 @@ async fn whether_something_may_have_been_done_is_told_for_every_failure() {
     let paypal = PayPal::start().await;
     let client = client(&paypal);
     for (effect, kind) in [
-        (Effect::LoseCall, ErrorKind::Unclear),
-        (Effect::LoseAnswer, ErrorKind::Unclear),
-        (Effect::FailAfter, ErrorKind::Unclear),
-        (Effect::Unavailable, ErrorKind::Unclear),
+        (Effect::LoseCall, ErrorKind::OutcomeUnknown),
+        (Effect::LoseAnswer, ErrorKind::OutcomeUnknown),
+        (Effect::FailAfter, ErrorKind::OutcomeUnknown),
+        (Effect::Unavailable, ErrorKind::OutcomeUnknown),
         (Effect::TooMany, ErrorKind::Unavailable),
         (Effect::Refuse, ErrorKind::Refused),
-        (Effect::StrangeLink, ErrorKind::Unclear),
+        (Effect::StrangeLink, ErrorKind::OutcomeUnknown),
     ] {
         paypal.fault(Fault::once(Operation::Create, effect));
         let key = format!("{effect:?}");
@@ -124,7 +124,7 @@ async fn a_token_that_ran_out_is_replaced_once_and_the_call_repeated() {
     assert_eq!(paypal.calls(Operation::Token), 2);
     paypal.fault(Fault::once(Operation::Read, Effect::Unauthorized).times(2));
     let refused = client.order(&placed.id).await.expect_err("refused twice");
-    assert_eq!(refused.kind, ErrorKind::Ours);
+    assert_eq!(refused.kind, ErrorKind::Misconfigured);
     assert_eq!(paypal.calls(Operation::Token), 3, "and no third attempt");
 }
 
@@ -135,7 +135,7 @@ async fn nothing_is_sent_without_a_token() {
     wrong.client_secret = Secret::new(String::from("wrong"));
     let client = Client::new(wrong, Clock::system()).expect("a client");
     let failed = client.create_order(&order("key")).await.expect_err("401");
-    assert_eq!(failed.kind, ErrorKind::Ours);
+    assert_eq!(failed.kind, ErrorKind::Misconfigured);
     assert!(!failed.to_string().contains("wrong"), "{failed}");
     assert_eq!(paypal.calls(Operation::Create), 0);
     let address = tollgate_testing::refusing_address().expect("a free port");
@@ -157,7 +157,7 @@ async fn receive(
     paypal: &PayPal,
     client: &Client,
     delivery: Delivery,
-) -> Result<Notice, NoticeError> {
+) -> Result<WebhookEvent, WebhookError> {
     use tollgate_testing::provider::{Plan, Request, Settings as ProviderSettings};
     let caught: Arc<Mutex<Option<Sent>>> = Arc::default();
     let catch = caught.clone();
@@ -180,7 +180,7 @@ async fn receive(
         .expect("nobody panics while holding it")
         .take()
         .expect("a notice came");
-    client.notice(&headers, &body).await
+    client.verify_webhook(&headers, &body).await
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn only_notices_that_paypal_signed_are_believed() {
     ] {
         let refused = receive(&paypal, &client, delivery).await;
         assert!(
-            matches!(refused, Err(NoticeError::Refused(_))),
+            matches!(refused, Err(WebhookError::Refused(_))),
             "{delivery:?}: {refused:?}"
         );
     }
@@ -221,13 +221,13 @@ async fn a_certificate_without_a_way_to_a_root_is_asked_about() {
     assert_eq!(paypal.calls(Operation::Verify), 1);
     let refused = receive(&paypal, &client, Delivery::Respaced).await;
     assert!(
-        matches!(refused, Err(NoticeError::Refused(_))),
+        matches!(refused, Err(WebhookError::Refused(_))),
         "{refused:?}"
     );
     paypal.fault(Fault::once(Operation::Verify, Effect::Unavailable));
     let undecided = receive(&paypal, &client, Delivery::Good).await;
     assert!(
-        matches!(undecided, Err(NoticeError::Undecided(_))),
+        matches!(undecided, Err(WebhookError::Undecided(_))),
         "{undecided:?}"
     );
 }
@@ -247,7 +247,7 @@ async fn a_setting_asks_paypal_about_every_notice() {
     without.webhook_id = None;
     let client = Client::new(without, Clock::system()).expect("a client");
     let refused = receive(&paypal, &client, Delivery::Good).await;
-    assert!(matches!(refused, Err(NoticeError::Refused(_))));
+    assert!(matches!(refused, Err(WebhookError::Refused(_))));
 }
 
 #[tokio::test]
@@ -257,7 +257,7 @@ async fn a_certificate_that_cannot_be_fetched_leaves_it_undecided() {
     paypal.fault(Fault::once(Operation::Certificate, Effect::Unavailable));
     let undecided = receive(&paypal, &client, Delivery::Good).await;
     assert!(
-        matches!(undecided, Err(NoticeError::Undecided(_))),
+        matches!(undecided, Err(WebhookError::Undecided(_))),
         "{undecided:?}"
     );
     receive(&paypal, &client, Delivery::Good)
@@ -270,7 +270,7 @@ async fn all_charges_are_listed_however_few_a_page_has() {
     let paypal = PayPal::start().await;
     let client = client(&paypal);
     let made = client
-        .subscribe(&NewSubscription {
+        .create_subscription(&NewSubscription {
             key: "key",
             custom_id: "mandate_1",
             plan_id: PLAN_ID,

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use reqwest::Method;
 use serde::Deserialize;
 
-use crate::certificates::{Chain, Doubt};
+use crate::certificates::{CertificateError, Chain};
 use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
 use crate::wire::is_id;
@@ -37,14 +37,14 @@ const TRANSACTIONS_MAX: usize = 16;
 pub enum Verify {
     /// Here, with PayPal's certificate; PayPal is asked only where no way to a root can be found.
     #[default]
-    Here,
+    Locally,
     /// By asking PayPal (`verify-webhook-signature`), a call for each notice.
     AskPayPal,
 }
 
 /// A notice that came from PayPal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct WebhookEvent {
     /// PayPal's id of the event; two transmissions of one event have the same.
     pub id: String,
     /// The kind of event: `CHECKOUT.ORDER.APPROVED` and the like.
@@ -72,7 +72,7 @@ pub struct Resource {
 
 /// Why a notice is not believed.
 #[derive(Debug, thiserror::Error)]
-pub enum NoticeError {
+pub enum WebhookError {
     /// It did not come from PayPal, or not as it was sent.
     #[error("the notice is not believed: {0}")]
     Refused(&'static str),
@@ -147,90 +147,104 @@ struct Related {
 }
 
 #[derive(Deserialize)]
-struct Verdict {
+struct VerificationResponse {
     verification_status: String,
 }
 
 impl Client {
     /// Checks that a notice came from PayPal, and reads what it is about. `body` as it was received, byte for byte: its CRC-32 is part of
     /// what is signed.
-    pub async fn notice(&self, headers: &HeaderMap, body: &[u8]) -> Result<Notice, NoticeError> {
+    pub async fn verify_webhook(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<WebhookEvent, WebhookError> {
         let Some(webhook_id) = self.shared.settings.webhook_id.as_deref() else {
-            return Err(NoticeError::Refused("no webhook is set up"));
+            return Err(WebhookError::Refused("no webhook is set up"));
         };
         let transmission = Transmission::of(headers)?;
         let now = self.shared.clock.unix_micros() / 1_000_000;
         transmission.check(now)?;
         if !self.environment().is_certificate(transmission.certificate) {
-            return Err(NoticeError::Refused(
+            return Err(WebhookError::Refused(
                 "its certificate does not lie at PayPal's",
             ));
         }
-        let notice: Body = serde_json::from_slice(body)
-            .map_err(|_| NoticeError::Refused("its body is no event"))?;
+        let event: Body = serde_json::from_slice(body)
+            .map_err(|_| WebhookError::Refused("its body is no event"))?;
         match self.shared.settings.verify {
-            Verify::AskPayPal => self.ask(&transmission, webhook_id, body).await?,
-            Verify::Here => self.check(&transmission, webhook_id, body, now).await?,
+            Verify::AskPayPal => {
+                self.verify_remotely(&transmission, webhook_id, body)
+                    .await?
+            }
+            Verify::Locally => {
+                self.verify_locally(&transmission, webhook_id, body, now)
+                    .await?
+            }
         }
-        notice.read()
+        event.read()
     }
 
-    async fn check(
+    async fn verify_locally(
         &self,
         transmission: &Transmission<'_>,
         webhook_id: &str,
         body: &[u8],
         now: i64,
-    ) -> Result<(), NoticeError> {
+    ) -> Result<(), WebhookError> {
         let signature = BASE64
             .decode(transmission.signature)
-            .map_err(|_| NoticeError::Refused("its signature is no base64"))?;
+            .map_err(|_| WebhookError::Refused("its signature is no base64"))?;
         let text = transmission.signed(webhook_id, body);
         let certificates = &self.shared.certificates;
         let address = transmission.certificate;
         let elapsed = self.shared.clock.elapsed();
-        let kept = certificates.kept(address, elapsed);
-        let is_new = kept.is_none();
-        let chain = match kept {
+        let cached = certificates.cached(address, elapsed);
+        let is_new = cached.is_none();
+        let chain = match cached {
             Some(chain) => chain,
             None => {
-                let _turn = certificates.fetches.acquire().await;
+                let _permit = certificates.fetches.acquire().await;
                 const WHAT: &str = "fetch a certificate";
                 let pem = self
                     .fetch(address, CERTIFICATE_TIME, CERTIFICATE_BYTES_MAX, WHAT)
                     .await
                     .map_err(|error| match error.kind {
                         // PayPal has no such certificate, so nobody has signed with it.
-                        ErrorKind::Gone | ErrorKind::Ours => {
-                            NoticeError::Refused("its certificate is not there")
+                        ErrorKind::Gone | ErrorKind::Misconfigured => {
+                            WebhookError::Refused("its certificate is not there")
                         }
-                        _ => NoticeError::Undecided(error),
+                        _ => WebhookError::Undecided(error),
                     })?;
-                Chain::read(&pem).ok_or(NoticeError::Refused("its certificate is none"))?
+                Chain::read(&pem).ok_or(WebhookError::Refused("its certificate is none"))?
             }
         };
         let secs = now.unsigned_abs();
         let checked = certificates.check(&chain, secs, text.as_bytes(), &signature);
-        if is_new && matches!(checked, Ok(()) | Err(Doubt::Forged)) {
-            certificates.keep(address, chain, elapsed);
+        if is_new && matches!(checked, Ok(()) | Err(CertificateError::BadSignature)) {
+            certificates.insert(address, chain, elapsed);
         }
         match checked {
             Ok(()) => Ok(()),
-            Err(Doubt::Forged) => Err(NoticeError::Refused("its signature is of something else")),
-            Err(Doubt::Bad(why)) => Err(NoticeError::Refused(why)),
-            Err(Doubt::NoWay) => self.ask(transmission, webhook_id, body).await,
+            Err(CertificateError::BadSignature) => {
+                Err(WebhookError::Refused("its signature is of something else"))
+            }
+            Err(CertificateError::Invalid(why)) => Err(WebhookError::Refused(why)),
+            Err(CertificateError::NoPath) => {
+                self.verify_remotely(transmission, webhook_id, body).await
+            }
         }
     }
 
     /// Asks PayPal (Webhooks v1, `verify-webhook-signature`). The body goes into the question as it came.
-    async fn ask(
+    async fn verify_remotely(
         &self,
         transmission: &Transmission<'_>,
         webhook_id: &str,
         body: &[u8],
-    ) -> Result<(), NoticeError> {
+    ) -> Result<(), WebhookError> {
         let quoted = |text: &str| serde_json::to_string(text).expect("a text serialises");
-        let mut question = format!(
+        let mut request = format!(
             r#"{{"auth_algo":{},"cert_url":{},"transmission_id":{},"transmission_sig":{},"transmission_time":{},"webhook_id":{},"webhook_event":"#,
             quoted(transmission.algorithm),
             quoted(transmission.certificate),
@@ -240,33 +254,33 @@ impl Client {
             quoted(webhook_id),
         )
         .into_bytes();
-        question.extend_from_slice(body);
-        question.push(b'}');
-        let verdict: Verdict = self
+        request.extend_from_slice(body);
+        request.push(b'}');
+        let response: VerificationResponse = self
             .call(Call {
                 method: Method::POST,
                 path: "/v1/notifications/verify-webhook-signature",
                 what: "ask whether a notice is genuine",
                 key: None,
-                body: Some(question),
+                body: Some(request),
             })
             .await
-            .map_err(NoticeError::Undecided)?;
-        match &*verdict.verification_status {
+            .map_err(WebhookError::Undecided)?;
+        match &*response.verification_status {
             "SUCCESS" => Ok(()),
-            _ => Err(NoticeError::Refused("PayPal does not know it")),
+            _ => Err(WebhookError::Refused("PayPal does not know it")),
         }
     }
 }
 
 impl<'a> Transmission<'a> {
-    fn of(headers: &'a HeaderMap) -> Result<Transmission<'a>, NoticeError> {
+    fn of(headers: &'a HeaderMap) -> Result<Transmission<'a>, WebhookError> {
         let field = |name: &str| {
             let mut values = headers.get_all(name).iter();
             let value = values.next().and_then(|value| value.to_str().ok());
             match (value, values.next()) {
                 (Some(value), None) if (1..=2048).contains(&value.len()) => Ok(value),
-                _ => Err(NoticeError::Refused(
+                _ => Err(WebhookError::Refused(
                     "a field that PayPal sends is missing, or is there twice",
                 )),
             }
@@ -280,17 +294,17 @@ impl<'a> Transmission<'a> {
         })
     }
 
-    fn check(&self, now: i64) -> Result<(), NoticeError> {
+    fn check(&self, now: i64) -> Result<(), WebhookError> {
         if self.algorithm != "SHA256withRSA" {
-            return Err(NoticeError::Refused("it is signed in another way"));
+            return Err(WebhookError::Refused("it is signed in another way"));
         }
         let time: Timestamp = self
             .time
             .parse()
-            .map_err(|_| NoticeError::Refused("its time is none"))?;
+            .map_err(|_| WebhookError::Refused("its time is none"))?;
         match now - time.as_second() {
-            age if age > AGE_MAX_SECS => Err(NoticeError::Refused("it is too old")),
-            age if age < -AHEAD_MAX_SECS => Err(NoticeError::Refused("it comes from the future")),
+            age if age > AGE_MAX_SECS => Err(WebhookError::Refused("it is too old")),
+            age if age < -AHEAD_MAX_SECS => Err(WebhookError::Refused("it comes from the future")),
             _ => Ok(()),
         }
     }
@@ -307,10 +321,10 @@ impl<'a> Transmission<'a> {
 }
 
 impl Body {
-    fn read(self) -> Result<Notice, NoticeError> {
+    fn read(self) -> Result<WebhookEvent, WebhookError> {
         let bounded = |text: &str, most| (1..=most).contains(&text.len());
         if !bounded(&self.id, 128) || !bounded(&self.event_type, 128) {
-            return Err(NoticeError::Refused("its body is no event"));
+            return Err(WebhookError::Refused("its body is no event"));
         }
         let resource = self.resource;
         let capture = resource.links.iter().find_map(LinkBody::capture);
@@ -338,7 +352,7 @@ impl Body {
             true => resource.id,
             false => resource.supplementary_data.related_ids.order_id,
         };
-        Ok(Notice {
+        Ok(WebhookEvent {
             id: self.id,
             kind: self.event_type,
             resource: Resource {
@@ -419,7 +433,7 @@ mod tests {
     fn a_notice_says_what_it_is_about() {
         let read = |text: &str| {
             let body: Body = serde_json::from_str(text).expect("an event");
-            body.read().map(|notice| notice.resource)
+            body.read().map(|event| event.resource)
         };
         let about = |custom: Option<&str>, order: Option<&str>| Resource {
             custom_id: custom.map(str::to_owned),
