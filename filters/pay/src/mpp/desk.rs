@@ -15,7 +15,7 @@ use tollgate_money::AccountId;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKeys};
 use tollgate_purchase::mandates::{
-    Beside, Mandates, OpenError, Urls, Verified, VerifyError, is_past_due,
+    AttachParts, Mandates, OpenError, Urls, Verified, VerifyError, is_past_due,
 };
 use tollgate_purchase::plan::{PaymentState, PlanState, Plans};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription as Wire, rfc3339};
@@ -240,7 +240,7 @@ impl Desk {
     }
 
     /// What a payment is written together with.
-    fn beside(&self, claims: &Arc<Claims>) -> Beside {
+    fn beside(&self, claims: &Arc<Claims>) -> AttachParts {
         let (this, claims) = (self.clone(), Arc::clone(claims));
         Arc::new(move |subscription: &SubscriptionRow, row: &MandateRow| {
             claims.kept(&this.bought(subscription, row))

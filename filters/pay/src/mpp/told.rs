@@ -158,7 +158,7 @@ pub(super) fn under_way() -> Problem {
 }
 
 /// The store did not write what has to be written before anything is done.
-pub(super) fn unwritten(error: &BeginError) -> Problem {
+pub(super) fn unwritten(error: &ClaimError) -> Problem {
     tracing::warn!(%error, "a purchase could not be begun");
     Problem::new(
         ErrorCode::StoreUnavailable,

@@ -278,7 +278,7 @@ impl Desk {
 
     /// Looks at everything that an earlier run left open.
     pub async fn recover(&self) {
-        let Some(_turn) = self.inner.parts.runtime.turn() else {
+        let Some(_turn) = self.inner.parts.runtime.background() else {
             return;
         };
         let open = reading(&self.inner.parts.store, |store| store.authorizations_open()).await;
@@ -297,7 +297,7 @@ impl Desk {
 
     /// Looks once at everything that is due; says how many payments that were.
     pub async fn turn(&self) -> usize {
-        let Some(_turn) = self.inner.parts.runtime.turn() else {
+        let Some(_turn) = self.inner.parts.runtime.background() else {
             return 0;
         };
         let now = self.inner.now();
