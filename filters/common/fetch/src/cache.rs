@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_kept_while_it_is_fresh_and_a_failure_for_a_minute() {
+    fn a_document_is_cached_while_it_is_fresh_and_a_failure_for_a_minute() {
         let cache = DocumentCache::default();
         cache.insert("a", &document(), secs(300), secs(0));
         cache.insert_failure("b", secs(0));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn variations_of_addresses_fill_nothing_and_a_host_is_asked_ten_times_a_minute() {
+    fn the_cache_is_bounded_and_a_host_is_fetched_ten_times_a_minute() {
         let cache = DocumentCache::default();
         for number in 0..3 * ENTRIES_MAX {
             cache.insert(&number.to_string(), &document(), secs(300), secs(0));

@@ -1,4 +1,4 @@
-//! Certificates that sign notices: fetched from PayPal alone, believed when a public root stands behind them.
+//! Certificates that sign webhook events: fetched from PayPal only, and verified against the public roots.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,19 +11,19 @@ use tokio::sync::Semaphore;
 use webpki::{EndEntityCert, KeyUsage};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// How long a certificate is kept.
+/// Lifetime of a cached certificate.
 const CACHE_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// Certificates kept at once; PayPal signs with one or two.
+/// Cache size; PayPal signs with one or two certificates.
 const CACHE_ENTRIES_MAX: usize = 8;
 
-/// Fetches at once. Whoever sends notices that nobody signed makes us ask PayPal; not more than this.
+/// Concurrent fetches: bounds the calls to PayPal that forged events can cause.
 const FETCHES_MAX: usize = 2;
 
-/// What the name of a certificate that signs notices ends in.
+/// Suffix of the common name of a signing certificate.
 const NAME: &str = ".paypal.com";
 
-/// Certificates by their address.
+/// Cache of certificate chains, by URL.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     roots: RootCertStore,
@@ -31,18 +31,18 @@ pub(crate) struct Certificates {
     pub(crate) fetches: Semaphore,
 }
 
-/// A certificate and those that lead from it to a root.
+/// A certificate with its intermediates.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain(Arc<[CertificateDer<'static>]>);
 
-/// Why a certificate does not speak for PayPal.
+/// Why a certificate does not authenticate an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CertificateError {
-    /// It does not: it is no certificate, out of date, or of somebody else.
+    /// Malformed, expired, or not PayPal's.
     Invalid(&'static str),
-    /// It does, but has not signed this.
+    /// Valid, but the signature is not over this text.
     BadSignature,
-    /// No way to a root was found; it may be that one in between is missing.
+    /// No path to a root was found; an intermediate may be missing.
     NoPath,
 }
 
@@ -61,7 +61,7 @@ impl Certificates {
         (now < *until).then(|| chain.clone())
     }
 
-    /// Keeps a chain that was found good, whatever it has signed: whoever sends forgeries makes us fetch it once.
+    /// Caches a valid chain, whatever it has signed: forged events cause one fetch only.
     pub(crate) fn insert(&self, address: &str, chain: Chain, now: Duration) {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.retain(|_, (_, until)| now < *until);
@@ -71,8 +71,8 @@ impl Certificates {
         cache.insert(address.to_owned(), (chain, now + CACHE_TTL));
     }
 
-    /// Checks dates, chain and name of a certificate, and that it made the signature (RSA PKCS #1 v1.5 with SHA-256, RFC 8017
-    /// section 8.2) over the text.
+    /// Verifies dates, chain and name of a certificate, and its signature (RSA PKCS #1 v1.5 with SHA-256, RFC 8017 section 8.2) over the
+    /// text.
     pub(crate) fn check(
         &self,
         chain: &Chain,
@@ -115,7 +115,7 @@ impl Certificates {
 }
 
 impl Chain {
-    /// The certificates of a PEM text, at most ten.
+    /// Parses the certificates of a PEM text, at most ten.
     pub(crate) fn read(pem: &[u8]) -> Option<Chain> {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(pem)
             .take(10)

@@ -1,4 +1,4 @@
-//! Calls to PayPal: token, time limits, sizes, and what is made of an answer.
+//! HTTP client for PayPal's API: access token, timeouts, size limits and error classes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,40 +19,40 @@ use crate::secret::Secret;
 use crate::token::{self, Token, TokenResponse, Tokens};
 use crate::webhook::Verify;
 
-/// The most bytes of an answer. An order has a few thousand.
+/// Size limit of an answer, bytes. An order has a few thousand.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// How a client speaks to PayPal.
+/// Settings of a client.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which PayPal.
+    /// The environment: live, sandbox or a stand-in.
     pub environment: Environment,
-    /// Who we are there.
+    /// The OAuth client id.
     pub client_id: Secret,
-    /// What proves it.
+    /// The OAuth client secret.
     pub client_secret: Secret,
-    /// The id of our webhook, which is part of what PayPal signs; without one every notice is refused.
+    /// The id of our webhook, which is part of what PayPal signs; without one every event is rejected.
     pub webhook_id: Option<String>,
-    /// How the signature of a notice is checked.
+    /// How webhook signatures are verified.
     pub verify: Verify,
-    /// Roots to trust instead of the public ones: for the connection, and for the certificates that sign notices.
+    /// Trusted roots instead of the public ones, for connections and for signing certificates.
     pub roots: Option<Vec<CertificateDer<'static>>>,
-    /// What buyers read at the top of PayPal's pages, at most 127 characters.
+    /// The brand name on PayPal's pages, at most 127 characters.
     pub brand: String,
-    /// How long to wait.
+    /// Timeouts.
     pub timeouts: Timeouts,
 }
 
-/// How long to wait for what.
+/// Timeouts of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a connection, TLS included.
+    /// Of the connection, TLS included.
     pub connect: Duration,
-    /// For a whole call.
+    /// Of a whole call.
     pub call: Duration,
 }
 
-/// PayPal, as the gateway speaks to it. Cheap to clone.
+/// A client of PayPal's API. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
@@ -67,25 +67,25 @@ pub(crate) struct Shared {
     tokens: Tokens,
 }
 
-/// Why there is no client.
+/// Why a client could not be created.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot prepare TLS for PayPal")]
+#[error("could not set up TLS for PayPal")]
 pub struct ClientError(#[source] Box<dyn std::error::Error + Send + Sync>);
 
 /// One call.
 pub(crate) struct Call<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'a str,
-    /// What it is for, in the words of a log.
+    /// The operation, for logs.
     pub(crate) what: &'static str,
-    /// Under which PayPal does it once (`PayPal-Request-Id`).
+    /// Idempotency key (`PayPal-Request-Id`).
     pub(crate) key: Option<&'a str>,
-    /// The body, JSON.
+    /// The JSON body.
     pub(crate) body: Option<Vec<u8>>,
 }
 
 impl Client {
-    /// A client. Nothing is sent before the first call.
+    /// A client. Sends nothing before the first call.
     pub fn new(settings: Settings, clock: Clock) -> Result<Client, ClientError> {
         let error = |error: Box<dyn std::error::Error + Send + Sync>| ClientError(error);
         let mut roots = RootCertStore::empty();
@@ -109,7 +109,7 @@ impl Client {
             .tls_backend_preconfigured(tls)
             .http1_only()
             .redirect(redirect::Policy::none())
-            // Whether a call may be repeated is decided where it is known what it does.
+            // Only callers know which calls are idempotent.
             .retry(retry::never())
             .no_proxy()
             .connect_timeout(settings.timeouts.connect)
@@ -129,18 +129,18 @@ impl Client {
         })
     }
 
-    /// Which PayPal it speaks to.
+    /// The environment of this client.
     pub fn environment(&self) -> &Environment {
         &self.shared.settings.environment
     }
 
-    /// Makes a call and reads its answer. A token that was refused is dropped once, and the call repeated with another.
+    /// Makes a call and parses its answer. After a 401 the token is renewed once, and the call repeated.
     pub(crate) async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, Error> {
         let what = call.what;
         let (status, body) = self.answer(call).await?;
         serde_json::from_slice(&body).map_err(|problem| {
             let detail = format!(
-                "{status} with an answer that cannot be read (line {}, column {})",
+                "{status} with an unreadable answer (line {}, column {})",
                 problem.line(),
                 problem.column()
             );
@@ -148,7 +148,7 @@ impl Client {
         })
     }
 
-    /// The same for a call whose answer says nothing but that it was done (204), or nothing that is wanted.
+    /// The same for a call without an answer body (204), or whose body is not needed.
     pub(crate) async fn execute(&self, call: Call<'_>) -> Result<(), Error> {
         self.answer(call).await.map(|_| ())
     }
@@ -173,7 +173,7 @@ impl Client {
         }
     }
 
-    /// The body of a plain address without credentials, at most `bytes_max` of it.
+    /// Fetches a URL without credentials, at most `bytes_max` bytes.
     pub(crate) async fn fetch(
         &self,
         address: &str,
@@ -246,7 +246,7 @@ impl Client {
                     .header(ACCEPT, "application/json")
                     .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
                     .body("grant_type=client_credentials");
-                // Whatever goes wrong here, what was asked for was not done.
+                // A failure to get a token means that the call itself was not made.
                 let failed = |mut error: Error| {
                     if error.kind == ErrorKind::OutcomeUnknown {
                         error.kind = ErrorKind::Unavailable;
@@ -270,7 +270,7 @@ impl Client {
                     )));
                 }
                 serde_json::from_slice::<TokenResponse>(&body).map_err(|_| {
-                    let detail = "an answer that cannot be read";
+                    let detail = "unreadable answer";
                     Error::new(ErrorKind::Unavailable, token::WHAT, detail)
                 })
             })
@@ -281,7 +281,7 @@ impl Client {
 fn bearer(token: &Token) -> Result<HeaderValue, Error> {
     let text = format!("Bearer {}", token.text.expose());
     let mut value = HeaderValue::from_str(&text).map_err(|_| {
-        let detail = "the token has characters that no token has";
+        let detail = "the token contains invalid characters";
         Error::new(ErrorKind::Unavailable, token::WHAT, detail)
     })?;
     value.set_sensitive(true);
@@ -302,7 +302,7 @@ async fn read(
                 return Err(Error::new(ErrorKind::OutcomeUnknown, what, detail));
             }
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            // The head has come, so it was done or refused; which of them is not known.
+            // The head has arrived, so the call was carried out or refused; which is unknown.
             Err(error) => {
                 let mut error = Error::from_transport(what, &error);
                 error.kind = ErrorKind::OutcomeUnknown;

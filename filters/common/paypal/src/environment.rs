@@ -1,13 +1,13 @@
-//! Which PayPal: live, sandbox, or a stand-in; and which hosts belong to it.
+//! PayPal environments (live, sandbox, stand-in) and the hosts that belong to each.
 
 use std::fmt;
 
 use reqwest::Url;
 
-/// Where signing certificates lie.
+/// Path prefix of signing certificates.
 const CERTIFICATES: &str = "/v1/notifications/certs/";
 
-/// The PayPal that a client speaks to.
+/// An environment of PayPal's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
     base: Url,
@@ -18,25 +18,23 @@ pub struct Environment {
 enum Kind {
     Live,
     Sandbox,
-    /// Another host that speaks the same: it is trusted for its own pages and certificates, and for no other's.
+    /// Another host with the same API: trusted for its own pages and certificates only.
     Other,
 }
 
-/// Why an address cannot be that of PayPal.
+/// Why a URL cannot be an environment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
-    /// It does not read as an address, or has a user, a query or a path.
-    #[error(
-        "is not the address of a host; write it like `https://api-m.paypal.com`, without a path"
-    )]
+    /// It does not parse, or has a user, a query or a path.
+    #[error("is not the URL of a host; write it like `https://api-m.paypal.com`, without a path")]
     Malformed,
-    /// Money would go over an open wire.
-    #[error("is not `https`; only a stand-in on this machine may be spoken to without TLS")]
+    /// Payments would go over an unencrypted connection.
+    #[error("is not `https`; only a stand-in on this machine may be used without TLS")]
     NotSecure,
 }
 
 impl Environment {
-    /// The PayPal at an address: `https://api-m.paypal.com`, `https://api-m.sandbox.paypal.com`, or that of a stand-in.
+    /// The environment at a URL: `https://api-m.paypal.com`, `https://api-m.sandbox.paypal.com`, or a stand-in's.
     pub fn at(base_url: &str) -> Result<Environment, EnvironmentError> {
         let base: Url = base_url.parse().map_err(|_| EnvironmentError::Malformed)?;
         let bare = base.path() == "/"
@@ -60,17 +58,17 @@ impl Environment {
         Ok(Environment { base, kind })
     }
 
-    /// The address of a call. `path` begins with a slash.
+    /// The URL of a call. `path` begins with a slash.
     pub(crate) fn call(&self, path: &str) -> String {
         format!("{}{path}", self.base.as_str().trim_end_matches('/'))
     }
 
-    /// Whether a buyer may be sent to this address: a page of PayPal's, never what merely an answer says.
+    /// Whether a buyer may be redirected to this URL: only to a page of PayPal's, whatever an answer contains.
     pub(crate) fn is_page(&self, address: &str) -> bool {
         let Ok(url) = address.parse::<Url>() else {
             return false;
         };
-        // What is looked at here has to be what a browser goes to: reading an address forgives much.
+        // The checked URL must be the one that a browser opens: URL parsing is lenient.
         if url.as_str() != address {
             return false;
         }
@@ -88,12 +86,12 @@ impl Environment {
         }
     }
 
-    /// Whether a signing certificate may be fetched from this address, which an attacker may have written.
+    /// Whether a signing certificate may be fetched from this URL, which is untrusted input.
     pub(crate) fn is_certificate(&self, address: &str) -> bool {
         let Ok(url) = address.parse::<Url>() else {
             return false;
         };
-        // Reading an address forgives much; what was forgiven is not an address that PayPal writes.
+        // URL parsing is lenient; PayPal writes no URL that parsing changes.
         let plain = url.as_str() == address
             && url.username().is_empty()
             && url.password().is_none()
@@ -120,7 +118,7 @@ impl Environment {
     }
 }
 
-/// The address, without a slash at its end.
+/// The URL without a trailing slash.
 impl fmt::Display for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.base.as_str().trim_end_matches('/'))

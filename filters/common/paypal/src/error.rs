@@ -1,42 +1,42 @@
-//! What PayPal says no with, and what it means. Decided on `issue`, never on a description (Orders v2, `error_details`).
+//! Errors of PayPal's API and their classes. Decided by `issue`, never by a description (Orders v2, `error_details`).
 
 use serde::Deserialize;
 
-/// Why PayPal did not do what it was asked for.
+/// Why a call to PayPal failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {detail}")]
 pub struct Error {
-    /// What it means.
+    /// Its class.
     pub kind: ErrorKind,
-    /// What was asked for.
+    /// The operation.
     pub what: &'static str,
-    /// For the log: status, name, issue, and the id that PayPal's support asks for. Nothing of the buyer.
+    /// For the log: status, name, issue, and PayPal's debug id. No data about the buyer.
     pub detail: String,
 }
 
-/// What a failure means for whoever asked.
+/// Class of a failure, which decides on retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No answer, or none that can be understood. It may or may not have been done.
+    /// No answer, or an unreadable one. The call may or may not have taken effect.
     OutcomeUnknown,
-    /// Not done, and it may work later: no connection, no token to be had, too many calls (429).
+    /// Not carried out, and may be retried: no connection, no token, or rate limited (429).
     Unavailable,
-    /// Not done: our credentials, permissions or requests are wrong (401 after a new token, 403, 400).
+    /// Not carried out: wrong credentials, permissions or request (401 after a new token, 403, 400).
     Misconfigured,
-    /// There is no such thing, or no longer (404).
+    /// The object does not exist, or no longer does (404).
     Gone,
-    /// The buyer has not agreed yet.
+    /// The buyer has not approved yet.
     NotApproved,
-    /// The money cannot be taken from what the buyer has chosen; another choice may do.
+    /// The payment method was declined; another one may work.
     Declined,
-    /// It was done before, or is being done.
+    /// It was carried out before, or is in progress.
     AlreadyDone,
-    /// It will not be done (422).
+    /// Refused for good (422).
     Refused,
 }
 
-/// An error as PayPal writes it (Orders v2, `error`), or as its token endpoint does (RFC 6749 section 5.2).
+/// An error body of PayPal (Orders v2, `error`), or of its token endpoint (RFC 6749 section 5.2).
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Body {
@@ -52,7 +52,7 @@ struct Detail {
     issue: String,
 }
 
-/// Issues after which the buyer goes to PayPal again and chooses otherwise (Orders v2, `orders.capture-422`).
+/// Issues after which the buyer returns to PayPal to choose another payment method (Orders v2, `orders.capture-422`).
 const CHOOSE_AGAIN: &[&str] = &[
     "INSTRUMENT_DECLINED",
     "PAYER_ACTION_REQUIRED",
@@ -62,18 +62,18 @@ const CHOOSE_AGAIN: &[&str] = &[
     "TRANSACTION_REFUSED",
 ];
 
-/// Issues that say that it was done before, or is being done.
+/// Issues of calls that were carried out before, or are in progress.
 const ALREADY_DONE: &[&str] = &[
     "CAPTURE_FULLY_REFUNDED",
     "DUPLICATE_INVOICE_ID",
     "DUPLICATE_RESOURCE_IDENTIFIER",
     "ORDER_ALREADY_CAPTURED",
     "ORDER_COMPLETION_IN_PROGRESS",
-    // Of a subscription that is to be ended or started (Subscriptions v1, `subscriptions.cancel-422`).
+    // On cancelling or activating a subscription (Subscriptions v1, `subscriptions.cancel-422`).
     "SUBSCRIPTION_STATUS_INVALID",
 ];
 
-/// Issues that say that the merchant's plan does not allow it (Subscriptions v1, `subscriptions.create-422`).
+/// Issues with the merchant's plan (Subscriptions v1, `subscriptions.create-422`).
 const OUR_PLAN: &[&str] = &[
     "CURRENCY_NOT_SUPPORTED_FOR_RECEIVER",
     "PLAN_STATUS_INVALID",
@@ -81,19 +81,19 @@ const OUR_PLAN: &[&str] = &[
 ];
 
 impl Error {
-    /// No answer.
+    /// A call without an answer.
     pub(crate) fn from_transport(what: &'static str, error: &reqwest::Error) -> Error {
-        // Without a connection nothing was sent. Everything later may have arrived.
+        // Without a connection nothing was sent. Any later failure may have been preceded by the effect.
         let kind = match error.is_connect() {
             true => ErrorKind::Unavailable,
             false => ErrorKind::OutcomeUnknown,
         };
         let detail = if error.is_timeout() {
-            "no answer in time"
+            "timed out waiting for the answer"
         } else if error.is_connect() {
             "no connection"
         } else {
-            "the connection was lost"
+            "connection lost"
         };
         Error::new(kind, what, detail)
     }
@@ -106,7 +106,7 @@ impl Error {
         }
     }
 
-    /// An answer that says no.
+    /// An error answer.
     pub(crate) fn from_response(
         what: &'static str,
         status: u16,
@@ -131,7 +131,7 @@ impl Error {
             (404, _) => ErrorKind::Gone,
             (422, _) => ErrorKind::Refused,
             (429, _) => ErrorKind::Unavailable,
-            // 409, 5xx and whatever else: another call with the same key may be under way, or was cut off in the middle.
+            // 409, 5xx and others: another call with the same key may be in progress, or was interrupted.
             _ => ErrorKind::OutcomeUnknown,
         };
         let mut detail = format!("{status} {word}");
@@ -142,7 +142,7 @@ impl Error {
     }
 }
 
-/// A word from outside, fit for a log.
+/// Untrusted text, reduced to characters that are safe in a log.
 fn plain(word: &str) -> String {
     word.chars()
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_told_apart_by_their_issue() {
+    fn failures_are_classified_by_their_issue() {
         let with = |issue: &str| {
             format!(
                 r#"{{"name":"UNPROCESSABLE_ENTITY","message":"m","debug_id":"b1","details":[{{"issue":"{issue}","description":"ORDER_ALREADY_CAPTURED"}}]}}"#
@@ -204,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_tells_the_log_what_support_asks_for_and_nothing_else() {
+    fn a_failure_logs_the_debug_id_and_no_data_about_the_buyer() {
         let body = br#"{"name":"UNPROCESSABLE_ENTITY","message":"mara@example.com cannot pay","debug_id":"90957fca61718",
             "details":[{"issue":"PAYER_CANNOT_PAY","value":"mara@example.com","description":"mara"}]}"#;
-        let error = Error::from_response("take the money", 422, None, body);
+        let error = Error::from_response("capture order", 422, None, body);
         assert_eq!(
             error.to_string(),
-            "take the money: 422 PAYER_CANNOT_PAY (debug id 90957fca61718)"
+            "capture order: 422 PAYER_CANNOT_PAY (debug id 90957fca61718)"
         );
         let error = Error::from_response("x", 500, Some("a\nb"), b"");
         assert_eq!(error.to_string(), "x: 500  (debug id ab)");

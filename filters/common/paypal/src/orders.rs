@@ -1,4 +1,4 @@
-//! Orders v2: an amount, a buyer who agrees to it, and the money (Orders v2, `openapi/checkout_orders_v2.json`).
+//! Orders v2: create, read and capture (`openapi/checkout_orders_v2.json`).
 
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
@@ -8,79 +8,79 @@ use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Link, Money, approval_url, is_id, path_segment};
 
-/// An order to be made.
+/// An order to create.
 #[derive(Clone, Copy, Debug)]
 pub struct NewOrder<'a> {
-    /// Under which PayPal makes it once, for six hours; 1 to 108 characters.
+    /// Idempotency key, valid for six hours; 1 to 108 characters.
     pub key: &'a str,
-    /// Our id of the purchase: comes back with the order, and no second payment is taken for it.
+    /// Our purchase id: returned with the order, and unique among payments.
     pub id: &'a str,
-    /// What is to be paid.
+    /// The price.
     pub price: Usd,
-    /// What the buyer reads; cut at 127 characters.
+    /// Description shown to the buyer; truncated to 127 characters.
     pub description: &'a str,
-    /// Where the buyer comes back to.
+    /// Redirect URL after approval.
     pub return_url: &'a str,
-    /// Where the buyer comes back to without having agreed.
+    /// Redirect URL after the buyer has declined.
     pub cancel_url: &'a str,
 }
 
-/// An order that was made.
+/// A created order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatedOrder {
     /// PayPal's id.
     pub id: String,
-    /// A page of PayPal's where the buyer agrees.
+    /// A page of PayPal's on which the buyer approves.
     pub approve_url: String,
 }
 
-/// An order as PayPal tells it.
+/// An order as read from PayPal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// How far it has come.
+    /// Its status.
     pub status: OrderStatus,
-    /// What was ordered; `None` when it is not one amount in dollars.
+    /// The price; `None` when it is not one amount in US dollars.
     pub price: Option<Usd>,
-    /// Our id of the purchase.
+    /// Our purchase id.
     pub custom_id: Option<String>,
-    /// The payment: the one that counts where there are several.
+    /// The payment; the effective one where there are several.
     pub capture: Option<Capture>,
-    /// What has gone back to the buyer.
+    /// The amount refunded to the buyer.
     pub returned: Usd,
 }
 
-/// How far an order has come (Orders v2, `order_status`).
+/// Status of an order (Orders v2, `order_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderStatus {
-    /// `CREATED`, `SAVED`, `PAYER_ACTION_REQUIRED`: the buyer has yet to agree.
+    /// `CREATED`, `SAVED`, `PAYER_ACTION_REQUIRED`: not approved yet.
     Waiting,
-    /// `APPROVED`: the money can be taken.
+    /// `APPROVED`: the payment can be captured.
     Approved,
-    /// `COMPLETED`: the money was asked for.
+    /// `COMPLETED`: a capture was requested.
     Completed,
-    /// `VOIDED`: over.
+    /// `VOIDED`: ended.
     Voided,
 }
 
-/// A payment as PayPal tells it.
+/// A payment as read from PayPal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
     /// PayPal's id.
     pub id: String,
-    /// What came of it.
+    /// Its status.
     pub status: CaptureStatus,
-    /// What was paid; `None` when it is not dollars.
+    /// The amount; `None` when it is not in US dollars.
     pub amount: Option<Usd>,
 }
 
-/// What came of taking the money (Orders v2, `capture_status`).
+/// Status of a capture (Orders v2, `capture_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CaptureStatus {
-    /// `DECLINED`, `FAILED`: it was not there to be taken.
+    /// `DECLINED`, `FAILED`: not captured.
     Declined,
-    /// `PENDING`: it is on its way.
+    /// `PENDING`: pending.
     Pending,
-    /// `COMPLETED`, `PARTIALLY_REFUNDED`, `REFUNDED`: it was there.
+    /// `COMPLETED`, `PARTIALLY_REFUNDED`, `REFUNDED`: captured.
     Completed,
 }
 
@@ -160,9 +160,9 @@ struct RefundAnswer {
 }
 
 impl Client {
-    /// Makes an order; the same one again under the same key.
+    /// Creates an order. Idempotent by its key.
     pub async fn create_order(&self, order: &NewOrder<'_>) -> Result<CreatedOrder, Error> {
-        const WHAT: &str = "make an order";
+        const WHAT: &str = "create order";
         let body = RequestBody {
             intent: "CAPTURE",
             purchase_units: [UnitRequest {
@@ -197,10 +197,10 @@ impl Client {
             .await?;
         let unclear = |detail: &str| Error::new(ErrorKind::OutcomeUnknown, WHAT, detail);
         if !is_id(&answer.id) {
-            return Err(unclear("the order's id is none"));
+            return Err(unclear("the order id is malformed"));
         }
         let approve_url = approval_url(&answer.links, self.environment())
-            .ok_or_else(|| unclear("no link of PayPal's leads to where the buyer agrees"))?;
+            .ok_or_else(|| unclear("the answer has no approval link of PayPal's"))?;
         Ok(CreatedOrder {
             id: answer.id,
             approve_url,
@@ -209,7 +209,7 @@ impl Client {
 
     /// Reads an order.
     pub async fn order(&self, id: &str) -> Result<Order, Error> {
-        const WHAT: &str = "read an order";
+        const WHAT: &str = "read order";
         let path = format!("/v2/checkout/orders/{}", path_segment(id, WHAT)?);
         let answer: Answer = self
             .call(Call {
@@ -225,10 +225,9 @@ impl Client {
             .map_err(|detail| Error::new(ErrorKind::OutcomeUnknown, WHAT, detail))
     }
 
-    /// Takes the money of an order that was agreed to; once under one key, and once for an order. What came of it is read with
-    /// [`Client::order`].
+    /// Captures the payment of an approved order; idempotent by its key, and once per order. Read the outcome with [`Client::order`].
     pub async fn capture_order(&self, id: &str, key: &str) -> Result<(), Error> {
-        const WHAT: &str = "take the money of an order";
+        const WHAT: &str = "capture order";
         let path = format!("/v2/checkout/orders/{}/capture", path_segment(id, WHAT)?);
         let _: serde::de::IgnoredAny = self
             .call(Call {
@@ -246,18 +245,18 @@ impl Client {
 impl Answer {
     fn read(mut self, id: &str) -> Result<Order, &'static str> {
         if self.id != id {
-            return Err("the answer is another order");
+            return Err("the answer is about another order");
         }
         let status = match &*self.status {
             "CREATED" | "SAVED" | "PAYER_ACTION_REQUIRED" => OrderStatus::Waiting,
             "APPROVED" => OrderStatus::Approved,
             "COMPLETED" => OrderStatus::Completed,
             "VOIDED" => OrderStatus::Voided,
-            _ => return Err("the order has a status that nobody knows"),
+            _ => return Err("the order has an unknown status"),
         };
         let unit = match self.purchase_units.len() {
             1 => self.purchase_units.remove(0),
-            _ => return Err("the order has not one purchase unit"),
+            _ => return Err("the order does not have exactly one purchase unit"),
         };
         let mut captures = Vec::with_capacity(unit.payments.captures.len());
         let mut all_back = Usd::ZERO;
@@ -271,7 +270,7 @@ impl Answer {
                 }
                 "PENDING" => CaptureStatus::Pending,
                 "DECLINED" | "FAILED" => CaptureStatus::Declined,
-                _ => return Err("a payment has a status that nobody knows"),
+                _ => return Err("a payment has an unknown status"),
             };
             captures.push(Capture {
                 id: capture.id.clone(),
@@ -296,7 +295,7 @@ impl Answer {
                 .into_iter()
                 .find_map(|one| one.custom_id)
         });
-        // An attempt that was declined may stand beside the one that was not.
+        // A declined attempt may be listed beside the successful one.
         captures.sort_by_key(|capture| capture.status);
         Ok(Order {
             status,
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_read_with_its_payment() {
+    fn an_order_is_parsed_with_its_payment() {
         let twenty = Usd::from_cents(2_000);
         for (status, expected) in [
             ("CREATED", OrderStatus::Waiting),
@@ -366,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_back_adds_up_where_it_is_complete() {
+    fn completed_refunds_add_up() {
         let refund = |status: &str, value: &str| {
             format!(
                 r#"{{"id":"1","status":"{status}","amount":{{"currency_code":"USD","value":"{value}"}}}}"#
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payment_that_went_through_counts_before_one_that_was_declined() {
+    fn a_completed_capture_takes_precedence_over_a_declined_one() {
         let payments = r#"{"captures":[
             {"id":"GOOD","status":"COMPLETED","amount":{"currency_code":"USD","value":"20.00"}},
             {"id":"BAD","status":"DECLINED","amount":{"currency_code":"USD","value":"20.00"}}]}"#;
@@ -395,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_make_sense_of_is_no_order() {
+    fn an_order_with_unknown_values_is_rejected() {
         let twice = r#"{"captures":[
             {"id":"A","status":"COMPLETED","amount":{"currency_code":"USD","value":"20.00"}},
             {"id":"B","status":"COMPLETED","amount":{"currency_code":"USD","value":"20.00"}}]}"#;

@@ -1,5 +1,4 @@
-//! Catalog products and billing plans: what a subscription charges (`openapi/catalogs_products_v1.json`,
-//! `openapi/billing_subscriptions_v1.json`).
+//! Catalog products and billing plans (`openapi/catalogs_products_v1.json`, `openapi/billing_subscriptions_v1.json`).
 
 use reqwest::Method;
 use serde::Deserialize;
@@ -10,30 +9,30 @@ use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Money, is_id, path_segment};
 
-/// Plans of one product that are looked through. One is enough; there are more where somebody tried.
+/// Plans of a product that are listed. One is expected; failed setups leave more.
 const PLANS_PAGE_SIZE: usize = 20;
 
-/// A plan to be made: so much each month, without end.
+/// A plan to create: a monthly price without an end date.
 #[derive(Clone, Copy, Debug)]
 pub struct NewPlan<'a> {
-    /// Our own id of the product, 6 to 50 characters.
+    /// Our product id, 6 to 50 characters.
     pub product: &'a str,
-    /// What buyers read; cut at 127 characters.
+    /// The name shown to buyers; truncated to 127 characters.
     pub name: &'a str,
-    /// What is charged each month.
+    /// The monthly price.
     pub price: Usd,
-    /// Under which PayPal makes it once, for 72 hours.
+    /// Idempotency key, valid for 72 hours.
     pub key: &'a str,
 }
 
-/// A plan as PayPal tells it.
+/// A plan as read from PayPal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// PayPal's id.
     pub id: String,
-    /// `ACTIVE`: subscriptions can be made for it.
+    /// `ACTIVE`: subscriptions can be created for it.
     pub is_active: bool,
-    /// What it charges each month without end. `None` when it does anything else: another time, a trial, a first fee, a tax on top,
+    /// The monthly price without an end date. `None` for any other billing: another interval, a trial, a setup fee, an exclusive tax,
     /// tiers, or another currency.
     pub monthly: Option<Usd>,
 }
@@ -52,7 +51,7 @@ struct Answer {
 struct Cycle {
     tenure_type: String,
     frequency: Frequency,
-    /// Without it there is one (`billing_cycle.total_cycles`).
+    /// One if missing (`billing_cycle.total_cycles`).
     total_cycles: Option<u32>,
     pricing_scheme: Option<Pricing>,
 }
@@ -93,15 +92,15 @@ struct Listed {
 }
 
 impl Client {
-    /// Makes a product with an id of our own; one that is there already is left as it is.
+    /// Creates a product with our id; an existing one stays unchanged.
     pub async fn ensure_product(&self, id: &str, name: &str, key: &str) -> Result<(), Error> {
-        const WHAT: &str = "make a product";
+        const WHAT: &str = "create product";
         let read = format!("/v1/catalogs/products/{}", path_segment(id, WHAT)?);
         let there = self
             .execute(Call {
                 method: Method::GET,
                 path: &read,
-                what: "read a product",
+                what: "read product",
                 key: None,
                 body: None,
             })
@@ -129,7 +128,7 @@ impl Client {
 
     /// The ids of a product's active plans, at most 20.
     pub async fn active_plans(&self, product: &str) -> Result<Vec<String>, Error> {
-        const WHAT: &str = "list the plans of a product";
+        const WHAT: &str = "list plans";
         let path = format!(
             "/v1/billing/plans?product_id={}&page_size={PLANS_PAGE_SIZE}&page=1&total_required=false",
             path_segment(product, WHAT)?
@@ -150,9 +149,9 @@ impl Client {
         Ok(active.map(|plan| plan.id).take(PLANS_PAGE_SIZE).collect())
     }
 
-    /// Makes a plan; the same one again under the same key. Whether it does what was asked for is said by reading it.
+    /// Creates a plan; idempotent by its key. Read the plan to check its terms.
     pub async fn create_plan(&self, plan: &NewPlan<'_>) -> Result<String, Error> {
-        const WHAT: &str = "make a plan";
+        const WHAT: &str = "create plan";
         let name: String = plan.name.chars().take(127).collect();
         let body = json!({
             "product_id": plan.product,
@@ -162,12 +161,12 @@ impl Client {
                 "frequency": {"interval_unit": "MONTH", "interval_count": 1},
                 "tenure_type": "REGULAR",
                 "sequence": 1,
-                // Without end; the default is one.
+                // Without an end date; the default is one cycle.
                 "total_cycles": 0,
                 "pricing_scheme": {"fixed_price": Money::from(plan.price)},
             }],
             "payment_preferences": {
-                // A month that was not paid gave nothing, and is not asked for later.
+                // An unpaid month grants nothing, so it is not collected later.
                 "auto_bill_outstanding": false,
                 "setup_fee_failure_action": "CANCEL",
                 "payment_failure_threshold": 1,
@@ -187,14 +186,14 @@ impl Client {
             false => Err(Error::new(
                 ErrorKind::OutcomeUnknown,
                 WHAT,
-                "the plan's id is none",
+                "the plan id is malformed",
             )),
         }
     }
 
     /// Reads a plan.
     pub async fn plan(&self, id: &str) -> Result<Plan, Error> {
-        const WHAT: &str = "read a plan";
+        const WHAT: &str = "read plan";
         let path = format!("/v1/billing/plans/{}", path_segment(id, WHAT)?);
         let answer: Answer = self
             .call(Call {
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_what_it_charges_each_month() {
+    fn a_plan_has_a_monthly_price() {
         let plan = read(|_| {});
         assert!(plan.is_active);
         assert_eq!(plan.monthly, Some(Usd::from_cents(19_900)));
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_does_anything_else_has_no_monthly_price() {
+    fn a_plan_with_any_other_billing_has_no_monthly_price() {
         let cycle = |plan: &mut Value| plan["billing_cycles"][0].clone();
         for (what, plan) in [
             (

@@ -1,4 +1,4 @@
-//! Giving a payment back, whole (Payments v2, `captures.refund`). A charge of a subscription is given back under its own id.
+//! Refunds in full (Payments v2, `captures.refund`). A charge of a subscription is refunded under its own id.
 
 use reqwest::Method;
 use serde_json::json;
@@ -8,14 +8,14 @@ use crate::error::Error;
 use crate::wire::path_segment;
 
 impl Client {
-    /// Gives a payment back; once under one key, and once for a payment. Whether it has happened is said by the payment.
+    /// Refunds a payment; idempotent by its key, and once per payment. Read the outcome from the payment.
     pub async fn refund(&self, payment: &str, key: &str, note: &str) -> Result<(), Error> {
-        const WHAT: &str = "give a payment back";
+        const WHAT: &str = "refund payment";
         let path = format!(
             "/v2/payments/captures/{}/refund",
             path_segment(payment, WHAT)?
         );
-        // Without an amount it is all of it.
+        // Without an amount the refund is full.
         let body = json!({ "note_to_payer": note });
         self.execute(Call {
             method: Method::POST,

@@ -1,4 +1,4 @@
-//! A text that must not be seen.
+//! Secret text.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Keeps a text secret from here on.
+    /// Wraps a text.
     pub fn new(text: String) -> Secret {
         Secret(Zeroizing::new(text))
     }

@@ -1,4 +1,4 @@
-//! Subscriptions v1: a buyer agrees once and is charged each month (`openapi/billing_subscriptions_v1.json`).
+//! Subscriptions v1: create, read, activate, cancel, and list charges (`openapi/billing_subscriptions_v1.json`).
 
 use reqwest::Method;
 use serde::Deserialize;
@@ -9,97 +9,97 @@ use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Link, Money, approval_url, is_id, micros, path_segment, rfc3339};
 
-/// A subscription to be made.
+/// A subscription to create.
 #[derive(Clone, Copy, Debug)]
 pub struct NewSubscription<'a> {
-    /// Under which PayPal makes it once, for 72 hours.
+    /// Idempotency key, valid for 72 hours.
     pub key: &'a str,
-    /// Our id of what it pays for: comes back with it. 1 to 127 characters of ASCII.
+    /// Our mandate id, returned with the subscription: 1 to 127 ASCII characters.
     pub custom_id: &'a str,
-    /// PayPal's id of the plan.
+    /// PayPal's plan id.
     pub plan_id: &'a str,
-    /// Where the buyer comes back to.
+    /// Redirect URL after approval.
     pub return_url: &'a str,
-    /// Where the buyer comes back to without having agreed.
+    /// Redirect URL after the buyer has declined.
     pub cancel_url: &'a str,
 }
 
-/// A subscription that was made.
+/// A created subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatedSubscription {
     /// PayPal's id.
     pub id: String,
-    /// A page of PayPal's where the buyer agrees.
+    /// A page of PayPal's on which the buyer agrees.
     pub approve_url: String,
 }
 
-/// A list of charges is not asked for in shorter times than this (microseconds).
+/// Shortest time span of a list of charges (microseconds).
 const SPAN_MIN: i64 = 3_600 * 1_000_000;
 
-/// The most lists that are asked for to see all charges.
+/// Maximum number of lists read for all charges.
 const LISTS_MAX: u32 = 64;
 
-/// A subscription as PayPal tells it.
+/// A subscription as read from PayPal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// How far it has come.
+    /// Its status.
     pub status: SubscriptionStatus,
-    /// PayPal's id of the plan.
+    /// PayPal's plan id.
     pub plan_id: String,
-    /// Our id of what it pays for.
+    /// Our mandate id.
     pub custom_id: Option<String>,
-    /// Whether it charges otherwise than its plan: `plan_overridden`, or for more than one.
+    /// Whether its billing differs from its plan: `plan_overridden`, or a quantity above one.
     pub is_changed: bool,
     /// Unix microseconds.
     pub next_billing: Option<i64>,
-    /// How much, `None` when it is not dollars, and when (Unix microseconds).
+    /// Amount (`None` when it is not in US dollars) and time (Unix microseconds).
     pub last_payment: Option<(Option<Usd>, i64)>,
-    /// What is owed; `None` when nobody says, or it is not dollars.
+    /// The outstanding balance; `None` when it is missing or not in US dollars.
     pub outstanding: Option<Usd>,
-    /// When a charge last failed (Unix microseconds), and why in PayPal's word.
+    /// When a charge last failed (Unix microseconds), and PayPal's reason code.
     pub last_failed: Option<(i64, Option<String>)>,
 }
 
-/// How far a subscription has come (`subscription_status`).
+/// Status of a subscription (`subscription_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscriptionStatus {
-    /// `APPROVAL_PENDING`: the buyer has not agreed, or PayPal has not caught up.
+    /// `APPROVAL_PENDING`: the buyer has not agreed, or PayPal does not show it yet.
     ApprovalPending,
-    /// `APPROVED`: agreed to and not started.
+    /// `APPROVED`: agreed to, not activated.
     Approved,
-    /// `ACTIVE`: running. Whether it was paid is another question.
+    /// `ACTIVE`. No proof of payment.
     Active,
-    /// `SUSPENDED`: stopped.
+    /// `SUSPENDED`.
     Suspended,
-    /// `CANCELLED`: ended by a party.
+    /// `CANCELLED` by a party.
     Cancelled,
-    /// `EXPIRED`: all cycles done.
+    /// `EXPIRED`: all cycles are done.
     Expired,
 }
 
-/// A charge as PayPal tells it (`transaction`).
+/// A charge as read from PayPal (`transaction`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// PayPal's id of the payment.
+    /// PayPal's payment id.
     pub id: String,
-    /// What came of it.
+    /// Its status.
     pub status: TransactionStatus,
-    /// The gross amount; `None` when it is not dollars.
+    /// The gross amount; `None` when it is not in US dollars.
     pub amount: Option<Usd>,
     /// Unix microseconds.
     pub time: i64,
 }
 
-/// What came of a charge (`capture_status`).
+/// Status of a charge (`capture_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionStatus {
-    /// `COMPLETED`, `PARTIALLY_REFUNDED`: the money is there, at least some of it.
+    /// `COMPLETED`, `PARTIALLY_REFUNDED`: captured, at least in part.
     Completed,
-    /// `PENDING`: it is on its way.
+    /// `PENDING`: pending.
     Pending,
-    /// `DECLINED`: it was not there to be taken, or was taken back by the bank.
+    /// `DECLINED`: not captured, or reversed by the bank.
     Declined,
-    /// `REFUNDED`: it went back.
+    /// `REFUNDED`: refunded in full.
     Refunded,
 }
 
@@ -156,13 +156,13 @@ struct Breakdown {
 }
 
 impl Client {
-    /// Makes a subscription; the same one again under the same key.
+    /// Creates a subscription. Idempotent by its key.
     pub async fn create_subscription(
         &self,
         new: &NewSubscription<'_>,
     ) -> Result<CreatedSubscription, Error> {
-        const WHAT: &str = "make a subscription";
-        // No quantity, no price, no start: the plan's own, from the moment the buyer agrees.
+        const WHAT: &str = "create subscription";
+        // No quantity, price or start: the plan's own, from the approval on.
         let body = json!({
             "plan_id": new.plan_id,
             "custom_id": new.custom_id,
@@ -184,7 +184,7 @@ impl Client {
             })
             .await;
         let answer = made.map_err(|mut error| {
-            // What is not there is the plan, and the plan is ours.
+            // The missing object is the plan, which is in our settings.
             if error.kind == ErrorKind::Gone {
                 error.kind = ErrorKind::Misconfigured;
             }
@@ -192,10 +192,10 @@ impl Client {
         })?;
         let unclear = |detail: &str| Error::new(ErrorKind::OutcomeUnknown, WHAT, detail);
         if !is_id(&answer.id) {
-            return Err(unclear("the subscription's id is none"));
+            return Err(unclear("the subscription id is malformed"));
         }
         let approve_url = approval_url(&answer.links, self.environment())
-            .ok_or_else(|| unclear("no link of PayPal's leads to where the buyer agrees"))?;
+            .ok_or_else(|| unclear("the answer has no approval link of PayPal's"))?;
         Ok(CreatedSubscription {
             id: answer.id,
             approve_url,
@@ -204,7 +204,7 @@ impl Client {
 
     /// Reads a subscription.
     pub async fn subscription(&self, id: &str) -> Result<Subscription, Error> {
-        const WHAT: &str = "read a subscription";
+        const WHAT: &str = "read subscription";
         let path = format!("/v1/billing/subscriptions/{}", path_segment(id, WHAT)?);
         let answer: Answer = self
             .call(Call {
@@ -227,7 +227,7 @@ impl Client {
         from: i64,
         to: i64,
     ) -> Result<Vec<Transaction>, Error> {
-        const WHAT: &str = "list the charges of a subscription";
+        const WHAT: &str = "list charges";
         let mut charges: Vec<Transaction> = Vec::new();
         let mut spans = vec![(from, to)];
         let mut lists = 0;
@@ -248,7 +248,7 @@ impl Client {
                 })
                 .await?;
             lists += 1;
-            // The call has no way to ask for another page, but for a shorter time.
+            // The call has no page parameter, so a long list is split by time.
             if list.total_pages > 1 && to - from > SPAN_MIN && lists < LISTS_MAX {
                 let middle = from + (to - from) / 2;
                 spans.extend([(from, middle), (middle, to)]);
@@ -258,7 +258,7 @@ impl Client {
                 .read()
                 .map_err(|detail| Error::new(ErrorKind::OutcomeUnknown, WHAT, detail))?;
             for charge in listed {
-                // One at the very middle is in both halves.
+                // A charge at the split point is in both halves.
                 if charges.iter().all(|known| known.id != charge.id) {
                     charges.push(charge);
                 }
@@ -267,15 +267,15 @@ impl Client {
         Ok(charges)
     }
 
-    /// Starts a subscription that was agreed to (`APPROVED`).
+    /// Activates an approved subscription (`APPROVED`).
     pub async fn activate_subscription(&self, id: &str, reason: &str) -> Result<(), Error> {
-        self.change("start a subscription", id, "activate", reason)
+        self.change("activate subscription", id, "activate", reason)
             .await
     }
 
-    /// Ends a subscription that runs or was stopped. One that nobody has agreed to cannot be ended.
+    /// Cancels an active or suspended subscription. One that was not agreed to cannot be cancelled.
     pub async fn cancel_subscription(&self, id: &str, reason: &str) -> Result<(), Error> {
-        self.change("end a subscription", id, "cancel", reason)
+        self.change("cancel subscription", id, "cancel", reason)
             .await
     }
 
@@ -305,7 +305,7 @@ impl Client {
 impl Answer {
     fn read(self, id: &str) -> Result<Subscription, &'static str> {
         if self.id != id {
-            return Err("the answer is another subscription");
+            return Err("the answer is about another subscription");
         }
         let status = match &*self.status {
             "APPROVAL_PENDING" => SubscriptionStatus::ApprovalPending,
@@ -314,9 +314,9 @@ impl Answer {
             "SUSPENDED" => SubscriptionStatus::Suspended,
             "CANCELLED" => SubscriptionStatus::Cancelled,
             "EXPIRED" => SubscriptionStatus::Expired,
-            _ => return Err("the subscription has a status that nobody knows"),
+            _ => return Err("the subscription has an unknown status"),
         };
-        let at = |text: &str| micros(text).ok_or("the subscription has a time that is none");
+        let at = |text: &str| micros(text).ok_or("the subscription has a malformed time");
         let billing = self.billing_info;
         let next_billing = billing.next_billing_time.as_deref().map(at).transpose()?;
         let last_payment = match billing.last_payment {
@@ -343,7 +343,7 @@ impl Answer {
 
 impl Transactions {
     fn read(self) -> Result<Vec<Transaction>, &'static str> {
-        // A list that is cut would hide charges.
+        // A truncated list would hide charges.
         if self.total_pages > 1 {
             return Err("the list of charges has several pages");
         }
@@ -353,13 +353,13 @@ impl Transactions {
                 "PENDING" => TransactionStatus::Pending,
                 "DECLINED" | "FAILED" => TransactionStatus::Declined,
                 "REFUNDED" | "REVERSED" => TransactionStatus::Refunded,
-                _ => return Err("a charge has a status that nobody knows"),
+                _ => return Err("a charge has an unknown status"),
             };
             let gross = one.amount_with_breakdown.and_then(|all| all.gross_amount);
             Ok(Transaction {
                 status,
                 amount: gross.as_ref().and_then(Money::usd),
-                time: micros(&one.time).ok_or("a charge has a time that is none")?,
+                time: micros(&one.time).ok_or("a charge has a malformed time")?,
                 id: one.id,
             })
         });
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_is_read_with_what_it_was_paid() {
+    fn a_subscription_is_parsed_with_its_payments() {
         let seen = read(|_| {}).expect("a subscription");
         assert_eq!(seen.status, SubscriptionStatus::Active);
         assert_eq!(seen.custom_id.as_deref(), Some("mandate_1"));
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_make_sense_of_is_no_subscription() {
+    fn a_subscription_with_unknown_values_is_rejected() {
         for strange in [
             read(|body| body["status"] = json!("NEW_WORD")),
             read(|body| body["id"] = json!("I-OTHER")),

@@ -1,4 +1,4 @@
-//! The access token: one for the process, fetched by one of those who need it, renewed before it ends.
+//! The access token of the process: fetched with single flight, renewed before it expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tollgate_filter::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::secret::Secret;
 
-/// Renewed when so much of its life is over, in percent.
+/// Share of the lifetime after which it is renewed, in percent.
 const RENEW_PERCENT: u32 = 80;
 
-/// Between failed attempts. Without it every request would ask an endpoint that has said no.
+/// Backoff after a failed fetch; bounds the calls to a failing token endpoint.
 const RETRY_BACKOFF: Duration = Duration::from_secs(2);
 
-/// What the token endpoint answers (RFC 6749 section 5.1).
+/// Answer of the token endpoint (RFC 6749 section 5.1).
 #[derive(Deserialize)]
 pub(crate) struct TokenResponse {
     pub(crate) access_token: String,
@@ -25,15 +25,15 @@ pub(crate) struct TokenResponse {
     pub(crate) expires_in: u64,
 }
 
-/// A token that calls are made with.
+/// An access token.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub(crate) text: Arc<Secret>,
-    /// Tells one token from the next.
+    /// Identifies the token among those of the process.
     number: u64,
 }
 
-/// The token of a process.
+/// The token cache of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     state: Mutex<State>,
@@ -43,12 +43,12 @@ pub(crate) struct Tokens {
 struct State {
     token: Option<(Token, Duration)>,
     count: u64,
-    /// Not before this, after a failure.
+    /// Earliest next fetch after a failure.
     retry_at: Duration,
 }
 
 impl Tokens {
-    /// The token, fetched by `fetch` when there is none or it is about to end. Everybody else waits for the one who fetches.
+    /// The token, fetched by `fetch` when it is missing or about to expire. Concurrent callers wait for one fetch.
     pub(crate) async fn get<F: Future<Output = Result<TokenResponse, Error>>>(
         &self,
         clock: &Clock,
@@ -62,7 +62,7 @@ impl Tokens {
             return Ok(token.clone());
         }
         if now < state.retry_at {
-            let detail = "the last attempt failed a moment ago";
+            let detail = "backing off after a failed attempt";
             return Err(Error::new(ErrorKind::Unavailable, WHAT, detail));
         }
         let granted = match fetch().await {
@@ -87,7 +87,7 @@ impl Tokens {
         Ok(token)
     }
 
-    /// Drops a token that was refused, unless somebody has fetched another meanwhile.
+    /// Drops a rejected token, unless it was renewed meanwhile.
     pub(crate) async fn drop_refused(&self, refused: &Token) {
         let mut state = self.state.lock().await;
         if state
@@ -100,7 +100,7 @@ impl Tokens {
     }
 }
 
-pub(crate) const WHAT: &str = "get an access token";
+pub(crate) const WHAT: &str = "fetch access token";
 
 #[cfg(test)]
 mod tests {
@@ -123,7 +123,7 @@ mod tests {
         let fetched = AtomicU32::new(0);
         let get = || {
             tokens.get(&clock, || async {
-                // Whoever comes meanwhile has time to.
+                // Lets the other callers join.
                 tokio::task::yield_now().await;
                 Ok(granted(fetched.fetch_add(1, Relaxed)))
             })
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_endpoint_that_failed_is_left_alone_for_a_moment() {
+    async fn a_failed_token_fetch_backs_off() {
         let (clock, hand) = Clock::manual(1_000_000);
         let tokens = Tokens::default();
         let asked = AtomicU32::new(0);

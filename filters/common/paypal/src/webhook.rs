@@ -1,4 +1,4 @@
-//! Notices: whether one came from PayPal, and what it is about. What it says beyond that is not read.
+//! Webhook events: verification of the signature, and the objects that an event names. Nothing else in an event is used.
 
 use std::time::Duration;
 
@@ -14,74 +14,74 @@ use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
 use crate::wire::is_id;
 
-/// Bytes of a certificate's file.
+/// Size limit of a certificate file, bytes.
 const CERTIFICATE_BYTES_MAX: usize = 64 * 1024;
 
-/// Time to fetch one.
+/// Timeout of fetching one.
 const CERTIFICATE_TIME: Duration = Duration::from_secs(5);
 
-/// The oldest notice: PayPal repeats one for three days.
+/// Maximum age of an event: PayPal retries for three days.
 const AGE_MAX_SECS: i64 = (3 * 24 + 1) * 3600;
 
-/// How far its clock may be ahead of ours.
+/// How far PayPal's clock may be ahead of ours.
 const AHEAD_MAX_SECS: i64 = 5 * 60;
 
-/// Letters and digits of a payment's id. PayPal's have 17.
+/// Maximum length of a payment id. PayPal's have 17 characters.
 const CAPTURE_ID_MAX: usize = 36;
 
-/// Payments that one notice may be about.
+/// Payments that one event may name.
 const TRANSACTIONS_MAX: usize = 16;
 
-/// How the signature of a notice is checked.
+/// How webhook signatures are verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// Here, with PayPal's certificate; PayPal is asked only where no way to a root can be found.
+    /// Locally with PayPal's certificate; by a call to PayPal only where no path to a root is found.
     #[default]
     Locally,
-    /// By asking PayPal (`verify-webhook-signature`), a call for each notice.
+    /// By a call to PayPal for each event (`verify-webhook-signature`).
     AskPayPal,
 }
 
-/// A notice that came from PayPal.
+/// A verified webhook event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookEvent {
-    /// PayPal's id of the event; two transmissions of one event have the same.
+    /// PayPal's event id; retransmissions have the same.
     pub id: String,
-    /// The kind of event: `CHECKOUT.ORDER.APPROVED` and the like.
+    /// The event type: `CHECKOUT.ORDER.APPROVED` and the like.
     pub kind: String,
-    /// What it seems to be about.
+    /// The objects it names.
     pub resource: Resource,
 }
 
-/// What a notice seems to be about.
+/// The objects that an event names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resource {
-    /// Our id of the purchase.
+    /// Our purchase id.
     pub custom_id: Option<String>,
-    /// The number of the bill, which is our id of the purchase too.
+    /// The invoice id, which is our purchase id too.
     pub invoice_id: Option<String>,
     /// The order.
     pub order: Option<String>,
-    /// The payment, of which a refund has only a link.
+    /// The payment; a refund has only a link to it.
     pub capture: Option<String>,
     /// The subscription.
     pub subscription: Option<String>,
-    /// Payments of either kind: a charge of a subscription, or what a buyer objects to.
+    /// Payments: a charge of a subscription, or disputed ones.
     pub transactions: Vec<String>,
 }
 
-/// Why a notice is not believed.
+/// Why an event was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// It did not come from PayPal, or not as it was sent.
-    #[error("the notice is not believed: {0}")]
+    /// The event is forged, altered or malformed.
+    #[error("webhook event rejected: {0}")]
     Refused(&'static str),
-    /// Whether it did could not be found out now.
-    #[error("whether the notice is PayPal's could not be found out")]
+    /// Verification failed for the moment.
+    #[error("verifying the webhook event failed")]
     Undecided(#[source] Error),
 }
 
-/// The fields that come with a notice.
+/// The header fields of an event.
 struct Transmission<'a> {
     id: &'a str,
     time: &'a str,
@@ -107,14 +107,14 @@ struct ResourceBody {
     purchase_units: Vec<UnitBody>,
     supplementary_data: Supplement,
     links: Vec<LinkBody>,
-    /// Of a charge (`PAYMENT.SALE.*`): our id of the mandate, the subscription, and of a refund the charge.
+    /// Of a charge (`PAYMENT.SALE.*`): our mandate id, the subscription, and for a refund the charge.
     custom: Option<String>,
     billing_agreement_id: Option<String>,
     sale_id: Option<String>,
     disputed_transactions: Vec<DisputedBody>,
 }
 
-/// A payment that a buyer objects to (Disputes v1, `transaction_info`).
+/// A disputed payment (Disputes v1, `transaction_info`).
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct DisputedBody {
@@ -152,26 +152,24 @@ struct VerificationResponse {
 }
 
 impl Client {
-    /// Checks that a notice came from PayPal, and reads what it is about. `body` as it was received, byte for byte: its CRC-32 is part of
-    /// what is signed.
+    /// Verifies the signature of an event and reads the objects it names. `body` must be unchanged, byte for byte: its CRC-32 is part of
+    /// the signed text.
     pub async fn verify_webhook(
         &self,
         headers: &HeaderMap,
         body: &[u8],
     ) -> Result<WebhookEvent, WebhookError> {
         let Some(webhook_id) = self.shared.settings.webhook_id.as_deref() else {
-            return Err(WebhookError::Refused("no webhook is set up"));
+            return Err(WebhookError::Refused("no webhook is configured"));
         };
         let transmission = Transmission::of(headers)?;
         let now = self.shared.clock.unix_micros() / 1_000_000;
         transmission.check(now)?;
         if !self.environment().is_certificate(transmission.certificate) {
-            return Err(WebhookError::Refused(
-                "its certificate does not lie at PayPal's",
-            ));
+            return Err(WebhookError::Refused("its certificate URL is not PayPal's"));
         }
         let event: Body = serde_json::from_slice(body)
-            .map_err(|_| WebhookError::Refused("its body is no event"))?;
+            .map_err(|_| WebhookError::Refused("its body is not an event"))?;
         match self.shared.settings.verify {
             Verify::AskPayPal => {
                 self.verify_remotely(&transmission, webhook_id, body)
@@ -194,7 +192,7 @@ impl Client {
     ) -> Result<(), WebhookError> {
         let signature = BASE64
             .decode(transmission.signature)
-            .map_err(|_| WebhookError::Refused("its signature is no base64"))?;
+            .map_err(|_| WebhookError::Refused("its signature is not base64"))?;
         let text = transmission.signed(webhook_id, body);
         let certificates = &self.shared.certificates;
         let address = transmission.certificate;
@@ -205,18 +203,18 @@ impl Client {
             Some(chain) => chain,
             None => {
                 let _permit = certificates.fetches.acquire().await;
-                const WHAT: &str = "fetch a certificate";
+                const WHAT: &str = "fetch certificate";
                 let pem = self
                     .fetch(address, CERTIFICATE_TIME, CERTIFICATE_BYTES_MAX, WHAT)
                     .await
                     .map_err(|error| match error.kind {
-                        // PayPal has no such certificate, so nobody has signed with it.
+                        // PayPal has no such certificate, so the event is forged.
                         ErrorKind::Gone | ErrorKind::Misconfigured => {
-                            WebhookError::Refused("its certificate is not there")
+                            WebhookError::Refused("its certificate does not exist")
                         }
                         _ => WebhookError::Undecided(error),
                     })?;
-                Chain::read(&pem).ok_or(WebhookError::Refused("its certificate is none"))?
+                Chain::read(&pem).ok_or(WebhookError::Refused("its certificate is not PEM"))?
             }
         };
         let secs = now.unsigned_abs();
@@ -227,7 +225,7 @@ impl Client {
         match checked {
             Ok(()) => Ok(()),
             Err(CertificateError::BadSignature) => {
-                Err(WebhookError::Refused("its signature is of something else"))
+                Err(WebhookError::Refused("its signature does not match"))
             }
             Err(CertificateError::Invalid(why)) => Err(WebhookError::Refused(why)),
             Err(CertificateError::NoPath) => {
@@ -236,7 +234,7 @@ impl Client {
         }
     }
 
-    /// Asks PayPal (Webhooks v1, `verify-webhook-signature`). The body goes into the question as it came.
+    /// Verification by PayPal (Webhooks v1, `verify-webhook-signature`). The body is embedded unchanged.
     async fn verify_remotely(
         &self,
         transmission: &Transmission<'_>,
@@ -260,7 +258,7 @@ impl Client {
             .call(Call {
                 method: Method::POST,
                 path: "/v1/notifications/verify-webhook-signature",
-                what: "ask whether a notice is genuine",
+                what: "verify webhook signature",
                 key: None,
                 body: Some(request),
             })
@@ -268,7 +266,7 @@ impl Client {
             .map_err(WebhookError::Undecided)?;
         match &*response.verification_status {
             "SUCCESS" => Ok(()),
-            _ => Err(WebhookError::Refused("PayPal does not know it")),
+            _ => Err(WebhookError::Refused("PayPal does not confirm it")),
         }
     }
 }
@@ -281,7 +279,7 @@ impl<'a> Transmission<'a> {
             match (value, values.next()) {
                 (Some(value), None) if (1..=2048).contains(&value.len()) => Ok(value),
                 _ => Err(WebhookError::Refused(
-                    "a field that PayPal sends is missing, or is there twice",
+                    "a header field of PayPal's is missing or repeated",
                 )),
             }
         };
@@ -296,20 +294,22 @@ impl<'a> Transmission<'a> {
 
     fn check(&self, now: i64) -> Result<(), WebhookError> {
         if self.algorithm != "SHA256withRSA" {
-            return Err(WebhookError::Refused("it is signed in another way"));
+            return Err(WebhookError::Refused(
+                "its signature algorithm is not supported",
+            ));
         }
         let time: Timestamp = self
             .time
             .parse()
-            .map_err(|_| WebhookError::Refused("its time is none"))?;
+            .map_err(|_| WebhookError::Refused("its time is malformed"))?;
         match now - time.as_second() {
             age if age > AGE_MAX_SECS => Err(WebhookError::Refused("it is too old")),
-            age if age < -AHEAD_MAX_SECS => Err(WebhookError::Refused("it comes from the future")),
+            age if age < -AHEAD_MAX_SECS => Err(WebhookError::Refused("its time is in the future")),
             _ => Ok(()),
         }
     }
 
-    /// What is signed: id, time, webhook and the decimal CRC-32 of the body, with bars between.
+    /// The signed text: transmission id, time, webhook id and the decimal CRC-32 of the body, separated by bars.
     fn signed(&self, webhook_id: &str, body: &[u8]) -> String {
         format!(
             "{}|{}|{webhook_id}|{}",
@@ -324,7 +324,7 @@ impl Body {
     fn read(self) -> Result<WebhookEvent, WebhookError> {
         let bounded = |text: &str, most| (1..=most).contains(&text.len());
         if !bounded(&self.id, 128) || !bounded(&self.event_type, 128) {
-            return Err(WebhookError::Refused("its body is no event"));
+            return Err(WebhookError::Refused("its body is not an event"));
         }
         let resource = self.resource;
         let capture = resource.links.iter().find_map(LinkBody::capture);
@@ -368,7 +368,7 @@ impl Body {
 }
 
 impl LinkBody {
-    /// The payment that a link leads to: a refund's to what is above it (Payments v2, `refund.links`), a payment's to itself.
+    /// The payment that a link names: `up` of a refund (Payments v2, `refund.links`), `self` of a payment.
     fn capture(&self) -> Option<String> {
         if !matches!(self.rel.as_deref(), Some("up" | "self")) {
             return None;
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn old_notices_and_those_of_another_kind_are_refused() {
+    fn old_events_and_other_algorithms_are_rejected() {
         let sent = 1_793_534_403;
         let at = |now| transmission().check(now);
         assert!(at(sent).is_ok());
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_says_what_it_is_about() {
+    fn a_webhook_event_names_its_objects() {
         let read = |text: &str| {
             let body: Body = serde_json::from_str(text).expect("an event");
             body.read().map(|event| event.resource)
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn news_of_a_subscription_says_which_and_of_what_charge() {
+    fn a_subscription_event_names_the_subscription_and_the_charge() {
         let read = |kind: &str, resource: &str| {
             let text = format!(r#"{{"id":"WH-4","event_type":"{kind}","resource":{resource}}}"#);
             let body: Body = serde_json::from_str(&text).expect("an event");
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refund_says_which_payment_it_is_of() {
+    fn a_refund_event_names_its_payment() {
         let read = |up: &str, more: &str| {
             let text = format!(
                 r#"{{"id":"WH-3","event_type":"PAYMENT.CAPTURE.REFUNDED","resource_type":"refund","resource":{{

@@ -1,4 +1,4 @@
-//! Pieces of PayPal's messages that several of them have.
+//! Parts that several of PayPal's messages share.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,10 +7,10 @@ use tollgate_money::Usd;
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
 
-/// The one currency that is bought with.
+/// The only supported currency.
 const USD: &str = "USD";
 
-/// An amount (Orders v2, `money`): a currency and a decimal text.
+/// An amount (Orders v2, `money`): a currency and a decimal string.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Money {
     currency_code: String,
@@ -18,7 +18,7 @@ pub(crate) struct Money {
 }
 
 impl Money {
-    /// The amount; `None` when it is of another currency, or more exact than cents.
+    /// The amount; `None` for another currency or more than two decimal places.
     pub(crate) fn usd(&self) -> Option<Usd> {
         (self.currency_code == USD)
             .then(|| self.value.parse().ok())
@@ -35,15 +35,14 @@ impl From<Usd> for Money {
     }
 }
 
-/// A link of an answer (Orders v2, `link_description`). Found by its relation, never by its place.
+/// A link of an answer (Orders v2, `link_description`). Found by its relation, never by its position.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Link {
     href: String,
     rel: String,
 }
 
-/// Where the buyer agrees: `payer-action` where the order names how it is paid, `approve` where it does not. An address that is not
-/// PayPal's own is none.
+/// The approval URL: `payer-action` where the order names a payment source, `approve` otherwise. `None` unless it is a page of PayPal's.
 pub(crate) fn approval_url(links: &[Link], environment: &Environment) -> Option<String> {
     ["payer-action", "approve"]
         .iter()
@@ -52,11 +51,11 @@ pub(crate) fn approval_url(links: &[Link], environment: &Environment) -> Option<
         .filter(|href| environment.is_page(href))
 }
 
-/// An id that can stand in a path.
+/// The id, if it is safe in a URL path.
 pub(crate) fn path_segment<'a>(id: &'a str, what: &'static str) -> Result<&'a str, Error> {
     match is_id(id) {
         true => Ok(id),
-        false => Err(Error::new(ErrorKind::Gone, what, "it has no such id")),
+        false => Err(Error::new(ErrorKind::Gone, what, "the id is malformed")),
     }
 }
 
@@ -67,13 +66,13 @@ pub(crate) fn is_id(id: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// A time as PayPal writes it (RFC 3339), in Unix microseconds.
+/// Parses a time of PayPal's (RFC 3339) to Unix microseconds.
 pub(crate) fn micros(text: &str) -> Option<i64> {
     let time: Timestamp = text.parse().ok()?;
     Some(time.as_microsecond())
 }
 
-/// The same the other way, to the second.
+/// Formats Unix microseconds, to the second.
 pub(crate) fn rfc3339(micros: i64) -> String {
     Timestamp::from_second(micros.div_euclid(1_000_000))
         .unwrap_or(Timestamp::UNIX_EPOCH)
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_does_not_belong_into_a_path_is_none() {
+    fn an_id_that_is_unsafe_in_a_path_is_rejected() {
         for id in ["", "../x", "a/b", "a?b", "a b", &"x".repeat(65)] {
             assert!(!is_id(id), "{id}");
         }

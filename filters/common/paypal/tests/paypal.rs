@@ -53,7 +53,7 @@ fn order(key: &str) -> NewOrder<'_> {
 }
 
 #[tokio::test]
-async fn an_order_is_made_agreed_to_and_paid_once() {
+async fn an_order_is_created_approved_and_captured_once() {
     let paypal = PayPal::start().await;
     let client = client(&paypal);
     let placed = client.create_order(&order("key")).await.expect("placed");
@@ -65,7 +65,7 @@ async fn an_order_is_made_agreed_to_and_paid_once() {
     assert_eq!(seen.custom_id.as_deref(), Some("topup_1"));
     let early = client.capture_order(&placed.id, "early").await;
     assert_eq!(
-        early.expect_err("nobody agreed").kind,
+        early.expect_err("not approved").kind,
         ErrorKind::NotApproved
     );
     assert!(paypal.approve(&placed.id).await);
@@ -115,7 +115,7 @@ async fn whether_something_may_have_been_done_is_told_for_every_failure() {
 }
 
 #[tokio::test]
-async fn a_token_that_ran_out_is_replaced_once_and_the_call_repeated() {
+async fn a_rejected_token_is_renewed_once_and_the_call_repeated() {
     let paypal = PayPal::start().await;
     let client = client(&paypal);
     let placed = client.create_order(&order("key")).await.expect("placed");
@@ -139,20 +139,20 @@ async fn nothing_is_sent_without_a_token() {
     assert!(!failed.to_string().contains("wrong"), "{failed}");
     assert_eq!(paypal.calls(Operation::Create), 0);
     let address = tollgate_testing::refusing_address().expect("a free port");
-    let mut nobody = settings(&paypal);
-    nobody.environment = Environment::at(&format!("http://{address}")).expect("an address");
-    let client = Client::new(nobody, Clock::system()).expect("a client");
+    let mut unreachable = settings(&paypal);
+    unreachable.environment = Environment::at(&format!("http://{address}")).expect("an address");
+    let client = Client::new(unreachable, Clock::system()).expect("a client");
     let failed = client
         .create_order(&order("key"))
         .await
-        .expect_err("nobody");
+        .expect_err("unreachable");
     assert_eq!(failed.kind, ErrorKind::Unavailable, "{failed}");
 }
 
-/// A notice as it came.
+/// A webhook event as received.
 type Sent = (HeaderMap, Vec<u8>);
 
-/// Receives one notice as the stand-in sends it, and gives it to the client.
+/// Receives one event from the stand-in and passes it to the client.
 async fn receive(
     paypal: &PayPal,
     client: &Client,
@@ -163,7 +163,7 @@ async fn receive(
     let catch = caught.clone();
     let custom = Arc::new(move |request: &Request| -> Option<Plan> {
         let caught = (request.headers.clone(), request.body.to_vec());
-        *catch.lock().expect("nobody panics while holding it") = Some(caught);
+        *catch.lock().expect("no code panics while holding it") = Some(caught);
         None
     });
     let receiver = tollgate_testing::Provider::start_with(ProviderSettings {
@@ -177,9 +177,9 @@ async fn receive(
     paypal.notify(&event, delivery).await;
     let (headers, body) = caught
         .lock()
-        .expect("nobody panics while holding it")
+        .expect("no code panics while holding it")
         .take()
-        .expect("a notice came");
+        .expect("an event arrived");
     client.verify_webhook(&headers, &body).await
 }
 
@@ -189,7 +189,7 @@ async fn only_notices_that_paypal_signed_are_believed() {
     let client = client(&paypal);
     for _ in 0..2 {
         let good = receive(&paypal, &client, Delivery::Good).await;
-        assert_eq!(good.expect("believed").kind, "CHECKOUT.ORDER.APPROVED");
+        assert_eq!(good.expect("verified").kind, "CHECKOUT.ORDER.APPROVED");
     }
     assert_eq!(paypal.calls(Operation::Certificate), 1, "fetched once");
     for delivery in [
@@ -206,11 +206,11 @@ async fn only_notices_that_paypal_signed_are_believed() {
             "{delivery:?}: {refused:?}"
         );
     }
-    assert_eq!(paypal.calls(Operation::Verify), 0, "PayPal was not asked");
+    assert_eq!(paypal.calls(Operation::Verify), 0, "no call to PayPal");
 }
 
 #[tokio::test]
-async fn a_certificate_without_a_way_to_a_root_is_asked_about() {
+async fn an_event_whose_certificate_has_no_path_to_a_root_is_verified_remotely() {
     let paypal = PayPal::start().await;
     let mut public = settings(&paypal);
     public.roots = None;
@@ -233,14 +233,14 @@ async fn a_certificate_without_a_way_to_a_root_is_asked_about() {
 }
 
 #[tokio::test]
-async fn a_setting_asks_paypal_about_every_notice() {
+async fn a_setting_verifies_every_event_remotely() {
     let paypal = PayPal::start().await;
     let mut ask = settings(&paypal);
     ask.verify = Verify::AskPayPal;
     let client = Client::new(ask, Clock::system()).expect("a client");
     receive(&paypal, &client, Delivery::Good)
         .await
-        .expect("believed");
+        .expect("verified");
     assert_eq!(paypal.calls(Operation::Verify), 1);
     assert_eq!(paypal.calls(Operation::Certificate), 0);
     let mut without = settings(&paypal);
@@ -251,7 +251,7 @@ async fn a_setting_asks_paypal_about_every_notice() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_cannot_be_fetched_leaves_it_undecided() {
+async fn an_event_whose_certificate_cannot_be_fetched_stays_undecided() {
     let paypal = PayPal::start().await;
     let client = client(&paypal);
     paypal.fault(Fault::once(Operation::Certificate, Effect::Unavailable));
@@ -266,7 +266,7 @@ async fn a_certificate_that_cannot_be_fetched_leaves_it_undecided() {
 }
 
 #[tokio::test]
-async fn all_charges_are_listed_however_few_a_page_has() {
+async fn all_charges_are_listed_at_any_page_size() {
     let paypal = PayPal::start().await;
     let client = client(&paypal);
     let made = client
