@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate_fetch::SetupError;
 use tollgate_filter::{Clock, Entropy};
-use tollgate_identity::oauth::{AuthorizationServer, OAuthParts};
+use tollgate_identity::oauth::{AuthorizationServer, AuthorizationServerDeps};
 use tollgate_oauth::{Endpoints, Service};
 use tollgate_pages::Look;
 use tollgate_store::Store;
@@ -19,7 +19,7 @@ pub(crate) fn authorization(
     entropy: &Entropy,
 ) -> Arc<AuthorizationServer> {
     let (clock, entropy) = (clock.clone(), entropy.clone());
-    Arc::new(AuthorizationServer::new(OAuthParts {
+    Arc::new(AuthorizationServer::new(AuthorizationServerDeps {
         store: store.clone(),
         service: &settings.service.name,
         issuer: settings.service.base_url.as_str().into(),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use tollgate_filter::{Exchange, Outcome, Reply, ReplyBody, Resource, Resources};
 use tollgate_identity::oauth::{
-    Asked, Asking, AuthorizationError, Challenge, answer_address, redirect_matches,
+    AuthorizationError, AuthorizationRequest, Challenge, Requested, redirect_matches, response_url,
 };
 use tollgate_store::{ClientRow, ReadError};
 
@@ -63,7 +63,7 @@ impl Endpoints {
             Ok(_) if exchange.request.method == Method::HEAD => {
                 Ok(format!("{}/sign-in", self.base_path))
             }
-            Ok(asking) => match self.server.ask(asking).await {
+            Ok(asking) => match self.server.store_request(asking).await {
                 Ok(id) => Ok(format!("{}/consent/{id}", self.base_path)),
                 Err(error) => {
                     tracing::warn!(%error, "a request for authorization could not be kept");
@@ -76,7 +76,7 @@ impl Endpoints {
             Err(error) => error,
         };
         let issuer = self.server.issuer();
-        let address = answer_address(known.redirect_uri, Err(error), known.state, issuer);
+        let address = response_url(known.redirect_uri, Err(error), known.state, issuer);
         match host(known.redirect_uri) {
             // The person's own computer: nobody is led astray.
             None => see_other(&address),
@@ -147,7 +147,10 @@ impl Endpoints {
 }
 
 /// Checks 4 to 8, whose failures the client is told of.
-fn asking(endpoints: &Endpoints, known: &Known<'_>) -> Result<Asking, AuthorizationError> {
+fn asking(
+    endpoints: &Endpoints,
+    known: &Known<'_>,
+) -> Result<AuthorizationRequest, AuthorizationError> {
     let form = known.form;
     let long = |state: &str| state.len() > STATE_BYTES_MAX;
     if form.doubled(&["resource"]).is_some() || form.all("state").any(long) {
@@ -165,18 +168,18 @@ fn asking(endpoints: &Endpoints, known: &Known<'_>) -> Result<Asking, Authorizat
         .and_then(Challenge::parse)
         .ok_or(AuthorizationError::InvalidRequest)?;
     let resource = match endpoints.names.asked(form.all("resource")) {
-        Asked::Unsaid => Resource::Api,
-        Asked::Bits(bits) => Resources::from_bits(bits)
+        Requested::Omitted => Resource::Api,
+        Requested::Bits(bits) => Resources::from_bits(bits)
             .iter()
             .next()
             .ok_or(AuthorizationError::InvalidTarget)?,
-        Asked::Unknown => return Err(AuthorizationError::InvalidTarget),
+        Requested::Unknown => return Err(AuthorizationError::InvalidTarget),
     };
     let scopes = match form.get("scope") {
         None => resource.default_scopes(),
         Some(text) => scopes_at(resource, text).ok_or(AuthorizationError::InvalidScope)?,
     };
-    Ok(Asking {
+    Ok(AuthorizationRequest {
         client: known.client.id.clone(),
         client_name: known.client.name.clone(),
         refresh: known.client.refresh,

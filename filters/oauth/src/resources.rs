@@ -1,7 +1,7 @@
 //! What clients may write in `resource` (RFC 8707): a table made at start and compared byte for byte.
 
 use tollgate_filter::{Resource, Resources};
-use tollgate_identity::oauth::Asked;
+use tollgate_identity::oauth::Requested;
 
 use crate::Service;
 
@@ -39,17 +39,17 @@ impl ResourceNames {
 
     /// What a request with these values of `resource` asks for. The same one several times counts once; two are too many, since a token
     /// has one audience (RFC 8707 section 2).
-    pub(crate) fn asked<'a>(&self, mut values: impl Iterator<Item = &'a str>) -> Asked {
+    pub(crate) fn asked<'a>(&self, mut values: impl Iterator<Item = &'a str>) -> Requested {
         let Some(first) = values.next() else {
-            return Asked::Unsaid;
+            return Requested::Omitted;
         };
         if values.any(|other| other != first) {
-            return Asked::Unknown;
+            return Requested::Unknown;
         }
         match (first, self.find(first)) {
-            ("", _) => Asked::Unsaid,
-            (_, Some(resource)) => Asked::Bits(Resources::only(resource).bits()),
-            (_, None) => Asked::Unknown,
+            ("", _) => Requested::Omitted,
+            (_, Some(resource)) => Requested::Bits(Resources::only(resource).bits()),
+            (_, None) => Requested::Unknown,
         }
     }
 }
@@ -110,18 +110,18 @@ mod tests {
     #[test]
     fn the_same_resource_twice_is_one_and_two_are_too_many() {
         let names = names("https://svc.example", "https://svc.example");
-        let api = Asked::Bits(Resources::API.bits());
+        let api = Requested::Bits(Resources::API.bits());
         let (v1, mcp) = ("https://svc.example/v1", "https://svc.example/mcp");
         for (values, asked) in [
-            (vec![], Asked::Unsaid),
-            (vec![""], Asked::Unsaid),
+            (vec![], Requested::Omitted),
+            (vec![""], Requested::Omitted),
             (vec![v1], api),
             (vec![v1, v1], api),
-            (vec![v1, mcp], Asked::Unknown),
+            (vec![v1, mcp], Requested::Unknown),
             // Two names of one resource are two values.
-            (vec![v1, "https://svc.example"], Asked::Unknown),
-            (vec![v1, ""], Asked::Unknown),
-            (vec!["https://evil.example"], Asked::Unknown),
+            (vec![v1, "https://svc.example"], Requested::Unknown),
+            (vec![v1, ""], Requested::Unknown),
+            (vec!["https://evil.example"], Requested::Unknown),
         ] {
             assert_eq!(names.asked(values.clone().into_iter()), asked, "{values:?}");
         }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tollgate_filter::{
     ApiError, ErrorCode, Exchange, FilterError, Outcome, Reply, Resource, Scopes,
 };
-use tollgate_identity::oauth::{Asked, CodeRequest, Granted, RefreshRequest, TokenError};
+use tollgate_identity::oauth::{CodeRequest, RefreshRequest, Requested, TokenError, TokenResponse};
 
 use crate::Endpoints;
 use crate::failure::{unread, unwritten};
@@ -56,7 +56,7 @@ impl Endpoints {
         }
     }
 
-    async fn by_code(&self, form: &Form, authenticates: bool) -> Result<Granted, Refused> {
+    async fn by_code(&self, form: &Form, authenticates: bool) -> Result<TokenResponse, Refused> {
         let parameter = |name| form.get(name).ok_or_else(|| Refused::Told(missing(name)));
         let request = CodeRequest {
             client: parameter("client_id")?,
@@ -71,19 +71,19 @@ impl Endpoints {
         Ok(self.server.exchange(request).await?)
     }
 
-    async fn by_refresh(&self, form: &Form, authenticates: bool) -> Result<Granted, Refused> {
+    async fn by_refresh(&self, form: &Form, authenticates: bool) -> Result<TokenResponse, Refused> {
         let parameter = |name| form.get(name).ok_or_else(|| Refused::Told(missing(name)));
         let request = RefreshRequest {
             client: parameter("client_id")?,
             token: parameter("refresh_token")?,
             resource: self.names.asked(form.all("resource")),
             scopes: match form.get("scope") {
-                None => Asked::Unsaid,
+                None => Requested::Omitted,
                 // Those of another resource are none that the grant could have.
                 Some(text) => Resource::ALL
                     .into_iter()
                     .find_map(|resource| scopes_at(resource, text))
-                    .map_or(Asked::Unknown, |scopes| Asked::Bits(scopes.bits())),
+                    .map_or(Requested::Unknown, |scopes| Requested::Bits(scopes.bits())),
             },
         };
         if authenticates {
@@ -175,7 +175,7 @@ pub(crate) fn missing(name: &str) -> Outcome {
     Outcome::refuse(ApiError::new(ErrorCode::InvalidRequest, message))
 }
 
-fn reply(granted: &Granted) -> Reply {
+fn reply(granted: &TokenResponse) -> Reply {
     let answer = Answer {
         access_token: granted.access.expose(),
         token_type: "Bearer",

@@ -5,7 +5,7 @@ use std::error::Error;
 use http::{HeaderValue, StatusCode, header};
 use maud::html;
 use tollgate_filter::Reply;
-use tollgate_identity::signin::{SendCodeError, TypeCodeError};
+use tollgate_identity::signin::{SendCodeError, VerifyCodeError};
 use tollgate_pages::{Failure, Look, failure};
 use tollgate_store::{CommitError, ReadError, Refusal};
 
@@ -130,10 +130,10 @@ impl From<CommitError> for Trouble {
     }
 }
 
-impl From<TypeCodeError> for Trouble {
-    fn from(error: TypeCodeError) -> Trouble {
+impl From<VerifyCodeError> for Trouble {
+    fn from(error: VerifyCodeError) -> Trouble {
         match error {
-            TypeCodeError::SignedOut => Trouble::SignedOut,
+            VerifyCodeError::SignedOut => Trouble::SignedOut,
             error => Trouble::Store(Box::new(error)),
         }
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tollgate_identity::session::{self, IDLE, LIFE, RECENT};
 use tollgate_identity::signin::{
-    CODE_LIFE, CodeRequest, Entered, SendCodeError, Signin, SigninRules, TypeCodeError, Verdict,
+    CODE_LIFE, CodeOutcome, CodeRequest, SendCodeError, SignedIn, Signin, SigninRules,
+    VerifyCodeError,
 };
 use tollgate_identity::{
     CreateKeyError, Form, IssueTokenError, KeyId, Login, NewAccount, NewKey, NewToken, Session,
@@ -95,11 +96,11 @@ impl Desk {
         newest.expect("a message").code.to_string()
     }
 
-    async fn type_code(&mut self, browser: &SessionValue, code: &str) -> Verdict {
+    async fn verify_code(&mut self, browser: &SessionValue, code: &str) -> CodeOutcome {
         let current = self.session(browser).await;
         let drawn = &mut self.drawn;
         self.signin
-            .type_code(browser, current.as_ref(), code, self.now, |out| {
+            .verify_code(browser, current.as_ref(), code, self.now, |out| {
                 draw(drawn, out)
             })
             .await
@@ -112,13 +113,13 @@ impl Desk {
     }
 
     /// Signs in, by a code.
-    async fn enter(&mut self, address: &str) -> Entered {
+    async fn enter(&mut self, address: &str) -> SignedIn {
         let browser = self.browser();
         let sent = self.send(&browser, address, CodePurpose::SignIn).await;
         sent.expect("a code");
         let code = self.code().await;
-        match self.type_code(&browser, &code).await {
-            Verdict::Right(entered) => entered,
+        match self.verify_code(&browser, &code).await {
+            CodeOutcome::Accepted(entered) => entered,
             other => panic!("the code was right, and {other:?}"),
         }
     }
@@ -167,13 +168,13 @@ async fn a_code_ends_with_its_time() {
     desk.now += CODE_LIFE;
     assert!(
         desk.signin
-            .awaited(&browser, desk.now)
+            .pending_code(&browser, desk.now)
             .await
             .expect("an answer")
             .is_none()
     );
-    let verdict = desk.type_code(&browser, &code).await;
-    assert!(matches!(verdict, Verdict::Over), "{verdict:?}");
+    let verdict = desk.verify_code(&browser, &code).await;
+    assert!(matches!(verdict, CodeOutcome::Expired), "{verdict:?}");
 }
 
 #[tokio::test]
@@ -189,13 +190,13 @@ async fn a_new_code_kills_the_old_one() {
         .await
         .expect("another");
     let new = desk.code().await;
-    let verdict = desk.type_code(&browser, &old).await;
+    let verdict = desk.verify_code(&browser, &old).await;
     assert!(
-        matches!(verdict, Verdict::Wrong { tries_left: 4 }),
+        matches!(verdict, CodeOutcome::Wrong { tries_left: 4 }),
         "{verdict:?}"
     );
-    let verdict = desk.type_code(&browser, &new).await;
-    assert!(matches!(verdict, Verdict::Right(_)), "{verdict:?}");
+    let verdict = desk.verify_code(&browser, &new).await;
+    assert!(matches!(verdict, CodeOutcome::Accepted(_)), "{verdict:?}");
 }
 
 #[tokio::test]
@@ -246,9 +247,9 @@ async fn guessing_is_slowed_down_more_and_more_whoever_is_guessed_at() {
                 _ => String::from("00000000"),
             };
             for _ in 0..5 {
-                match desk.type_code(&browser, &bad).await {
-                    Verdict::Wrong { .. } | Verdict::Over => failures += 1,
-                    Verdict::Barred { until } => {
+                match desk.verify_code(&browser, &bad).await {
+                    CodeOutcome::Wrong { .. } | CodeOutcome::Expired => failures += 1,
+                    CodeOutcome::LockedOut { until } => {
                         waits.push((failures, (until - desk.now) / SECOND));
                         desk.now = until;
                         break;
@@ -273,14 +274,17 @@ async fn the_right_code_makes_up_for_failures() {
         }
         let code = desk.code().await;
         for _ in 0..4 {
-            let verdict = desk.type_code(&browser, &wrong(&code)).await;
+            let verdict = desk.verify_code(&browser, &wrong(&code)).await;
             assert!(
-                matches!(verdict, Verdict::Wrong { .. }),
+                matches!(verdict, CodeOutcome::Wrong { .. }),
                 "{round}: {verdict:?}"
             );
         }
-        let verdict = desk.type_code(&browser, &code).await;
-        assert!(matches!(verdict, Verdict::Right(_)), "{round}: {verdict:?}");
+        let verdict = desk.verify_code(&browser, &code).await;
+        assert!(
+            matches!(verdict, CodeOutcome::Accepted(_)),
+            "{round}: {verdict:?}"
+        );
     }
 }
 
@@ -301,7 +305,7 @@ async fn confirming_gives_a_new_value_and_keeps_the_session_and_its_form() {
         .await
         .expect("a code");
     let code = desk.code().await;
-    let Verdict::Right(entered) = desk.type_code(&old, &code).await else {
+    let CodeOutcome::Accepted(entered) = desk.verify_code(&old, &code).await else {
         panic!("the code was right");
     };
     assert!(
@@ -326,8 +330,8 @@ async fn a_code_for_confirming_lets_nobody_in() {
         .await
         .expect("a code");
     let code = desk.code().await;
-    let verdict = desk.type_code(&stranger, &code).await;
-    assert!(matches!(verdict, Verdict::Over), "{verdict:?}");
+    let verdict = desk.verify_code(&stranger, &code).await;
+    assert!(matches!(verdict, CodeOutcome::Expired), "{verdict:?}");
 }
 
 #[tokio::test]
@@ -344,8 +348,8 @@ async fn signing_in_makes_no_account_and_signing_up_makes_one() {
     sent.expect("as if there were somebody");
     // Even the right code, which nobody was sent.
     let code = desk.code().await;
-    let verdict = desk.type_code(&browser, &code).await;
-    assert!(matches!(verdict, Verdict::Wrong { .. }), "{verdict:?}");
+    let verdict = desk.verify_code(&browser, &code).await;
+    assert!(matches!(verdict, CodeOutcome::Wrong { .. }), "{verdict:?}");
 
     desk.now += 30 * SECOND;
     let browser = desk.browser();
@@ -354,7 +358,7 @@ async fn signing_in_makes_no_account_and_signing_up_makes_one() {
         .await;
     sent.expect("a code");
     let code = desk.code().await;
-    let Verdict::Right(entered) = desk.type_code(&browser, &code).await else {
+    let CodeOutcome::Accepted(entered) = desk.verify_code(&browser, &code).await else {
         panic!("the code was right");
     };
     assert!(entered.is_new);
@@ -380,7 +384,7 @@ async fn signing_out_everywhere_ends_every_session_of_the_account_alone() {
         .await;
     sent.expect("a code");
     let code = desk.code().await;
-    let Verdict::Right(bob) = desk.type_code(&browser, &code).await else {
+    let CodeOutcome::Accepted(bob) = desk.verify_code(&browser, &code).await else {
         panic!("the code was right");
     };
     session::end_sessions(&desk.store, desk.account)
@@ -409,12 +413,12 @@ async fn a_session_that_was_ended_meanwhile_gives_nobody_anything() {
     let drawn = &mut desk.drawn;
     let confirmed = desk
         .signin
-        .type_code(&value, Some(&session), &code, desk.now, |out| {
+        .verify_code(&value, Some(&session), &code, desk.now, |out| {
             draw(drawn, out)
         })
         .await;
     assert!(
-        matches!(confirmed, Err(TypeCodeError::SignedOut)),
+        matches!(confirmed, Err(VerifyCodeError::SignedOut)),
         "{confirmed:?}"
     );
     let key = NewKey {
@@ -465,7 +469,7 @@ async fn neither_codes_nor_session_values_are_in_the_file() {
         .await
         .expect("a code");
     let code = desk.code().await;
-    let Verdict::Right(entered) = desk.type_code(&browser, &code).await else {
+    let CodeOutcome::Accepted(entered) = desk.verify_code(&browser, &code).await else {
         panic!("the code was right");
     };
     desk.now += 30 * SECOND;
@@ -514,7 +518,7 @@ async fn what_has_ended_is_swept_away_and_the_rest_stays() {
     );
     assert!(
         desk.signin
-            .awaited(&waiting, desk.now)
+            .pending_code(&waiting, desk.now)
             .await
             .expect("an answer")
             .is_some()

@@ -22,7 +22,7 @@ const BUY: &str = "buy";
 pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
     let session = visit.signed_in()?.lineage();
     let id = id(visit)?;
-    match house.authorization.look(id, &session).await {
+    match house.authorization.open_request(id, &session).await {
         Ok(pending) => {
             let page = Page::solo("Allow access", inside(house, visit, &pending)?)
                 .ending_at(pending.form_action());
@@ -38,7 +38,7 @@ pub(crate) async fn decide(house: &House, visit: &mut Visit) -> Result<Reply, Tr
     let session = signed_in.lineage();
     let id = id(visit)?;
     let server = &house.authorization;
-    let pending = match server.look(id, &session).await {
+    let pending = match server.open_request(id, &session).await {
         Ok(pending) => pending,
         Err(error) => return undecided(house, visit, error),
     };
@@ -86,7 +86,7 @@ fn undecided(house: &House, visit: &Visit, error: DecideError) -> Result<Reply, 
             "This request has ended",
             "It was decided already, or its ten minutes are over. Begin again in the app.",
         ),
-        DecideError::Elsewhere => (
+        DecideError::OtherSession => (
             StatusCode::FORBIDDEN,
             "This request belongs to another browser session",
             "Somebody who was signed in otherwise opened it first. Begin again in the app.",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate_store::{CommitError, GrantRow, OAuthPart, OAuthRefusal, Part, ReadError, reading};
 
 use super::pkce::Challenge;
-use super::{Asked, AuthorizationServer, CODE_REFUSALS_MAX, IntoPart as _, micros, refusal};
+use super::{AuthorizationServer, CODE_REFUSALS_MAX, IntoPart as _, Requested, micros, refusal};
 use crate::digest::Digest;
 use crate::secret::Secret;
 use crate::tokens::{NewToken, token_part};
@@ -22,12 +22,12 @@ pub struct CodeRequest<'a> {
     /// `code_verifier`
     pub verifier: &'a str,
     /// `resource`
-    pub resource: Asked,
+    pub resource: Requested,
 }
 
 /// What a client gets.
 #[derive(Debug)]
-pub struct Granted {
+pub struct TokenResponse {
     /// The access token.
     pub access: Secret,
     /// How long it works.
@@ -65,7 +65,7 @@ pub enum TokenError {
 impl AuthorizationServer {
     /// Exchanges a code for a token. The checks stand in the order of RFC 6749 section 4.1.3 and RFC 8707 section 2.2; the first that
     /// fails decides.
-    pub async fn exchange(&self, request: CodeRequest<'_>) -> Result<Granted, TokenError> {
+    pub async fn exchange(&self, request: CodeRequest<'_>) -> Result<TokenResponse, TokenError> {
         if self.client(request.client).await?.is_none() {
             return Err(TokenError::UnknownClient);
         }
@@ -136,7 +136,7 @@ impl AuthorizationServer {
         scopes: u32,
         now: i64,
         refresh: Option<Secret>,
-    ) -> (Granted, Vec<Part>) {
+    ) -> (TokenResponse, Vec<Part>) {
         let mut ends_at = now + micros(self.settings.access_token);
         let token = NewToken {
             account: grant.account,
@@ -183,7 +183,7 @@ impl AuthorizationServer {
             }
             .into_part(),
         );
-        let granted = Granted {
+        let granted = TokenResponse {
             access: access.secret,
             life: self.settings.access_token,
             scopes,
@@ -194,10 +194,10 @@ impl AuthorizationServer {
 }
 
 /// Whether a request names the resource of the grant, or none.
-pub(super) fn fits(asked: Asked, resource: u32) -> bool {
+pub(super) fn fits(asked: Requested, resource: u32) -> bool {
     match asked {
-        Asked::Unsaid => true,
-        Asked::Unknown => false,
-        Asked::Bits(bits) => bits == resource,
+        Requested::Omitted => true,
+        Requested::Unknown => false,
+        Requested::Bits(bits) => bits == resource,
     }
 }

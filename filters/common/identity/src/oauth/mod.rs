@@ -5,8 +5,8 @@
 //! code, the tokens that come from it, and their successors end with it. Everything that may happen once happens inside one unit of work
 //! of the store, so that of two who do it at the same instant one at most succeeds.
 
-mod answer;
 mod apps;
+mod authorization_response;
 mod client;
 mod exchange;
 mod pending;
@@ -28,11 +28,11 @@ use zeroize::Zeroizing;
 
 use crate::form::Form;
 
-pub use answer::{AuthorizationError, answer_address};
 pub use apps::App;
+pub use authorization_response::{AuthorizationError, response_url};
 pub use client::{CheckedClient, ClientError, ClientMetadata};
-pub use exchange::{CodeRequest, Granted, TokenError};
-pub use pending::{Asking, DecideError, Decider, Pending, PendingId};
+pub use exchange::{CodeRequest, TokenError, TokenResponse};
+pub use pending::{AuthorizationRequest, DecideError, Decider, Pending, PendingId};
 pub use pkce::Challenge;
 pub use redirect::{
     Destination, RedirectUri, RedirectUriError, form_action_source, redirect_matches,
@@ -41,31 +41,31 @@ pub use refresh::RefreshRequest;
 pub use revoke::RevokeError;
 
 /// How long a code works.
-const CODE_LIFE: Duration = Duration::from_secs(60);
+const CODE_LIFETIME: Duration = Duration::from_secs(60);
 
 /// Requests that may name a code and be refused before it works no more.
 const CODE_REFUSALS_MAX: u32 = 5;
 
 /// How long a person may take to decide.
-const PENDING_LIFE: Duration = Duration::from_secs(600);
+const PENDING_LIFETIME: Duration = Duration::from_secs(600);
 
 /// Requests that may wait for a decision at once; the oldest above it go.
 const PENDING_MAX: u32 = 20_000;
 
 /// A client that was never allowed anything is forgotten after this.
-const UNUSED_CLIENT_LIFE: Duration = Duration::from_secs(24 * 3600);
+const UNUSED_CLIENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 /// A client that was, this long after the last time.
-const USED_CLIENT_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
+const USED_CLIENT_RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
 
 /// How long grants and tokens are kept after their end.
-const KEPT_AFTER_END: Duration = Duration::from_secs(7 * 24 * 3600);
+const ENDED_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// From one look for what can be forgotten to the next.
-const FORGET_EVERY: Duration = Duration::from_secs(60);
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The most rows of a kind that go at once.
-const FORGET_MAX: u32 = 1000;
+const CLEANUP_ROWS_MAX: u32 = 1000;
 
 /// Bytes of the id that registration makes, after `c_`.
 const CLIENT_ID_CHARS: usize = 22;
@@ -104,9 +104,9 @@ pub struct RefreshSettings {
 
 /// What a request says about something it may leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum Requested {
     /// Nothing.
-    Unsaid,
+    Omitted,
     /// Something that is none of the service's.
     Unknown,
     /// These bits.
@@ -120,7 +120,7 @@ pub type Now = Box<dyn Fn() -> i64 + Send + Sync>;
 pub type Draw = Box<dyn Fn(&mut [u8]) + Send + Sync>;
 
 /// What an [`AuthorizationServer`] is made of.
-pub struct OAuthParts<'a> {
+pub struct AuthorizationServerDeps<'a> {
     /// Where everything is kept.
     pub store: Arc<dyn Store>,
     /// The service's own word, for the form of codes and tokens.
@@ -152,15 +152,15 @@ pub struct AuthorizationServer {
 
 impl AuthorizationServer {
     /// A server over a store.
-    pub fn new(parts: OAuthParts<'_>) -> AuthorizationServer {
-        let OAuthParts {
+    pub fn new(deps: AuthorizationServerDeps<'_>) -> AuthorizationServer {
+        let AuthorizationServerDeps {
             store,
             service,
             issuer,
             settings,
             now,
             draw,
-        } = parts;
+        } = deps;
         let root = store.root_secret();
         AuthorizationServer {
             successor_key: Zeroizing::new(blake3::derive_key(
@@ -229,16 +229,17 @@ impl AuthorizationServer {
     /// Forgets what can no longer matter, now and then: call it as often as is convenient. Nobody waits for it.
     pub fn forget(&self) {
         let now = (self.now)();
-        if now.saturating_sub(self.forgotten_at.load(Ordering::Relaxed)) < micros(FORGET_EVERY) {
+        if now.saturating_sub(self.forgotten_at.load(Ordering::Relaxed)) < micros(CLEANUP_INTERVAL)
+        {
             return;
         }
         self.forgotten_at.store(now, Ordering::Relaxed);
         let part = OAuthPart::Forget {
             now,
-            unused_before: now - micros(UNUSED_CLIENT_LIFE),
-            used_before: now - micros(USED_CLIENT_LIFE),
-            ended_before: now - micros(KEPT_AFTER_END),
-            limit: FORGET_MAX,
+            unused_before: now - micros(UNUSED_CLIENT_RETENTION),
+            used_before: now - micros(USED_CLIENT_RETENTION),
+            ended_before: now - micros(ENDED_RETENTION),
+            limit: CLEANUP_ROWS_MAX,
         };
         // One that is not taken is tried again the next time.
         let _ = self.store.submit(

@@ -11,11 +11,12 @@ use tollgate_store::{
 };
 use zeroize::Zeroizing;
 
-use super::answer::{AuthorizationError, answer_address};
+use super::authorization_response::{AuthorizationError, response_url};
 use super::pkce::Challenge;
 use super::redirect::{Destination, form_action_source};
 use super::{
-    AuthorizationServer, CODE_LIFE, IntoPart as _, PENDING_LIFE, PENDING_MAX, micros, refusal,
+    AuthorizationServer, CODE_LIFETIME, IntoPart as _, PENDING_LIFETIME, PENDING_MAX, micros,
+    refusal,
 };
 use crate::digest::Digest;
 use crate::keys::id_bytes;
@@ -23,7 +24,7 @@ use crate::session::{Session, required};
 
 /// A request for authorization that passed every check.
 #[derive(Clone, Debug)]
-pub struct Asking {
+pub struct AuthorizationRequest {
     /// The client.
     pub client: Arc<str>,
     /// The name it gives itself.
@@ -158,7 +159,7 @@ pub enum DecideError {
     Gone,
     /// Another session looked at it first.
     #[error("this request belongs to another browser session; begin again in the app")]
-    Elsewhere,
+    OtherSession,
     /// The client is forgotten.
     #[error("the app is not registered any more; begin again in the app")]
     NoClient,
@@ -182,7 +183,7 @@ impl From<CommitError> for DecideError {
             return DecideError::SignedOut;
         }
         match refusal(&error) {
-            Some(OAuthRefusal::PendingElsewhere) => DecideError::Elsewhere,
+            Some(OAuthRefusal::PendingElsewhere) => DecideError::OtherSession,
             Some(OAuthRefusal::NoClient) => DecideError::NoClient,
             Some(_) => DecideError::Gone,
             None => DecideError::Store(error),
@@ -192,25 +193,28 @@ impl From<CommitError> for DecideError {
 
 impl AuthorizationServer {
     /// Keeps a request for ten minutes, until somebody decides.
-    pub async fn ask(&self, asking: Asking) -> Result<PendingId, CommitError> {
+    pub async fn store_request(
+        &self,
+        request: AuthorizationRequest,
+    ) -> Result<PendingId, CommitError> {
         let mut id = [0; 16];
         (self.draw)(&mut id);
         let now = (self.now)();
         let pending = PendingRow {
             id,
-            client: asking.client,
-            client_name: asking.client_name,
-            refresh: asking.refresh && self.settings.refresh.is_some(),
-            document: asking.document,
-            redirect_uri: asking.redirect_uri,
-            state: asking.state,
-            challenge: asking.challenge.into(),
-            resource: asking.resource,
-            asked: asking.asked,
-            scopes: asking.scopes,
+            client: request.client,
+            client_name: request.client_name,
+            refresh: request.refresh && self.settings.refresh.is_some(),
+            document: request.document,
+            redirect_uri: request.redirect_uri,
+            state: request.state,
+            challenge: request.challenge.into(),
+            resource: request.resource,
+            asked: request.asked,
+            scopes: request.scopes,
             session: None,
             created_at: now,
-            expires_at: now + micros(PENDING_LIFE),
+            expires_at: now + micros(PENDING_LIFETIME),
         };
         self.commit([OAuthPart::InsertPending {
             pending,
@@ -222,7 +226,11 @@ impl AuthorizationServer {
     }
 
     /// Shows a request to a session. The first that looks is the only one that may decide; `session` is a digest of it.
-    pub async fn look(&self, id: PendingId, session: &[u8; 32]) -> Result<Pending, DecideError> {
+    pub async fn open_request(
+        &self,
+        id: PendingId,
+        session: &[u8; 32],
+    ) -> Result<Pending, DecideError> {
         let row = self.pending(id, session).await?;
         if row.session.is_none() {
             self.commit([OAuthPart::BindPending {
@@ -238,7 +246,7 @@ impl AuthorizationServer {
 
     /// What the app calls itself whose request waits for a decision, for somebody who has yet to sign in; `None` when no request waits
     /// under this id, or an app without a name has made it. It binds the request to nobody.
-    pub async fn name_of_asker(&self, id: PendingId) -> Result<Option<Arc<str>>, ReadError> {
+    pub async fn pending_client_name(&self, id: PendingId) -> Result<Option<Arc<str>>, ReadError> {
         let row = reading(&self.store, move |read| read.oauth_pending(&id.0)).await?;
         let waits = row.filter(|row| (self.now)() < row.expires_at && row.session.is_none());
         Ok(waits.and_then(|row| row.client_name))
@@ -257,7 +265,7 @@ impl AuthorizationServer {
             return Err(DecideError::Scopes);
         }
         let now = (self.now)();
-        let code_end = now + micros(CODE_LIFE);
+        let code_end = now + micros(CODE_LIFETIME);
         let code = {
             let mut random = Zeroizing::new([0; 32]);
             (self.draw)(&mut *random);
@@ -336,7 +344,7 @@ impl AuthorizationServer {
     }
 
     fn address(&self, row: &PendingRow, answer: Result<&str, AuthorizationError>) -> String {
-        answer_address(
+        response_url(
             &row.redirect_uri,
             answer,
             row.state.as_deref(),
@@ -352,7 +360,7 @@ impl AuthorizationServer {
             .filter(|row| (self.now)() < row.expires_at)
             .ok_or(DecideError::Gone)?;
         match row.session {
-            Some(owner) if owner != *session => Err(DecideError::Elsewhere),
+            Some(owner) if owner != *session => Err(DecideError::OtherSession),
             _ => Ok(row),
         }
     }

@@ -3,8 +3,8 @@
 use tollgate_store::{OAuthPart, OAuthRefusal, reading};
 use zeroize::Zeroizing;
 
-use super::exchange::{Granted, TokenError, fits};
-use super::{Asked, AuthorizationServer, IntoPart as _, micros, refusal};
+use super::exchange::{TokenError, TokenResponse, fits};
+use super::{AuthorizationServer, IntoPart as _, Requested, micros, refusal};
 use crate::digest::Digest;
 use crate::secret::Secret;
 
@@ -16,9 +16,9 @@ pub struct RefreshRequest<'a> {
     /// `refresh_token`
     pub token: &'a str,
     /// `resource`
-    pub resource: Asked,
+    pub resource: Requested,
     /// `scope`: may be less than what was granted.
-    pub scopes: Asked,
+    pub scopes: Requested,
 }
 
 impl AuthorizationServer {
@@ -26,7 +26,7 @@ impl AuthorizationServer {
     ///
     /// A spent one that comes again within the grace, while its successor is unspent, gets the same successor: the client lost the answer,
     /// or two windows of it share the token. Later it is taken for stolen, and the family ends.
-    pub async fn refresh(&self, request: RefreshRequest<'_>) -> Result<Granted, TokenError> {
+    pub async fn refresh(&self, request: RefreshRequest<'_>) -> Result<TokenResponse, TokenError> {
         let settings = self.settings.refresh.ok_or(TokenError::InvalidGrant)?;
         if self.client(request.client).await?.is_none() {
             return Err(TokenError::UnknownClient);
@@ -56,8 +56,8 @@ impl AuthorizationServer {
             return Err(TokenError::InvalidTarget);
         }
         let scopes = match request.scopes {
-            Asked::Unsaid => grant.scopes,
-            Asked::Bits(bits) if bits != 0 && bits & !grant.scopes == 0 => bits,
+            Requested::Omitted => grant.scopes,
+            Requested::Bits(bits) if bits != 0 && bits & !grant.scopes == 0 => bits,
             _ => return Err(TokenError::InvalidScope),
         };
         let successor = self.successor(request.token);

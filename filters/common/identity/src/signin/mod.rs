@@ -113,18 +113,18 @@ pub enum SendCodeError {
 /// What came of a code that was typed.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Verdict {
+pub enum CodeOutcome {
     /// It was right, and this is the session that began with it.
-    Right(Entered),
+    Accepted(SignedIn),
     /// It was wrong.
     Wrong {
         /// Tries that are left.
         tries_left: i64,
     },
     /// There is no code for this browser, or it has ended.
-    Over,
+    Expired,
     /// Too many failures; typing does not help before this time.
-    Barred {
+    LockedOut {
         /// Unix microseconds.
         until: i64,
     },
@@ -134,7 +134,7 @@ pub enum Verdict {
 
 /// Somebody who has just typed the right code.
 #[derive(Debug)]
-pub struct Entered {
+pub struct SignedIn {
     /// What their browser holds from now on.
     pub value: SessionValue,
     /// Who they are.
@@ -148,7 +148,7 @@ pub struct Entered {
 /// Why a code could not be judged. The code is as good as before.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TypeCodeError {
+pub enum VerifyCodeError {
     /// The session that was to be confirmed was ended meanwhile.
     #[error("the session is over")]
     SignedOut,
@@ -162,7 +162,7 @@ pub enum TypeCodeError {
 
 /// What is known of the code that a browser waits for.
 #[derive(Clone, Debug)]
-pub struct Awaited {
+pub struct PendingCode {
     /// Where it went.
     pub address: Arc<str>,
     /// The kind of address.
@@ -273,14 +273,14 @@ impl Signin {
     }
 
     /// What is known of the code that a browser waits for.
-    pub async fn awaited(
+    pub async fn pending_code(
         &self,
         browser: &SessionValue,
         now: i64,
-    ) -> Result<Option<Awaited>, ReadError> {
+    ) -> Result<Option<PendingCode>, ReadError> {
         let row = self.code_of(browser).await?;
         let live = row.filter(|row| row.code.expires_at > now);
-        Ok(live.map(|LoginCodeRow { code, .. }| Awaited {
+        Ok(live.map(|LoginCodeRow { code, .. }| PendingCode {
             address: code.address,
             kind: code.kind,
             purpose: code.purpose,
@@ -290,20 +290,20 @@ impl Signin {
 
     /// Judges a code that was typed, and lets the person in when it is right: the code is spent, the failures are forgotten, and the
     /// new session begins in one commit. `current` is the session that is to be confirmed, where the code is for that.
-    pub async fn type_code(
+    pub async fn verify_code(
         &self,
         browser: &SessionValue,
         current: Option<&Session>,
         typed: &str,
         now: i64,
         mut draw: impl FnMut(&mut [u8]) + Send,
-    ) -> Result<Verdict, TypeCodeError> {
+    ) -> Result<CodeOutcome, VerifyCodeError> {
         let Some(row) = self.code_of(browser).await? else {
-            return Ok(Verdict::Over);
+            return Ok(CodeOutcome::Expired);
         };
         let code = row.code;
         let Some(login) = Login::stored(code.kind, &code.address) else {
-            return Ok(Verdict::Over);
+            return Ok(CodeOutcome::Expired);
         };
         let known = self.login(&login).await?;
         let failures = self
@@ -311,7 +311,7 @@ impl Signin {
             .failures_of(known.map(|(_, account)| account), &login);
         let barred = reading(&self.store, move |read| read.barred_until(&failures)).await?;
         if barred > now {
-            return Ok(Verdict::Barred { until: barred });
+            return Ok(CodeOutcome::LockedOut { until: barred });
         }
         // Counted before it is looked at: many tries at once are many tries.
         let counted = SigninPart::TryCode {
@@ -321,8 +321,8 @@ impl Signin {
         };
         match self.commit([counted]).await {
             Ok(()) => {}
-            Err(CommitError::Refused(Refusal::CodeOver)) => return Ok(Verdict::Over),
-            Err(error) => return Err(TypeCodeError::Store(error)),
+            Err(CommitError::Refused(Refusal::CodeOver)) => return Ok(CodeOutcome::Expired),
+            Err(error) => return Err(VerifyCodeError::Store(error)),
         }
         // A code for nobody is refused as if it were wrong. At sign-up there may be nobody yet.
         let for_someone = known.is_some() || code.purpose == CodePurpose::SignUp;
@@ -333,11 +333,13 @@ impl Signin {
                 rule: FAILURES,
                 at: now,
             };
-            self.commit([failed]).await.map_err(TypeCodeError::Store)?;
+            self.commit([failed])
+                .await
+                .map_err(VerifyCodeError::Store)?;
             let tries_left = TRIES - row.attempts - 1;
             return Ok(match tries_left {
-                ..=0 => Verdict::Over,
-                _ => Verdict::Wrong { tries_left },
+                ..=0 => CodeOutcome::Expired,
+                _ => CodeOutcome::Wrong { tries_left },
             });
         }
         let spent = vec![
@@ -349,7 +351,7 @@ impl Signin {
             (CodePurpose::Confirm, Some(current), Some((login, _))) if login == current.login => {
                 self.confirmed(spent, current, &value, now).await
             }
-            (CodePurpose::Confirm, _, _) => return Ok(Verdict::Over),
+            (CodePurpose::Confirm, _, _) => return Ok(CodeOutcome::Expired),
             (_, _, Some((login, account))) => {
                 self.let_in(spent, browser, (login, account), &value, now)
                     .await?
@@ -360,17 +362,17 @@ impl Signin {
             }
         };
         match entered {
-            Ok(None) => Ok(Verdict::Suspended),
-            Ok(Some((account, is_new))) => Ok(Verdict::Right(Entered {
+            Ok(None) => Ok(CodeOutcome::Suspended),
+            Ok(Some((account, is_new))) => Ok(CodeOutcome::Accepted(SignedIn {
                 value,
                 account,
                 purpose: code.purpose,
                 is_new,
             })),
             // Somebody was faster with the same code.
-            Err(CommitError::Refused(Refusal::CodeOver)) => Ok(Verdict::Over),
-            Err(CommitError::Refused(Refusal::SessionOver)) => Err(TypeCodeError::SignedOut),
-            Err(error) => Err(TypeCodeError::Store(error)),
+            Err(CommitError::Refused(Refusal::CodeOver)) => Ok(CodeOutcome::Expired),
+            Err(CommitError::Refused(Refusal::SessionOver)) => Err(VerifyCodeError::SignedOut),
+            Err(error) => Err(VerifyCodeError::Store(error)),
         }
     }
 

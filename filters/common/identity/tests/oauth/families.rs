@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_identity::oauth::{Asked, CodeRequest, DecideError, Granted, TokenError};
+use tollgate_identity::oauth::{CodeRequest, DecideError, Requested, TokenError, TokenResponse};
 use tollgate_identity::session::{end_sessions, end_sessions_and_apps};
 use tollgate_identity::{Form, NewToken, issue_token};
 
@@ -10,7 +10,7 @@ use crate::support::{
     API, Bench, ISSUER, MCP, REDIRECT, SECOND, SESSION, VERIFIER, parameter, request, with_refresh,
 };
 
-fn invalid_grant(result: Result<Granted, TokenError>) -> bool {
+fn invalid_grant(result: Result<TokenResponse, TokenError>) -> bool {
     matches!(result, Err(TokenError::InvalidGrant))
 }
 
@@ -20,7 +20,11 @@ async fn a_decision_becomes_a_code_and_the_code_a_token_of_that_account() {
     let client = bench.register().await;
     assert!(client.starts_with("c_") && client.len() == 24, "{client}");
     let id = bench.ask(&client, API, 0b111).await;
-    let seen = bench.server.look(id, &SESSION).await.expect("it waits");
+    let seen = bench
+        .server
+        .open_request(id, &SESSION)
+        .await
+        .expect("it waits");
     assert_eq!(seen.client_name(), Some("Notebook Copilot"));
     assert_eq!((seen.resource(), seen.scopes()), (API, 0b111));
     assert_eq!(seen.form_action(), "https://app.example");
@@ -50,10 +54,18 @@ async fn a_request_is_decided_once_by_the_session_that_looked_first_within_ten_m
     let client = bench.register().await;
     let other = [2; 32];
     let id = bench.ask(&client, API, 1).await;
-    bench.server.look(id, &SESSION).await.expect("the first");
-    bench.server.look(id, &SESSION).await.expect("and again");
+    bench
+        .server
+        .open_request(id, &SESSION)
+        .await
+        .expect("the first");
+    bench
+        .server
+        .open_request(id, &SESSION)
+        .await
+        .expect("and again");
     for refused in [
-        bench.server.look(id, &other).await.map(|_| ()),
+        bench.server.open_request(id, &other).await.map(|_| ()),
         bench.server.deny(id, &other).await.map(|_| ()),
         bench
             .server
@@ -62,7 +74,7 @@ async fn a_request_is_decided_once_by_the_session_that_looked_first_within_ten_m
             .map(|_| ()),
     ] {
         assert!(
-            matches!(refused, Err(DecideError::Elsewhere)),
+            matches!(refused, Err(DecideError::OtherSession)),
             "{refused:?}"
         );
     }
@@ -125,7 +137,7 @@ async fn a_refused_request_leaves_the_code_usable_five_times() {
         (
             "another resource",
             |sound, _| CodeRequest {
-                resource: Asked::Bits(MCP),
+                resource: Requested::Bits(MCP),
                 ..sound
             },
             |error| matches!(error, TokenError::InvalidTarget),
@@ -133,7 +145,7 @@ async fn a_refused_request_leaves_the_code_usable_five_times() {
         (
             "a resource of nobody",
             |sound, _| CodeRequest {
-                resource: Asked::Unknown,
+                resource: Requested::Unknown,
                 ..sound
             },
             |error| matches!(error, TokenError::InvalidTarget),
@@ -362,12 +374,12 @@ async fn a_refresh_never_widens_and_is_checked_before_it_spends() {
             server.refresh(request).await
         }
     };
-    let unsaid = Asked::Unsaid;
+    let unsaid = Requested::Omitted;
     for scopes in [
-        Asked::Bits(0b111),
-        Asked::Bits(0b100),
-        Asked::Bits(0),
-        Asked::Unknown,
+        Requested::Bits(0b111),
+        Requested::Bits(0b100),
+        Requested::Bits(0),
+        Requested::Unknown,
     ] {
         let refused = ask(client.clone(), unsaid, scopes).await;
         assert!(
@@ -375,14 +387,14 @@ async fn a_refresh_never_widens_and_is_checked_before_it_spends() {
             "{scopes:?}"
         );
     }
-    for resource in [Asked::Bits(MCP), Asked::Unknown] {
+    for resource in [Requested::Bits(MCP), Requested::Unknown] {
         let refused = ask(client.clone(), resource, unsaid).await;
         assert!(matches!(refused, Err(TokenError::InvalidTarget)));
     }
     assert!(invalid_grant(ask(stranger, unsaid, unsaid).await));
     let nobody = ask(Arc::from("c_nobody"), unsaid, unsaid).await;
     assert!(matches!(nobody, Err(TokenError::UnknownClient)));
-    let less = ask(client.clone(), Asked::Bits(API), Asked::Bits(1))
+    let less = ask(client.clone(), Requested::Bits(API), Requested::Bits(1))
         .await
         .expect("unspent");
     assert_eq!(less.scopes, 1);
@@ -529,7 +541,11 @@ async fn whoever_was_signed_out_meanwhile_allows_nothing() {
     let bench = Bench::new().await;
     let client = bench.register().await;
     let id = bench.ask(&client, API, 1).await;
-    bench.server.look(id, &SESSION).await.expect("it is theirs");
+    bench
+        .server
+        .open_request(id, &SESSION)
+        .await
+        .expect("it is theirs");
     end_sessions(&bench.store, bench.account)
         .await
         .expect("signed out");

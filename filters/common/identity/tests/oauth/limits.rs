@@ -141,7 +141,11 @@ async fn ask_among_three(bench: &Bench, number: u8) {
 /// Somebody who is signed in opens the page of a request.
 async fn look(bench: &Bench, number: u8) {
     let id: PendingId = format!("{number:02x}").repeat(16).parse().expect("an id");
-    bench.server.look(id, &SESSION).await.expect("it waits");
+    bench
+        .server
+        .open_request(id, &SESSION)
+        .await
+        .expect("it waits");
 }
 
 fn waiting(bench: &Bench) -> Vec<u8> {

@@ -2,5 +2,5 @@
 
 mod families;
 mod limits;
-mod never_more;
+mod privilege_bounds;
 mod support;

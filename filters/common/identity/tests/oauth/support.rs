@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tollgate_identity::oauth::{
-    Asked, Asking, AuthorizationServer, Challenge, ClientMetadata, CodeRequest, DecideError,
-    Decider, Granted, OAuthParts, OAuthSettings, PendingId, RefreshRequest, RefreshSettings,
-    TokenError,
+    AuthorizationRequest, AuthorizationServer, AuthorizationServerDeps, Challenge, ClientMetadata,
+    CodeRequest, DecideError, Decider, OAuthSettings, PendingId, RefreshRequest, RefreshSettings,
+    Requested, TokenError, TokenResponse,
 };
 use tollgate_identity::{Credential, Credentials, Form, NewAccount, create_account};
 use tollgate_money::{AccountId, Micros};
@@ -82,7 +82,7 @@ impl Bench {
         options.durability = Durability::Process;
         let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
         let (ticks, draws) = (clock.clone(), drawn.clone());
-        let server = AuthorizationServer::new(OAuthParts {
+        let server = AuthorizationServer::new(AuthorizationServerDeps {
             store: store.clone(),
             service: "svc",
             issuer: Arc::from(ISSUER),
@@ -190,8 +190,13 @@ impl Bench {
         client.id
     }
 
-    pub(crate) fn asking(&self, client: &Arc<str>, resource: u32, scopes: u32) -> Asking {
-        Asking {
+    pub(crate) fn authorization_request(
+        &self,
+        client: &Arc<str>,
+        resource: u32,
+        scopes: u32,
+    ) -> AuthorizationRequest {
+        AuthorizationRequest {
             client: client.clone(),
             client_name: Some(Arc::from("Notebook Copilot")),
             refresh: self.settings.refresh.is_some(),
@@ -206,8 +211,8 @@ impl Bench {
     }
 
     pub(crate) async fn ask(&self, client: &Arc<str>, resource: u32, scopes: u32) -> PendingId {
-        let asking = self.asking(client, resource, scopes);
-        self.server.ask(asking).await.expect("kept")
+        let asking = self.authorization_request(client, resource, scopes);
+        self.server.store_request(asking).await.expect("kept")
     }
 
     /// A code for what is allowed.
@@ -227,17 +232,25 @@ impl Bench {
         (client, code)
     }
 
-    pub(crate) async fn exchange(&self, client: &str, code: &str) -> Result<Granted, TokenError> {
+    pub(crate) async fn exchange(
+        &self,
+        client: &str,
+        code: &str,
+    ) -> Result<TokenResponse, TokenError> {
         self.server.exchange(request(client, code)).await
     }
 
-    pub(crate) async fn refresh(&self, client: &str, token: &str) -> Result<Granted, TokenError> {
+    pub(crate) async fn refresh(
+        &self,
+        client: &str,
+        token: &str,
+    ) -> Result<TokenResponse, TokenError> {
         self.server
             .refresh(RefreshRequest {
                 client,
                 token,
-                resource: Asked::Unsaid,
-                scopes: Asked::Unsaid,
+                resource: Requested::Omitted,
+                scopes: Requested::Omitted,
             })
             .await
     }
@@ -257,7 +270,7 @@ pub(crate) fn request<'a>(client: &'a str, code: &'a str) -> CodeRequest<'a> {
         code,
         redirect_uri: REDIRECT,
         verifier: VERIFIER,
-        resource: Asked::Unsaid,
+        resource: Requested::Omitted,
     }
 }
 

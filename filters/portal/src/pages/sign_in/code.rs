@@ -3,7 +3,7 @@
 use maud::html;
 use tollgate_filter::Reply;
 use tollgate_identity::Login;
-use tollgate_identity::signin::{Awaited, Verdict};
+use tollgate_identity::signin::{CodeOutcome, PendingCode};
 use tollgate_pages::{Page, format, parts};
 use tollgate_store::{CodePurpose, LoginKind};
 
@@ -20,7 +20,11 @@ const AGAIN: i64 = 30_000_000;
 
 /// `GET /sign-in/code`
 pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    match house.signin.awaited(visit.browser(), visit.now).await? {
+    match house
+        .signin
+        .pending_code(visit.browser(), visit.now)
+        .await?
+    {
         Some(awaited) => {
             let page = form(house, visit, &awaited, &[]);
             Ok(visit.page(house, &page))
@@ -31,7 +35,11 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
 
 /// `POST /sign-in/code`
 pub(crate) async fn judge(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let Some(awaited) = house.signin.awaited(visit.browser(), visit.now).await? else {
+    let Some(awaited) = house
+        .signin
+        .pending_code(visit.browser(), visit.now)
+        .await?
+    else {
         let page = ended(visit);
         return Ok(visit.refused(house, page));
     };
@@ -42,7 +50,7 @@ pub(crate) async fn judge(house: &House, visit: &mut Visit) -> Result<Reply, Tro
     };
     let verdict = house
         .signin
-        .type_code(
+        .verify_code(
             visit.browser(),
             visit.session.as_ref(),
             &code,
@@ -51,7 +59,7 @@ pub(crate) async fn judge(house: &House, visit: &mut Visit) -> Result<Reply, Tro
         )
         .await?;
     match verdict {
-        Verdict::Right(entered) => {
+        CodeOutcome::Accepted(entered) => {
             tracing::info!(
                 account = %entered.account,
                 purpose = ?entered.purpose,
@@ -65,7 +73,7 @@ pub(crate) async fn judge(house: &House, visit: &mut Visit) -> Result<Reply, Tro
             visit.renew(entered.value);
             Ok(visit.go(house, visit.next().as_str()))
         }
-        Verdict::Wrong { tries_left } => {
+        CodeOutcome::Wrong { tries_left } => {
             let left = match tries_left {
                 1 => "1 try".to_owned(),
                 more => format!("{more} tries"),
@@ -73,7 +81,7 @@ pub(crate) async fn judge(house: &House, visit: &mut Visit) -> Result<Reply, Tro
             let text = format!("That code is not right. You have {left} left.");
             Ok(wrong(house, visit, &awaited, text))
         }
-        Verdict::Barred { until } => {
+        CodeOutcome::LockedOut { until } => {
             let wait = until - visit.now;
             let text = format!(
                 "Too many wrong codes were typed. Try again in {}.",
@@ -83,7 +91,7 @@ pub(crate) async fn judge(house: &House, visit: &mut Visit) -> Result<Reply, Tro
             let page = form(house, visit, &awaited, &[problem]);
             Ok(throttled(house, page, wait))
         }
-        Verdict::Suspended => {
+        CodeOutcome::Suspended => {
             let text = "This account is suspended. Ask whoever runs this service.".to_owned();
             Ok(wrong(house, visit, &awaited, text))
         }
@@ -96,7 +104,11 @@ pub(crate) async fn judge(house: &House, visit: &mut Visit) -> Result<Reply, Tro
 
 /// `POST /sign-in/code/again`
 pub(crate) async fn again(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let Some(awaited) = house.signin.awaited(visit.browser(), visit.now).await? else {
+    let Some(awaited) = house
+        .signin
+        .pending_code(visit.browser(), visit.now)
+        .await?
+    else {
         return Ok(visit.go(house, &visit.next().after(start(visit))));
     };
     let login = match awaited.kind {
@@ -119,7 +131,7 @@ pub(crate) async fn again(house: &House, visit: &mut Visit) -> Result<Reply, Tro
     }
 }
 
-fn wrong(house: &House, visit: &Visit, awaited: &Awaited, text: String) -> Reply {
+fn wrong(house: &House, visit: &Visit, awaited: &PendingCode, text: String) -> Reply {
     let problem = parts::Problem::new(CODE, text);
     visit.refused(house, form(house, visit, awaited, &[problem]))
 }
@@ -132,7 +144,7 @@ fn start(visit: &Visit) -> &'static str {
     }
 }
 
-fn form(house: &House, visit: &Visit, awaited: &Awaited, problems: &[parts::Problem]) -> Page {
+fn form(house: &House, visit: &Visit, awaited: &PendingCode, problems: &[parts::Problem]) -> Page {
     let next = visit.next();
     let digits = house.signin.rules().length.digits();
     let address = format::line(&awaited.address);

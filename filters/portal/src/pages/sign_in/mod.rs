@@ -141,7 +141,7 @@ async fn asker(house: &House, visit: &Visit) -> Result<Option<String>, Trouble> 
     let Some(Ok(id)) = id.map(str::parse) else {
         return Ok(None);
     };
-    let name = house.authorization.name_of_asker(id).await?;
+    let name = house.authorization.pending_client_name(id).await?;
     Ok(name.map(|name| format::line(&name)))
 }
 

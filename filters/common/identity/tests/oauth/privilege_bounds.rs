@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tollgate_identity::oauth::{Asked, CodeRequest, Granted, PendingId, RefreshRequest};
+use tollgate_identity::oauth::{CodeRequest, PendingId, RefreshRequest, Requested, TokenResponse};
 
 use crate::support::{Bench, REDIRECT, SECOND, SESSION, VERIFIER, parameter, with_refresh};
 
@@ -31,15 +31,15 @@ enum Step {
     Exchange {
         code: usize,
         client: usize,
-        resource: Asked,
+        resource: Requested,
         verifier: bool,
         redirect: bool,
     },
     Refresh {
         token: usize,
         client: usize,
-        resource: Asked,
-        scopes: Asked,
+        resource: Requested,
+        scopes: Requested,
     },
     Revoke {
         token: usize,
@@ -52,11 +52,11 @@ enum Step {
     },
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn asked() -> impl Strategy<Value = Requested> {
     prop_oneof![
-        3 => Just(Asked::Unsaid),
-        1 => Just(Asked::Unknown),
-        3 => (0u32..8).prop_map(Asked::Bits),
+        3 => Just(Requested::Omitted),
+        1 => Just(Requested::Unknown),
+        3 => (0u32..8).prop_map(Requested::Bits),
     ]
 }
 
@@ -100,7 +100,7 @@ struct World {
 }
 
 impl World {
-    fn got(&mut self, granted: Granted, allowed: Allowed, client: usize, bench: &Bench) {
+    fn got(&mut self, granted: TokenResponse, allowed: Allowed, client: usize, bench: &Bench) {
         assert_eq!(client, allowed.client, "another client was served");
         assert_eq!(
             granted.scopes & !allowed.scopes,
@@ -145,7 +145,7 @@ impl World {
                     return;
                 };
                 // Refused or not, it changes nothing that is looked at here.
-                let _ = bench.server.look(id, &[session; 32]).await;
+                let _ = bench.server.open_request(id, &[session; 32]).await;
             }
             Step::Allow {
                 pending,

@@ -40,7 +40,7 @@ impl AuthorizationError {
 ///
 /// `state` is what the client sent, unchanged, and `issuer` tells it who answers. Everything appended is encoded, so that neither can end
 /// the query or a header field.
-pub fn answer_address(
+pub fn response_url(
     redirect_uri: &str,
     answer: Result<&str, AuthorizationError>,
     state: Option<&str>,
@@ -105,14 +105,14 @@ mod tests {
                 "http://127.0.0.1:50999?code=svc_ac_1&state=%0D%0ASet-Cookie%3A+a%3Db&iss=https%3A%2F%2Fapi.svc.example",
             ),
         ] {
-            assert_eq!(answer_address(uri, answer, state, ISSUER), address);
+            assert_eq!(response_url(uri, answer, state, ISSUER), address);
         }
     }
 
     proptest! {
         #[test]
         fn whatever_the_state_is_the_client_reads_it_back_and_nothing_else(state in ".*") {
-            let address = answer_address("https://app.example/cb?x=1", Ok("c"), Some(&state), ISSUER);
+            let address = response_url("https://app.example/cb?x=1", Ok("c"), Some(&state), ISSUER);
             prop_assert!(address.bytes().all(|byte| byte.is_ascii_graphic()));
             let (_, query) = address.split_once('?').expect("a query");
             let read: Vec<_> = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
