@@ -1,4 +1,4 @@
-//! Making and changing accounts.
+//! Creation and changes of accounts.
 
 use std::sync::Arc;
 
@@ -11,35 +11,35 @@ use tollgate_store::{
 use crate::keys::id_bytes;
 use crate::login::Login;
 
-/// An account to be made.
+/// An account to create.
 #[derive(Clone, Debug)]
 pub struct NewAccount {
-    /// What its owner signs in with; may be empty, for an account that is only used through keys.
+    /// Its logins; may be empty, for an account that is used through keys only.
     pub logins: Vec<Login>,
-    /// The class whose limits apply.
+    /// Its rate class.
     pub class: Arc<str>,
-    /// How far below zero its balance may go; never negative.
+    /// The credit limit: how far the balance may go below zero; never negative.
     pub credit_limit: Micros,
-    /// Whose cached answers it may be given.
+    /// Its cache scope: whose cached answers it may receive.
     pub cache_scope: CacheScope,
     /// Unix microseconds.
     pub created_at: i64,
 }
 
-/// Why an account was not made.
+/// Why an account was not created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateAccountError {
-    /// One of the addresses signs in to an account already.
+    /// A login belongs to another account.
     #[error("`{address}` already signs in to an account; use that account, or another address")]
     LoginTaken {
-        /// The address.
+        /// The login.
         address: Arc<str>,
     },
-    /// The credit limit is below zero.
+    /// The credit limit is negative.
     #[error("the credit limit is {0}; use 0 or more")]
     CreditLimit(Micros),
-    /// The store did not write it.
+    /// Writing to the store failed.
     #[error("could not write the account")]
     Store(#[source] CommitError),
 }
@@ -48,21 +48,21 @@ pub enum CreateAccountError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccountError {
-    /// There is no such account.
+    /// Unknown account.
     #[error("there is no account `{0}`; `tollgate account list` shows them")]
     NoAccount(AccountId),
-    /// The store did not write it.
+    /// Writing to the store failed.
     #[error("could not write the change of account `{account}`")]
     Store {
         /// The account.
         account: AccountId,
-        /// Why.
+        /// The cause.
         #[source]
         source: CommitError,
     },
 }
 
-/// Makes an account with its logins, and a balance of zero. `draw` fills a slice with random bytes.
+/// Creates an account with its logins and a zero balance. `draw` fills a slice with random bytes.
 pub async fn create_account(
     store: &dyn Store,
     account: NewAccount,
@@ -99,7 +99,7 @@ pub async fn create_account(
     }
 }
 
-/// Bars an account, or lets it in again. `at` is Unix microseconds.
+/// Suspends or reactivates an account. `at` is Unix microseconds.
 pub async fn set_status(
     store: &dyn Store,
     account: AccountId,
@@ -116,7 +116,7 @@ pub async fn set_status(
     change_account(store, change).await
 }
 
-/// Gives an account another rate class. `at` is Unix microseconds.
+/// Sets an account's rate class. `at` is Unix microseconds.
 pub async fn set_class(
     store: &dyn Store,
     account: AccountId,
@@ -133,7 +133,7 @@ pub async fn set_class(
     change_account(store, change).await
 }
 
-/// Says whose cached answers an account may be given. `at` is Unix microseconds.
+/// Sets an account's cache scope. `at` is Unix microseconds.
 pub async fn set_cache_scope(
     store: &dyn Store,
     account: AccountId,

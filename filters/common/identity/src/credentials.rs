@@ -1,4 +1,4 @@
-//! The credentials that work now, in memory.
+//! In-memory index of live credentials, kept in sync with the store.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -17,80 +17,81 @@ use crate::digest::{BuildRandomAlready, Digest};
 
 /// Every live credential, by the digest of its text.
 ///
-/// Filled once from the store, and told by the store of every change from then on, before whoever asked for the change hears that it is
-/// durable. So a key that was revoked is gone when the command that revoked it answers, and looking one up never waits for anything.
+/// Loaded once from the store, which then notifies the index of each commit before it acknowledges the commit to the writer. So a revoked
+/// key is gone when the revoking command returns, and a lookup never waits.
 pub struct Credentials {
     by_digest: DashMap<Digest, Arc<Credential>, BuildRandomAlready>,
     roster: Mutex<Roster>,
 }
 
-/// What is needed to follow the store, and not to judge a request.
+/// State for following the store; not needed to authenticate a request.
 #[derive(Default)]
 struct Roster {
     accounts: HashMap<AccountId, Arc<Account>, BuildRandomAlready>,
     by_id: HashMap<CredentialId, Arc<Credential>, BuildRandomAlready>,
-    /// Those that end by themselves, by their end.
+    /// Credentials with an expiry, by expiry.
     ends: BTreeSet<(i64, CredentialId)>,
-    /// Tokens by the account and the grant that they end with.
+    /// Tokens by account and grant, for revocation.
     families: BTreeSet<(AccountId, GrantId, CredentialId)>,
-    /// Every status, class and cache scope that accounts have or had, so that a hundred thousand of them share a handful of texts.
+    /// Interned combinations of status, class and cache scope, so that a hundred thousand accounts share a handful of values.
     facts: Vec<Arc<Facts>>,
 }
 
-/// One credential, and what it may do.
+/// A credential and its permissions.
 #[derive(Debug)]
 pub struct Credential {
     /// Its public id.
     pub id: CredentialId,
-    /// What it is.
+    /// Its kind.
     pub kind: CredentialKind,
-    /// Whose it is.
+    /// Its account.
     pub account: Arc<Account>,
-    /// Bit set of the resources it is good for.
+    /// Bit set of its resources.
     pub resources: u32,
     /// Bit set of its scopes.
     pub scopes: u32,
-    /// The only models it may use; `None` for all.
+    /// The models it may use; `None` for all.
     pub models: Option<Arc<[Arc<str>]>>,
-    /// The most it may spend; `None` for no cap of its own.
+    /// Its spending cap; `None` for none.
     pub spending_cap: Option<SpendingCap>,
-    /// Unix microseconds; `None` for good until revoked.
+    /// Expiry, Unix microseconds; `None` for none.
     pub expires_at: Option<i64>,
     digest: Digest,
     grant: Option<GrantId>,
     client: Option<Arc<str>>,
     revoked: AtomicBool,
-    /// When it was last presented, Unix microseconds; zero for not since this program began.
+    /// Last use, Unix microseconds; zero if not used since the start.
     used_at: AtomicI64,
-    /// What of that has been handed over to be stored.
+    /// The last use that was already stored.
     noted_at: AtomicI64,
 }
 
-/// How far the time of last use may be behind: a credential that is in use all the time is written to once in this many microseconds,
-/// so that the threads that read it do not take it from each other.
+/// Accuracy of the last use: a credential in constant use is written to once in this many microseconds, which limits cache-line contention
+/// between threads.
 const USE_STEP: i64 = 15_000_000;
 
 impl Credential {
-    /// Notes that it was presented at `now` (Unix microseconds).
+    /// Records a use at `now` (Unix microseconds).
     pub fn used(&self, now: i64) {
         if now.saturating_sub(self.used_at.load(Ordering::Relaxed)) >= USE_STEP {
             self.used_at.store(now, Ordering::Relaxed);
         }
     }
 
-    /// Whether it works at `now` (Unix microseconds): neither expired nor revoked. For those who keep one: a look-up finds no revoked one.
+    /// Whether it is live at `now` (Unix microseconds): neither expired nor revoked. For holders of a reference: a lookup returns no
+    /// revoked one.
     pub fn is_live(&self, now: i64) -> bool {
         self.expires_at.is_none_or(|end| now < end) && !self.revoked.load(Ordering::Acquire)
     }
 }
 
-/// What a request needs to know of the account behind a credential.
+/// The state of the account behind a credential, as far as a request needs it.
 pub struct Account {
     id: AccountId,
     facts: ArcSwap<Facts>,
-    /// The end of what the plan gives, Unix microseconds; [`i64::MIN`] for an account that never had it.
+    /// End of the plan, Unix microseconds; [`i64::MIN`] for an account that never had it.
     plan_until: AtomicI64,
-    /// The class that the plan gives. Beside the facts and not among them: those are shared by all accounts that have the same.
+    /// The rate class of the plan. Not among the interned facts, which accounts share.
     plan_class: ArcSwapOption<Arc<str>>,
 }
 
@@ -102,7 +103,7 @@ struct Facts {
 }
 
 impl Account {
-    /// Its id.
+    /// The account's id.
     pub fn id(&self) -> AccountId {
         self.id
     }
@@ -112,7 +113,7 @@ impl Account {
         self.facts.load().status
     }
 
-    /// The class whose limits apply at `now` (Unix microseconds): that of the plan until it ends, then its own.
+    /// The rate class at `now` (Unix microseconds): that of the plan until it ends, then the account's own.
     pub fn class(&self, now: i64) -> Arc<str> {
         if now < self.plan_until.load(Ordering::Acquire)
             && let Some(class) = &*self.plan_class.load()
@@ -123,7 +124,7 @@ impl Account {
     }
 
     fn set_plan(&self, class: &Arc<str>, until: i64) {
-        // The class first: whoever sees the new end sees it too.
+        // The class is written first: a reader that sees the new end sees the new class too.
         let known = self.plan_class.load();
         if known.as_ref().is_none_or(|known| **known != *class) {
             self.plan_class.store(Some(Arc::new(class.clone())));
@@ -131,7 +132,7 @@ impl Account {
         self.plan_until.store(until, Ordering::Release);
     }
 
-    /// Whose cached answers it may be given.
+    /// Its cache scope.
     pub fn cache_scope(&self) -> CacheScope {
         self.facts.load().cache_scope
     }
@@ -144,16 +145,16 @@ impl fmt::Debug for Account {
 }
 
 impl Credentials {
-    /// All that work at `now` (Unix microseconds), kept up to date from then on.
+    /// An index of all credentials live at `now` (Unix microseconds), kept up to date from then on.
     ///
-    /// Called before anything else is written to the store: a change between the reading and the first telling would be missed.
+    /// Must be created before any other write to the store: a change between the load and the subscription would be missed.
     pub fn open(store: &dyn Store, now: i64) -> Result<Arc<Credentials>, ReadError> {
         let credentials = Arc::new(Credentials::read(store, now)?);
         store.observe(credentials.clone());
         Ok(credentials)
     }
 
-    /// All that work at `now`, as they stand in the store.
+    /// All credentials live at `now`, as stored.
     fn read(store: &dyn Read, now: i64) -> Result<Credentials, ReadError> {
         let mut roster = Roster::default();
         let mut accounts = Vec::new();
@@ -169,7 +170,7 @@ impl Credentials {
             .map(|account| (account.id, account))
             .collect();
 
-        // Counted before they are put into tables: a table that grows under a hundred thousand entries moves them all several times.
+        // Counted first: growing a table of a hundred thousand entries would move them several times.
         let mut found = Vec::new();
         store.credentials(now, &mut |row| found.extend(roster.credential(&row.made)))?;
         let credentials = Credentials {
@@ -187,14 +188,14 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// The credential whose text has this digest, if there is one that is not revoked. It may have expired: [`Credential::is_live`].
+    /// The unrevoked credential with this digest. It may have expired: [`Credential::is_live`].
     pub fn find(&self, digest: &Digest) -> Option<Arc<Credential>> {
         self.by_digest
             .get(digest)
             .map(|found| found.value().clone())
     }
 
-    /// When the credential of this id was last presented since this program began, Unix microseconds, some seconds behind.
+    /// Last use of a credential since the start, Unix microseconds, accurate to some seconds.
     pub fn used_at(&self, id: CredentialId) -> Option<i64> {
         let used_at = self
             .roster()
@@ -205,7 +206,7 @@ impl Credentials {
         (used_at > 0).then_some(used_at)
     }
 
-    /// What has been presented since this was last asked, to be stored. Looks at every credential there is.
+    /// Last uses since the previous call, to be stored. Visits every credential.
     pub fn take_uses(&self) -> Vec<(CredentialId, i64)> {
         let mut uses = Vec::new();
         for credential in &self.by_digest {
@@ -217,17 +218,17 @@ impl Credentials {
         uses
     }
 
-    /// How many there are.
+    /// Number of credentials.
     pub fn len(&self) -> usize {
         self.by_digest.len()
     }
 
-    /// Whether there are none.
+    /// Whether the index is empty.
     pub fn is_empty(&self) -> bool {
         self.by_digest.is_empty()
     }
 
-    /// Every rate class that an account has or had, to be compared with those in the settings.
+    /// Every rate class that an account has or had, for comparison with the settings.
     pub fn classes(&self) -> Vec<Arc<str>> {
         let mut classes: Vec<Arc<str>> = Vec::new();
         for facts in &self.roster().facts {
@@ -239,11 +240,11 @@ impl Credentials {
     }
 
     fn roster(&self) -> MutexGuard<'_, Roster> {
-        // Every change is one insertion or removal, so a panic elsewhere leaves nothing half done.
+        // Every change is a single insertion or removal, so a poisoned lock holds consistent state.
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets go of those that have expired by `now` (Unix microseconds): short-lived tokens would add up.
+    /// Removes credentials that have expired by `now` (Unix microseconds), which bounds the memory for short-lived tokens.
     pub fn forget_expired(&self, now: i64) {
         let mut roster = self.roster();
         while let Some(&(end, id)) = roster.ends.first()
@@ -265,7 +266,7 @@ impl Credentials {
         self.by_digest.insert(credential.digest, credential);
     }
 
-    /// Takes one out of every table.
+    /// Removes a credential from every table.
     fn take(&self, roster: &mut Roster, id: CredentialId) -> Option<Arc<Credential>> {
         let credential = roster.by_id.remove(&id)?;
         if let Some(end) = credential.expires_at {
@@ -402,8 +403,7 @@ impl Roster {
         facts
     }
 
-    /// The credential, ready to be found. `None` without its account: the store refuses such a one, and were there one, nobody could
-    /// be made to pay for what it does.
+    /// An index entry for a credential. `None` without its account, which the store rules out: its use could be billed to no account.
     fn credential(&self, made: &NewCredential) -> Option<Arc<Credential>> {
         Some(Arc::new(Credential {
             id: made.id,

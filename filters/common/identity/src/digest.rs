@@ -1,4 +1,4 @@
-//! The digest that a credential is stored and found by.
+//! The digest that a credential is stored and looked up by.
 
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -8,12 +8,12 @@ use subtle::ConstantTimeEq;
 
 /// SHA-256 of a credential's text (FIPS 180-4).
 ///
-/// The text has some 238 random bits, so a plain hash keeps it: there is nothing to guess, and nothing to gain from a slow one.
+/// The text has some 238 random bits, so it cannot be guessed, and a slow password hash would add nothing.
 #[derive(Clone, Copy, Eq)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of this text.
+    /// The digest of a text.
     pub fn of(text: &[u8]) -> Digest {
         Digest(Sha256::digest(text).into())
     }
@@ -23,16 +23,16 @@ impl Digest {
         Digest(bytes)
     }
 
-    /// The bytes, as they are stored.
+    /// The bytes to store.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
 impl PartialEq for Digest {
-    /// In constant time: how far two digests agree is nobody's business.
+    /// In constant time, so that timing reveals nothing about the stored digest.
     fn eq(&self, other: &Digest) -> bool {
-        // By words, whose differences are all gathered before anything is decided.
+        // Word by word; all differences are combined before the comparison.
         let words = self.0.as_chunks::<8>().0.iter();
         let pairs = words.zip(other.0.as_chunks::<8>().0);
         let differences = pairs.fold(0, |differences, (one, other)| {
@@ -54,7 +54,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Hashes what is random already by taking eight bytes of it as they are: digests, and ids, whose last bytes are random.
+/// A hasher for keys that are already random (digests and ids): uses eight of their bytes unchanged.
 #[derive(Default)]
 pub(crate) struct RandomAlready(u64);
 
@@ -68,7 +68,7 @@ impl Hasher for RandomAlready {
         self.0 = u64::from_le_bytes(*last);
     }
 
-    /// The length, which is always the same.
+    /// The length prefix, which is constant.
     fn write_usize(&mut self, _: usize) {}
 
     fn finish(&self) -> u64 {

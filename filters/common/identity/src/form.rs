@@ -1,4 +1,4 @@
-//! What credentials look like: a prefix that says what they are, forty random characters, and six to recognise a typing error by.
+//! Text form of credentials: a prefix for the kind, forty random characters, and a six-character checksum.
 
 use tollgate_store::CredentialKind;
 use zeroize::Zeroizing;
@@ -9,41 +9,41 @@ use crate::secret::Secret;
 const BODY_CHARS: usize = 40;
 const CHECK_CHARS: usize = 6;
 
-/// Characters shown at each end of the random part, so that its owner can tell one key from another.
+/// Characters of the random part shown at each end, so that an owner can tell keys apart.
 const HINT_CHARS: usize = 4;
 
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// The text form of one kind of credential of one service.
 ///
-/// `sk-svc-` (or `svc_at_`, with the service's own word for `svc`), 40 characters of base62, and the CRC-32 of all that as six more,
-/// padded with `0`. The checksum is no secret and proves nothing. It lets a scanner confirm that a text it found is a leaked key, and
-/// lets a key with a typing error be refused before anything is looked up.
+/// `sk-svc-` (or `svc_at_`, with the service's short name for `svc`), 40 characters of base62, and the CRC-32 of both as six more, padded
+/// with `0`. The checksum is no secret and no proof. It lets a scanner recognize a leaked key, and lets a key with a typing error be
+/// rejected without a lookup.
 #[derive(Clone, Debug)]
 pub struct Form {
     kind: CredentialKind,
     prefix: Box<str>,
-    /// Over the prefix.
+    /// CRC state after the prefix.
     checksum: crc32fast::Hasher,
 }
 
 impl Form {
-    /// The form of developer API keys.
+    /// API keys.
     pub fn api_key(service: &str) -> Form {
         Form::new(CredentialKind::ApiKey, format!("sk-{service}-"))
     }
 
-    /// The form of OAuth access tokens.
+    /// OAuth access tokens.
     pub fn access_token(service: &str) -> Form {
         Form::new(CredentialKind::AccessToken, format!("{service}_at_"))
     }
 
-    /// The form of OAuth refresh tokens.
+    /// OAuth refresh tokens.
     pub fn refresh_token(service: &str) -> Form {
         Form::new(CredentialKind::RefreshToken, format!("{service}_rt_"))
     }
 
-    /// The form of OAuth authorization codes.
+    /// OAuth authorization codes.
     pub fn authorization_code(service: &str) -> Form {
         Form::new(CredentialKind::AuthorizationCode, format!("{service}_ac_"))
     }
@@ -58,12 +58,12 @@ impl Form {
         }
     }
 
-    /// What has this form.
+    /// The kind of credential.
     pub fn kind(&self) -> CredentialKind {
         self.kind
     }
 
-    /// What every text of this form starts with.
+    /// The common prefix.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -78,15 +78,15 @@ impl Form {
         Secret::new(text)
     }
 
-    /// The digest of a text of this form; `None` for every other text, so that it need not be looked up.
+    /// The digest of a text of this form; `None` for any other text, which need not be looked up.
     pub fn digest(&self, text: &[u8]) -> Option<Digest> {
         let rest = text.strip_prefix(self.prefix.as_bytes())?;
-        let (body, told) = rest.split_at_checked(BODY_CHARS)?;
-        // All of them, without a way out, so that the compiler can take many at once.
+        let (body, checksum) = rest.split_at_checked(BODY_CHARS)?;
+        // Checks all characters without an early exit, which the compiler can vectorize.
         let sound = body
             .iter()
             .fold(true, |sound, byte| sound & byte.is_ascii_alphanumeric());
-        (sound && *told == self.check(body)).then(|| Digest::of(text))
+        (sound && *checksum == self.check(body)).then(|| Digest::of(text))
     }
 
     /// The checksum over the prefix and a body, in base 62.
@@ -102,7 +102,7 @@ impl Form {
         check
     }
 
-    /// What may be shown of a secret of this form ever after: `sk-svc-7Hq2...o8FL`.
+    /// The displayable part of a secret of this form: `sk-svc-7Hq2...o8FL`.
     pub fn hint(&self, secret: &Secret) -> String {
         let (start, _) = secret.expose().split_at(self.prefix.len() + HINT_CHARS);
         let (_, end) = secret.expose().split_at(secret.expose().len() - HINT_CHARS);
@@ -110,8 +110,8 @@ impl Form {
     }
 }
 
-/// The random bytes as one number, its last digits in base 62. There are 2^238 texts of forty digits, each made by 2^17.8 of the numbers,
-/// one more or less: no text is more likely than another by more than one in 200,000.
+/// The random bytes as one number, its last digits in base 62. There are 2^238 texts of forty digits, each produced by 2^17.8 of the
+/// numbers, plus or minus one: no text is more likely than another by more than one in 200,000.
 pub(crate) fn base62<const CHARS: usize>(random: &Zeroizing<[u8; 32]>) -> Zeroizing<[u8; CHARS]> {
     let mut number = Zeroizing::new([0u32; 8]);
     for (limb, bytes) in number.iter_mut().zip(random.as_chunks::<4>().0) {
@@ -164,17 +164,17 @@ mod tests {
                 Form::access_token("svc")
             };
             let digest = form.digest(text.as_bytes()).expect("the checksum is right");
-            let told: String = digest
+            let printed: String = digest
                 .as_bytes()
                 .iter()
                 .map(|byte| format!("{byte:02x}"))
                 .collect();
-            assert_eq!(told, hex, "{text}");
+            assert_eq!(printed, hex, "{text}");
         }
     }
 
     #[test]
-    fn what_is_not_of_the_form_is_refused_without_a_look_up() {
+    fn a_malformed_text_is_rejected_without_a_lookup() {
         let form = Form::api_key("svc");
         let swapped = KEY.replace("7Hq2", "7H2q");
         let longer = format!("{KEY}0");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_of_the_random_part_takes_every_character() {
+    fn every_position_takes_every_character() {
         let form = Form::api_key("svc");
         let mut seen = vec![HashSet::new(); BODY_CHARS];
         for number in 0..2000u32 {
@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_made_is_recognised_until_one_character_is_changed(
+        fn a_new_credential_is_recognized_until_one_character_changes(
             random: [u8; 32],
             place in 7usize..53,
             other in 0usize..62,

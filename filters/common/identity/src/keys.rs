@@ -1,4 +1,4 @@
-//! Making, listing and revoking API keys.
+//! Creation, listing and revocation of API keys.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,35 +19,35 @@ use crate::session::{Session, required};
 
 const LABEL_CHARS_MAX: usize = 80;
 
-/// An API key to be made.
+/// An API key to create.
 #[derive(Clone, Debug)]
 pub struct NewKey {
-    /// Who pays for what it does.
+    /// The account that pays for its use.
     pub account: AccountId,
-    /// Its owner's name for it: 1 to 80 characters, none of them a control character.
+    /// Its label: 1 to 80 characters without control characters.
     pub label: String,
-    /// Bit set of the resources it is good for.
+    /// Bit set of its resources.
     pub resources: u32,
     /// Bit set of its scopes.
     pub scopes: u32,
-    /// The only models it may use; `None` for all.
+    /// The models it may use; `None` for all.
     pub models: Option<Arc<[Arc<str>]>>,
-    /// The most it may spend; `None` for no cap of its own.
+    /// Its spending cap; `None` for none.
     pub spending_cap: Option<SpendingCap>,
-    /// Unix microseconds; `None` for good until revoked.
+    /// Expiry, Unix microseconds; `None` for none.
     pub expires_at: Option<i64>,
     /// Unix microseconds.
     pub created_at: i64,
 }
 
-/// A key just made.
+/// A new key.
 #[derive(Debug)]
 pub struct CreatedKey {
-    /// What it is called by ever after.
+    /// Its public id.
     pub id: KeyId,
-    /// The key itself, which exists nowhere else.
+    /// The secret, which is stored nowhere.
     pub secret: Secret,
-    /// What may be shown of it.
+    /// The displayable part of the secret.
     pub hint: String,
 }
 
@@ -55,45 +55,45 @@ pub struct CreatedKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyId(pub CredentialId);
 
-/// Why a text is not the id of a key.
+/// Why a text is not a key id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "this is not the id of a key; it looks like `key_` and 32 hex digits, and `tollgate key list` shows it"
-)]
+#[error("not a key id; write `key_` and 32 hex digits, as `tollgate key list` shows it")]
 pub struct KeyIdError;
 
-/// Why a key was not made.
+/// Why a key was not created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateKeyError {
-    /// There is no such account.
+    /// Unknown account.
     #[error("there is no account `{0}`; `tollgate account list` shows them")]
     NoAccount(AccountId),
-    /// The name is empty, too long, or not for a line of text.
-    #[error("the name of a key has 1 to {LABEL_CHARS_MAX} characters and no control characters")]
+    /// The label is empty, too long, or has control characters.
+    #[error(
+        "the name of a key must have 1 to {LABEL_CHARS_MAX} characters and no control characters"
+    )]
     Label,
-    /// The key would do nothing.
-    #[error("the key would have no scope; give it one at least")]
+    /// The key has no scope.
+    #[error("the key has no scope; give it at least one")]
     NoScope,
-    /// The key would be allowed no model.
-    #[error("the list of models is empty; leave it out to allow all of them")]
+    /// The list of models is empty.
+    #[error("the list of models is empty; omit it to allow all of them")]
     NoModel,
-    /// A model's id cannot be one.
-    #[error("`{0:?}` is no id of a model")]
+    /// Not a model id.
+    #[error("`{0:?}` is not a model id")]
     Model(Arc<str>),
-    /// The key could spend nothing.
-    #[error("a spending cap is above 0; leave it out for none")]
+    /// The spending cap is zero.
+    #[error("the spending cap must be above 0; omit it for none")]
     NoSpending,
-    /// A key of this id was made before.
-    #[error("the key `{0}` was made before")]
+    /// The id was used before.
+    #[error("the key `{0}` already exists")]
     AlreadyMade(KeyId),
-    /// The key would have expired before it exists.
-    #[error("the key would expire before it is made; give an end in the future, or none")]
+    /// The expiry is in the past.
+    #[error("the expiry of the key is in the past; use a future one, or none")]
     Expired,
-    /// Whoever makes the key was signed out meanwhile.
-    #[error("the session is over")]
+    /// The session of the request was ended meanwhile.
+    #[error("the session has ended")]
     SignedOut,
-    /// The store did not write it.
+    /// Writing to the store failed.
     #[error("could not write the key")]
     Store(#[source] CommitError),
 }
@@ -102,21 +102,21 @@ pub enum CreateKeyError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RevokeKeyError {
-    /// There is no such key.
+    /// Unknown key.
     #[error("there is no key `{0}`; `tollgate key list` shows them")]
     NoKey(KeyId),
-    /// The store did not write it.
-    #[error("could not write that key `{key}` is revoked")]
+    /// Writing to the store failed.
+    #[error("could not store the revocation of key `{key}`")]
     Store {
         /// The key.
         key: KeyId,
-        /// Why.
+        /// The cause.
         #[source]
         source: CommitError,
     },
 }
 
-/// Makes a key of this form. It works when this returns. `draw` fills a slice with random bytes.
+/// Creates a key of this form. It is live on return. `draw` fills a slice with random bytes.
 pub async fn create_key(
     store: &dyn Store,
     form: &Form,
@@ -127,8 +127,8 @@ pub async fn create_key(
     make_key(store, form, id, key, None, draw).await
 }
 
-/// Makes a key for somebody who is signed in, if they still are when it is written, under an id that was drawn before, so that a request
-/// that is sent twice makes one key.
+/// Creates a key for a session, if that is still live when the key is written. The id was drawn before, so that a request that is sent
+/// twice creates one key.
 pub async fn create_key_as(
     store: &dyn Store,
     form: &Form,
@@ -192,7 +192,7 @@ async fn make_key(
     }
 }
 
-/// The API keys of an account, revoked and expired ones too, oldest first. Waits for the disk.
+/// The API keys of an account, including revoked and expired ones, oldest first. Reads from disk.
 pub fn list_keys(store: &dyn Read, account: AccountId) -> Result<Vec<Key>, ReadError> {
     let rows = store.account_credentials(account)?;
     Ok(rows
@@ -202,7 +202,7 @@ pub fn list_keys(store: &dyn Read, account: AccountId) -> Result<Vec<Key>, ReadE
         .collect())
 }
 
-/// Revokes a key. It no longer works when this returns; revoking it again changes nothing. `at` is Unix microseconds.
+/// Revokes a key. It is no longer live on return; idempotent. `at` is Unix microseconds.
 pub async fn revoke_key(store: &dyn Store, key: KeyId, at: i64) -> Result<(), RevokeKeyError> {
     let part = Part::RevokeCredential { id: key.0, at };
     match commit(store, UnitOfWork::of(part, Admission::Ends)).await {
@@ -212,20 +212,20 @@ pub async fn revoke_key(store: &dyn Store, key: KeyId, at: i64) -> Result<(), Re
     }
 }
 
-/// A key as its owner sees it.
+/// A key as shown to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// What it is called by.
+    /// Its public id.
     pub id: KeyId,
-    /// Its owner's name for it.
+    /// Its label.
     pub label: Option<Arc<str>>,
-    /// What may be shown of it.
+    /// The displayable part of its secret.
     pub hint: Option<Arc<str>>,
     /// Bit set of its scopes.
     pub scopes: u32,
-    /// The only models it may use; `None` for all.
+    /// The models it may use; `None` for all.
     pub models: Option<Arc<[Arc<str>]>>,
-    /// The most it may spend; `None` for no cap of its own.
+    /// Its spending cap; `None` for none.
     pub spending_cap: Option<SpendingCap>,
     /// Unix microseconds.
     pub created_at: i64,
@@ -233,7 +233,7 @@ pub struct Key {
     pub expires_at: Option<i64>,
     /// Unix microseconds.
     pub revoked_at: Option<i64>,
-    /// When it was last used, Unix microseconds, a minute or two behind; `None` for never.
+    /// Last use, Unix microseconds, one or two minutes behind; `None` for never.
     pub used_at: Option<i64>,
 }
 
@@ -280,7 +280,7 @@ fn check(key: &NewKey) -> Result<(), CreateKeyError> {
     }
 }
 
-/// The 16 bytes of an id of version 7 (RFC 9562 section 5.7).
+/// The 16 bytes of a version 7 id (RFC 9562 section 5.7).
 pub(crate) fn id_bytes(unix_micros: i64, draw: &mut (impl FnMut(&mut [u8]) + ?Sized)) -> [u8; 16] {
     let mut random = [0; 10];
     draw(&mut random);
@@ -291,7 +291,7 @@ pub(crate) fn id_bytes(unix_micros: i64, draw: &mut (impl FnMut(&mut [u8]) + ?Si
 }
 
 impl KeyId {
-    /// A new one. `draw` fills a slice with random bytes.
+    /// A new id. `draw` fills a slice with random bytes.
     pub fn draw(unix_micros: i64, mut draw: impl FnMut(&mut [u8])) -> KeyId {
         KeyId(CredentialId::from_bytes(id_bytes(unix_micros, &mut draw)))
     }
@@ -306,7 +306,7 @@ impl fmt::Display for KeyId {
 impl FromStr for KeyId {
     type Err = KeyIdError;
 
-    // The error does not repeat the text: whoever mistakes the key for its id would see it in a log.
+    // The error does not contain the text: a secret passed in place of an id must not reach a log.
     fn from_str(text: &str) -> Result<KeyId, KeyIdError> {
         text.strip_prefix("key_")
             .filter(|hex| hex.len() == uuid::fmt::Simple::LENGTH)
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_of_a_key_reads_back_and_the_key_itself_is_not_repeated() {
+    fn a_key_id_parses_back_and_a_secret_is_not_repeated() {
         let mut next = 0;
         let mut draw = |out: &mut [u8]| {
             next += 1;
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(early.to_string().len(), 36);
         assert_eq!(early.to_string().parse(), Ok(early));
         let mistaken = "sk-svc-7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M06o8FL".parse::<KeyId>();
-        let told = mistaken.expect_err("no id").to_string();
-        assert!(!told.contains("7Hq2"), "{told}");
+        let message = mistaken.expect_err("no id").to_string();
+        assert!(!message.contains("7Hq2"), "{message}");
     }
 }

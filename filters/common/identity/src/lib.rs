@@ -1,12 +1,13 @@
-//! Accounts and their credentials: what a key looks like, who it belongs to, what it may do, and when it stops working.
+//! Accounts and credentials: text form, owner, permissions and lifetime of API keys and access tokens; the OAuth authorization server;
+//! sign-in by one-time code; sessions.
 //!
-//! Three parts. [`Form`] is the text form of credentials: made from random bytes, refused for a typing error without a look-up.
-//! [`Credentials`] is the index that requests are judged by: every live credential in memory, following the store, so that what the
-//! store has committed holds for the very next request. The functions ([`create_account`], [`create_key`], [`revoke_key`] and their
-//! like) change what is stored; each returns when the change is durable and the index has followed.
+//! [`Form`] is the text form of credentials: generated from random bytes, with a checksum that rejects typing errors without a lookup.
+//! [`Credentials`] is the in-memory index that requests are authenticated with: every live credential, updated with each commit of the
+//! store, so that a committed change holds for the next request. The functions ([`create_account`], [`create_key`], [`revoke_key`] and
+//! others) change the store; each returns when the change is durable and indexed.
 //!
-//! No HTTP, no clock and no randomness of its own: times are Unix microseconds and random bytes are drawn by a function that is
-//! handed in. Scopes and resources are the bit sets that are stored; what a bit means is said where requests are judged.
+//! No HTTP, no clock and no randomness of its own: times are Unix microseconds, and random bytes come from an injected function. Scopes and
+//! resources are stored bit sets; callers define the bits.
 
 mod accounts;
 mod credentials;

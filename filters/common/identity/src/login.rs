@@ -1,42 +1,41 @@
-//! The addresses that people sign in with.
+//! Logins: e-mail addresses and phone numbers in canonical form.
 
 use std::fmt;
 
 use tollgate_store::LoginKind;
 
-/// The longest path of a message's envelope, without its brackets (RFC 5321 section 4.5.3.1.3).
+/// Maximum length of a path in a message's envelope, without brackets (RFC 5321 section 4.5.3.1.3).
 const EMAIL_BYTES_MAX: usize = 254;
 
-/// The longest local part (RFC 5321 section 4.5.3.1.1).
+/// Maximum length of a local part (RFC 5321 section 4.5.3.1.1).
 const LOCAL_BYTES_MAX: usize = 64;
 
-/// The digits of an international number (ITU-T E.164 section 6.2.1).
+/// Digits of an international number (ITU-T E.164 section 6.2.1).
 const PHONE_DIGITS: std::ops::RangeInclusive<usize> = 7..=15;
 
-/// An address in its canonical form: what is equal here reaches the same person.
+/// A login in canonical form: equal values reach the same person.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Login {
     kind: LoginKind,
     address: String,
 }
 
-/// Why a text is no address.
+/// Why a text is no login.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoginError {
     /// Not an e-mail address.
-    #[error("`{0}` is no e-mail address; write it as `name@example.com`")]
+    #[error("`{0}` is not an e-mail address; write it as `name@example.com`")]
     Email(String),
     /// Not a phone number.
-    #[error("`{0}` is no phone number; write it with its country code, as `+4930123456`")]
+    #[error("`{0}` is not a phone number; write it with its country code, as `+4930123456`")]
     Phone(String),
 }
 
 impl Login {
-    /// An e-mail address, in lower case.
+    /// An e-mail address in lower case.
     ///
-    /// The part before `@` may by the letter of RFC 5321 tell capitals apart; no mail system that people use does, and two accounts for
-    /// one mailbox would be one too many.
+    /// RFC 5321 permits case-sensitive local parts; no mail system in use has them, and two accounts for one mailbox must not exist.
     pub fn email(text: &str) -> Result<Login, LoginError> {
         let address = text.trim().to_lowercase();
         let sound = address.len() <= EMAIL_BYTES_MAX
@@ -72,7 +71,7 @@ impl Login {
         })
     }
 
-    /// What a person typed: an e-mail address when it has an `@`, else a phone number.
+    /// Parses user input: an e-mail address if it has an `@`, otherwise a phone number.
     pub fn read(text: &str) -> Result<Login, LoginError> {
         if text.contains('@') {
             Login::email(text)
@@ -81,7 +80,7 @@ impl Login {
         }
     }
 
-    /// An address as it is stored.
+    /// A login as stored.
     pub(crate) fn stored(kind: LoginKind, address: &str) -> Option<Login> {
         match kind {
             LoginKind::Email => Login::email(address).ok(),
@@ -90,12 +89,12 @@ impl Login {
         }
     }
 
-    /// What kind of address.
+    /// The kind of login.
     pub fn kind(&self) -> LoginKind {
         self.kind
     }
 
-    /// The address itself.
+    /// The address or number.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -107,7 +106,8 @@ impl fmt::Display for Login {
     }
 }
 
-/// A dot-string (RFC 5321 section 4.1.2), letters beyond ASCII allowed (RFC 6531). Quoted ones are not: nobody has them.
+/// A dot-string (RFC 5321 section 4.1.2), with characters beyond ASCII (RFC 6531). Quoted local parts are not supported: they are not in
+/// use.
 fn is_local_part(local: &str) -> bool {
     local.len() <= LOCAL_BYTES_MAX
         && local.split('.').all(|atom| {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_one_person_become_one_address() {
+    fn equal_addresses_have_one_canonical_form() {
         check(
             Login::email(" Ada.Lovelace+keys@Example.COM\n"),
             "ada.lovelace+keys@example.com",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn a_malformed_address_is_rejected() {
         let long = format!("{}@example.com", "a".repeat(65));
         for text in [
             "",

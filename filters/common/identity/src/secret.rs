@@ -1,10 +1,10 @@
-//! The text of a credential, on its one way to its owner.
+//! The text of a credential, between its creation and its owner.
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// The text of a credential. Cannot be printed by accident, and is wiped from memory when it is dropped.
+/// The text of a credential. Does not print, and is wiped from memory on drop.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<String>);
 
@@ -13,7 +13,7 @@ impl Secret {
         Secret(Zeroizing::new(text))
     }
 
-    /// The text, to be shown once to whoever made it.
+    /// The text, to be shown once to its owner.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_prints_as_a_blot() {
+    fn a_secret_prints_redacted() {
         let secret = Secret::new(String::from("sk-svc-hush"));
         assert_eq!(
             format!("{secret} {secret:?} {:#?}", Some(&secret)),

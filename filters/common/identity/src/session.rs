@@ -1,7 +1,7 @@
-//! Sessions of people who are signed in.
+//! Browser sessions.
 //!
-//! A browser holds a random value; the store holds its digest. A browser that is not signed in holds such a value too, so that a code
-//! can be bound to it, but nothing is stored for it. The value changes whenever what it stands for does.
+//! A browser holds a random value; the store holds its digest. A browser without a session holds such a value too, so that a code can be
+//! bound to it, but nothing is stored for it. The value is renewed on every change of privilege (against session fixation).
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use zeroize::Zeroizing;
 
 use crate::digest::Digest;
 
-/// A session that nobody uses for so long has ended (microseconds).
+/// Idle timeout of a session (microseconds).
 pub const IDLE: i64 = 30 * 60 * 1_000_000;
 
-/// No session lasts longer (microseconds).
+/// Absolute timeout of a session (microseconds).
 pub const LIFE: i64 = 12 * 60 * 60 * 1_000_000;
 
-/// A code typed within this time lets its session make keys and pay (microseconds).
+/// Time after a code within which a session may create keys and pay (microseconds).
 pub const RECENT: i64 = 10 * 60 * 1_000_000;
 
-/// Use is noted at most this often (microseconds): often enough for [`IDLE`], and no write for each page.
+/// Minimum interval between stored uses (microseconds): short enough for [`IDLE`], and no write for each page.
 const NOTED: i64 = 60 * 1_000_000;
 
 const BYTES: usize = 32;
 
-/// What a browser holds: 64 hex digits, random. Cannot be printed by accident, and is wiped from memory when it is dropped.
+/// The session value: 64 random hex digits. Does not print, and is wiped from memory on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionValue(Zeroizing<String>);
 
 impl SessionValue {
-    /// A new one. `draw` fills a slice with random bytes.
+    /// A new value. `draw` fills a slice with random bytes.
     pub fn draw(draw: impl FnOnce(&mut [u8])) -> SessionValue {
         let mut bytes = Zeroizing::new([0; BYTES]);
         draw(&mut *bytes);
         SessionValue(Zeroizing::new(hex(&*bytes)))
     }
 
-    /// The value that a browser sent; `None` for what was never one.
+    /// Parses the value that a browser sent; `None` for a malformed one.
     pub fn read(text: &str) -> Option<SessionValue> {
         let sound = text.len() == 2 * BYTES
             && text
@@ -50,12 +50,12 @@ impl SessionValue {
         sound.then(|| SessionValue(Zeroizing::new(text.to_owned())))
     }
 
-    /// The text, for the one field that sends it.
+    /// The text, for the one header field that carries it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// SHA-256 of the text: what is stored.
+    /// SHA-256 of the text, as stored.
     pub fn digest(&self) -> [u8; 32] {
         *Digest::of(self.0.as_bytes()).as_bytes()
     }
@@ -67,31 +67,31 @@ impl fmt::Debug for SessionValue {
     }
 }
 
-/// Somebody who is signed in. All times are Unix microseconds.
+/// A live session. All times are Unix microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// The digest of its value: what other records know it by.
+    /// The digest of its value, by which other records refer to it.
     pub digest: [u8; 32],
-    /// Who.
+    /// The account.
     pub account: AccountId,
-    /// The login they used.
+    /// The login used.
     pub login: LoginId,
-    /// Its kind.
+    /// The kind of login.
     pub kind: LoginKind,
-    /// Its address.
+    /// The address or number.
     pub address: Arc<str>,
-    /// When they signed in.
+    /// When it began.
     pub started_at: i64,
-    /// When they last typed a code.
+    /// When a code was last verified.
     pub confirmed_at: i64,
-    /// When it ends whatever happens.
+    /// The absolute timeout.
     pub expires_at: i64,
-    /// A form that waits until they have confirmed who they are.
+    /// A form that waits for a confirmation by code.
     pub draft: Option<Draft>,
 }
 
 impl Session {
-    /// What stays of it when its value changes because somebody has confirmed who they are: a digest of who signed in, and when.
+    /// The lineage, which survives a renewal of the value: a digest of the account and the start.
     pub fn lineage(&self) -> [u8; 32] {
         let mut text = [0; 40];
         text[..16].copy_from_slice(self.account.as_bytes());
@@ -100,13 +100,13 @@ impl Session {
         *Digest::of(&text).as_bytes()
     }
 
-    /// Whether a code was typed a short while ago.
+    /// Whether a code was verified recently.
     pub fn is_recent(&self, now: i64) -> bool {
         now - self.confirmed_at < RECENT
     }
 }
 
-/// The session of a value, if it lasts. Notes that it was used.
+/// The live session of a value. Records its use.
 pub async fn session(
     store: &Arc<dyn Store>,
     value: &SessionValue,
@@ -126,7 +126,7 @@ pub async fn session(
             hash: digest,
             at: now,
         };
-        // Nobody waits for it. One note that is lost ends a session early at worst.
+        // Not awaited. A lost write ends a session early at worst.
         let noted = store.submit(unit(part, Admission::Notes), Box::new(|_| ()));
         drop(noted);
     }
@@ -143,7 +143,7 @@ pub async fn session(
     }))
 }
 
-/// Signs somebody in without a code, for whoever has made sure of them in another way.
+/// Creates a session without a code, for callers that have authenticated the account otherwise.
 pub async fn start_session(
     store: &Arc<dyn Store>,
     account: AccountId,
@@ -160,7 +160,7 @@ pub async fn start_session(
     Ok(value)
 }
 
-/// Signs out.
+/// Ends a session.
 pub async fn end_session(store: &Arc<dyn Store>, value: &SessionValue) -> Result<(), CommitError> {
     let part = SigninPart::EndSession {
         hash: value.digest(),
@@ -169,15 +169,15 @@ pub async fn end_session(store: &Arc<dyn Store>, value: &SessionValue) -> Result
     Ok(())
 }
 
-/// Signs an account out of every browser.
+/// Ends all sessions of an account.
 pub async fn end_sessions(store: &Arc<dyn Store>, account: AccountId) -> Result<(), CommitError> {
     let part = SigninPart::EndSessions { account };
     commit(&**store, unit(part, Admission::Ends)).await?;
     Ok(())
 }
 
-/// Signs an account out of every browser, and takes from every client all it may do with the account. One unit: a session that goes on
-/// for a moment longer could allow again what was just taken.
+/// Ends all sessions of an account and revokes all its grants, in one unit of work: a session that outlived the revocation could authorize
+/// a client again.
 pub async fn end_sessions_and_apps(
     store: &Arc<dyn Store>,
     account: AccountId,
@@ -195,7 +195,7 @@ pub async fn end_sessions_and_apps(
     Ok(())
 }
 
-/// Keeps a form until its sender has confirmed who they are; `None` forgets the one that is kept.
+/// Stores a form until its sender has confirmed by code; `None` deletes it.
 pub async fn keep_draft(
     store: &Arc<dyn Store>,
     session: &Session,
@@ -209,12 +209,12 @@ pub async fn keep_draft(
     Ok(())
 }
 
-/// In front of parts that only somebody may bring about who is still signed in.
+/// A precondition part: the unit of work is refused unless the session is still live.
 pub(crate) fn required(hash: [u8; 32], at: i64) -> Part {
     Part::Signin(Box::new(SigninPart::RequireSession { hash, at }))
 }
 
-/// A session that begins now.
+/// A new session.
 pub(crate) fn fresh(
     value: &SessionValue,
     account: AccountId,

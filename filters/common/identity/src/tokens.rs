@@ -1,4 +1,4 @@
-//! Making and revoking access tokens.
+//! Creation and revocation of access tokens.
 
 use std::sync::Arc;
 
@@ -14,58 +14,58 @@ use crate::keys::id_bytes;
 use crate::secret::Secret;
 use crate::session::{Session, required};
 
-/// An access token to be made (RFC 6749 section 1.4): bound to resources, with scopes and an end.
+/// An access token to create (RFC 6749 section 1.4): with resources, scopes and an expiry.
 #[derive(Clone, Debug)]
 pub struct NewToken {
-    /// Who pays for what it does.
+    /// The account that pays for its use.
     pub account: AccountId,
-    /// The OAuth client it is for; `None` for one that the service gives to itself.
+    /// Its OAuth client; `None` for a token of the service itself.
     pub client: Option<Arc<str>>,
-    /// The grant it comes from, with which it is revoked.
+    /// Its grant, whose revocation revokes it.
     pub grant: Option<[u8; 16]>,
-    /// Bit set of the resources it is good for.
+    /// Bit set of its resources.
     pub resources: u32,
     /// Bit set of its scopes.
     pub scopes: u32,
     /// Unix microseconds.
     pub created_at: i64,
-    /// Unix microseconds; it works before this instant.
+    /// Unix microseconds; it is live before this instant.
     pub expires_at: i64,
 }
 
-/// A token just made.
+/// A new token.
 #[derive(Debug)]
 pub struct IssuedToken {
-    /// What it is called by ever after.
+    /// Its public id.
     pub id: CredentialId,
-    /// The token itself, which exists nowhere else.
+    /// The secret, which is stored nowhere.
     pub secret: Secret,
     /// Unix microseconds.
     pub expires_at: i64,
 }
 
-/// Why a token was not made.
+/// Why a token was not created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IssueTokenError {
-    /// There is no such account.
+    /// Unknown account.
     #[error("there is no account `{0}`")]
     NoAccount(AccountId),
-    /// The token would do nothing.
-    #[error("the token would have no scope or no resource; give it one at least")]
+    /// The token has no scope or no resource.
+    #[error("the token has no scope or no resource; give it at least one of each")]
     Powerless,
-    /// The token would have expired before it exists.
-    #[error("the token would expire before it is made; give an end in the future")]
+    /// The expiry is in the past.
+    #[error("the expiry of the token is in the past; use a future one")]
     Expired,
-    /// Whoever the token is for was signed out meanwhile.
-    #[error("the session is over")]
+    /// The session of the request was ended meanwhile.
+    #[error("the session has ended")]
     SignedOut,
-    /// The store did not write it.
+    /// Writing to the store failed.
     #[error("could not write the token")]
     Store(#[source] CommitError),
 }
 
-/// Makes an access token of this form. It works when this returns. `draw` fills a slice with random bytes.
+/// Creates an access token of this form. It is live on return. `draw` fills a slice with random bytes.
 pub async fn issue_token(
     store: &dyn Store,
     form: &Form,
@@ -76,8 +76,8 @@ pub async fn issue_token(
     write_token(store, form, id, token, None, draw).await
 }
 
-/// Makes an access token for a session, if that still lasts when the token is written. Its id was drawn before, so that whoever ends the
-/// session can know of a token that is under way.
+/// Creates an access token for a session, if that is still live when the token is written. Its id was drawn before, so that the end of the
+/// session can also revoke a token that is being created.
 pub async fn issue_token_as(
     store: &dyn Store,
     form: &Form,
@@ -89,7 +89,7 @@ pub async fn issue_token_as(
     write_token(store, form, id, token, Some(session), draw).await
 }
 
-/// The id of a token to be made. `draw` fills a slice with random bytes.
+/// A token id. `draw` fills a slice with random bytes.
 pub fn token_id(created_at: i64, mut draw: impl FnMut(&mut [u8])) -> CredentialId {
     CredentialId::from_bytes(id_bytes(created_at, &mut draw))
 }
@@ -121,7 +121,7 @@ async fn write_token(
     }
 }
 
-/// Revokes a token. It no longer works when this returns; one that is not there, or revoked, changes nothing. `at` is Unix microseconds.
+/// Revokes a token. It is no longer live on return; idempotent. `at` is Unix microseconds.
 pub async fn revoke_token(
     store: &dyn Store,
     token: CredentialId,
@@ -134,7 +134,7 @@ pub async fn revoke_token(
     }
 }
 
-/// A token, and the part that stores it: for units of work that do more than that.
+/// A token and the part that stores it, for a larger unit of work.
 pub(crate) fn token_part(
     form: &Form,
     token: NewToken,

@@ -1,4 +1,4 @@
-//! The index in memory against the store it follows: after any changes, it says what a restart would read.
+//! The in-memory index follows the store: after any changes it equals what a restart would load.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tollgate_store::{AccountStatus, RootSecret, Store};
 
 const NOW: i64 = 1_800_000_000_000_000;
 
-/// One change; numbers choose among what there is.
+/// A change; numbers choose among the existing objects.
 #[derive(Clone, Debug)]
 enum Change {
     Account,
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// What a request at `now` with each of the keys would find.
+    /// What a lookup of each key at `now` would find.
     fn seen(&self, credentials: &Credentials, form: &Form, now: i64) -> Vec<Option<String>> {
         self.keys
             .iter()
@@ -133,12 +133,12 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
-    fn what_was_followed_is_what_a_restart_reads(changes in prop::collection::vec(change(), 1..40)) {
+    fn the_index_equals_what_a_restart_loads(changes in prop::collection::vec(change(), 1..40)) {
         let folder = TempDir::new().expect("a folder");
         let path = folder.path().join("books.db");
         let open = || {
             let mut options = Options::new(NOW, RootSecret([7; 32]));
-            // No power is lost in this test.
+            // Power loss is not tested here.
             options.durability = Durability::Process;
             let store = sqlite::open(&path, options).expect("a store");
             let credentials = Credentials::open(&*store, NOW + 2).expect("it can be read");

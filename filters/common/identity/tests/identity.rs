@@ -1,4 +1,4 @@
-//! Accounts and keys through a real store, as a gateway and its commands use them.
+//! Accounts and keys through a real store, as the gateway and its commands use them.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Bench {
         Bench::open(self.folder, self.drawn)
     }
 
-    /// Every draw gives other bytes.
+    /// Each draw returns different bytes.
     fn draw(&mut self) -> impl FnMut(&mut [u8]) + Send + use<> {
         self.drawn += 1;
         let mut next = self.drawn;
@@ -101,7 +101,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn a_key_works_from_the_moment_it_was_made_and_after_a_restart() {
+async fn a_key_is_live_once_created_and_after_a_restart() {
     let mut bench = Bench::new();
     let account = bench.account(&[]).await.expect("an account");
     let models: Arc<[Arc<str>]> = Arc::from([Arc::from("m-small"), Arc::from("m-large")]);
@@ -134,7 +134,7 @@ async fn a_key_works_from_the_moment_it_was_made_and_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_revoked_key_is_gone_when_the_command_answers() {
+async fn a_revoked_key_is_rejected_once_the_command_returns() {
     let mut bench = Bench::new();
     let account = bench.account(&[]).await.expect("an account");
     let key = bench.key(account, |_| {}).await.expect("a key");
@@ -164,7 +164,7 @@ async fn a_revoked_key_is_gone_when_the_command_answers() {
 }
 
 #[tokio::test]
-async fn changes_of_an_account_show_on_all_its_keys_at_once() {
+async fn changes_of_an_account_apply_to_all_its_keys_at_once() {
     let mut bench = Bench::new();
     let account = bench.account(&[]).await.expect("an account");
     let key = bench.key(account, |_| {}).await.expect("a key");
@@ -224,7 +224,7 @@ async fn changes_of_an_account_show_on_all_its_keys_at_once() {
 }
 
 #[tokio::test]
-async fn a_key_is_listed_by_what_may_be_shown_of_it() {
+async fn a_key_is_listed_with_its_displayable_part() {
     let mut bench = Bench::new();
     let account = bench.account(&[]).await.expect("an account");
     let key = bench.key(account, |_| {}).await.expect("a key");
@@ -243,14 +243,14 @@ async fn a_key_is_listed_by_what_may_be_shown_of_it() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_used_says_when_and_is_written_down_once_for_each_time() {
+async fn the_last_use_of_a_key_is_recorded_and_stored_once() {
     let mut bench = Bench::new();
     let account = bench.account(&[]).await.expect("an account");
     let made = bench.key(account, |_| {}).await.expect("a key");
     let credential = bench.find(&made).expect("it works");
     assert_eq!(bench.credentials.take_uses(), []);
     assert_eq!(bench.credentials.used_at(made.id.0), None);
-    //   used at, and what is known of it then
+    //   used at, and the last use known then
     for (at, known) in [
         (NOW, NOW),
         (NOW + 1, NOW),
@@ -265,7 +265,7 @@ async fn a_key_that_is_used_says_when_and_is_written_down_once_for_each_time() {
 }
 
 #[tokio::test]
-async fn a_key_that_would_be_of_no_use_is_not_made() {
+async fn a_useless_key_is_not_created() {
     let mut bench = Bench::new();
     let account = bench.account(&[]).await.expect("an account");
     let nobody = AccountId::from_parts(1, [9; 10]);
@@ -290,7 +290,7 @@ async fn a_key_that_would_be_of_no_use_is_not_made() {
     );
     assert_eq!(
         told(bench.key(account, |key| key.scopes = 0).await),
-        "the key would have no scope; give it one at least"
+        "the key has no scope; give it at least one"
     );
     assert_eq!(
         told(
@@ -298,7 +298,7 @@ async fn a_key_that_would_be_of_no_use_is_not_made() {
                 .key(account, |key| key.models = Some(Arc::from([])))
                 .await
         ),
-        "the list of models is empty; leave it out to allow all of them"
+        "the list of models is empty; omit it to allow all of them"
     );
     assert_eq!(
         told(
@@ -311,7 +311,7 @@ async fn a_key_that_would_be_of_no_use_is_not_made() {
     );
     assert_eq!(
         told(bench.key(account, |key| key.expires_at = Some(NOW)).await),
-        "the key would expire before it is made; give an end in the future, or none"
+        "the expiry of the key is in the past; use a future one, or none"
     );
     assert!(bench.credentials.is_empty());
 }
@@ -352,7 +352,7 @@ async fn one_address_signs_in_to_one_account() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_cannot_be_changed() {
+async fn an_unknown_object_cannot_be_changed() {
     let bench = Bench::new();
     let nobody = AccountId::from_parts(1, [9; 10]);
     let error = set_status(&*bench.store, nobody, AccountStatus::Suspended, NOW).await;
@@ -414,7 +414,7 @@ async fn a_token_works_until_its_end_or_its_revocation_and_is_no_key() {
 }
 
 #[tokio::test]
-async fn a_token_that_would_be_of_no_use_is_not_made() {
+async fn a_useless_token_is_not_created() {
     let mut bench = Bench::new();
     let account = bench.account(&[]).await.expect("an account");
     let form = Form::access_token("svc");

@@ -1,4 +1,4 @@
-//! Signing in through a real store, with a clock that the test moves.
+//! Sign-in through a real store, with a manual clock.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const HOUR: i64 = 60 * MINUTE;
 const START: i64 = 1_800_000_000_000_000;
 const ADA: &str = "ada@example.com";
 
-struct Desk {
+struct TestBed {
     store: Arc<dyn Store>,
     signin: Signin,
     account: AccountId,
@@ -32,12 +32,12 @@ struct Desk {
     folder: TempDir,
 }
 
-impl Desk {
-    async fn new() -> Desk {
-        Desk::with(SigninRules::default()).await
+impl TestBed {
+    async fn new() -> TestBed {
+        TestBed::with(SigninRules::default()).await
     }
 
-    async fn with(rules: SigninRules) -> Desk {
+    async fn with(rules: SigninRules) -> TestBed {
         let folder = TempDir::new().expect("a folder");
         let options = Options::new(START, RootSecret([7; 32]));
         let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
@@ -50,7 +50,7 @@ impl Desk {
             created_at: START,
         };
         let account = create_account(&*store, account, |out| draw(&mut drawn, out)).await;
-        Desk {
+        TestBed {
             signin: Signin::new(store.clone(), rules),
             account: account.expect("an account"),
             store,
@@ -72,7 +72,7 @@ impl Desk {
         purpose: CodePurpose,
     ) -> Result<(), SendCodeError> {
         let login = Login::read(address).expect("an address");
-        // Every code from another network, so that only what a test is about holds it up.
+        // Every code from another network, so that no other limit interferes.
         self.drawn += 1;
         let network = IpAddr::from([10, 0, (self.drawn >> 8) as u8, self.drawn as u8]);
         let request = CodeRequest {
@@ -112,7 +112,7 @@ impl Desk {
         session.expect("the store answers")
     }
 
-    /// Signs in, by a code.
+    /// Signs in with a code.
     async fn enter(&mut self, address: &str) -> SignedIn {
         let browser = self.browser();
         let sent = self.send(&browser, address, CodePurpose::SignIn).await;
@@ -139,83 +139,83 @@ fn wrong(code: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_session_lasts_while_it_is_used_and_never_longer_than_its_life() {
-    let mut desk = Desk::new().await;
-    let left = desk.enter(ADA).await.value;
-    desk.now += IDLE;
-    assert!(desk.session(&left).await.is_none(), "nobody used it");
+async fn a_session_has_an_idle_and_an_absolute_timeout() {
+    let mut bed = TestBed::new().await;
+    let left = bed.enter(ADA).await.value;
+    bed.now += IDLE;
+    assert!(bed.session(&left).await.is_none(), "nobody used it");
 
-    let used = desk.enter(ADA).await.value;
-    let began = desk.now;
-    while desk.now < began + LIFE - IDLE {
-        desk.now += IDLE - MINUTE;
-        assert!(desk.session(&used).await.is_some(), "{}", desk.now - began);
-        // That it was used is written down when there is time.
-        tollgate_store::flush(&*desk.store).await.expect("written");
+    let used = bed.enter(ADA).await.value;
+    let began = bed.now;
+    while bed.now < began + LIFE - IDLE {
+        bed.now += IDLE - MINUTE;
+        assert!(bed.session(&used).await.is_some(), "{}", bed.now - began);
+        // The use is recorded in the background.
+        tollgate_store::flush(&*bed.store).await.expect("written");
     }
-    desk.now = began + LIFE;
-    assert!(desk.session(&used).await.is_none(), "its life is over");
+    bed.now = began + LIFE;
+    assert!(bed.session(&used).await.is_none(), "its life is over");
 }
 
 #[tokio::test]
-async fn a_code_ends_with_its_time() {
-    let mut desk = Desk::new().await;
-    let browser = desk.browser();
-    desk.send(&browser, ADA, CodePurpose::SignIn)
+async fn a_code_expires() {
+    let mut bed = TestBed::new().await;
+    let browser = bed.browser();
+    bed.send(&browser, ADA, CodePurpose::SignIn)
         .await
         .expect("a code");
-    let code = desk.code().await;
-    desk.now += CODE_LIFE;
+    let code = bed.code().await;
+    bed.now += CODE_LIFE;
     assert!(
-        desk.signin
-            .pending_code(&browser, desk.now)
+        bed.signin
+            .pending_code(&browser, bed.now)
             .await
             .expect("an answer")
             .is_none()
     );
-    let verdict = desk.verify_code(&browser, &code).await;
+    let verdict = bed.verify_code(&browser, &code).await;
     assert!(matches!(verdict, CodeOutcome::Expired), "{verdict:?}");
 }
 
 #[tokio::test]
-async fn a_new_code_kills_the_old_one() {
-    let mut desk = Desk::new().await;
-    let browser = desk.browser();
-    desk.send(&browser, ADA, CodePurpose::SignIn)
+async fn a_new_code_invalidates_the_old_one() {
+    let mut bed = TestBed::new().await;
+    let browser = bed.browser();
+    bed.send(&browser, ADA, CodePurpose::SignIn)
         .await
         .expect("a code");
-    let old = desk.code().await;
-    desk.now += 30 * SECOND;
-    desk.send(&browser, ADA, CodePurpose::SignIn)
+    let old = bed.code().await;
+    bed.now += 30 * SECOND;
+    bed.send(&browser, ADA, CodePurpose::SignIn)
         .await
         .expect("another");
-    let new = desk.code().await;
-    let verdict = desk.verify_code(&browser, &old).await;
+    let new = bed.code().await;
+    let verdict = bed.verify_code(&browser, &old).await;
     assert!(
         matches!(verdict, CodeOutcome::Wrong { tries_left: 4 }),
         "{verdict:?}"
     );
-    let verdict = desk.verify_code(&browser, &new).await;
+    let verdict = bed.verify_code(&browser, &new).await;
     assert!(matches!(verdict, CodeOutcome::Accepted(_)), "{verdict:?}");
 }
 
 #[tokio::test]
 async fn sending_is_limited_to_one_in_half_a_minute_and_five_an_hour() {
     for address in [ADA, "nobody@example.com", "+4930123456"] {
-        let mut desk = Desk::new().await;
+        let mut bed = TestBed::new().await;
         let mut sent = Vec::new();
-        while desk.now < START + 2 * HOUR {
-            let browser = desk.browser();
-            match desk.send(&browser, address, CodePurpose::SignIn).await {
-                Ok(()) => sent.push((desk.now - START) / SECOND),
+        while bed.now < START + 2 * HOUR {
+            let browser = bed.browser();
+            match bed.send(&browser, address, CodePurpose::SignIn).await {
+                Ok(()) => sent.push((bed.now - START) / SECOND),
                 Err(SendCodeError::TooMany { until }) => {
-                    assert!(until > desk.now, "a wait");
-                    // Waiting exactly as told is enough.
-                    desk.now = until - SECOND;
+                    assert!(until > bed.now, "a wait");
+                    // Waiting exactly until the stated time is enough.
+                    bed.now = until - SECOND;
                 }
                 Err(error) => panic!("{error}"),
             }
-            desk.now += SECOND;
+            bed.now += SECOND;
         }
         assert_eq!(
             sent,
@@ -226,32 +226,32 @@ async fn sending_is_limited_to_one_in_half_a_minute_and_five_an_hour() {
 }
 
 #[tokio::test]
-async fn guessing_is_slowed_down_more_and_more_whoever_is_guessed_at() {
+async fn guessing_is_locked_out_progressively_with_or_without_an_account() {
     for address in [ADA, "nobody@example.com"] {
-        let mut desk = Desk::new().await;
+        let mut bed = TestBed::new().await;
         let mut failures = 0;
         let mut waits = Vec::new();
-        // Ten codes or more, as a patient guesser gets them.
+        // Ten codes or more, for a guesser who waits out every limit.
         while waits.len() < 3 {
-            let browser = desk.browser();
-            match desk.send(&browser, address, CodePurpose::SignIn).await {
+            let browser = bed.browser();
+            match bed.send(&browser, address, CodePurpose::SignIn).await {
                 Ok(()) => {}
                 Err(SendCodeError::TooMany { until }) => {
-                    desk.now = until;
+                    bed.now = until;
                     continue;
                 }
                 Err(error) => panic!("{error}"),
             }
             let bad = match address {
-                ADA => wrong(&desk.code().await),
+                ADA => wrong(&bed.code().await),
                 _ => String::from("00000000"),
             };
             for _ in 0..5 {
-                match desk.verify_code(&browser, &bad).await {
+                match bed.verify_code(&browser, &bad).await {
                     CodeOutcome::Wrong { .. } | CodeOutcome::Expired => failures += 1,
                     CodeOutcome::LockedOut { until } => {
-                        waits.push((failures, (until - desk.now) / SECOND));
-                        desk.now = until;
+                        waits.push((failures, (until - bed.now) / SECOND));
+                        bed.now = until;
                         break;
                     }
                     other => panic!("{other:?}"),
@@ -263,24 +263,24 @@ async fn guessing_is_slowed_down_more_and_more_whoever_is_guessed_at() {
 }
 
 #[tokio::test]
-async fn the_right_code_makes_up_for_failures() {
-    let mut desk = Desk::new().await;
+async fn the_right_code_resets_the_failures() {
+    let mut bed = TestBed::new().await;
     for round in 0..6 {
-        let browser = desk.browser();
+        let browser = bed.browser();
         while let Err(SendCodeError::TooMany { until }) =
-            desk.send(&browser, ADA, CodePurpose::SignIn).await
+            bed.send(&browser, ADA, CodePurpose::SignIn).await
         {
-            desk.now = until;
+            bed.now = until;
         }
-        let code = desk.code().await;
+        let code = bed.code().await;
         for _ in 0..4 {
-            let verdict = desk.verify_code(&browser, &wrong(&code)).await;
+            let verdict = bed.verify_code(&browser, &wrong(&code)).await;
             assert!(
                 matches!(verdict, CodeOutcome::Wrong { .. }),
                 "{round}: {verdict:?}"
             );
         }
-        let verdict = desk.verify_code(&browser, &code).await;
+        let verdict = bed.verify_code(&browser, &code).await;
         assert!(
             matches!(verdict, CodeOutcome::Accepted(_)),
             "{round}: {verdict:?}"
@@ -289,31 +289,31 @@ async fn the_right_code_makes_up_for_failures() {
 }
 
 #[tokio::test]
-async fn confirming_gives_a_new_value_and_keeps_the_session_and_its_form() {
-    let mut desk = Desk::new().await;
-    let old = desk.enter(ADA).await.value;
-    desk.now += RECENT;
-    let before = desk.session(&old).await.expect("a session");
-    assert!(!before.is_recent(desk.now));
+async fn confirming_renews_the_value_and_keeps_the_session_and_its_form() {
+    let mut bed = TestBed::new().await;
+    let old = bed.enter(ADA).await.value;
+    bed.now += RECENT;
+    let before = bed.session(&old).await.expect("a session");
+    assert!(!before.is_recent(bed.now));
     let draft = Draft {
         path: "/keys/create".into(),
         form: "name=ci-runner".into(),
     };
-    let kept = session::keep_draft(&desk.store, &before, Some(draft.clone())).await;
+    let kept = session::keep_draft(&bed.store, &before, Some(draft.clone())).await;
     kept.expect("kept");
-    desk.send(&old, ADA, CodePurpose::Confirm)
+    bed.send(&old, ADA, CodePurpose::Confirm)
         .await
         .expect("a code");
-    let code = desk.code().await;
-    let CodeOutcome::Accepted(entered) = desk.verify_code(&old, &code).await else {
+    let code = bed.code().await;
+    let CodeOutcome::Accepted(entered) = bed.verify_code(&old, &code).await else {
         panic!("the code was right");
     };
     assert!(
-        desk.session(&old).await.is_none(),
+        bed.session(&old).await.is_none(),
         "the old value is worth nothing"
     );
-    let after = desk.session(&entered.value).await.expect("a session");
-    assert!(after.is_recent(desk.now));
+    let after = bed.session(&entered.value).await.expect("a session");
+    assert!(after.is_recent(bed.now));
     assert_eq!(after.started_at, before.started_at);
     assert_eq!(
         after.expires_at, before.expires_at,
@@ -323,97 +323,97 @@ async fn confirming_gives_a_new_value_and_keeps_the_session_and_its_form() {
 }
 
 #[tokio::test]
-async fn a_code_for_confirming_lets_nobody_in() {
-    let mut desk = Desk::new().await;
-    let stranger = desk.browser();
-    desk.send(&stranger, ADA, CodePurpose::Confirm)
+async fn a_code_for_confirming_does_not_sign_in() {
+    let mut bed = TestBed::new().await;
+    let stranger = bed.browser();
+    bed.send(&stranger, ADA, CodePurpose::Confirm)
         .await
         .expect("a code");
-    let code = desk.code().await;
-    let verdict = desk.verify_code(&stranger, &code).await;
+    let code = bed.code().await;
+    let verdict = bed.verify_code(&stranger, &code).await;
     assert!(matches!(verdict, CodeOutcome::Expired), "{verdict:?}");
 }
 
 #[tokio::test]
-async fn signing_in_makes_no_account_and_signing_up_makes_one() {
-    let mut desk = Desk::with(SigninRules {
+async fn signing_in_creates_no_account_and_signing_up_creates_one() {
+    let mut bed = TestBed::with(SigninRules {
         grant: Micros::new(5_000_000),
         ..SigninRules::default()
     })
     .await;
-    let browser = desk.browser();
-    let sent = desk
+    let browser = bed.browser();
+    let sent = bed
         .send(&browser, "new@example.com", CodePurpose::SignIn)
         .await;
     sent.expect("as if there were somebody");
-    // Even the right code, which nobody was sent.
-    let code = desk.code().await;
-    let verdict = desk.verify_code(&browser, &code).await;
+    // Even the right code, which was sent to no one.
+    let code = bed.code().await;
+    let verdict = bed.verify_code(&browser, &code).await;
     assert!(matches!(verdict, CodeOutcome::Wrong { .. }), "{verdict:?}");
 
-    desk.now += 30 * SECOND;
-    let browser = desk.browser();
-    let sent = desk
+    bed.now += 30 * SECOND;
+    let browser = bed.browser();
+    let sent = bed
         .send(&browser, "new@example.com", CodePurpose::SignUp)
         .await;
     sent.expect("a code");
-    let code = desk.code().await;
-    let CodeOutcome::Accepted(entered) = desk.verify_code(&browser, &code).await else {
+    let code = bed.code().await;
+    let CodeOutcome::Accepted(entered) = bed.verify_code(&browser, &code).await else {
         panic!("the code was right");
     };
     assert!(entered.is_new);
-    assert_ne!(entered.account, desk.account);
-    let owed = desk.signin.grants_owed().await.expect("an answer");
+    assert_ne!(entered.account, bed.account);
+    let owed = bed.signin.grants_owed().await.expect("an answer");
     assert_eq!(owed, [(entered.account, Micros::new(5_000_000))]);
 
-    desk.now += 30 * SECOND;
-    let again = desk.enter("new@example.com").await;
+    bed.now += 30 * SECOND;
+    let again = bed.enter("new@example.com").await;
     assert_eq!(again.account, entered.account);
-    assert_eq!(desk.signin.grants_owed().await.expect("an answer").len(), 1);
+    assert_eq!(bed.signin.grants_owed().await.expect("an answer").len(), 1);
 }
 
 #[tokio::test]
 async fn signing_out_everywhere_ends_every_session_of_the_account_alone() {
-    let mut desk = Desk::new().await;
-    let one = desk.enter(ADA).await.value;
-    desk.now += 30 * SECOND;
-    let two = desk.enter(ADA).await.value;
-    let browser = desk.browser();
-    let sent = desk
+    let mut bed = TestBed::new().await;
+    let one = bed.enter(ADA).await.value;
+    bed.now += 30 * SECOND;
+    let two = bed.enter(ADA).await.value;
+    let browser = bed.browser();
+    let sent = bed
         .send(&browser, "bob@example.com", CodePurpose::SignUp)
         .await;
     sent.expect("a code");
-    let code = desk.code().await;
-    let CodeOutcome::Accepted(bob) = desk.verify_code(&browser, &code).await else {
+    let code = bed.code().await;
+    let CodeOutcome::Accepted(bob) = bed.verify_code(&browser, &code).await else {
         panic!("the code was right");
     };
-    session::end_sessions(&desk.store, desk.account)
+    session::end_sessions(&bed.store, bed.account)
         .await
         .expect("ended");
-    assert!(desk.session(&one).await.is_none());
-    assert!(desk.session(&two).await.is_none());
-    assert!(desk.session(&bob.value).await.is_some());
+    assert!(bed.session(&one).await.is_none());
+    assert!(bed.session(&two).await.is_none());
+    assert!(bed.session(&bob.value).await.is_some());
 }
 
 #[tokio::test]
-async fn a_session_that_was_ended_meanwhile_gives_nobody_anything() {
-    let mut desk = Desk::new().await;
-    let value = desk.enter(ADA).await.value;
-    let session = desk.session(&value).await.expect("a session");
-    desk.now += 30 * SECOND;
-    desk.send(&value, ADA, CodePurpose::Confirm)
+async fn a_session_ended_meanwhile_grants_nothing() {
+    let mut bed = TestBed::new().await;
+    let value = bed.enter(ADA).await.value;
+    let session = bed.session(&value).await.expect("a session");
+    bed.now += 30 * SECOND;
+    bed.send(&value, ADA, CodePurpose::Confirm)
         .await
         .expect("a code");
-    let code = desk.code().await;
-    session::end_sessions(&desk.store, desk.account)
+    let code = bed.code().await;
+    session::end_sessions(&bed.store, bed.account)
         .await
         .expect("ended");
 
-    // All of it was under way when the session was ended: it has been read before.
-    let drawn = &mut desk.drawn;
-    let confirmed = desk
+    // Everything was read before the session was ended.
+    let drawn = &mut bed.drawn;
+    let confirmed = bed
         .signin
-        .verify_code(&value, Some(&session), &code, desk.now, |out| {
+        .verify_code(&value, Some(&session), &code, bed.now, |out| {
             draw(drawn, out)
         })
         .await;
@@ -422,34 +422,34 @@ async fn a_session_that_was_ended_meanwhile_gives_nobody_anything() {
         "{confirmed:?}"
     );
     let key = NewKey {
-        account: desk.account,
+        account: bed.account,
         label: String::from("ci-runner"),
         resources: 1,
         scopes: 1,
         models: None,
         spending_cap: None,
         expires_at: None,
-        created_at: desk.now,
+        created_at: bed.now,
     };
-    let id = KeyId::draw(desk.now, |out| draw(drawn, out));
+    let id = KeyId::draw(bed.now, |out| draw(drawn, out));
     let form = Form::api_key("svc");
-    let made = create_key_as(&*desk.store, &form, id, key, &session, |out| {
+    let made = create_key_as(&*bed.store, &form, id, key, &session, |out| {
         draw(drawn, out)
     });
     let made = made.await;
     assert!(matches!(made, Err(CreateKeyError::SignedOut)), "{made:?}");
     let token = NewToken {
-        account: desk.account,
+        account: bed.account,
         client: None,
         grant: None,
         resources: 1,
         scopes: 1,
-        created_at: desk.now,
-        expires_at: desk.now + MINUTE,
+        created_at: bed.now,
+        expires_at: bed.now + MINUTE,
     };
-    let id = token_id(desk.now, |out| draw(drawn, out));
+    let id = token_id(bed.now, |out| draw(drawn, out));
     let form = Form::access_token("svc");
-    let issued = issue_token_as(&*desk.store, &form, id, token, &session, |out| {
+    let issued = issue_token_as(&*bed.store, &form, id, token, &session, |out| {
         draw(drawn, out)
     });
     let issued = issued.await;
@@ -457,29 +457,29 @@ async fn a_session_that_was_ended_meanwhile_gives_nobody_anything() {
         matches!(issued, Err(IssueTokenError::SignedOut)),
         "{issued:?}"
     );
-    let written = desk.store.account_credentials(desk.account);
+    let written = bed.store.account_credentials(bed.account);
     assert_eq!(written.expect("an answer").len(), 0);
 }
 
 #[tokio::test]
 async fn neither_codes_nor_session_values_are_in_the_file() {
-    let mut desk = Desk::new().await;
-    let browser = desk.browser();
-    desk.send(&browser, ADA, CodePurpose::SignIn)
+    let mut bed = TestBed::new().await;
+    let browser = bed.browser();
+    bed.send(&browser, ADA, CodePurpose::SignIn)
         .await
         .expect("a code");
-    let code = desk.code().await;
-    let CodeOutcome::Accepted(entered) = desk.verify_code(&browser, &code).await else {
+    let code = bed.code().await;
+    let CodeOutcome::Accepted(entered) = bed.verify_code(&browser, &code).await else {
         panic!("the code was right");
     };
-    desk.now += 30 * SECOND;
-    let waiting = desk.browser();
-    desk.send(&waiting, ADA, CodePurpose::SignIn)
+    bed.now += 30 * SECOND;
+    let waiting = bed.browser();
+    bed.send(&waiting, ADA, CodePurpose::SignIn)
         .await
         .expect("a code");
-    let other = desk.code().await;
-    desk.store.close();
-    for file in std::fs::read_dir(desk.folder.path()).expect("a folder") {
+    let other = bed.code().await;
+    bed.store.close();
+    for file in std::fs::read_dir(bed.folder.path()).expect("a folder") {
         let path = file.expect("a file").path();
         let bytes = std::fs::read(&path).unwrap_or_default();
         for secret in [&code, &other, entered.value.expose(), waiting.expose()] {
@@ -492,40 +492,40 @@ async fn neither_codes_nor_session_values_are_in_the_file() {
 }
 
 #[tokio::test]
-async fn what_has_ended_is_swept_away_and_the_rest_stays() {
-    let mut desk = Desk::new().await;
-    let old = desk.enter(ADA).await.value;
-    desk.now += 25 * HOUR;
-    let new = desk.enter(ADA).await.value;
-    let waiting = desk.browser();
-    desk.now += 30 * SECOND;
-    desk.send(&waiting, ADA, CodePurpose::SignIn)
+async fn expired_rows_are_deleted_and_the_rest_stays() {
+    let mut bed = TestBed::new().await;
+    let old = bed.enter(ADA).await.value;
+    bed.now += 25 * HOUR;
+    let new = bed.enter(ADA).await.value;
+    let waiting = bed.browser();
+    bed.now += 30 * SECOND;
+    bed.send(&waiting, ADA, CodePurpose::SignIn)
         .await
         .expect("a code");
-    desk.signin.sweep(desk.now);
-    tollgate_store::flush(&*desk.store).await.expect("swept");
+    bed.signin.sweep(bed.now);
+    tollgate_store::flush(&*bed.store).await.expect("swept");
     assert!(
-        desk.store
+        bed.store
             .session(&old.digest())
             .expect("an answer")
             .is_none()
     );
     assert!(
-        desk.store
+        bed.store
             .session(&new.digest())
             .expect("an answer")
             .is_some()
     );
     assert!(
-        desk.signin
-            .pending_code(&waiting, desk.now)
+        bed.signin
+            .pending_code(&waiting, bed.now)
             .await
             .expect("an answer")
             .is_some()
     );
-    let due = desk
+    let due = bed
         .signin
-        .messages_due(desk.now, 100)
+        .messages_due(bed.now, 100)
         .await
         .expect("an answer");
     assert_eq!(due.len(), 2, "those that are still worth something");

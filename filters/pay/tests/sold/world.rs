@@ -141,7 +141,7 @@ impl World {
                 Fault::None
             }
         });
-        let failed = |trouble| RecurringError {
+        let failed = |kind| RecurringError {
             kind,
             message: format!("{kind:?}"),
         };

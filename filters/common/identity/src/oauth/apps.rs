@@ -1,4 +1,4 @@
-//! What a person sees of the clients they have allowed something.
+//! The clients that an account owner has authorized, as shown to the owner.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use tollgate_store::{CommitError, GrantId, OAuthPart, ReadError, reading};
 use super::redirect::Destination;
 use super::{AuthorizationServer, IntoPart as _};
 
-/// A client that can use an account: all its grants that hold, as one.
+/// An authorized client: all its live grants for an account, combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct App {
-    /// Its oldest grant, by which pages name it ([`AuthorizationServer::client_of`]).
+    /// The id of its oldest grant, which pages use in URLs ([`AuthorizationServer::client_of`]).
     pub id: GrantId,
-    /// The client.
+    /// The client id.
     pub client: Arc<str>,
-    /// The name it gives itself.
+    /// The client's self-chosen name.
     pub name: Option<Arc<str>>,
-    /// Where its codes go.
+    /// The redirect URI of its codes.
     pub destination: Destination,
     /// Bit set of its resources.
     pub resources: u32,
@@ -25,12 +25,12 @@ pub struct App {
     pub scopes: u32,
     /// Unix microseconds.
     pub first_allowed_at: i64,
-    /// Unix microseconds, to within minutes.
+    /// Unix microseconds, accurate to minutes.
     pub used_at: i64,
 }
 
 impl AuthorizationServer {
-    /// The clients that can use an account now, the one allowed first in front.
+    /// The authorized clients of an account, the oldest authorization first.
     pub async fn apps(&self, account: AccountId) -> Result<Vec<App>, ReadError> {
         let now = (self.now)();
         let grants = reading(&self.store, move |read| read.oauth_grants(account, now)).await?;
@@ -57,8 +57,8 @@ impl AuthorizationServer {
         Ok(apps)
     }
 
-    /// The client that an account once allowed something by this grant, whatever became of the grant since: a page that names an app by
-    /// one of its grants may stay open for longer than that grant holds.
+    /// The client of a grant of an account, whether or not the grant is still live: a page that uses a grant's id may stay open longer than
+    /// the grant lasts.
     pub async fn client_of(
         &self,
         account: AccountId,
@@ -70,7 +70,7 @@ impl AuthorizationServer {
             .map(|row| row.client))
     }
 
-    /// Takes from a client all it may do with an account. Its tokens are refused from the next request on.
+    /// Revokes all grants of a client for an account. Its tokens are rejected from the next request on.
     pub async fn remove_app(
         &self,
         account: AccountId,

@@ -1,28 +1,28 @@
-//! The answer to an authorization request: an address that the browser is sent on to (RFC 6749 section 4.1.2, RFC 9207).
+//! The authorization response: the URL that the browser is redirected to (RFC 6749 section 4.1.2, RFC 9207).
 
 use url::form_urlencoded::byte_serialize;
 
-/// Why a client gets no code (RFC 6749 section 4.1.2.1, RFC 8707 section 2).
+/// Authorization error codes (RFC 6749 section 4.1.2.1, RFC 8707 section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AuthorizationError {
-    /// A parameter is missing, doubled or malformed.
+    /// A parameter is missing, repeated or malformed.
     InvalidRequest,
-    /// Another response type than `code`.
+    /// A response type other than `code`.
     UnsupportedResponseType,
-    /// A resource that is none of the service's.
+    /// An unknown resource.
     InvalidTarget,
     /// A scope that the resource does not have.
     InvalidScope,
-    /// The person said no.
+    /// The account owner denied the request.
     AccessDenied,
-    /// Our own fault.
+    /// An internal error.
     ServerError,
-    /// Our own fault, and it passes.
+    /// A transient internal error.
     TemporarilyUnavailable,
 }
 
 impl AuthorizationError {
-    /// The word on the wire.
+    /// The value on the wire.
     pub fn word(self) -> &'static str {
         match self {
             AuthorizationError::InvalidRequest => "invalid_request",
@@ -36,10 +36,10 @@ impl AuthorizationError {
     }
 }
 
-/// Where a browser is sent with an answer: the client's address with the answer appended to its query, what stood there kept.
+/// The redirect URL of a response: the client's redirect URI with the response appended to its query.
 ///
-/// `state` is what the client sent, unchanged, and `issuer` tells it who answers. Everything appended is encoded, so that neither can end
-/// the query or a header field.
+/// `state` is returned unchanged, and `issuer` identifies the authorization server. Appended values are percent-encoded, so that none can
+/// end the query or a header field.
 pub fn response_url(
     redirect_uri: &str,
     answer: Result<&str, AuthorizationError>,
@@ -77,7 +77,7 @@ mod tests {
     const ISSUER: &str = "https://api.svc.example";
 
     #[test]
-    fn an_answer_is_appended_to_what_was_registered() {
+    fn a_response_is_appended_to_the_registered_uri() {
         let scope = Err(AuthorizationError::InvalidScope);
         for (uri, answer, state, address) in [
             (
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_state_is_the_client_reads_it_back_and_nothing_else(state in ".*") {
+        fn any_state_is_returned_to_the_client_unchanged(state in ".*") {
             let address = response_url("https://app.example/cb?x=1", Ok("c"), Some(&state), ISSUER);
             prop_assert!(address.bytes().all(|byte| byte.is_ascii_graphic()));
             let (_, query) = address.split_once('?').expect("a query");

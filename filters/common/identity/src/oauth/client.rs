@@ -1,10 +1,10 @@
-//! What a client may register (RFC 7591 section 2).
+//! Client metadata and its rules (RFC 7591 section 2).
 
 use std::sync::Arc;
 
 use super::redirect::{RedirectUri, RedirectUriError};
 
-/// Characters of a client's name for itself.
+/// Maximum length of a client's name, characters.
 const NAME_CHARS_MAX: usize = 80;
 
 const REDIRECT_URIS_MAX: usize = 10;
@@ -12,7 +12,7 @@ const REDIRECT_URIS_MAX: usize = 10;
 const AUTHORIZATION_CODE: &str = "authorization_code";
 const REFRESH_TOKEN: &str = "refresh_token";
 
-/// Metadata as a client sends it; what is not here is ignored, and no address in it is fetched.
+/// Client metadata as received; other members are ignored, and no URL in it is fetched.
 #[derive(Clone, Debug, Default)]
 pub struct ClientMetadata {
     /// `client_name`
@@ -27,43 +27,43 @@ pub struct ClientMetadata {
     pub auth_method: Option<String>,
 }
 
-/// Metadata that passed every rule.
+/// Valid client metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedClient {
-    /// The name it gives itself, without control characters and without those that turn the direction of text.
+    /// The client's self-chosen name, without control characters and bidirectional formatting characters.
     pub name: Option<Arc<str>>,
-    /// Where answers to it may go; at least one.
+    /// Its redirect URIs; at least one.
     pub redirect_uris: Vec<RedirectUri>,
     /// Whether it may have refresh tokens.
     pub refresh: bool,
 }
 
-/// Why metadata is refused.
+/// Why metadata was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// `invalid_redirect_uri`: one of the addresses cannot be registered.
+    /// `invalid_redirect_uri`: a redirect URI is not allowed.
     #[error("{0}")]
     RedirectUri(#[from] RedirectUriError),
     /// `invalid_redirect_uri`: none, or too many.
-    #[error("redirect_uris has 1 to {REDIRECT_URIS_MAX} addresses")]
+    #[error("redirect_uris must have 1 to {REDIRECT_URIS_MAX} URIs")]
     RedirectUris,
     /// `invalid_client_metadata`: the name is too long.
-    #[error("client_name has at most {NAME_CHARS_MAX} characters")]
+    #[error("client_name must have at most {NAME_CHARS_MAX} characters")]
     Name,
-    /// `invalid_client_metadata`: no grant type that there is here.
-    #[error("grant_types has to have authorization_code")]
+    /// `invalid_client_metadata`: no supported grant type.
+    #[error("grant_types must include authorization_code")]
     GrantTypes,
-    /// `invalid_client_metadata`: another response type.
-    #[error("response_types is code alone")]
+    /// `invalid_client_metadata`: an unsupported response type.
+    #[error("response_types must be only code")]
     ResponseTypes,
-    /// `invalid_client_metadata`: a way to authenticate that needs a secret.
-    #[error("token_endpoint_auth_method is none: clients have no secret here")]
+    /// `invalid_client_metadata`: an authentication method that needs a secret.
+    #[error("token_endpoint_auth_method must be none: clients have no secret here")]
     AuthMethod,
 }
 
 impl ClientError {
-    /// Whether it is about the redirection addresses (`invalid_redirect_uri`) and not about the rest (`invalid_client_metadata`).
+    /// Whether it concerns redirect URIs (`invalid_redirect_uri`) rather than other metadata (`invalid_client_metadata`).
     pub fn is_about_redirect_uris(&self) -> bool {
         matches!(
             self,
@@ -73,7 +73,7 @@ impl ClientError {
 }
 
 impl ClientMetadata {
-    /// Checks the metadata. `refresh_offered` says whether there are refresh tokens here.
+    /// Validates the metadata. `refresh_offered`: whether the server issues refresh tokens.
     pub fn check(&self, refresh_offered: bool) -> Result<CheckedClient, ClientError> {
         if !(1..=REDIRECT_URIS_MAX).contains(&self.redirect_uris.len()) {
             return Err(ClientError::RedirectUris);
@@ -98,7 +98,7 @@ impl ClientMetadata {
         if !self.response_types.as_ref().is_none_or(only_code) {
             return Err(ClientError::ResponseTypes);
         }
-        // RFC 7591 takes a missing method for one with a secret; there are no secrets here, and the answer says so.
+        // RFC 7591 defaults a missing method to one with a secret; this server has none, and its answer says so.
         if self.auth_method.as_deref().is_some_and(|way| way != "none") {
             return Err(ClientError::AuthMethod);
         }
@@ -120,8 +120,8 @@ impl CheckedClient {
     }
 }
 
-/// A name without control characters, line breaks, and characters that nobody sees or that turn the direction of text (Unicode UAX 9,
-/// section 2): with them a name could look like part of the page around it.
+/// A name without control characters, line breaks, and invisible or bidirectional formatting characters (Unicode UAX 9, section 2), which
+/// could disguise it as part of the page.
 fn clean_name(name: &str) -> String {
     let kept: String = name
         .chars()
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc7591_2_what_is_left_out_is_a_public_client_with_a_code() {
+    fn rfc7591_2_omitted_metadata_means_a_public_client_with_the_code_grant() {
         let checked = metadata(|_| {}).check(false).expect("sound");
         assert_eq!(checked.name, None);
         assert_eq!(checked.grant_types(), ["authorization_code"]);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc7591_3_2_2_what_breaks_a_rule_is_refused() {
+    fn rfc7591_3_2_2_invalid_metadata_is_rejected() {
         type Change = fn(&mut ClientMetadata);
         let cases: [(Change, ClientError); 10] = [
             (|one| one.redirect_uris.clear(), ClientError::RedirectUris),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_turn_the_text_around_it() {
+    fn a_name_cannot_change_the_text_direction() {
         for (name, kept) in [
             ("Notebook Copilot", Some("Notebook Copilot")),
             ("  Notebook\r\n\tCopilot\u{0}", Some("NotebookCopilot")),

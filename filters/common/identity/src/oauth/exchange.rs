@@ -1,4 +1,4 @@
-//! Code against token (RFC 6749 section 4.1.3).
+//! Exchange of an authorization code for tokens (RFC 6749 section 4.1.3).
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::digest::Digest;
 use crate::secret::Secret;
 use crate::tokens::{NewToken, token_part};
 
-/// A request for a token by code.
+/// A token request with an authorization code.
 #[derive(Clone, Copy)]
 pub struct CodeRequest<'a> {
     /// `client_id`
     pub client: &'a str,
     /// `code`
     pub code: &'a str,
-    /// `redirect_uri`: the same text as when the code was asked for.
+    /// `redirect_uri`: identical to that of the authorization request.
     pub redirect_uri: &'a str,
     /// `code_verifier`
     pub verifier: &'a str,
@@ -25,46 +25,45 @@ pub struct CodeRequest<'a> {
     pub resource: Requested,
 }
 
-/// What a client gets.
+/// The token response.
 #[derive(Debug)]
 pub struct TokenResponse {
     /// The access token.
     pub access: Secret,
-    /// How long it works.
+    /// Its lifetime.
     pub life: Duration,
     /// Bit set of its scopes.
     pub scopes: u32,
-    /// A refresh token, where there are any.
+    /// The refresh token, if refresh tokens are issued.
     pub refresh: Option<Secret>,
 }
 
-/// Why a client gets no token (RFC 6749 section 5.2, RFC 8707 section 2.2).
+/// Why no token was issued (RFC 6749 section 5.2, RFC 8707 section 2.2).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// There is no such client.
+    /// Unknown client.
     #[error("the client is not registered")]
     UnknownClient,
-    /// The code or token does not work, or not for this request. Which of the reasons it is stays untold.
-    #[error("the code or refresh token does not work")]
+    /// The code or token is invalid, or not valid for this request. The exact reason is not disclosed.
+    #[error("the code or refresh token is not valid")]
     InvalidGrant,
-    /// It works, at another resource.
+    /// Valid, but for another resource.
     #[error("the grant is for another resource")]
     InvalidTarget,
-    /// It works, for fewer scopes.
-    #[error("the grant has not all of these scopes")]
+    /// Valid, but with fewer scopes.
+    #[error("the grant does not include all of these scopes")]
     InvalidScope,
-    /// The store did not read.
+    /// Reading the store failed.
     #[error("could not read the grant")]
     Read(#[from] ReadError),
-    /// The store did not write; nothing is used up.
+    /// Writing to the store failed; the code or token is not consumed.
     #[error("could not write the token")]
     Store(#[from] CommitError),
 }
 
 impl AuthorizationServer {
-    /// Exchanges a code for a token. The checks stand in the order of RFC 6749 section 4.1.3 and RFC 8707 section 2.2; the first that
-    /// fails decides.
+    /// Exchanges a code for tokens. Checks in the order of RFC 6749 section 4.1.3 and RFC 8707 section 2.2; the first failure decides.
     pub async fn exchange(&self, request: CodeRequest<'_>) -> Result<TokenResponse, TokenError> {
         if self.client(request.client).await?.is_none() {
             return Err(TokenError::UnknownClient);
@@ -113,7 +112,7 @@ impl AuthorizationServer {
         match self.commit(parts).await {
             Ok(()) => Ok(granted),
             Err(error) => match refusal(&error) {
-                // Somebody else was faster by a moment, with the same code: one of the two has stolen it, and nobody can tell which.
+                // A concurrent request has used the same code: one of the two has stolen it, and which is unknown.
                 Some(OAuthRefusal::CodeUsed) => self.reused(&code.grant).await,
                 Some(OAuthRefusal::NoClient) => Err(TokenError::UnknownClient),
                 Some(_) => Err(TokenError::InvalidGrant),
@@ -122,14 +121,14 @@ impl AuthorizationServer {
         }
     }
 
-    /// A code or refresh token came a second time: the whole family ends (RFC 6749 section 4.1.2, RFC 9700 section 4.14).
+    /// Reuse of a code or refresh token revokes the whole token family (RFC 6749 section 4.1.2, RFC 9700 section 4.14).
     pub(super) async fn reused<T>(&self, grant: &GrantRow) -> Result<T, TokenError> {
         self.revoke_family(grant).await?;
-        tracing::warn!(grant = %grant.id, account = %grant.account, "a code or refresh token came twice; its grant is revoked");
+        tracing::warn!(grant = %grant.id, account = %grant.account, "code or refresh token reused, revoked its grant");
         Err(TokenError::InvalidGrant)
     }
 
-    /// New tokens of a grant, and the parts that store them. `refresh` is the refresh token to hand out in place of a new one.
+    /// New tokens of a grant, and the parts that store them. `refresh`: an existing refresh token to return instead of a new one.
     pub(super) fn tokens(
         &self,
         grant: &GrantRow,
@@ -193,7 +192,7 @@ impl AuthorizationServer {
     }
 }
 
-/// Whether a request names the resource of the grant, or none.
+/// Whether a request names the grant's resource, or none.
 pub(super) fn fits(asked: Requested, resource: u32) -> bool {
     match asked {
         Requested::Omitted => true,

@@ -1,9 +1,8 @@
-//! What an authorization server decides (RFC 6749), without knowing how it was asked: clients, requests for authorization, decisions,
-//! codes, tokens and the families that they belong to.
+//! Authorization server (RFC 6749), independent of HTTP: clients, authorization requests, decisions, codes, tokens and token families.
 //!
-//! A request that was found sound waits as *pending* for one session's decision. Allowing it makes a *grant*, the head of a family: its
-//! code, the tokens that come from it, and their successors end with it. Everything that may happen once happens inside one unit of work
-//! of the store, so that of two who do it at the same instant one at most succeeds.
+//! A valid request is stored as *pending* until one session decides on it. Allowing it creates a *grant*, the head of a token family: its
+//! code, its tokens and their successors end with it. Every single-use step is one unit of work of the store, so that of two concurrent
+//! attempts at most one succeeds.
 
 mod apps;
 mod authorization_response;
@@ -40,44 +39,44 @@ pub use redirect::{
 pub use refresh::RefreshRequest;
 pub use revoke::RevokeError;
 
-/// How long a code works.
+/// Lifetime of an authorization code.
 const CODE_LIFETIME: Duration = Duration::from_secs(60);
 
-/// Requests that may name a code and be refused before it works no more.
+/// Failed requests after which a code is invalid.
 const CODE_REFUSALS_MAX: u32 = 5;
 
-/// How long a person may take to decide.
+/// Lifetime of a pending request.
 const PENDING_LIFETIME: Duration = Duration::from_secs(600);
 
-/// Requests that may wait for a decision at once; the oldest above it go.
+/// Maximum number of pending requests; the oldest are dropped.
 const PENDING_MAX: u32 = 20_000;
 
-/// A client that was never allowed anything is forgotten after this.
+/// Retention of clients that were never authorized.
 const UNUSED_CLIENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
-/// A client that was, this long after the last time.
+/// Retention of other clients after their last use.
 const USED_CLIENT_RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
 
-/// How long grants and tokens are kept after their end.
+/// Retention of grants and tokens after their end.
 const ENDED_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// From one look for what can be forgotten to the next.
+/// Interval of clean-ups.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The most rows of a kind that go at once.
+/// Rows of a kind deleted at once.
 const CLEANUP_ROWS_MAX: u32 = 1000;
 
-/// Bytes of the id that registration makes, after `c_`.
+/// Characters of a registered client id after `c_`.
 const CLIENT_ID_CHARS: usize = 22;
 
-/// How long things last, and how many there may be.
+/// Lifetimes and limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OAuthSettings {
-    /// The life of an access token.
+    /// Lifetime of an access token.
     pub access_token: Duration,
-    /// Refresh tokens, where there are any.
+    /// Refresh tokens, if issued.
     pub refresh: Option<RefreshSettings>,
-    /// Clients that were never allowed anything, at most; the oldest above it go.
+    /// Maximum number of clients that were never authorized; the oldest are dropped.
     pub unused_clients_max: u32,
 }
 
@@ -91,23 +90,23 @@ impl Default for OAuthSettings {
     }
 }
 
-/// How long refresh tokens last.
+/// Lifetimes of refresh tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshSettings {
-    /// Unused.
+    /// Without use.
     pub idle: Duration,
-    /// From the decision on, however often they are used.
+    /// From the authorization on, regardless of use.
     pub absolute: Duration,
-    /// A token just spent may be spent again for so long, by a client that lost the answer. Zero: never.
+    /// Grace period in which a spent token is accepted once more, for clients that lost the answer. Zero: none.
     pub grace: Duration,
 }
 
-/// What a request says about something it may leave out.
+/// Value of an optional request parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requested {
-    /// Nothing.
+    /// Omitted.
     Omitted,
-    /// Something that is none of the service's.
+    /// Unknown to the service.
     Unknown,
     /// These bits.
     Bits(u32),
@@ -119,19 +118,19 @@ pub type Now = Box<dyn Fn() -> i64 + Send + Sync>;
 /// Fills a slice with random bytes.
 pub type Draw = Box<dyn Fn(&mut [u8]) + Send + Sync>;
 
-/// What an [`AuthorizationServer`] is made of.
+/// Dependencies of an [`AuthorizationServer`].
 pub struct AuthorizationServerDeps<'a> {
-    /// Where everything is kept.
+    /// Store of clients, grants and tokens.
     pub store: Arc<dyn Store>,
-    /// The service's own word, for the form of codes and tokens.
+    /// The service's short name, part of the form of codes and tokens.
     pub service: &'a str,
-    /// The issuer identifier, byte for byte as metadata has it (RFC 8414 section 2).
+    /// The issuer identifier, byte for byte as in the metadata (RFC 8414 section 2).
     pub issuer: Arc<str>,
-    /// How long things last.
+    /// Lifetimes and limits.
     pub settings: OAuthSettings,
     /// The wall clock.
     pub now: Now,
-    /// Randomness.
+    /// Random source.
     pub draw: Draw,
 }
 
@@ -143,7 +142,7 @@ pub struct AuthorizationServer {
     access_form: Form,
     refresh_form: Form,
     code_form: Form,
-    /// Makes the successor of a refresh token.
+    /// Derives the successor of a refresh token.
     successor_key: Zeroizing<[u8; 32]>,
     now: Now,
     draw: Draw,
@@ -184,7 +183,7 @@ impl AuthorizationServer {
         &self.issuer
     }
 
-    /// How long things last.
+    /// Lifetimes and limits.
     pub fn settings(&self) -> &OAuthSettings {
         &self.settings
     }
@@ -220,13 +219,13 @@ impl AuthorizationServer {
         Ok(row)
     }
 
-    /// A client that has registered, or that somebody has allowed something.
+    /// A client that was registered or authorized.
     pub async fn client(&self, id: &str) -> Result<Option<ClientRow>, ReadError> {
         let id = id.to_owned();
         reading(&self.store, move |read| read.oauth_client(&id)).await
     }
 
-    /// Forgets what can no longer matter, now and then: call it as often as is convenient. Nobody waits for it.
+    /// Deletes obsolete rows at most once per interval; may be called on any occasion. Does not wait for the write.
     pub fn forget(&self) {
         let now = (self.now)();
         if now.saturating_sub(self.forgotten_at.load(Ordering::Relaxed)) < micros(CLEANUP_INTERVAL)
@@ -241,7 +240,7 @@ impl AuthorizationServer {
             ended_before: now - micros(ENDED_RETENTION),
             limit: CLEANUP_ROWS_MAX,
         };
-        // One that is not taken is tried again the next time.
+        // A write that is not admitted is repeated at the next interval.
         let _ = self.store.submit(
             UnitOfWork::of(part.into_part(), Admission::Notes),
             Box::new(|_| {}),
@@ -254,15 +253,14 @@ impl AuthorizationServer {
             .map(|_| ())
     }
 
-    /// Writes what takes something away. A store that is busy takes it all the same: whoever holds a stolen token must not be let in for
-    /// longer because others ask for much.
+    /// Writes a revocation. Admitted under load too: a stolen token must not stay valid because the store is busy.
     async fn end(&self, parts: impl IntoIterator<Item = Part>) -> Result<(), CommitError> {
         commit(&*self.store, UnitOfWork::of_all(parts, Admission::Ends))
             .await
             .map(|_| ())
     }
 
-    /// Ends a family.
+    /// Revokes a token family.
     async fn revoke_family(&self, grant: &GrantRow) -> Result<(), CommitError> {
         self.end([OAuthPart::RevokeGrant {
             id: grant.id,
@@ -283,7 +281,7 @@ impl fmt::Debug for AuthorizationServer {
     }
 }
 
-/// A part as a unit of work takes it.
+/// Conversion to a part of a unit of work.
 trait IntoPart {
     fn into_part(self) -> Part;
 }
@@ -298,7 +296,7 @@ fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// What the data said against a unit of work, where that is a matter of this part.
+/// The refusal of a unit of work, if it concerns OAuth.
 fn refusal(error: &CommitError) -> Option<OAuthRefusal> {
     match error {
         CommitError::Refused(Refusal::OAuth(refusal)) => Some(*refusal),

@@ -1,4 +1,4 @@
-//! Requests for authorization that wait for a decision, and the decision.
+//! Pending authorization requests and the decisions on them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,22 +22,22 @@ use crate::digest::Digest;
 use crate::keys::id_bytes;
 use crate::session::{Session, required};
 
-/// A request for authorization that passed every check.
+/// A validated authorization request.
 #[derive(Clone, Debug)]
 pub struct AuthorizationRequest {
-    /// The client.
+    /// The client id.
     pub client: Arc<str>,
-    /// The name it gives itself.
+    /// The client's self-chosen name.
     pub client_name: Option<Arc<str>>,
     /// Whether it registered for refresh tokens.
     pub refresh: bool,
-    /// Whether its id is the address of a document about it.
+    /// Whether its id is the URL of a client metadata document.
     pub document: bool,
-    /// Where the answer goes: matched against what the client registered.
+    /// The redirect URI, matched against the registered ones.
     pub redirect_uri: Arc<str>,
-    /// Given back unchanged.
+    /// Returned unchanged.
     pub state: Option<Arc<str>>,
-    /// What the verifier must meet.
+    /// The PKCE challenge.
     pub challenge: Challenge,
     /// Bit set with the one resource.
     pub resource: u32,
@@ -47,7 +47,7 @@ pub struct AuthorizationRequest {
     pub scopes: u32,
 }
 
-/// The name of a pending request: 128 random bits, 32 hex digits.
+/// The id of a pending request: 128 random bits, 32 hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PendingId([u8; 16]);
 
@@ -57,9 +57,9 @@ impl fmt::Display for PendingId {
     }
 }
 
-/// A text that names no pending request.
+/// A text that is no id of a pending request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a request for authorization is named by 32 lower-case hex digits")]
+#[error("the id of an authorization request has 32 lower-case hex digits")]
 pub struct PendingIdError;
 
 impl FromStr for PendingId {
@@ -77,36 +77,36 @@ impl FromStr for PendingId {
     }
 }
 
-/// A request as the person sees it who decides.
+/// A pending request as shown to the account owner.
 #[derive(Clone, Debug)]
 pub struct Pending {
-    /// Its name.
+    /// Its id.
     pub id: PendingId,
     row: PendingRow,
 }
 
 impl Pending {
-    /// The name the client gives itself.
+    /// The client's self-chosen name.
     pub fn client_name(&self) -> Option<&str> {
         self.row.client_name.as_deref()
     }
 
-    /// The client's id.
+    /// The client id.
     pub fn client(&self) -> &str {
         &self.row.client
     }
 
-    /// Whether the client's id is the address of a document about it.
+    /// Whether the client id is the URL of a client metadata document.
     pub fn document(&self) -> bool {
         self.row.document
     }
 
-    /// Where the answer goes.
+    /// Where the response goes.
     pub fn destination(&self) -> Destination {
         Destination::of(&self.row.redirect_uri)
     }
 
-    /// What the page's `form-action` has to allow.
+    /// The source that the page's `form-action` must allow.
     pub fn form_action(&self) -> String {
         form_action_source(&self.row.redirect_uri)
     }
@@ -116,25 +116,25 @@ impl Pending {
         self.row.resource
     }
 
-    /// Bit set of the scopes asked for.
+    /// Bit set of the requested scopes.
     pub fn scopes(&self) -> u32 {
         self.row.scopes
     }
 
-    /// Whether refresh tokens come with it.
+    /// Whether refresh tokens are issued with it.
     pub fn refresh(&self) -> bool {
         self.row.refresh
     }
 }
 
-/// Who allows something.
+/// The session that decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decider {
-    /// The digest of their session, which has to last when it is written.
+    /// The digest of the session, which has to be live when the decision is written.
     pub session: [u8; 32],
-    /// What stays of the session when its value changes: what looked at the request.
+    /// The lineage of the session, which survives a change of its value: the request is bound to it.
     pub lineage: [u8; 32],
-    /// Whose account it is.
+    /// The account.
     pub account: AccountId,
 }
 
@@ -148,31 +148,31 @@ impl From<&Session> for Decider {
     }
 }
 
-/// Why nothing was decided.
+/// Why no decision was made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecideError {
-    /// It was decided before, or took too long.
+    /// Decided before, or expired.
     #[error(
-        "this request was decided already, or its ten minutes are over; begin again in the app"
+        "this request was already decided or has expired after ten minutes; start again in the app"
     )]
     Gone,
-    /// Another session looked at it first.
-    #[error("this request belongs to another browser session; begin again in the app")]
+    /// Bound to another session.
+    #[error("this request is open in another browser session; start again in the app")]
     OtherSession,
-    /// The client is forgotten.
-    #[error("the app is not registered any more; begin again in the app")]
+    /// The client was deleted.
+    #[error("the app is no longer registered; start again in the app")]
     NoClient,
-    /// Whoever decides was signed out meanwhile.
-    #[error("the session is over; sign in again")]
+    /// The session was ended meanwhile.
+    #[error("the session has ended; sign in again")]
     SignedOut,
-    /// More than was asked for, or nothing at all.
-    #[error("only what was asked for can be allowed, and something of it")]
+    /// More scopes than requested, or none.
+    #[error("choose at least one of the requested scopes, and no others")]
     Scopes,
-    /// The store did not read.
+    /// Reading the store failed.
     #[error("could not read the request")]
     Read(#[source] ReadError),
-    /// The store did not write.
+    /// Writing to the store failed.
     #[error("could not write the decision")]
     Store(#[source] CommitError),
 }
@@ -192,7 +192,7 @@ impl From<CommitError> for DecideError {
 }
 
 impl AuthorizationServer {
-    /// Keeps a request for ten minutes, until somebody decides.
+    /// Stores a request as pending, for ten minutes.
     pub async fn store_request(
         &self,
         request: AuthorizationRequest,
@@ -225,7 +225,7 @@ impl AuthorizationServer {
         Ok(PendingId(id))
     }
 
-    /// Shows a request to a session. The first that looks is the only one that may decide; `session` is a digest of it.
+    /// Opens a pending request in a session, and binds it to that session, the only one that may decide. `session` is its digest.
     pub async fn open_request(
         &self,
         id: PendingId,
@@ -244,16 +244,15 @@ impl AuthorizationServer {
         Ok(Pending { id, row })
     }
 
-    /// What the app calls itself whose request waits for a decision, for somebody who has yet to sign in; `None` when no request waits
-    /// under this id, or an app without a name has made it. It binds the request to nobody.
+    /// The client's name in an unbound pending request, for a page before sign-in; `None` for an unknown request, or a client without a
+    /// name. Does not bind the request.
     pub async fn pending_client_name(&self, id: PendingId) -> Result<Option<Arc<str>>, ReadError> {
         let row = reading(&self.store, move |read| read.oauth_pending(&id.0)).await?;
         let waits = row.filter(|row| (self.now)() < row.expires_at && row.session.is_none());
         Ok(waits.and_then(|row| row.client_name))
     }
 
-    /// Allows a request, or a part of it: `scopes` is at least one of those asked for. Returns the address that the browser goes on to,
-    /// with a code for the client.
+    /// Allows a request with `scopes`, at least one of the requested ones. Returns the redirect URL with a code for the client.
     pub async fn allow(
         &self,
         id: PendingId,
@@ -325,7 +324,7 @@ impl AuthorizationServer {
         Ok(self.address(&row, Ok(code.expose())))
     }
 
-    /// Refuses a request. Returns the address that the browser goes on to, with the refusal for the client.
+    /// Denies a request. Returns the redirect URL with the error for the client.
     pub async fn deny(&self, id: PendingId, session: &[u8; 32]) -> Result<String, DecideError> {
         let row = self.pending(id, session).await?;
         self.commit([OAuthPart::TakePending {
@@ -338,7 +337,7 @@ impl AuthorizationServer {
         Ok(self.address(&row, Err(AuthorizationError::AccessDenied)))
     }
 
-    /// The address that tells the client of a failure of ours.
+    /// The redirect URL that reports an internal error to the client.
     pub fn failure_address(&self, pending: &Pending, error: AuthorizationError) -> String {
         self.address(&pending.row, Err(error))
     }
@@ -352,7 +351,7 @@ impl AuthorizationServer {
         )
     }
 
-    /// A request that waits, and that this session may decide on.
+    /// A live pending request that this session may decide on.
     async fn pending(&self, id: PendingId, session: &[u8; 32]) -> Result<PendingRow, DecideError> {
         let row = reading(&self.store, move |read| read.oauth_pending(&id.0))
             .await

@@ -1,4 +1,4 @@
-//! The proof that whoever brings a code is who asked for it (RFC 7636).
+//! Proof key for code exchange (PKCE, RFC 7636).
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// A SHA-256 in base64url without padding.
+/// Length of a SHA-256 in base64url without padding.
 const CHALLENGE_CHARS: usize = 43;
 
-/// The characters of a verifier (RFC 7636 section 4.1).
+/// Length of a verifier (RFC 7636 section 4.1).
 const VERIFIER_CHARS: std::ops::RangeInclusive<usize> = 43..=128;
 
-/// A challenge of the method `S256`: `BASE64URL(SHA256(verifier))`, 43 characters (RFC 7636 section 4.2). There is no other method here.
+/// A challenge with the method `S256`: `BASE64URL(SHA256(verifier))`, 43 characters (RFC 7636 section 4.2). No other method is supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge(Arc<str>);
 
 impl Challenge {
-    /// A challenge as a client sends it; `None` for a text that no digest has.
+    /// Parses a challenge; `None` for a text that is no SHA-256.
     pub fn parse(text: &str) -> Option<Challenge> {
         let sound = text.len() == CHALLENGE_CHARS
             && text
@@ -32,7 +32,7 @@ impl Challenge {
         &self.0
     }
 
-    /// Whether this is the challenge of `verifier`, compared in constant time. One of a wrong form is refused before it is hashed.
+    /// Whether this is the challenge of `verifier`, compared in constant time. A malformed verifier is rejected before hashing.
     pub fn is_met_by(&self, verifier: &str) -> bool {
         let sound = VERIFIER_CHARS.contains(&verifier.len())
             && verifier
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rfc7636_b_a_verifier_meets_its_own_challenge_alone() {
+    fn rfc7636_b_a_verifier_matches_only_its_own_challenge() {
         let many_a = "A".repeat(43);
         let many_tildes = "~".repeat(128);
         let known = [
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn verifiers_and_challenges_of_a_wrong_form_are_refused() {
+    fn malformed_verifiers_and_challenges_are_rejected() {
         for verifier in [
             "A".repeat(42),
             "A".repeat(129),
@@ -88,7 +88,7 @@ mod tests {
             format!("{}é", "A".repeat(42)),
             String::new(),
         ] {
-            // The challenge that its digest would have.
+            // The challenge of its digest.
             let made = URL_SAFE_NO_PAD.encode(Sha256::digest(&verifier));
             let challenge = Challenge::parse(&made).expect("a challenge");
             assert!(!challenge.is_met_by(&verifier), "{verifier}");

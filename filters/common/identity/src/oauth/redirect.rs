@@ -1,4 +1,4 @@
-//! Addresses that answers to clients go to: what may be registered, and what matches it.
+//! Redirect URIs: registration rules and matching.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,53 +6,51 @@ use std::sync::Arc;
 
 use url::Url;
 
-/// The longest address that is accepted.
+/// Maximum length, bytes.
 const BYTES_MAX: usize = 2000;
 
-/// The hosts that mean the computer of the person who signs in. `http` is for these alone (RFC 8252 section 7.3).
+/// Loopback hosts, the only ones allowed with `http` (RFC 8252 section 7.3).
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "[::1]", "localhost"];
 
-/// A redirection address as it was registered (RFC 6749 section 3.1.2): absolute, `https` or on a loopback host, without a fragment.
+/// A registered redirect URI (RFC 6749 section 3.1.2): absolute, `https` or on a loopback host, without a fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedirectUri(Arc<str>);
 
-/// Why a text is no redirection address.
+/// Why a text is no redirect URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedirectUriError {
-    /// Longer than any program needs.
-    #[error("a redirection address has at most {BYTES_MAX} bytes")]
+    /// Too long.
+    #[error("a redirect URI must have at most {BYTES_MAX} bytes")]
     Long,
-    /// Characters that no address has, or a broken percent-encoding.
-    #[error(
-        "a redirection address is written in visible ASCII as RFC 3986 has it; encode the rest"
-    )]
+    /// Characters outside RFC 3986, or broken percent-encoding.
+    #[error("a redirect URI must be visible ASCII as in RFC 3986; percent-encode the rest")]
     Characters,
     /// Neither `https` nor `http`.
-    #[error("a redirection address starts with https://, or with http:// for a loopback host")]
+    #[error("a redirect URI must start with https://, or with http:// for a loopback host")]
     Scheme,
-    /// `http` for another host than the three of this computer.
+    /// `http` with a host other than loopback.
     #[error(
-        "http is for 127.0.0.1, [::1] and localhost alone, spelled so; use https for other hosts"
+        "http is allowed only for 127.0.0.1, [::1] and localhost, spelled so; use https for other hosts"
     )]
     NotLoopback,
-    /// No host, or one in a spelling that programs read differently.
+    /// No host, or a host that parsers read differently.
     #[error(
-        "the host of a redirection address is a name, or an address in its usual spelling, with a port from 1 to 65535 or none"
+        "the host of a redirect URI must be a name, or an IP address in its usual spelling, with a port from 1 to 65535 or none"
     )]
     Host,
-    /// A user before the host.
-    #[error("a redirection address names no user")]
+    /// User information before the host.
+    #[error("a redirect URI must not contain user information")]
     User,
     /// A fragment.
-    #[error("a redirection address has no fragment")]
+    #[error("a redirect URI must not have a fragment")]
     Fragment,
     /// `.` or `..` in the path.
-    #[error("a redirection address has no segment . or .. in its path")]
+    #[error("a redirect URI must not have a . or .. segment in its path")]
     DotSegment,
 }
 
-/// The parts of an address, as they are written.
+/// The parts of a URI as written.
 struct Parts<'a> {
     secure: bool,
     /// With brackets around an IPv6 address.
@@ -108,7 +106,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The characters of RFC 3986, every `%` with its two digits.
+/// Only characters of RFC 3986, every `%` followed by two hex digits.
 fn is_uri(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.iter().enumerate().all(|(at, &byte)| match byte {
@@ -119,7 +117,7 @@ fn is_uri(text: &str) -> bool {
     })
 }
 
-/// Whether a segment of the path is `.` or `..`, encoded or not.
+/// Whether a path segment is `.` or `..`, percent-encoded or not.
 fn has_dot_segment(rest: &str) -> bool {
     let path = rest.split('?').next().unwrap_or_default();
     path.split('/').any(|segment| {
@@ -139,7 +137,7 @@ impl FromStr for RedirectUri {
         if !parts.secure && !parts.is_loopback() {
             return Err(RedirectUriError::NotLoopback);
         }
-        // What a browser makes of the host has to be what is written: `0x7f.1` and `127.1` would be something else to it.
+        // A browser must read the host as written: it normalizes `0x7f.1` and `127.1`.
         let read = Url::parse(text).map_err(|_| RedirectUriError::Host)?;
         let written = parts.host.to_ascii_lowercase();
         if read.host_str() != Some(&written) {
@@ -150,7 +148,7 @@ impl FromStr for RedirectUri {
 }
 
 impl RedirectUri {
-    /// The text, as it was registered.
+    /// The text as registered.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -162,10 +160,10 @@ impl From<RedirectUri> for Arc<str> {
     }
 }
 
-/// Whether an answer may go to `asked`, where `registered` is an address that the client has registered.
+/// Whether a response may go to `asked`, given a `registered` redirect URI of the client.
 ///
-/// Byte for byte, without decoding or folding; only between two `http` addresses of the same loopback host the port is free, for a program
-/// takes the one that it gets (RFC 8252 section 7.3).
+/// Compared byte for byte, without decoding or case folding; only between two `http` URIs of the same loopback host the port may differ,
+/// since native apps use an ephemeral port (RFC 8252 section 7.3).
 pub fn redirect_matches(registered: &str, asked: &str) -> bool {
     if registered == asked {
         return true;
@@ -180,25 +178,25 @@ pub fn redirect_matches(registered: &str, asked: &str) -> bool {
         && one.rest == other.rest
 }
 
-/// Where an answer goes, for the person who decides.
+/// Where a response goes, as shown to the account owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// A program on the computer of the person.
+    /// A program on the owner's computer.
     Loopback,
     /// A host.
     Host {
-        /// Its name as it is sent, with the port where one is written.
+        /// The host name on the wire, with the port if one is written.
         host: String,
-        /// The name as people may see it elsewhere, where it has other letters than ASCII.
+        /// The Unicode form of the name, if it is internationalized.
         unicode: Option<String>,
     },
 }
 
 impl Destination {
-    /// The destination of an address that was found sound before.
+    /// The destination of a valid redirect URI.
     pub fn of(redirect_uri: &str) -> Destination {
         let Ok(parts) = Parts::of(redirect_uri) else {
-            // Never stored; were it, it is shown as it is.
+            // Never stored; shown unchanged if it were.
             return Destination::Host {
                 host: redirect_uri.to_owned(),
                 unicode: None,
@@ -227,9 +225,9 @@ impl fmt::Display for Destination {
     }
 }
 
-/// The source that a page names in `form-action`, so that a browser follows its form's redirection to this address (CSP level 3, 6.4.1).
+/// The `form-action` source that lets a browser follow the form's redirect to this URI (CSP level 3, 6.4.1).
 ///
-/// Scheme, host and port as asked. A policy has no way to write an IPv6 address, so that one is named by its scheme.
+/// Scheme, host and port. CSP cannot express an IPv6 address, so such a URI is allowed by its scheme.
 pub fn form_action_source(redirect_uri: &str) -> String {
     match Parts::of(redirect_uri) {
         Ok(parts) if parts.host.starts_with('[') && parts.secure => String::from("https:"),
@@ -362,7 +360,7 @@ mod tests {
     #[test]
     fn rfc8252_7_3_only_the_port_of_a_loopback_address_is_free() {
         for (registered, asked, matches) in [
-            // The table of the protocol notes.
+            // The cases of the specification.
             (
                 "http://127.0.0.1:47211/cb",
                 "http://127.0.0.1:50999/cb",
@@ -382,7 +380,7 @@ mod tests {
                 "https://app.example:8443/cb",
                 false,
             ),
-            // And around it.
+            // Neighbouring cases.
             ("https://app.example/cb", "https://app.example/cb", true),
             ("https://app.example/cb", "https://app.example/cb/", false),
             ("https://app.example/cb", "https://APP.example/cb", false),
@@ -415,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_is_shown_the_host_whole_with_its_unusual_port_and_letters() {
+    fn a_destination_shows_the_whole_host_with_its_port_and_unicode_form() {
         let host = |host: &str, unicode: Option<&str>| Destination::Host {
             host: host.to_owned(),
             unicode: unicode.map(str::to_owned),

@@ -1,4 +1,4 @@
-//! Refresh tokens: each is spent by its use, and the next one takes its place (RFC 9700 section 4.14).
+//! Refresh token rotation: each token is spent by its use and replaced by its successor (RFC 9700 section 4.14).
 
 use tollgate_store::{OAuthPart, OAuthRefusal, reading};
 use zeroize::Zeroizing;
@@ -8,7 +8,7 @@ use super::{AuthorizationServer, IntoPart as _, Requested, micros, refusal};
 use crate::digest::Digest;
 use crate::secret::Secret;
 
-/// A request for a token by refresh token (RFC 6749 section 6).
+/// A token request with a refresh token (RFC 6749 section 6).
 #[derive(Clone, Copy)]
 pub struct RefreshRequest<'a> {
     /// `client_id`
@@ -17,15 +17,15 @@ pub struct RefreshRequest<'a> {
     pub token: &'a str,
     /// `resource`
     pub resource: Requested,
-    /// `scope`: may be less than what was granted.
+    /// `scope`: may be narrower than the grant.
     pub scopes: Requested,
 }
 
 impl AuthorizationServer {
-    /// Exchanges a refresh token for an access token and its successor.
+    /// Exchanges a refresh token for an access token and a successor.
     ///
-    /// A spent one that comes again within the grace, while its successor is unspent, gets the same successor: the client lost the answer,
-    /// or two windows of it share the token. Later it is taken for stolen, and the family ends.
+    /// A spent token that is reused within the grace period, while its successor is unspent, gets the same successor: the client lost the
+    /// answer, or two of its windows share the token. Later reuse counts as theft and revokes the family.
     pub async fn refresh(&self, request: RefreshRequest<'_>) -> Result<TokenResponse, TokenError> {
         let settings = self.settings.refresh.ok_or(TokenError::InvalidGrant)?;
         if self.client(request.client).await?.is_none() {
@@ -86,8 +86,7 @@ impl AuthorizationServer {
         self.refresh_form.make(&random)
     }
 
-    /// The token that takes the place of a spent one. Made from the text of the spent one, which the store does not have: whoever reads
-    /// the store cannot make it.
+    /// Derives the successor of a spent token from its text. The store has only digests, so its content is not enough to derive it.
     fn successor(&self, spent: &str) -> Secret {
         let made = blake3::keyed_hash(&self.successor_key, spent.as_bytes());
         self.refresh_form.make(&Zeroizing::new(*made.as_bytes()))

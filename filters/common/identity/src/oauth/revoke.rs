@@ -1,27 +1,27 @@
-//! Tokens given back (RFC 7009).
+//! Token revocation (RFC 7009).
 
 use tollgate_store::{CommitError, ReadError, reading};
 
 use super::AuthorizationServer;
 use crate::tokens::revoke_token;
 
-/// Why it is not known whether a token was revoked.
+/// Why a revocation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RevokeError {
-    /// The store did not read.
+    /// Reading the store failed.
     #[error("could not read the token")]
     Read(#[from] ReadError),
-    /// The store did not write.
-    #[error("could not write that the token is revoked")]
+    /// Writing to the store failed.
+    #[error("could not store the revocation of the token")]
     Store(#[from] CommitError),
 }
 
 impl AuthorizationServer {
-    /// Revokes a token for whoever holds it: an access token alone, a refresh token with its family. Durable when this returns.
+    /// Revokes a token: an access token alone, a refresh token with its family. Durable on return.
     ///
-    /// A token that is unknown, dead, of another `client` than the one named, or no token at all changes nothing and is no error: the
-    /// answer must not tell them apart (RFC 7009 section 2.2).
+    /// A token that is unknown, expired, malformed, or issued to another client than `client` changes nothing and is no error: the response
+    /// must not distinguish them (RFC 7009 section 2.2).
     pub async fn revoke(&self, token: &str, client: Option<&str>) -> Result<(), RevokeError> {
         let foreign = |owner: Option<&str>| client.is_some() && client != owner;
         if let Some(hash) = self.access_form.digest(token.as_bytes()) {

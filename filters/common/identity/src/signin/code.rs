@@ -1,14 +1,14 @@
-//! One-time codes: drawn without bias, read as people type them, compared in constant time.
+//! One-time codes: unbiased generation, lenient parsing, constant-time comparison.
 
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// How many digits a code has.
+/// Number of digits of a code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CodeLength {
-    /// Six: with five tries a code and five codes an hour, a guesser wins 2.5 in 100,000 hours.
+    /// Six: with five attempts per code and five codes per hour, a guess succeeds in 2.5 of 100,000 hours.
     Six,
-    /// Eight: a hundred times less.
+    /// Eight: a hundred times less likely.
     #[default]
     Eight,
 }
@@ -22,10 +22,10 @@ impl CodeLength {
         }
     }
 
-    /// A code, each as likely as every other. `draw` fills a slice with random bytes.
+    /// A uniformly distributed code. `draw` fills a slice with random bytes.
     pub(super) fn draw(self, mut draw: impl FnMut(&mut [u8])) -> Zeroizing<String> {
         let codes = 10u32.pow(self.digits() as u32);
-        // What is above the last whole round is drawn again, or low codes would come more often.
+        // Rejection sampling: a plain remainder would favour low codes.
         let fair = u32::MAX - u32::MAX % codes;
         loop {
             let mut bytes = Zeroizing::new([0; 4]);
@@ -38,7 +38,7 @@ impl CodeLength {
         }
     }
 
-    /// The code in what was typed, with spaces and hyphens between its digits; `None` for what cannot be one.
+    /// Parses user input, with spaces and hyphens between the digits; `None` for a malformed code.
     pub fn read(self, typed: &str) -> Option<Zeroizing<String>> {
         let code: Zeroizing<String> = Zeroizing::new(
             typed
@@ -51,7 +51,7 @@ impl CodeLength {
     }
 }
 
-/// Whether two keyed digests are one, in constant time.
+/// Whether two keyed digests are equal, in constant time.
 pub(super) fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     one.ct_eq(other).into()
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_above_the_last_whole_round_is_drawn_again() {
+    fn codes_are_drawn_with_rejection_sampling() {
         let mut numbers = [u32::MAX, 4_200_000_000, 4_199_999_999].into_iter();
         let code = CodeLength::Eight.draw(|out| {
             let number = numbers.next().expect("drawn at most three times");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_read_as_people_type_it() {
+    fn a_code_is_parsed_with_separators() {
         let read = |typed: &str| CodeLength::Eight.read(typed).map(|code| code.to_string());
         for typed in ["12345678", " 1234 5678\n", "1234-5678", "12 34 56 78"] {
             assert_eq!(read(typed).as_deref(), Some("12345678"), "{typed:?}");
@@ -87,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_code_drawn_reads_back(number in 0u32..4_200_000_000) {
+        fn every_drawn_code_parses_back(number in 0u32..4_200_000_000) {
             let code = CodeLength::Eight.draw(|out| out.copy_from_slice(&number.to_le_bytes()));
             prop_assert_eq!(CodeLength::Eight.read(&code), Some(code));
         }

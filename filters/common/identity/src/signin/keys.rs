@@ -1,4 +1,4 @@
-//! The keys of signing in, each for one purpose, made from the store's root secret.
+//! Keys of the sign-in, one for each purpose, derived from the store's root secret.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,10 +13,10 @@ use zeroize::Zeroizing;
 use crate::login::Login;
 use crate::session::{SessionValue, hex};
 
-/// Bytes of a form's token.
+/// Bytes of a form token.
 const TOKEN_BYTES: usize = 16;
 
-/// Keys for forms, codes, counters and messages. HMAC-SHA256 (RFC 2104) throughout.
+/// Keys of forms, codes, counters and messages. HMAC-SHA256 (RFC 2104) throughout.
 #[derive(Clone)]
 pub struct SigninKeys {
     forms: Key,
@@ -28,7 +28,7 @@ pub struct SigninKeys {
 type Key = Zeroizing<[u8; 32]>;
 
 impl SigninKeys {
-    /// The keys of a store.
+    /// Derives the keys of a store.
     pub fn of(root: &RootSecret) -> SigninKeys {
         let key = |purpose: &str| {
             Zeroizing::new(mac(&root.0, &[b"tollgate signin ", purpose.as_bytes()]))
@@ -41,7 +41,7 @@ impl SigninKeys {
         }
     }
 
-    /// The token that every form of a session carries: 32 hex digits.
+    /// The anti-forgery token in every form of a session: 32 hex digits.
     pub fn form_token(&self, session: &SessionValue) -> String {
         hex(&mac(&*self.forms, &[session.expose().as_bytes()])[..TOKEN_BYTES])
     }
@@ -52,19 +52,19 @@ impl SigninKeys {
         own.as_bytes().ct_eq(token.as_bytes()).into()
     }
 
-    /// What is stored of a code.
+    /// The stored digest of a code.
     pub(super) fn code_hash(&self, id: LoginCodeId, code: &str) -> [u8; 32] {
         mac(&*self.codes, &[&id.0, code.as_bytes()])
     }
 
-    /// Seals a message's code, or opens it: the code is never stored as it is.
+    /// Encrypts or decrypts the code of a message: a code is never stored in plain text.
     pub(super) fn seal(&self, id: MessageId, text: &[u8]) -> Vec<u8> {
         let pad = mac(&*self.messages, &[&id.0]);
         debug_assert!(text.len() <= pad.len(), "a code is shorter than a digest");
         text.iter().zip(pad).map(|(byte, pad)| byte ^ pad).collect()
     }
 
-    /// What failures of an account are counted by; of an address where there is no account.
+    /// Counter key for failures: of the account, or of the address where there is none.
     pub(super) fn failures_of(&self, account: Option<AccountId>, login: &Login) -> [u8; 32] {
         match account {
             Some(account) => mac(&*self.counters, &[b"account", account.as_bytes()]),
@@ -72,7 +72,7 @@ impl SigninKeys {
         }
     }
 
-    /// What sendings to an address are counted by.
+    /// Counter key for codes sent to an address.
     pub(super) fn sends_to(&self, login: &Login) -> [u8; 32] {
         mac(&*self.counters, &[b"address", login.address().as_bytes()])
     }
@@ -85,7 +85,7 @@ impl SigninKeys {
         }
     }
 
-    /// What messages to a country are counted by; `None` for what is no phone number.
+    /// Counter key for messages to a country; `None` for what is no phone number.
     pub(super) fn sends_to_country(&self, login: &Login) -> Option<[u8; 32]> {
         let digits = login.address().strip_prefix('+')?;
         (login.kind() == LoginKind::Phone).then(|| {
@@ -103,7 +103,7 @@ impl fmt::Debug for SigninKeys {
     }
 }
 
-/// The country code at the start of an international number: one to three digits (ITU-T E.164, annex of assigned codes).
+/// The country code of an international number: one to three digits (ITU-T E.164, annex of assigned codes).
 fn calling_code(digits: &str) -> &str {
     const OF_TWO: [&str; 44] = [
         "20", "27", "30", "31", "32", "33", "34", "36", "39", "40", "41", "43", "44", "45", "46",
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_code_opens_with_its_own_message_alone() {
+    fn a_sealed_code_opens_only_with_its_own_message() {
         let keys = keys();
         let sealed = keys.seal(MessageId([1; 16]), b"12345678");
         assert_ne!(sealed, b"12345678");

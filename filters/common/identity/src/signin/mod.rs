@@ -1,7 +1,7 @@
-//! Signing in by one-time code.
+//! Sign-in by one-time code.
 //!
-//! A code goes to an address and is good in the browser that asked for it. Whether the address has an account shows in nothing that the
-//! browser can see: a code for nobody is stored, counted and refused like every other.
+//! A code is sent to an address and is valid in the browser that requested it. The browser cannot observe whether the address has an
+//! account: a decoy code without an account is stored, counted and rejected like any other (no user enumeration).
 
 mod code;
 mod keys;
@@ -28,10 +28,10 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// A code is good for so long (microseconds).
+/// Lifetime of a code (microseconds).
 pub const CODE_LIFE: i64 = 10 * MINUTE;
 
-/// A code may be typed so often.
+/// Attempts per code.
 pub const TRIES: i64 = 5;
 
 /// Failures of an account, or of an address without one.
@@ -42,18 +42,18 @@ const FAILURES: FailureRule = FailureRule {
     delay_max: HOUR,
 };
 
-/// What the operator decides.
+/// Rules set by the operator.
 #[derive(Clone, Debug)]
 pub struct SigninRules {
-    /// How long codes are.
+    /// Length of codes.
     pub length: CodeLength,
-    /// Messages to one country in a day.
+    /// Messages to one country per day.
     pub country_daily_max: i64,
     /// Codes asked for from one network in an hour.
     pub network_hourly_max: i64,
-    /// The class of accounts that people make themselves.
+    /// Rate class of accounts created by sign-up.
     pub class: Arc<str>,
-    /// What they are given at sign-up.
+    /// Credits granted at sign-up.
     pub grant: Micros,
 }
 
@@ -69,7 +69,7 @@ impl Default for SigninRules {
     }
 }
 
-/// Codes of one store: asked for, sent, typed.
+/// Sends and verifies one-time codes. Cheap to clone.
 #[derive(Clone)]
 pub struct Signin {
     store: Arc<dyn Store>,
@@ -77,14 +77,14 @@ pub struct Signin {
     rules: SigninRules,
 }
 
-/// What a code is asked for.
+/// A request for a code.
 #[derive(Clone, Debug)]
 pub struct CodeRequest<'a> {
-    /// Where it goes.
+    /// The address it goes to.
     pub login: &'a Login,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: CodePurpose,
-    /// The browser that asks.
+    /// The requesting browser.
     pub browser: &'a SessionValue,
     /// The address that the request came from, for the limit by network; `None` where there is none to count by.
     pub network: Option<IpAddr>,
@@ -96,105 +96,105 @@ pub struct CodeRequest<'a> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendCodeError {
-    /// One of the limits on sending is reached; which one is nobody's business.
-    #[error("too many codes were asked for; the next may be at {until}")]
+    /// A sending limit is reached; which one is not disclosed.
+    #[error("too many codes were requested; the next one is possible at {until}")]
     TooMany {
         /// Unix microseconds.
         until: i64,
     },
-    /// The store did not answer.
-    #[error("could not look for the login")]
+    /// Reading the store failed.
+    #[error("could not read the login")]
     Read(#[from] ReadError),
-    /// The store did not write it.
+    /// Writing to the store failed.
     #[error("could not write the code")]
     Store(#[source] CommitError),
 }
 
-/// What came of a code that was typed.
+/// Outcome of verifying a code.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CodeOutcome {
-    /// It was right, and this is the session that began with it.
+    /// Correct; a session has begun.
     Accepted(SignedIn),
-    /// It was wrong.
+    /// Wrong.
     Wrong {
-        /// Tries that are left.
+        /// Remaining attempts.
         tries_left: i64,
     },
-    /// There is no code for this browser, or it has ended.
+    /// No code for this browser, or an expired one.
     Expired,
-    /// Too many failures; typing does not help before this time.
+    /// Locked out after too many failures, until this time.
     LockedOut {
         /// Unix microseconds.
         until: i64,
     },
-    /// The code was right, and the account may not be used.
+    /// Correct, but the account is suspended.
     Suspended,
 }
 
-/// Somebody who has just typed the right code.
+/// A new session after a correct code.
 #[derive(Debug)]
 pub struct SignedIn {
-    /// What their browser holds from now on.
+    /// The browser's session value from now on.
     pub value: SessionValue,
-    /// Who they are.
+    /// The account.
     pub account: AccountId,
-    /// What the code was for.
+    /// The purpose of the code.
     pub purpose: CodePurpose,
-    /// They are new here.
+    /// Whether the account was created by this sign-in.
     pub is_new: bool,
 }
 
-/// Why a code could not be judged. The code is as good as before.
+/// Why a code could not be verified. The code stays valid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyCodeError {
-    /// The session that was to be confirmed was ended meanwhile.
-    #[error("the session is over")]
+    /// The session to confirm was ended meanwhile.
+    #[error("the session has ended")]
     SignedOut,
-    /// The store did not answer.
-    #[error("could not look for the code")]
+    /// Reading the store failed.
+    #[error("could not read the code")]
     Read(#[from] ReadError),
-    /// The store did not write it.
-    #[error("could not write what came of the code")]
+    /// Writing to the store failed.
+    #[error("could not write the outcome of the code")]
     Store(#[source] CommitError),
 }
 
-/// What is known of the code that a browser waits for.
+/// The code that a browser is waiting for.
 #[derive(Clone, Debug)]
 pub struct PendingCode {
-    /// Where it went.
+    /// The address it was sent to.
     pub address: Arc<str>,
     /// The kind of address.
     pub kind: LoginKind,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: CodePurpose,
     /// When it was sent (Unix microseconds).
     pub sent_at: i64,
 }
 
-/// A message that has to leave, with the code in it.
+/// A queued message with its code.
 pub struct CodeMessage {
-    /// What receivers tell copies by.
+    /// The deduplication id for receivers.
     pub id: MessageId,
-    /// How it leaves.
+    /// The kind of address, which selects the sender.
     pub kind: LoginKind,
-    /// Where to; empty for nobody.
+    /// The recipient; empty for a decoy.
     pub recipient: Arc<str>,
-    /// What the code is for.
+    /// The purpose of the code.
     pub purpose: CodePurpose,
     /// The code.
     pub code: zeroize::Zeroizing<String>,
-    /// Tries so far.
+    /// Failed attempts so far.
     pub tries: i64,
     /// When it was queued (Unix microseconds).
     pub created_at: i64,
-    /// When it is worth nothing any more (Unix microseconds).
+    /// When it expires (Unix microseconds).
     pub expires_at: i64,
 }
 
 impl Signin {
-    /// Codes of this store.
+    /// The sign-in over a store.
     pub fn new(store: Arc<dyn Store>, rules: SigninRules) -> Signin {
         Signin {
             keys: SigninKeys::of(&store.root_secret()),
@@ -203,17 +203,17 @@ impl Signin {
         }
     }
 
-    /// The keys behind it.
+    /// The derived keys.
     pub fn keys(&self) -> &SigninKeys {
         &self.keys
     }
 
-    /// The rules it follows.
+    /// The rules.
     pub fn rules(&self) -> &SigninRules {
         &self.rules
     }
 
-    /// Makes a code, stores it and queues its message; nothing about delivery is waited for. `draw` fills a slice with random bytes.
+    /// Creates a code, stores it and queues its message in one commit; does not wait for delivery. `draw` fills a slice with random bytes.
     pub async fn send_code(
         &self,
         request: &CodeRequest<'_>,
@@ -231,7 +231,7 @@ impl Signin {
         let message = MessageId(id_bytes(now, &mut draw));
         let code = self.rules.length.draw(&mut draw);
         let expires_at = now + CODE_LIFE;
-        // Whoever signs up is told in the message whether they are new; here both are the same.
+        // Whether the account exists is disclosed in the message only; both cases look the same here.
         let reaches_someone = known.is_some() || purpose == CodePurpose::SignUp;
         let parts = [
             SigninPart::CountSend {
@@ -272,7 +272,7 @@ impl Signin {
         }
     }
 
-    /// What is known of the code that a browser waits for.
+    /// The code that a browser is waiting for.
     pub async fn pending_code(
         &self,
         browser: &SessionValue,
@@ -288,8 +288,8 @@ impl Signin {
         }))
     }
 
-    /// Judges a code that was typed, and lets the person in when it is right: the code is spent, the failures are forgotten, and the
-    /// new session begins in one commit. `current` is the session that is to be confirmed, where the code is for that.
+    /// Verifies a code, and begins a session if it is correct: the code is consumed, the failures are reset and the session is created in
+    /// one commit. `current` is the session to confirm, if the code is for that.
     pub async fn verify_code(
         &self,
         browser: &SessionValue,
@@ -313,7 +313,7 @@ impl Signin {
         if barred > now {
             return Ok(CodeOutcome::LockedOut { until: barred });
         }
-        // Counted before it is looked at: many tries at once are many tries.
+        // Counted before it is compared, so that concurrent attempts count too.
         let counted = SigninPart::TryCode {
             id: code.id,
             tries_max: TRIES,
@@ -324,7 +324,7 @@ impl Signin {
             Err(CommitError::Refused(Refusal::CodeOver)) => return Ok(CodeOutcome::Expired),
             Err(error) => return Err(VerifyCodeError::Store(error)),
         }
-        // A code for nobody is refused as if it were wrong. At sign-up there may be nobody yet.
+        // A decoy code is rejected as wrong. At sign-up there may be no account yet.
         let for_someone = known.is_some() || code.purpose == CodePurpose::SignUp;
         let right = code::same(&self.keys.code_hash(code.id, typed), &code.code_hash);
         if !(right && for_someone) {
@@ -369,14 +369,14 @@ impl Signin {
                 purpose: code.purpose,
                 is_new,
             })),
-            // Somebody was faster with the same code.
+            // A concurrent request has consumed the code.
             Err(CommitError::Refused(Refusal::CodeOver)) => Ok(CodeOutcome::Expired),
             Err(CommitError::Refused(Refusal::SessionOver)) => Err(VerifyCodeError::SignedOut),
             Err(error) => Err(VerifyCodeError::Store(error)),
         }
     }
 
-    /// Messages that may leave now.
+    /// The messages that are due.
     pub async fn messages_due(
         &self,
         now: i64,
@@ -386,33 +386,33 @@ impl Signin {
         Ok(rows.into_iter().map(|row| self.open(row)).collect())
     }
 
-    /// When the next message may leave.
+    /// When the next message is due.
     pub async fn next_message_at(&self) -> Result<Option<i64>, ReadError> {
         reading(&self.store, |read| read.next_message_at()).await
     }
 
-    /// A message has left, or never will.
+    /// A message was sent or dropped.
     pub async fn message_done(&self, id: MessageId) -> Result<(), CommitError> {
         self.finish([SigninPart::DropMessage { id }]).await
     }
 
-    /// A message could not leave and is tried again.
+    /// A message is retried later.
     pub async fn message_delayed(&self, id: MessageId, next_at: i64) -> Result<(), CommitError> {
         self.finish([SigninPart::DelayMessage { id, next_at }])
             .await
     }
 
-    /// Credits promised at sign-up and not yet booked.
+    /// Signup grants that are not booked yet.
     pub async fn grants_owed(&self) -> Result<Vec<(AccountId, Micros)>, ReadError> {
         reading(&self.store, |read| read.grants_owed()).await
     }
 
-    /// The promise was kept.
+    /// A signup grant was booked.
     pub async fn grant_booked(&self, account: AccountId) -> Result<(), CommitError> {
         self.commit([SigninPart::GrantBooked { account }]).await
     }
 
-    /// Forgets what has ended.
+    /// Deletes expired rows.
     pub fn sweep(&self, now: i64) {
         let part = SigninPart::Sweep {
             now,
@@ -421,7 +421,7 @@ impl Signin {
             limit: 1000,
         };
         let unit = crate::session::unit(part, Admission::Notes);
-        // Another sweep follows; one that the store has no room for is left out.
+        // If the store does not admit it, the next run repeats it.
         let swept = self.store.submit(unit, Box::new(|_| ()));
         drop(swept);
     }
@@ -474,7 +474,7 @@ impl Signin {
         value: &SessionValue,
         now: i64,
     ) -> Result<Option<(AccountId, bool)>, CommitError> {
-        // A session that was ended elsewhere does not come back by a code that was asked for before.
+        // A session that was ended elsewhere is not revived by a code requested before.
         parts.push(SigninPart::RequireSession {
             hash: current.digest,
             at: now,
@@ -515,7 +515,7 @@ impl Signin {
         Ok(self.commit(parts).await.map(|()| Some((account, false))))
     }
 
-    /// Makes an account and lets its owner in.
+    /// Creates an account and its first session.
     async fn welcome(
         &self,
         spent: Vec<SigninPart>,
@@ -565,7 +565,7 @@ impl Signin {
         self.write(parts, Admission::Begins).await
     }
 
-    /// Notes what has happened already: a message that has left would leave again if a busy store refused to hear of it.
+    /// Records a completed step; always admitted, or a sent message would be sent again when the store is busy.
     async fn finish(&self, parts: impl IntoIterator<Item = SigninPart>) -> Result<(), CommitError> {
         self.write(parts, Admission::Ends).await
     }

@@ -1,4 +1,4 @@
-//! A decision and what comes from it: once, for whom it was made, and gone together.
+//! A decision and its token family: single use, bound to its session, revoked together.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ async fn a_decision_becomes_a_code_and_the_code_a_token_of_that_account() {
 }
 
 #[tokio::test]
-async fn a_request_is_decided_once_by_the_session_that_looked_first_within_ten_minutes() {
+async fn a_request_is_decided_once_by_the_session_that_opened_it_within_ten_minutes() {
     let bench = Bench::new().await;
     let client = bench.register().await;
     let other = [2; 32];
@@ -105,7 +105,7 @@ async fn a_request_is_decided_once_by_the_session_that_looked_first_within_ten_m
 }
 
 #[tokio::test]
-async fn two_decisions_at_once_make_one_grant() {
+async fn two_concurrent_decisions_create_one_grant() {
     let bench = Bench::new().await;
     let client = bench.register().await;
     for _ in 0..50 {
@@ -175,7 +175,7 @@ async fn a_refused_request_leaves_the_code_usable_five_times() {
                 (client.clone(), bench.code(id, 1).await.expect("allowed"))
             }
         };
-        // Four, and the code still works; five, and it does not.
+        // Four failures, and the code is still valid; five, and it is not.
         for (what, wrong, is) in &wrongs[..4 + round] {
             let refused = bench
                 .server
@@ -191,7 +191,7 @@ async fn a_refused_request_leaves_the_code_usable_five_times() {
 }
 
 #[tokio::test]
-async fn a_code_works_for_a_minute() {
+async fn a_code_is_valid_for_a_minute() {
     let bench = Bench::new().await;
     let (client, code) = bench.allowed(API, 1).await;
     bench.pass(60 * SECOND - 1);
@@ -210,7 +210,7 @@ async fn a_code_works_for_a_minute() {
 }
 
 #[tokio::test]
-async fn rfc6749_4_1_2_a_code_that_comes_twice_ends_every_token_of_its_grant() {
+async fn rfc6749_4_1_2_reuse_of_a_code_revokes_every_token_of_its_grant() {
     let bench = Bench::new().await;
     let (client, code) = bench.allowed(API, 1).await;
     let (bystander, other) = bench.allowed(API, 1).await;
@@ -230,7 +230,7 @@ async fn rfc6749_4_1_2_a_code_that_comes_twice_ends_every_token_of_its_grant() {
 }
 
 #[tokio::test]
-async fn of_two_exchanges_of_one_code_at_once_one_at_most_wins_and_its_token_dies() {
+async fn of_two_concurrent_exchanges_of_a_code_at_most_one_succeeds_and_its_token_is_revoked() {
     let bench = Bench::new().await;
     for round in 0..100 {
         let (client, code) = bench.allowed(API, 1).await;
@@ -259,9 +259,9 @@ async fn of_two_exchanges_of_one_code_at_once_one_at_most_wins_and_its_token_die
 }
 
 #[tokio::test]
-async fn an_answer_lost_with_the_process_is_worth_nothing_to_whoever_finds_the_code() {
-    // The process died between the use of the code and the answer: the client never saw its token. A second try must not get another,
-    // since nobody can tell that client from a thief; and what it might have got is dead.
+async fn a_code_whose_answer_was_lost_in_a_crash_is_worthless() {
+    // The process crashed between the use of the code and the answer: the client has no token. A second attempt must not get one, since
+    // that client cannot be told from a thief; and the lost token is revoked.
     let bench = Bench::new().await;
     let (client, code) = bench.allowed(API, 1).await;
     let lost = bench.exchange(&client, &code).await.expect("a token");
@@ -272,7 +272,7 @@ async fn an_answer_lost_with_the_process_is_worth_nothing_to_whoever_finds_the_c
     );
     assert!(invalid_grant(bench.exchange(&client, &code).await));
     assert!(bench.works(lost.access.expose()).is_none());
-    // What was decided before stays: the client itself is still known, and may ask again.
+    // The client is still registered, and may request again.
     let id = bench.ask(&client, API, 1).await;
     let bench = bench.restart();
     let code = bench.code(id, 1).await.expect("a request survives");
@@ -284,7 +284,7 @@ async fn an_answer_lost_with_the_process_is_worth_nothing_to_whoever_finds_the_c
 }
 
 #[tokio::test]
-async fn a_refresh_token_is_spent_by_its_use_and_forgiven_for_ten_seconds() {
+async fn a_refresh_token_is_spent_by_its_use_with_ten_seconds_of_grace() {
     let bench = Bench::with(with_refresh()).await;
     let (client, code) = bench.allowed(API, 0b11).await;
     let first = bench.exchange(&client, &code).await.expect("tokens");
@@ -306,7 +306,7 @@ async fn a_refresh_token_is_spent_by_its_use_and_forgiven_for_ten_seconds() {
     assert_eq!(again.refresh.expect("one").expose(), successor.expose());
     assert!(bench.works(second.access.expose()).is_some());
 
-    // Once the successor is used, the answer was not lost.
+    // Once the successor was used, the answer was not lost.
     let third = bench
         .refresh(&client, successor.expose())
         .await
@@ -321,7 +321,7 @@ async fn a_refresh_token_is_spent_by_its_use_and_forgiven_for_ten_seconds() {
 }
 
 #[tokio::test]
-async fn a_spent_refresh_token_after_its_grace_ends_the_family() {
+async fn reuse_of_a_refresh_token_after_its_grace_revokes_the_family() {
     let bench = Bench::with(with_refresh()).await;
     let (client, code) = bench.allowed(API, 1).await;
     let first = bench.exchange(&client, &code).await.expect("tokens");
@@ -338,7 +338,7 @@ async fn a_spent_refresh_token_after_its_grace_ends_the_family() {
 }
 
 #[tokio::test]
-async fn two_refreshes_at_once_get_one_successor() {
+async fn two_concurrent_refreshes_get_one_successor() {
     let bench = Bench::with(with_refresh()).await;
     for _ in 0..30 {
         let (client, code) = bench.allowed(API, 1).await;
@@ -355,7 +355,7 @@ async fn two_refreshes_at_once_get_one_successor() {
 }
 
 #[tokio::test]
-async fn a_refresh_never_widens_and_is_checked_before_it_spends() {
+async fn a_refresh_never_widens_the_scopes_and_is_checked_before_it_spends() {
     let bench = Bench::with(with_refresh()).await;
     let (client, code) = bench.allowed(API, 0b11).await;
     let stranger = bench.register().await;
@@ -407,7 +407,7 @@ async fn a_refresh_never_widens_and_is_checked_before_it_spends() {
 }
 
 #[tokio::test]
-async fn refresh_tokens_end_idle_after_30_days_and_in_any_case_after_90() {
+async fn refresh_tokens_expire_after_30_days_idle_and_after_90_days() {
     let day = 24 * 3600 * SECOND;
     let bench = Bench::with(with_refresh()).await;
     let (client, code) = bench.allowed(API, 1).await;
@@ -460,7 +460,7 @@ async fn a_token_is_revoked_alone_and_a_refresh_token_with_its_family() {
     ] {
         revoke(nonsense.to_owned(), None).await;
     }
-    // Another client's word counts for nothing.
+    // Another client's request changes nothing.
     revoke(first.access.expose().to_owned(), Some(stranger.clone())).await;
     revoke(newest.expose().to_owned(), Some(stranger)).await;
     assert!(bench.works(first.access.expose()).is_some());
@@ -474,7 +474,7 @@ async fn a_token_is_revoked_alone_and_a_refresh_token_with_its_family() {
 }
 
 #[tokio::test]
-async fn an_app_is_all_grants_of_a_client_and_goes_with_all_its_tokens() {
+async fn removing_an_app_revokes_all_grants_and_tokens_of_its_client() {
     let bench = Bench::new().await;
     let (client, code) = bench.allowed(API, 0b01).await;
     let one = bench.exchange(&client, &code).await.expect("a token");
@@ -537,7 +537,7 @@ async fn an_app_is_all_grants_of_a_client_and_goes_with_all_its_tokens() {
 }
 
 #[tokio::test]
-async fn whoever_was_signed_out_meanwhile_allows_nothing() {
+async fn a_session_ended_meanwhile_allows_nothing() {
     let bench = Bench::new().await;
     let client = bench.register().await;
     let id = bench.ask(&client, API, 1).await;
@@ -559,7 +559,7 @@ async fn whoever_was_signed_out_meanwhile_allows_nothing() {
 }
 
 #[tokio::test]
-async fn a_code_of_a_removed_app_works_no_more() {
+async fn a_code_of_a_removed_app_is_invalid() {
     let bench = Bench::new().await;
     let (client, code) = bench.allowed(API, 1).await;
     bench

@@ -1,4 +1,4 @@
-//! What nobody needs any more goes, and nobody can fill the store.
+//! Retention and limits: obsolete rows are deleted, and the store stays bounded.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ async fn forget(bench: &Bench) {
 }
 
 #[tokio::test]
-async fn clients_that_nobody_allowed_anything_go_after_a_day_and_the_others_after_90_unused() {
+async fn unauthorized_clients_are_deleted_after_a_day_and_others_after_90_days_unused() {
     let bench = Bench::new().await;
     let idle = bench.register().await;
     let (used, _) = bench.allowed(API, 1).await;
@@ -35,7 +35,7 @@ async fn clients_that_nobody_allowed_anything_go_after_a_day_and_the_others_afte
 }
 
 #[tokio::test]
-async fn above_the_ceiling_the_oldest_unused_client_goes_first() {
+async fn above_the_limit_the_oldest_unauthorized_client_is_dropped() {
     let settings = OAuthSettings {
         unused_clients_max: 3,
         ..OAuthSettings::default()
@@ -51,7 +51,7 @@ async fn above_the_ceiling_the_oldest_unused_client_goes_first() {
         assert_eq!(known(&bench, client).await, at >= 2, "number {at}");
     }
     assert!(known(&bench, &used).await);
-    // A request of a client that is gone cannot be allowed: nobody could use the code.
+    // A request of a deleted client cannot be allowed: its code could not be used.
     let id = bench.ask(&clients[0], API, 1).await;
     assert!(matches!(
         bench.code(id, 1).await,
@@ -60,7 +60,7 @@ async fn above_the_ceiling_the_oldest_unused_client_goes_first() {
 }
 
 #[tokio::test]
-async fn what_has_ended_is_forgotten_after_a_week() {
+async fn ended_grants_and_tokens_are_deleted_after_a_week() {
     let bench = Bench::with(with_refresh()).await;
     let (client, code) = bench.allowed(API, 1).await;
     let granted = bench.exchange(&client, &code).await.expect("tokens");
@@ -99,7 +99,7 @@ async fn forget_again(bench: &Bench) {
 }
 
 #[tokio::test]
-async fn a_use_of_a_token_is_told_of_its_app() {
+async fn the_last_use_of_a_token_shows_on_its_app() {
     let bench = Bench::new().await;
     let (client, code) = bench.allowed(API, 1).await;
     let granted = bench.exchange(&client, &code).await.expect("a token");
@@ -112,7 +112,7 @@ async fn a_use_of_a_token_is_told_of_its_app() {
     assert_eq!(apps[0].used_at, bench.now());
 }
 
-/// Stores a request where there is room for three.
+/// Stores a request, with room for three.
 async fn ask_among_three(bench: &Bench, number: u8) {
     bench.pass(SECOND);
     let part = OAuthPart::InsertPending {
@@ -138,7 +138,7 @@ async fn ask_among_three(bench: &Bench, number: u8) {
     commit(&*bench.store, unit).await.expect("durable");
 }
 
-/// Somebody who is signed in opens the page of a request.
+/// Opens the page of a request in a session.
 async fn look(bench: &Bench, number: u8) {
     let id: PendingId = format!("{number:02x}").repeat(16).parse().expect("an id");
     bench
@@ -154,7 +154,7 @@ fn waiting(bench: &Bench) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn requests_that_nobody_looked_at_make_room_before_those_that_somebody_decides_on() {
+async fn unopened_requests_are_dropped_before_opened_ones() {
     let bench = Bench::new().await;
     ask_among_three(&bench, 1).await;
     look(&bench, 1).await;

@@ -1,4 +1,4 @@
-//! What the authorization server decides, through a real store.
+//! The authorization server over a real store.
 
 mod families;
 mod limits;

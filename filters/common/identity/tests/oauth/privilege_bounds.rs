@@ -1,4 +1,4 @@
-//! Whatever is asked in whatever order, no token can do more than a person has allowed its client.
+//! Under any sequence of requests, no token exceeds what the account owner has allowed its client.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tollgate_identity::oauth::{CodeRequest, PendingId, RefreshRequest, Requested
 
 use crate::support::{Bench, REDIRECT, SECOND, SESSION, VERIFIER, parameter, with_refresh};
 
-/// One request of somebody; numbers choose among what there is.
+/// A random request; numbers choose among the existing objects.
 #[derive(Clone, Debug)]
 enum Step {
     Ask {
@@ -80,7 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a person allowed, in the words of this test.
+/// What the account owner allowed, as this test tracks it.
 #[derive(Clone, Copy, Debug)]
 struct Allowed {
     client: usize,
@@ -95,7 +95,7 @@ struct World {
     codes: Vec<(String, Allowed)>,
     refreshes: Vec<(String, Allowed)>,
     tokens: Vec<(String, Allowed)>,
-    /// How often each code has become a token.
+    /// How often each code was exchanged.
     used: HashMap<String, u32>,
 }
 
@@ -144,7 +144,7 @@ impl World {
                 let Some((id, _)) = pick(&self.pendings, pending) else {
                     return;
                 };
-                // Refused or not, it changes nothing that is looked at here.
+                // Whether it is refused does not matter here.
                 let _ = bench.server.open_request(id, &[session; 32]).await;
             }
             Step::Allow {
@@ -256,7 +256,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_sequence_of_requests_yields_a_token_beyond_what_a_person_allowed(
+    fn no_sequence_of_requests_yields_a_token_beyond_its_grant(
         steps in prop::collection::vec(step(), 1..60),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -269,7 +269,7 @@ proptest! {
             for step in steps {
                 world.take(&bench, step).await;
             }
-            // After a restart every token still is what was allowed, or gone.
+            // After a restart every token is still within its grant, or revoked.
             let bench = bench.restart();
             for (token, allowed) in &world.tokens {
                 if let Some(found) = bench.works(token) {

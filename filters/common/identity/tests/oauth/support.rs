@@ -1,4 +1,4 @@
-//! A server over a store, with a clock that tests turn.
+//! Test bed: a server over a store, with a manual clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -41,7 +41,7 @@ pub(crate) struct Bench {
     folder: TempDir,
 }
 
-/// Access tokens of an hour, refresh tokens of 30 and 90 days, and ten seconds of grace.
+/// Access tokens of one hour, refresh tokens of 30 and 90 days, and ten seconds of grace.
 pub(crate) fn with_refresh() -> OAuthSettings {
     let days = |days: u64| Duration::from_secs(days * 24 * 3600);
     OAuthSettings {
@@ -78,7 +78,7 @@ impl Bench {
     ) -> Bench {
         let now = clock.load(Ordering::Relaxed);
         let mut options = Options::new(now, RootSecret([7; 32]));
-        // What a test looks at is in the file either way, and a sync a step would take most of its time.
+        // Reads see every write either way, and a sync for each step would take most of the time.
         options.durability = Durability::Process;
         let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
         let (ticks, draws) = (clock.clone(), drawn.clone());
@@ -102,7 +102,7 @@ impl Bench {
         }
     }
 
-    /// As after the end of the process, whatever it was doing.
+    /// A crash, at any point.
     pub(crate) fn restart(self) -> Bench {
         self.store.close();
         drop(self.server);
@@ -115,7 +115,7 @@ impl Bench {
         )
     }
 
-    /// Begins the session of whoever decides, which lasts as long as a test.
+    /// Begins the session that decides, which outlasts the test.
     async fn sign_in(&self) {
         let login = LoginId::from_bytes([1; 16]);
         let parts = [
@@ -145,7 +145,7 @@ impl Bench {
         commit(&*self.store, unit).await.expect("a session");
     }
 
-    /// The person of the one session, as a request knows them that looked with this lineage.
+    /// The account owner, whose session has this lineage.
     pub(crate) fn decider(&self, lineage: [u8; 32]) -> Decider {
         Decider {
             session: SESSION,
@@ -215,7 +215,7 @@ impl Bench {
         self.server.store_request(asking).await.expect("kept")
     }
 
-    /// A code for what is allowed.
+    /// A code for an allowed request.
     pub(crate) async fn code(&self, id: PendingId, scopes: u32) -> Result<String, DecideError> {
         let address = self
             .server
@@ -224,7 +224,7 @@ impl Bench {
         Ok(parameter(&address, "code").expect("a code"))
     }
 
-    /// A client that was allowed something, and its code.
+    /// An authorized client and its code.
     pub(crate) async fn allowed(&self, resource: u32, scopes: u32) -> (Arc<str>, String) {
         let client = self.register().await;
         let id = self.ask(&client, resource, scopes).await;
@@ -255,7 +255,7 @@ impl Bench {
             .await
     }
 
-    /// The credential behind a text, if it works now.
+    /// The credential of a text, if it is live.
     pub(crate) fn works(&self, token: &str) -> Option<Arc<Credential>> {
         let digest = Form::access_token("svc").digest(token.as_bytes())?;
         let found = self.credentials.find(&digest)?;
@@ -263,7 +263,7 @@ impl Bench {
     }
 }
 
-/// The sound request for a code.
+/// The valid request for a code.
 pub(crate) fn request<'a>(client: &'a str, code: &'a str) -> CodeRequest<'a> {
     CodeRequest {
         client,
@@ -274,7 +274,7 @@ pub(crate) fn request<'a>(client: &'a str, code: &'a str) -> CodeRequest<'a> {
     }
 }
 
-/// A parameter of an address.
+/// A query parameter of a URL.
 pub(crate) fn parameter(address: &str, name: &str) -> Option<String> {
     let (_, query) = address.split_once('?')?;
     url::form_urlencoded::parse(query.as_bytes())

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use tollgate_filter::Reply;
 use tollgate_pages::parts::{self, Tone};
 use tollgate_pages::{Page, Place};
-use tollgate_purchase::Trouble as Refusal;
+use tollgate_purchase::FailureKind as Refusal;
 use tollgate_purchase::mandates::{OpenError, Urls};
 use tollgate_purchase::plan::PRICE;
 
@@ -48,7 +48,7 @@ pub(crate) async fn begin(house: &House, visit: &mut Visit) -> Result<Reply, Tro
         Err(OpenError::Processing(row)) => {
             return Ok(visit.go(house, &format!("/plan/back/{}?back=1", row.id)));
         }
-        Err(OpenError::Provider(error)) if error.trouble == Refusal::Refused => (
+        Err(OpenError::Provider(error)) if error.kind == Refusal::Refused => (
             Tone::Warn,
             "PayPal does not accept this. Nothing was charged.",
             "PayPal knows why: see your account there, then try again.",
