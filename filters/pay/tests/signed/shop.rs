@@ -259,8 +259,8 @@ impl Shop {
     /// The process ends as it is told to, once what is under way is through, and another one begins.
     pub(crate) fn end_and_restart(&mut self) {
         let running = self.running();
-        running.under_way.end();
-        running.runtime.block_on(running.under_way.landed());
+        running.under_way.close();
+        running.runtime.block_on(running.under_way.wait());
         self.restart();
     }
 
