@@ -103,7 +103,7 @@ async fn what_was_begun_with_paypal_is_brought_to_its_end_by_the_next_run() {
     assert_eq!(ends.status, 303, "{}", ends.text());
     kill(serving).await;
     assert_eq!(paypal.subscription(&id).status, "ACTIVE");
-    assert_eq!(stored(&database, account).0, [MandateState::Leaving]);
+    assert_eq!(stored(&database, account).0, [MandateState::CancelPending]);
     paypal.no_faults();
     let mut serving = serve(&house, &paypal).await;
     let over = || stored(&database, account) == (vec![MandateState::Ended], 19_900);

@@ -5,7 +5,7 @@ use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use tollgate_filter::{Clock, Entropy};
 use tollgate_money::{AccountId, Micros};
-use tollgate_purchase::plan::{DAYS, PRICE, Paid, Parts, PayOutcome, Period, Plan, Plans};
+use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, Plan, PlanDeps, Plans};
 use tollgate_store::Route;
 use tollgate_testing::{Answer, Client};
 
@@ -91,7 +91,7 @@ pub(crate) fn one(family: &str, session: &Value) -> String {
 pub(crate) async fn give_plan(rig: &Rig, account: AccountId) {
     let (clock, entropy) = (Clock::system(), Entropy::system());
     let now = clock.unix_micros();
-    let plans = Plans::new(Parts {
+    let plans = Plans::new(PlanDeps {
         store: rig.books.store.clone(),
         ledger: rig.books.ledger.clone(),
         plan: Plan {
