@@ -70,7 +70,9 @@ fn repair(office: &Office, apply: bool) -> anyhow::Result<Done> {
     let folder = tempfile::tempdir_in(folder).context("cannot make a folder for a copy")?;
     let copy = folder.path().join("copy.db");
     sqlite::backup(database, &copy)?;
-    let repair = office.repair(&copy, None)?;
+    let tried = office.repair(&copy, None);
+    let repair =
+        tried.with_context(|| format!("cannot repair a copy of `{}`", database.display()))?;
     let audit = audit_of(&copy)?;
     let is_whole = repair.findings.is_empty();
     let outcome = match lock {

@@ -286,6 +286,7 @@ fn a_damaged_file_is_refused_with_what_is_wrong() {
         (&bytes[..1000], "is damaged"),
         (&bytes[..0], "is empty"),
         (&garbage[..], "is not a database"),
+        (&b"short"[..], "is not a database"),
         (&b"just some text that is longer than a header of a database file would be, as it happens to be so"[..], "is not a database"),
     ] {
         let folder = tempfile::tempdir().expect("a folder");

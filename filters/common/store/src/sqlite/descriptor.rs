@@ -102,11 +102,15 @@ impl Descriptor {
         })
     }
 
-    /// The `user_version` in the file itself, whatever a log beside it says.
+    /// The `user_version` in the file itself, whatever a log beside it says; zero of a file that is too short to be a database.
     pub(crate) fn user_version(&self) -> io::Result<i64> {
         let mut bytes = [0; 4];
-        self.with(|shared| shared.files[0].read_exact_at(&mut bytes, USER_VERSION_AT))?;
-        Ok(i64::from(u32::from_be_bytes(bytes)))
+        let read = self.with(|shared| shared.files[0].read_exact_at(&mut bytes, USER_VERSION_AT));
+        match read {
+            Ok(()) => Ok(i64::from(u32::from_be_bytes(bytes))),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+            Err(error) => Err(error),
+        }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Shared) -> T) -> T {
