@@ -145,7 +145,7 @@ async fn a_revoked_key_is_rejected_once_the_command_returns() {
         .await
         .expect("revoked");
     assert!(bench.find(&key).is_none());
-    assert!(!kept.is_live(NOW), "whoever still has it can tell");
+    assert!(!kept.is_live(NOW), "a holder of a reference sees it");
     assert!(bench.find(&other).is_some(), "and no other key is touched");
 
     revoke_key(&*bench.store, key.id, NOW + 9)
@@ -268,32 +268,32 @@ async fn the_last_use_of_a_key_is_recorded_and_stored_once() {
 async fn a_useless_key_is_not_created() {
     let mut bench = Bench::new();
     let account = bench.account(&[]).await.expect("an account");
-    let nobody = AccountId::from_parts(1, [9; 10]);
-    let told = |made: Result<CreatedKey, CreateKeyError>| made.expect_err("refused").to_string();
+    let unknown = AccountId::from_parts(1, [9; 10]);
+    let message = |made: Result<CreatedKey, CreateKeyError>| made.expect_err("refused").to_string();
 
     assert_eq!(
-        told(bench.key(nobody, |_| {}).await),
-        format!("there is no account `{nobody}`; `tollgate account list` shows them")
+        message(bench.key(unknown, |_| {}).await),
+        format!("there is no account `{unknown}`; `tollgate account list` shows them")
     );
-    let label = "the name of a key has 1 to 80 characters and no control characters";
+    let label = "the name of a key must have 1 to 80 characters and no control characters";
     assert_eq!(
-        told(bench.key(account, |key| key.label.clear()).await),
+        message(bench.key(account, |key| key.label.clear()).await),
         label
     );
     assert_eq!(
-        told(bench.key(account, |key| key.label = "x".repeat(81)).await),
+        message(bench.key(account, |key| key.label = "x".repeat(81)).await),
         label
     );
     assert_eq!(
-        told(bench.key(account, |key| key.label.push('\n')).await),
+        message(bench.key(account, |key| key.label.push('\n')).await),
         label
     );
     assert_eq!(
-        told(bench.key(account, |key| key.scopes = 0).await),
+        message(bench.key(account, |key| key.scopes = 0).await),
         "the key has no scope; give it at least one"
     );
     assert_eq!(
-        told(
+        message(
             bench
                 .key(account, |key| key.models = Some(Arc::from([])))
                 .await
@@ -301,16 +301,16 @@ async fn a_useless_key_is_not_created() {
         "the list of models is empty; omit it to allow all of them"
     );
     assert_eq!(
-        told(
+        message(
             bench
                 .key(account, |key| key.models =
                     Some(Arc::from([Arc::from("a\nb")])))
                 .await
         ),
-        "`\"a\\nb\"` is no id of a model"
+        "`\"a\\nb\"` is not a model id"
     );
     assert_eq!(
-        told(bench.key(account, |key| key.expires_at = Some(NOW)).await),
+        message(bench.key(account, |key| key.expires_at = Some(NOW)).await),
         "the expiry of the key is in the past; use a future one, or none"
     );
     assert!(bench.credentials.is_empty());
@@ -354,9 +354,9 @@ async fn one_address_signs_in_to_one_account() {
 #[tokio::test]
 async fn an_unknown_object_cannot_be_changed() {
     let bench = Bench::new();
-    let nobody = AccountId::from_parts(1, [9; 10]);
-    let error = set_status(&*bench.store, nobody, AccountStatus::Suspended, NOW).await;
-    assert!(matches!(error, Err(AccountError::NoAccount(id)) if id == nobody));
+    let unknown = AccountId::from_parts(1, [9; 10]);
+    let error = set_status(&*bench.store, unknown, AccountStatus::Suspended, NOW).await;
+    assert!(matches!(error, Err(AccountError::NoAccount(id)) if id == unknown));
     let no_key = KeyId(CredentialId::from_bytes([9; 16]));
     let error = revoke_key(&*bench.store, no_key, NOW).await;
     assert!(matches!(error, Err(RevokeKeyError::NoKey(id)) if id == no_key));
@@ -404,7 +404,7 @@ async fn a_token_works_until_its_end_or_its_revocation_and_is_no_key() {
     assert!(find(&bench.credentials, &one).is_none());
     revoke_token(&*bench.store, CredentialId::from_bytes([9; 16]), NOW)
         .await
-        .expect("nobody's token is revoked already");
+        .expect("revoking an unknown token is no error");
 
     bench.credentials.forget_expired(NOW + 4);
     assert!(find(&bench.credentials, &other).is_some(), "not yet");
@@ -428,11 +428,11 @@ async fn a_useless_token_is_not_created() {
         change(&mut token);
         let draw = bench.draw();
         let made = issue_token(&*bench.store, &form, token, draw).await;
-        let told = made.expect_err("refused").to_string();
-        assert!(told.contains("would"), "{told}");
+        let message = made.expect_err("refused").to_string();
+        assert!(message.contains("the token"), "{message}");
     }
-    let nobody = AccountId::from_parts(1, [9; 10]);
+    let unknown = AccountId::from_parts(1, [9; 10]);
     let draw = bench.draw();
-    let made = issue_token(&*bench.store, &form, token(nobody), draw).await;
+    let made = issue_token(&*bench.store, &form, token(unknown), draw).await;
     assert!(matches!(made, Err(IssueTokenError::NoAccount(_))));
 }

@@ -143,7 +143,7 @@ async fn a_session_has_an_idle_and_an_absolute_timeout() {
     let mut bed = TestBed::new().await;
     let left = bed.enter(ADA).await.value;
     bed.now += IDLE;
-    assert!(bed.session(&left).await.is_none(), "nobody used it");
+    assert!(bed.session(&left).await.is_none(), "the session has ended");
 
     let used = bed.enter(ADA).await.value;
     let began = bed.now;
@@ -173,8 +173,8 @@ async fn a_code_expires() {
             .expect("an answer")
             .is_none()
     );
-    let verdict = bed.verify_code(&browser, &code).await;
-    assert!(matches!(verdict, CodeOutcome::Expired), "{verdict:?}");
+    let outcome = bed.verify_code(&browser, &code).await;
+    assert!(matches!(outcome, CodeOutcome::Expired), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -190,13 +190,13 @@ async fn a_new_code_invalidates_the_old_one() {
         .await
         .expect("another");
     let new = bed.code().await;
-    let verdict = bed.verify_code(&browser, &old).await;
+    let outcome = bed.verify_code(&browser, &old).await;
     assert!(
-        matches!(verdict, CodeOutcome::Wrong { tries_left: 4 }),
-        "{verdict:?}"
+        matches!(outcome, CodeOutcome::Wrong { tries_left: 4 }),
+        "{outcome:?}"
     );
-    let verdict = bed.verify_code(&browser, &new).await;
-    assert!(matches!(verdict, CodeOutcome::Accepted(_)), "{verdict:?}");
+    let outcome = bed.verify_code(&browser, &new).await;
+    assert!(matches!(outcome, CodeOutcome::Accepted(_)), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -274,16 +274,16 @@ async fn the_right_code_resets_the_failures() {
         }
         let code = bed.code().await;
         for _ in 0..4 {
-            let verdict = bed.verify_code(&browser, &wrong(&code)).await;
+            let outcome = bed.verify_code(&browser, &wrong(&code)).await;
             assert!(
-                matches!(verdict, CodeOutcome::Wrong { .. }),
-                "{round}: {verdict:?}"
+                matches!(outcome, CodeOutcome::Wrong { .. }),
+                "{round}: {outcome:?}"
             );
         }
-        let verdict = bed.verify_code(&browser, &code).await;
+        let outcome = bed.verify_code(&browser, &code).await;
         assert!(
-            matches!(verdict, CodeOutcome::Accepted(_)),
-            "{round}: {verdict:?}"
+            matches!(outcome, CodeOutcome::Accepted(_)),
+            "{round}: {outcome:?}"
         );
     }
 }
@@ -325,13 +325,13 @@ async fn confirming_renews_the_value_and_keeps_the_session_and_its_form() {
 #[tokio::test]
 async fn a_code_for_confirming_does_not_sign_in() {
     let mut bed = TestBed::new().await;
-    let stranger = bed.browser();
-    bed.send(&stranger, ADA, CodePurpose::Confirm)
+    let other_browser = bed.browser();
+    bed.send(&other_browser, ADA, CodePurpose::Confirm)
         .await
         .expect("a code");
     let code = bed.code().await;
-    let verdict = bed.verify_code(&stranger, &code).await;
-    assert!(matches!(verdict, CodeOutcome::Expired), "{verdict:?}");
+    let outcome = bed.verify_code(&other_browser, &code).await;
+    assert!(matches!(outcome, CodeOutcome::Expired), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -345,11 +345,11 @@ async fn signing_in_creates_no_account_and_signing_up_creates_one() {
     let sent = bed
         .send(&browser, "new@example.com", CodePurpose::SignIn)
         .await;
-    sent.expect("as if there were somebody");
+    sent.expect("as for an existing account");
     // Even the right code, which was sent to no one.
     let code = bed.code().await;
-    let verdict = bed.verify_code(&browser, &code).await;
-    assert!(matches!(verdict, CodeOutcome::Wrong { .. }), "{verdict:?}");
+    let outcome = bed.verify_code(&browser, &code).await;
+    assert!(matches!(outcome, CodeOutcome::Wrong { .. }), "{outcome:?}");
 
     bed.now += 30 * SECOND;
     let browser = bed.browser();

@@ -114,7 +114,7 @@ async fn a_repeated_request_gets_the_stored_answer() {
     drop(claim);
     let bed = bed.restart();
     match bed.outcome("k", "a").await {
-        ClaimOutcome::Answered(answer) => assert_eq!(answer, bought(), "word for word"),
+        ClaimOutcome::Answered(answer) => assert_eq!(answer, bought(), "byte for byte"),
         other => panic!("{other:?}"),
     }
     assert!(matches!(

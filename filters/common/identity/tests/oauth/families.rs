@@ -122,14 +122,14 @@ async fn two_concurrent_decisions_create_one_grant() {
 async fn a_refused_request_leaves_the_code_usable_five_times() {
     let bench = Bench::new().await;
     let (client, code) = bench.allowed(API, 1).await;
-    let stranger = bench.register().await;
+    let other_client = bench.register().await;
     type Change = for<'a> fn(CodeRequest<'a>, &'a str) -> CodeRequest<'a>;
     type Expected = fn(&TokenError) -> bool;
     let wrongs: [(&str, Change, Expected); 5] = [
         (
             "another client",
-            |sound, stranger| CodeRequest {
-                client: stranger,
+            |sound, other_client| CodeRequest {
+                client: other_client,
                 ..sound
             },
             |error| matches!(error, TokenError::InvalidGrant),
@@ -143,7 +143,7 @@ async fn a_refused_request_leaves_the_code_usable_five_times() {
             |error| matches!(error, TokenError::InvalidTarget),
         ),
         (
-            "a resource of nobody",
+            "an unknown resource",
             |sound, _| CodeRequest {
                 resource: Requested::Unknown,
                 ..sound
@@ -179,15 +179,15 @@ async fn a_refused_request_leaves_the_code_usable_five_times() {
         for (what, wrong, is) in &wrongs[..4 + round] {
             let refused = bench
                 .server
-                .exchange(wrong(request(&client, &code), &stranger))
+                .exchange(wrong(request(&client, &code), &other_client))
                 .await;
             assert!(refused.as_ref().is_err_and(is), "{what}: {refused:?}");
         }
         let result = bench.exchange(&client, &code).await;
         assert_eq!(result.is_ok(), round == 0, "{result:?}");
     }
-    let nobody = bench.exchange("c_nobody", &code).await;
-    assert!(matches!(nobody, Err(TokenError::UnknownClient)));
+    let unknown = bench.exchange("c_nobody", &code).await;
+    assert!(matches!(unknown, Err(TokenError::UnknownClient)));
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn rfc6749_4_1_2_reuse_of_a_code_revokes_every_token_of_its_grant() {
     let found = bench.works(granted.access.expose()).expect("it works");
     assert!(invalid_grant(bench.exchange(&client, &code).await));
     assert!(bench.works(granted.access.expose()).is_none());
-    assert!(!found.is_live(bench.now()), "whoever still has it can tell");
+    assert!(!found.is_live(bench.now()), "a holder of a reference sees it");
     assert!(
         bench.works(kept.access.expose()).is_some(),
         "no other grant"
@@ -358,7 +358,7 @@ async fn two_concurrent_refreshes_get_one_successor() {
 async fn a_refresh_never_widens_the_scopes_and_is_checked_before_it_spends() {
     let bench = Bench::with(with_refresh()).await;
     let (client, code) = bench.allowed(API, 0b11).await;
-    let stranger = bench.register().await;
+    let other_client = bench.register().await;
     let granted = bench.exchange(&client, &code).await.expect("tokens");
     let token = granted.refresh.expect("one");
     let ask = |client: Arc<str>, resource, scopes| {
@@ -391,9 +391,9 @@ async fn a_refresh_never_widens_the_scopes_and_is_checked_before_it_spends() {
         let refused = ask(client.clone(), resource, unsaid).await;
         assert!(matches!(refused, Err(TokenError::InvalidTarget)));
     }
-    assert!(invalid_grant(ask(stranger, unsaid, unsaid).await));
-    let nobody = ask(Arc::from("c_nobody"), unsaid, unsaid).await;
-    assert!(matches!(nobody, Err(TokenError::UnknownClient)));
+    assert!(invalid_grant(ask(other_client, unsaid, unsaid).await));
+    let unknown = ask(Arc::from("c_nobody"), unsaid, unsaid).await;
+    assert!(matches!(unknown, Err(TokenError::UnknownClient)));
     let less = ask(client.clone(), Requested::Bits(API), Requested::Bits(1))
         .await
         .expect("unspent");
@@ -442,14 +442,14 @@ async fn a_token_is_revoked_alone_and_a_refresh_token_with_its_family() {
         .await
         .expect("rotated");
     let newest = second.refresh.as_ref().expect("one");
-    let stranger = bench.register().await;
+    let other_client = bench.register().await;
     let revoke = |token: String, client: Option<Arc<str>>| {
         let server = bench.server.clone();
         async move {
             server
                 .revoke(&token, client.as_deref())
                 .await
-                .expect("heard")
+                .expect("revoked")
         }
     };
     for nonsense in [
@@ -461,8 +461,8 @@ async fn a_token_is_revoked_alone_and_a_refresh_token_with_its_family() {
         revoke(nonsense.to_owned(), None).await;
     }
     // Another client's request changes nothing.
-    revoke(first.access.expose().to_owned(), Some(stranger.clone())).await;
-    revoke(newest.expose().to_owned(), Some(stranger)).await;
+    revoke(first.access.expose().to_owned(), Some(other_client.clone())).await;
+    revoke(newest.expose().to_owned(), Some(other_client)).await;
     assert!(bench.works(first.access.expose()).is_some());
 
     revoke(first.access.expose().to_owned(), Some(client.clone())).await;

@@ -113,7 +113,7 @@ impl World {
         assert_eq!(found.resources, allowed.resource, "another resource");
         assert_eq!(
             found.scopes, granted.scopes,
-            "what is told is what is there"
+            "the response equals the stored token"
         );
         assert_eq!(found.account.id(), bench.account);
         self.tokens
@@ -229,7 +229,7 @@ impl World {
                 let Some((token, _)) = pick(&self.tokens, token) else {
                     return;
                 };
-                bench.server.revoke(&token, None).await.expect("heard");
+                bench.server.revoke(&token, None).await.expect("revoked");
                 assert!(bench.works(&token).is_none(), "seen by the next request");
             }
             Step::Remove { client } => {

@@ -88,7 +88,7 @@ fn a_charge_made_after_the_cancellation_is_refunded() {
     assert_eq!(
         bed.provider.kept().len(),
         2,
-        "the provider has not heard of it"
+        "the provider has not received the cancellation"
     );
     bed.pass(1);
     assert_eq!(bed.row(id).state, MandateState::Ended);

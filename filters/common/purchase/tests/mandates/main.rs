@@ -383,7 +383,7 @@ fn a_suspended_mandate_renews_nothing_and_can_be_replaced() {
     assert_eq!(
         bed.provider.of(old).expect("made").status,
         Status::Cancelled,
-        "nobody can start it again beside the new one"
+        "it cannot be resumed beside the new one"
     );
     bed.check_books();
 }

@@ -40,7 +40,7 @@ fn a_paid_purchase_is_credited_once_however_often_it_is_reconciled() {
     assert_eq!(begun.state, TopUpState::Open);
     assert!(begun.approve_url.is_some());
     reconcile(&mut bed, 1);
-    assert_eq!(state(&bed, 1), TopUpState::Open, "nobody has agreed");
+    assert_eq!(state(&bed, 1), TopUpState::Open, "not approved");
     approve(&bed, 1);
     reconcile(&mut bed, 1);
     assert_eq!(state(&bed, 1), TopUpState::Captured);
@@ -139,7 +139,7 @@ fn a_declined_capture_costs_nothing_and_the_next_one_pays() {
 
 #[test]
 fn a_notification_before_a_lost_answer_stays_unacknowledged() {
-    for rung in [false, true] {
+    for is_notified in [false, true] {
         let mut bed = TestBed::new();
         bed.begin(id(1)).expect("alive").expect("begins");
         approve(&bed, 1);
@@ -149,24 +149,24 @@ fn a_notification_before_a_lost_answer_stays_unacknowledged() {
         assert_eq!(bed.row(id(1)).expect("stored").declines, 1);
         // The buyer approves again, and comes back or PayPal sends a notification; the first read of the order is lost.
         bed.provider.faults([Fault::CallLost]);
-        if rung {
+        if is_notified {
             let notice = Notification {
                 id: String::from("WH-1"),
                 kind: String::from("CHECKOUT.ORDER.APPROVED"),
                 about: Some(TopUpSubject::TopUp(id(1))),
             };
             bed.run(|processor| async move { processor.record_notification(notice).await });
-            let looked = bed.run(|processor| async move { processor.reconcile_due().await });
-            assert_eq!(looked, Some(1));
+            let reconciled = bed.run(|processor| async move { processor.reconcile_due().await });
+            assert_eq!(reconciled, Some(1));
         } else {
             reconcile(&mut bed, 1);
         }
         assert_eq!(state(&bed, 1), TopUpState::Open);
-        let looked = bed.run(|processor| async move { processor.reconcile_due().await });
-        assert_eq!(looked, Some(0), "a provider that fails is given time");
+        let reconciled = bed.run(|processor| async move { processor.reconcile_due().await });
+        assert_eq!(reconciled, Some(0), "backing off after a failure");
         bed.provider.advance(60);
         bed.run(|processor| async move { processor.reconcile_due().await });
-        assert_eq!(state(&bed, 1), TopUpState::Captured, "rung: {rung}");
+        assert_eq!(state(&bed, 1), TopUpState::Captured, "is_notified: {is_notified}");
         assert_eq!(bed.available(), CREDITS);
         let row = bed.row(id(1)).expect("stored");
         assert_eq!(row.notifications, row.acknowledged);
@@ -240,23 +240,23 @@ fn a_notification_is_recorded_once_and_triggers_reconciliation() {
         about: Some(TopUpSubject::Order("ORDER-1".into())),
     };
     for (number, new) in [(1, true), (2, false), (3, false)] {
-        let heard =
+        let recorded =
             bed.run(|processor| async move { processor.record_notification(notice()).await });
-        assert_eq!(heard.expect("alive").expect("stored"), new, "time {number}");
+        assert_eq!(recorded.expect("alive").expect("stored"), new, "time {number}");
     }
     // A crash before the reconciliation: the notification is stored.
     bed.die();
     bed.run(|processor| async move { processor.reconcile_due().await });
     assert_eq!(state(&bed, 1), TopUpState::Captured);
-    let stranger = Notification {
+    let unrelated = Notification {
         id: String::from("WH-2"),
         kind: String::from("PAYMENT.CAPTURE.COMPLETED"),
         about: Some(TopUpSubject::TopUp(id(77))),
     };
-    let heard = bed.run(|processor| async move { processor.record_notification(stranger).await });
+    let recorded = bed.run(|processor| async move { processor.record_notification(unrelated).await });
     assert!(
-        heard.expect("alive").expect("stored"),
-        "it concerns nobody here"
+        recorded.expect("alive").expect("stored"),
+        "it names no purchase of this installation"
     );
     assert_eq!(bed.available(), CREDITS);
 }

@@ -312,7 +312,7 @@ async fn a_refund_takes_its_time_and_credits_back() {
     let again = bed.pay(charge("I-1", "x", START)).await;
     assert!(
         matches!(again, PayOutcome::Repeated(_)),
-        "told late, it gives nothing"
+        "recorded late, it grants nothing"
     );
     assert_eq!(bed.row().period_end, START + 10 * DAY);
 }
