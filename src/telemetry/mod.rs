@@ -3,7 +3,7 @@
 //! One [`Telemetry`] for the process. The proxy calls [`Telemetry::record`] once for each exchange, when it has ended: one line for the
 //! access log and a handful of counters, all of them found before the first request. Diagnostics (what went wrong, what was started)
 //! go through `tracing` and are no part of a healthy request. Both logs are written by a thread of their own, which alone waits for the
-//! disk or for whoever reads ([`writer`]).
+//! disk or for whoever reads (`writer`).
 
 mod access;
 mod address;
