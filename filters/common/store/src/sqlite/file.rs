@@ -26,12 +26,10 @@ const APPLICATION_ID: i64 = 0x746c_6774;
 /// Makes sure that there is a file at `path`: a store is made where there is none. The caller has the lock.
 pub(crate) fn provide(path: &Path, options: &Options) -> Result<(), OpenError> {
     match fs::metadata(path) {
-        Ok(metadata) if metadata.len() == 0 => {
-            return Err(OpenError::Damaged {
-                path: path.to_owned(),
-                problem: String::from("is empty, which a store never is"),
-            });
-        }
+        Ok(metadata) if metadata.len() == 0 => Err(OpenError::Damaged {
+            path: path.to_owned(),
+            problem: String::from("is empty, which a store never is"),
+        }),
         Ok(_) => Ok(()),
         // Put in place of the link, the store would not be where the link says.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.is_symlink() => {
