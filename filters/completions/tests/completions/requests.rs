@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_filter::{ErrorCode, Filter, Forward, ModelAccess};
+use tollgate_filter::{ErrorCode, Filter, Forward, ModelAccess, ProviderModel};
 use tollgate_openai::CompletionRequest;
 
 use crate::support::{CHAT, PROVIDER_MODEL, TEXT, exchange, filter, forwarded, json, now, refusal};
@@ -274,7 +274,9 @@ fn a_body_in_which_nothing_changes_is_not_copied() {
     let mut exchange = exchange(CHAT, &body, ModelAccess::All);
     assert!(refusal(&mut exchange).is_none());
     let forward = exchange.get::<Forward>().expect("something to send");
-    let sent = forward.body.render(&exchange, "m");
+    let sent = forward
+        .body
+        .render(&exchange, &ProviderModel::new("stand-in", "m"));
     assert_eq!(sent.as_ptr(), exchange.request.body.as_ptr());
 }
 
@@ -315,7 +317,9 @@ fn what_goes_upstream_names_the_operation_and_asks_for_usage() {
         assert_eq!((forward.api.path(), forward.stream), (to, stream), "{body}");
         assert_eq!(exchange.record.stream, stream);
         let expected = format!("{{{required},{sent}}}");
-        let rendered = forward.body.render(&exchange, "m");
+        let rendered = forward
+            .body
+            .render(&exchange, &ProviderModel::new("stand-in", "m"));
         assert_eq!(rendered, expected.as_bytes(), "{body}");
         let headers = exchange.take_reply_headers();
         assert_eq!(headers["cache-control"], "no-store");
@@ -333,7 +337,9 @@ fn a_cap_from_elsewhere_is_written_into_the_body() {
         member: tollgate_filter::CapMember::MaxTokens,
     });
     let forward = exchange.get::<Forward>().expect("something to send");
-    let sent = forward.body.render(&exchange, "m");
+    let sent = forward
+        .body
+        .render(&exchange, &ProviderModel::new("stand-in", "m"));
     let sent = json(std::str::from_utf8(&sent).expect("UTF-8"));
     assert_eq!(sent["max_tokens"], 33);
 }

@@ -105,7 +105,9 @@ pub(crate) fn forwarded(path: &str, body: &str) -> String {
     let mut exchange = exchange(path, body, ModelAccess::All);
     assert!(refusal(&mut exchange).is_none(), "{body} is refused");
     let forward = exchange.get::<Forward>().expect("something to send");
-    let sent = forward.body.render(&exchange, PROVIDER_MODEL);
+    let sent = forward
+        .body
+        .render(&exchange, &ProviderModel::new("stand-in", PROVIDER_MODEL));
     String::from_utf8(sent.to_vec()).expect("UTF-8")
 }
 
