@@ -20,7 +20,7 @@ pub(crate) async fn landed(proxy: &Proxy, under_way: &PurchaseTasks) {
         }
     }
     // A buyer who has left still gets what was begun, and the store closes after this.
-    let purchases = under_way.len();
+    let purchases = under_way.running();
     if purchases > 0 {
         tracing::info!(purchases, "purchases are under way; they may finish");
     }

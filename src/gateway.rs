@@ -590,7 +590,7 @@ impl Gateway {
                 tokio::time::timeout(grace, landed).await.is_ok()
             });
             if !drained {
-                let (open, purchases) = (self.proxy.open_exchanges(), self.under_way.len());
+                let (open, purchases) = (self.proxy.open_exchanges(), self.under_way.running());
                 tracing::warn!(
                     open,
                     purchases,

@@ -21,7 +21,7 @@ pub mod topups;
 pub mod wire;
 
 pub use keys::key_of;
-pub use tasks::{PurchaseTask, PurchaseTasks};
+pub use tasks::PurchaseTasks;
 pub use topups::{
     BeginError, Capture, CaptureStatus, Counters, Counts, CreatedOrder, Draw, FailureKind,
     NewOrder, Notification, OFFERED, Offer, Order, OrderError, OrderStatus, Orders, PriceError,

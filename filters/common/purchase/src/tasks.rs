@@ -1,92 +1,62 @@
-//! What is under way about money, so that a program that ends lets it end first.
+//! Tasks of purchases, tracked so that a graceful shutdown waits for them.
 //!
-//! What a buyer has begun runs apart from the buyer, and may be between the call that moves money and the row that says so. A crash there is
-//! survived: the next run asks again. An end that was ordered need not look like a crash, so whoever ends the program waits for what is
-//! here, as long as there is patience.
+//! A purchase runs in a task of its own, independent of the buyer's request, and may be between the provider call that moves money and the
+//! commit that records it. A crash at that point is recovered by reconciliation in the next run; a graceful shutdown avoids it and waits for
+//! the tracked tasks within its grace period.
 
 use std::future::Future;
-use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// Where work about money runs, and how much of it there is. Cheap to clone; one for all desks.
+/// Spawns and tracks the tasks of purchases. Cheap to clone; one for all processors.
 #[derive(Clone, Debug)]
 pub struct PurchaseTasks {
     runtime: Handle,
-    state: Arc<watch::Sender<State>>,
+    tracker: TaskTracker,
 }
-
-#[derive(Debug, Default)]
-struct State {
-    count: usize,
-    is_ending: bool,
-}
-
-/// One piece of work, for as long as this lives.
-#[derive(Debug)]
-pub struct PurchaseTask(Arc<watch::Sender<State>>);
 
 impl PurchaseTasks {
-    /// Nothing yet; work runs on this runtime.
+    /// A tracker without tasks, which spawns on this runtime.
     pub fn new(runtime: Handle) -> PurchaseTasks {
         PurchaseTasks {
             runtime,
-            state: Arc::default(),
+            tracker: TaskTracker::new(),
         }
     }
 
-    /// Runs work whether or not somebody waits for it. It counts until it ends, in a panic too.
+    /// Spawns a task for a buyer, after [`PurchaseTasks::close`] too. It is tracked until it ends, by a panic or an abort too.
     pub fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        let counted = self.count();
-        self.runtime.spawn(async move {
-            let done = work.await;
-            drop(counted);
-            done
-        })
+        self.tracker.spawn_on(work, &self.runtime)
     }
 
-    /// Begins what nobody has asked for, such as a look at what is due; `None` once the program ends: the next one does it.
-    pub fn background(&self) -> Option<PurchaseTask> {
-        let mut begun = false;
-        self.state.send_if_modified(|state| {
-            begun = !state.is_ending;
-            state.count += usize::from(begun);
-            begun
-        });
-        begun.then(|| PurchaseTask(self.state.clone()))
+    /// Admits a round of background work, such as reconciliation of what is due; tracked until the token is dropped. `None` after
+    /// [`PurchaseTasks::close`]: the next run does that work.
+    pub fn background(&self) -> Option<TaskTrackerToken> {
+        // The token before the check: a close in between waits for it.
+        let token = self.tracker.token();
+        (!self.tracker.is_closed()).then_some(token)
     }
 
-    /// From now on nothing begins that nobody has asked for.
+    /// Admits no more background work.
     pub fn close(&self) {
-        self.state.send_modify(|state| state.is_ending = true);
+        self.tracker.close();
     }
 
-    /// Waits until nothing is under way.
+    /// Closes, and waits until no task is running.
     pub async fn wait(&self) {
-        let mut state = self.state.subscribe();
-        // The sender lives as long as `self` does.
-        let _ = state.wait_for(|state| state.count == 0).await;
+        self.tracker.close();
+        self.tracker.wait().await;
     }
 
-    /// How much is under way.
-    pub fn len(&self) -> usize {
-        self.state.borrow().count
-    }
-
-    fn count(&self) -> PurchaseTask {
-        self.state.send_modify(|state| state.count += 1);
-        PurchaseTask(self.state.clone())
-    }
-}
-
-impl Drop for PurchaseTask {
-    fn drop(&mut self) {
-        self.0.send_modify(|state| state.count -= 1);
+    /// Number of running tasks and rounds.
+    pub fn running(&self) -> usize {
+        self.tracker.len()
     }
 }
 
@@ -97,36 +67,37 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_end_waits_for_what_was_asked_for_and_lets_nothing_else_begin() {
+    async fn a_shutdown_waits_for_buyers_tasks_and_admits_no_background_work() {
         let tasks = PurchaseTasks::new(Handle::current());
-        let (go, gone) = oneshot::channel::<()>();
-        let work = tasks.spawn(async move { gone.await.expect("it is told to go") });
-        let turn = tasks.background().expect("the program runs");
-        assert_eq!(tasks.len(), 2);
+        let (release, released) = oneshot::channel::<()>();
+        let task = tasks.spawn(async move { released.await.expect("the test releases it") });
+        let round = tasks.background().expect("not closed");
+        assert_eq!(tasks.running(), 2);
         tasks.close();
-        assert!(tasks.background().is_none(), "nobody has asked for it");
+        assert!(tasks.background().is_none(), "closed");
+        assert_eq!(tasks.running(), 2, "a refused round is not tracked");
         let late = tasks.spawn(async { 7 });
-        assert_eq!(late.await.expect("a buyer has"), 7);
-        drop(turn);
-        let landed = tasks.wait();
-        tokio::pin!(landed);
+        assert_eq!(late.await.expect("a buyer's task still runs"), 7);
+        drop(round);
+        let ended = tasks.wait();
+        tokio::pin!(ended);
         tokio::select! {
             biased;
-            () = &mut landed => panic!("something is under way"),
+            () = &mut ended => panic!("a task is running"),
             () = tokio::task::yield_now() => {}
         }
-        go.send(()).expect("it waits");
-        landed.await;
-        work.await.expect("it has ended");
-        assert_eq!(tasks.len(), 0);
+        release.send(()).expect("the task waits");
+        ended.await;
+        task.await.expect("it has ended");
+        assert_eq!(tasks.running(), 0);
     }
 
     #[tokio::test]
-    async fn work_that_panics_or_is_cut_off_is_not_waited_for() {
+    async fn a_task_that_panics_or_is_aborted_is_no_longer_tracked() {
         let tasks = PurchaseTasks::new(Handle::current());
         let panicked = tasks.spawn(async { panic!("a bug") });
-        let cut = tasks.spawn(std::future::pending::<()>());
-        cut.abort();
+        let aborted = tasks.spawn(std::future::pending::<()>());
+        aborted.abort();
         tasks.wait().await;
         assert!(panicked.await.is_err());
     }
