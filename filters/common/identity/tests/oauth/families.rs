@@ -219,7 +219,10 @@ async fn rfc6749_4_1_2_reuse_of_a_code_revokes_every_token_of_its_grant() {
     let found = bench.works(granted.access.expose()).expect("it works");
     assert!(invalid_grant(bench.exchange(&client, &code).await));
     assert!(bench.works(granted.access.expose()).is_none());
-    assert!(!found.is_live(bench.now()), "a holder of a reference sees it");
+    assert!(
+        !found.is_live(bench.now()),
+        "a holder of a reference sees it"
+    );
     assert!(
         bench.works(kept.access.expose()).is_some(),
         "no other grant"

@@ -166,7 +166,11 @@ fn a_notification_before_a_lost_answer_stays_unacknowledged() {
         assert_eq!(reconciled, Some(0), "backing off after a failure");
         bed.provider.advance(60);
         bed.run(|processor| async move { processor.reconcile_due().await });
-        assert_eq!(state(&bed, 1), TopUpState::Captured, "is_notified: {is_notified}");
+        assert_eq!(
+            state(&bed, 1),
+            TopUpState::Captured,
+            "is_notified: {is_notified}"
+        );
         assert_eq!(bed.available(), CREDITS);
         let row = bed.row(id(1)).expect("stored");
         assert_eq!(row.notifications, row.acknowledged);
@@ -242,7 +246,11 @@ fn a_notification_is_recorded_once_and_triggers_reconciliation() {
     for (number, new) in [(1, true), (2, false), (3, false)] {
         let recorded =
             bed.run(|processor| async move { processor.record_notification(notice()).await });
-        assert_eq!(recorded.expect("alive").expect("stored"), new, "time {number}");
+        assert_eq!(
+            recorded.expect("alive").expect("stored"),
+            new,
+            "time {number}"
+        );
     }
     // A crash before the reconciliation: the notification is stored.
     bed.die();
@@ -253,7 +261,8 @@ fn a_notification_is_recorded_once_and_triggers_reconciliation() {
         kind: String::from("PAYMENT.CAPTURE.COMPLETED"),
         about: Some(TopUpSubject::TopUp(id(77))),
     };
-    let recorded = bed.run(|processor| async move { processor.record_notification(unrelated).await });
+    let recorded =
+        bed.run(|processor| async move { processor.record_notification(unrelated).await });
     assert!(
         recorded.expect("alive").expect("stored"),
         "it names no purchase of this installation"
