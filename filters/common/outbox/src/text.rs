@@ -26,7 +26,8 @@ pub(crate) fn mail(
          This is your code for {service} at {host}.\n{what}\n\
          It works for 10 minutes, in the browser that requested it.\n\n\
          Do not share it: {service} never asks for it.\n\
-         If you did not request a code, ignore this message; no one can sign in without the code.\n"
+         If you did not request a code, ignore this message:\n\
+         without the code no one can sign in.\n"
     ))
 }
 
