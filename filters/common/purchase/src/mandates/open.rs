@@ -66,9 +66,7 @@ impl Inner {
             // is agreed to.
             if let Some(row) = in_state(&[MandateState::Agreed, MandateState::Active]) {
                 let mut is_pending = false;
-                let reconciled = self
-                    .reconcile_reporting_pending(row, None, &mut is_pending)
-                    .await?;
+                let reconciled = self.reconcile_with(row, None, &mut is_pending).await?;
                 match reconciled.state {
                     MandateState::Agreed if is_past_due(&reconciled) => {}
                     MandateState::Agreed => {

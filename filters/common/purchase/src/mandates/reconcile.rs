@@ -8,7 +8,7 @@ use tollgate_store::{
 };
 
 use super::counters::MandateCounters;
-use super::decide::{Decision, Facts, PAST_DUE, Recorded, decide, is_past_due};
+use super::decide::{Decision, Facts, PAST_DUE, PlanSource, Recorded, decide, is_past_due};
 use super::error::VerifyError;
 use super::keys;
 use super::processor::{AttachParts, Inner, is_own};
@@ -73,12 +73,11 @@ impl Inner {
         row: MandateRow,
         attach: Option<&AttachParts>,
     ) -> Result<MandateRow, VerifyError> {
-        self.reconcile_reporting_pending(row, attach, &mut false)
-            .await
+        self.reconcile_with(row, attach, &mut false).await
     }
 
     /// The same; reports whether a charge is pending.
-    pub(super) async fn reconcile_reporting_pending(
+    pub(super) async fn reconcile_with(
         &self,
         mut row: MandateRow,
         attach: Option<&AttachParts>,
@@ -116,9 +115,9 @@ impl Inner {
             let state = state.map_err(VerifyError::Plan)?;
             let now = (self.now)();
             let runs = match state.active() {
-                None => super::decide::PlanSource::Inactive,
-                Some(active) if is_own(active, &row) => super::decide::PlanSource::Own,
-                Some(_) => super::decide::PlanSource::Other,
+                None => PlanSource::Inactive,
+                Some(active) if is_own(active, &row) => PlanSource::Own,
+                Some(_) => PlanSource::Other,
             };
             let facts = Facts {
                 row: &row,
@@ -236,7 +235,7 @@ impl Inner {
             Decision::Duplicate(why) => self.mark_duplicate(row, why).await,
             Decision::Resumed => {
                 tracing::info!(mandate = %row.id, "suspended subscription resumed");
-                self.set_state_and_renewal(row, MandateState::Active, None, Renewal::Runs)
+                self.set_renewal(row, MandateState::Active, None, Renewal::Runs)
                     .await
             }
             Decision::PastDue => {
@@ -244,14 +243,14 @@ impl Inner {
                 tracing::warn!(mandate = %row.id, account = %row.account, why = ?seen.failed_why,
                     "charge for the plan failed, the payment provider retries it");
                 let state = row.state;
-                self.set_state_and_renewal(row, state, Some(PAST_DUE), Renewal::PastDue)
+                self.set_renewal(row, state, Some(PAST_DUE), Renewal::PastDue)
                     .await
             }
             Decision::Ended(why) => {
                 MandateCounters::one(&self.counters.ended);
                 tracing::info!(mandate = %row.id, account = %row.account, why, until = row.paid_until,
                     "mandate ended, its paid period stays");
-                self.set_state_and_renewal(row, MandateState::Ended, Some(why), Renewal::Ends)
+                self.set_renewal(row, MandateState::Ended, Some(why), Renewal::Ends)
                     .await
             }
             Decision::Dropped => self.set_state(row, MandateState::Dropped, None).await,
@@ -427,7 +426,7 @@ impl Inner {
         MandateCounters::one(&self.counters.duplicates);
         tracing::warn!(mandate = %row.id, account = %row.account, why,
             "cancelling duplicate mandate and refunding its charges");
-        self.set_state_and_renewal(row, MandateState::Duplicate, Some(why), Renewal::Ends)
+        self.set_renewal(row, MandateState::Duplicate, Some(why), Renewal::Ends)
             .await
     }
 
@@ -579,8 +578,7 @@ impl Inner {
         Err(VerifyError::Provider(error))
     }
 
-    /// The buyer never agreed, and the provider does not know the subscription. Believed only after a second read some hours later, so that
-    /// wrong settings for an hour do not end a mandate.
+    /// Never agreed to and unknown to the provider: over after a second read hours later, since wrong settings look the same.
     async fn subscription_gone(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
         let now = (self.now)();
         if row.note.as_deref() != Some(GONE) {
@@ -612,7 +610,7 @@ impl Inner {
     }
 
     /// The same, together with the renewal state of the subscription that it pays for.
-    async fn set_state_and_renewal(
+    async fn set_renewal(
         &self,
         row: MandateRow,
         state: MandateState,
