@@ -367,7 +367,7 @@ impl Inner {
     }
 
     /// What is said while an earlier payment of an account is open.
-    pub(super) fn wait_for(&self, standing: &Standing) -> Told {
+    pub(super) fn wait_for(&self, standing: &PlanState) -> Told {
         let open = standing.authorization.as_ref();
         open.map_or(Told::Processing, |row| self.not_final(row))
     }

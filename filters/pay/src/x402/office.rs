@@ -122,7 +122,9 @@ pub async fn close(
             match plans.pay(paid, beside).await {
                 Ok(PayOutcome::New(_)) => Ok(()),
                 // Given before, and the payment not noted as settled: it is now.
-                Ok(PayOutcome::Repeated(_) | PayOutcome::Duplicate(_)) => write(store, settle).await,
+                Ok(PayOutcome::Repeated(_) | PayOutcome::Duplicate(_)) => {
+                    write(store, settle).await
+                }
                 Err(PlanError::AttachedPart(Refusal::TransactionUsed)) => {
                     Err(CloseError::TransactionUsed(transaction))
                 }

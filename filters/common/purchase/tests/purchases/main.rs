@@ -378,7 +378,10 @@ fn a_requested_capture_whose_order_is_gone_needs_manual_resolution() {
         assert_eq!(bed.counts().stuck, 1);
         let row = bed.row(id(1)).expect("stored");
         assert_eq!(row.state, before, "nothing is concluded from it");
-        assert!(row.note.is_some_and(|note| note.contains("no longer exists")));
+        assert!(
+            row.note
+                .is_some_and(|note| note.contains("no longer exists"))
+        );
         assert_eq!(bed.available(), 0);
     }
 }
