@@ -78,7 +78,7 @@ pub(crate) fn sweep_signin(signin: &Signin, clock: &Clock) -> Chore {
 /// Books credits promised at sign-up that an earlier run, or a store that was busy, has left.
 pub(crate) async fn keep_promises(signin: Signin, ledger: Ledger, clock: Clock, entropy: Entropy) {
     loop {
-        tollgate_portal::keep_promises(&signin, &ledger, &clock, &entropy).await;
+        tollgate_portal::book_signup_grants(&signin, &ledger, &clock, &entropy).await;
         tokio::time::sleep(PROMISES).await;
     }
 }

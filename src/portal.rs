@@ -8,7 +8,7 @@ use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_pages::Look;
-use tollgate_portal::{Channels, ClassFacts, EndingFacts, Facts, Portal};
+use tollgate_portal::{Channels, DeprecationInfo, Installation, Portal, RateClassInfo};
 use tollgate_purchase::TopUps;
 use tollgate_purchase::checkouts::Checkouts;
 use tollgate_purchase::mandates::Mandates;
@@ -40,10 +40,10 @@ pub(crate) struct Parts<'a> {
 pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
     let settings = parts.settings;
     let service = &settings.service;
-    Portal::new(tollgate_portal::Parts {
+    Portal::new(tollgate_portal::PortalDeps {
         look: parts.look.clone(),
         authorization: parts.authorization.clone(),
-        tick_to_buy: settings.oauth.tick_to_buy,
+        buy_needs_checkbox: settings.oauth.tick_to_buy,
         signin: parts.signin.clone(),
         store: parts.store.clone(),
         ledger: parts.ledger.clone(),
@@ -57,9 +57,9 @@ pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
             base_url: service.base_url.to_string(),
             root_url: service.root_url.to_string(),
         },
-        facts: facts(settings),
+        installation: installation(settings),
         credentials: parts.credentials.clone(),
-        inside: Some(parts.door.clone()),
+        api: Some(parts.door.clone()),
         top_ups: parts.top_ups.cloned(),
         mandates: parts.mandates.cloned(),
         checkouts: parts.checkouts.clone(),
@@ -70,11 +70,11 @@ pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
     })
 }
 
-fn ending(route: &Route) -> Option<EndingFacts> {
+fn deprecation(route: &Route) -> Option<DeprecationInfo> {
     let lifecycle = route.lifecycle.as_ref()?;
     let methods: Vec<&str> = route.methods.iter().map(http::Method::as_str).collect();
     let micros = |at: Option<jiff::Timestamp>| at.map(jiff::Timestamp::as_microsecond);
-    Some(EndingFacts {
+    Some(DeprecationInfo {
         route: format!("{} {}", methods.join(", "), route.path),
         deprecated_at: micros(lifecycle.deprecated_at),
         sunset_at: micros(lifecycle.sunset_at),
@@ -83,8 +83,8 @@ fn ending(route: &Route) -> Option<EndingFacts> {
 }
 
 /// What pages say about this installation.
-fn facts(settings: &Settings) -> Facts {
-    let classes = settings.limits.classes().iter().map(|class| ClassFacts {
+fn installation(settings: &Settings) -> Installation {
+    let classes = settings.limits.classes().iter().map(|class| RateClassInfo {
         name: class.name.to_string(),
         requests: class.quota.limit().get(),
         window_secs: class.quota.window_secs().get(),
@@ -98,7 +98,7 @@ fn facts(settings: &Settings) -> Facts {
             .access
             .is_some_and(|access| access.any_of.has(Scope::CommerceSubscribe))
     });
-    Facts {
+    Installation {
         catalog: settings.catalog.clone(),
         credit_price: settings
             .credits
@@ -107,6 +107,6 @@ fn facts(settings: &Settings) -> Facts {
         classes: classes.collect(),
         completion_bytes_max: completions.map_or(0, |route| route.body_bytes_max as u64),
         payment_paths: payments.map(|route| route.path.to_string()).collect(),
-        endings: routes().filter_map(ending).collect(),
+        deprecations: routes().filter_map(deprecation).collect(),
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tollgate_chain::run::Run;
 use tollgate_chain::{BodyError, Downstream, Gone, Head, drive};
 use tollgate_filter::{Clock, Exchange, Moment, Protocol, Request};
-use tollgate_portal::{Inside, InsideAnswer, InsideAnswering, InsideCall};
+use tollgate_portal::{InProcessApi, InProcessFuture, InProcessRequest, InProcessResponse};
 
 use super::routes::Found;
 use super::{OpenExchange, Proxy, RouteObserver, caught, new_calls};
@@ -49,8 +49,8 @@ impl Door {
     }
 }
 
-impl Inside for Door {
-    fn call(&self, call: InsideCall) -> InsideAnswering<'_> {
+impl InProcessApi for Door {
+    fn call(&self, call: InProcessRequest) -> InProcessFuture<'_> {
         Box::pin(async move {
             let open = self.open.get()?;
             let (proxy, calls) = (open.proxy.upgrade()?, open.calls.clone());
@@ -66,8 +66,8 @@ impl Inside for Door {
 async fn serve(
     proxy: &Proxy,
     calls: &Turning<Caller>,
-    call: InsideCall,
-    told: oneshot::Sender<InsideAnswer>,
+    call: InProcessRequest,
+    told: oneshot::Sender<InProcessResponse>,
 ) {
     let _open = OpenExchange::enter(&proxy.state);
     let now = proxy.clock.moment();
@@ -100,7 +100,7 @@ async fn serve(
 }
 
 /// The request as a client would have sent it, and its body. `None` for a credential or a key that no field can carry.
-fn request(proxy: &Proxy, call: InsideCall, now: Moment) -> Option<(Request, Bytes)> {
+fn request(proxy: &Proxy, call: InProcessRequest, now: Moment) -> Option<(Request, Bytes)> {
     let mut headers = HeaderMap::with_capacity(3);
     let mut bearer = HeaderValue::try_from(format!("Bearer {}", call.bearer.expose())).ok()?;
     bearer.set_sensitive(true);
@@ -127,7 +127,7 @@ fn request(proxy: &Proxy, call: InsideCall, now: Moment) -> Option<(Request, Byt
 /// A page that waits for an answer, as the driver sees a client.
 struct Asker {
     body: Bytes,
-    told: Option<oneshot::Sender<InsideAnswer>>,
+    told: Option<oneshot::Sender<InProcessResponse>>,
     clock: Clock,
     /// Clock reading when it asked.
     began: Duration,
@@ -142,7 +142,7 @@ impl Downstream for Asker {
     }
 
     async fn send(&mut self, head: Head, body: Bytes) -> Result<(), Gone> {
-        let answer = InsideAnswer {
+        let answer = InProcessResponse {
             status: head.status,
             body,
             took: self.clock.elapsed().saturating_sub(self.began),

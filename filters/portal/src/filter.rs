@@ -10,12 +10,12 @@ use tollgate_filter::{
 use tollgate_identity::session::keep_draft;
 use tollgate_store::Draft;
 
-use crate::house::{House, Parts};
-use crate::next::Next;
+use crate::context::{PortalContext, PortalDeps};
 use crate::origin;
-use crate::routes::{Access, Found, Row, find};
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
+use crate::return_path::ReturnPath;
+use crate::routes::{Access, Route, RouteMatch, find};
 
 /// Bytes of a form.
 const FORM_BYTES: usize = 64 * 1024;
@@ -27,14 +27,14 @@ const ASSETS: &str = "/assets/";
 
 /// Answers with pages.
 pub struct Portal {
-    house: Arc<House>,
+    context: Arc<PortalContext>,
 }
 
 impl Portal {
     /// The pages of one gateway.
-    pub fn new(parts: Parts) -> Portal {
+    pub fn new(parts: PortalDeps) -> Portal {
         Portal {
-            house: Arc::new(House::new(parts)),
+            context: Arc::new(PortalContext::new(parts)),
         }
     }
 }
@@ -56,80 +56,84 @@ impl Filter for Portal {
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let request = &exchange.request;
-        let house = &*self.house;
+        let context = &*self.context;
         if let Some(file) = request.path.strip_prefix(ASSETS) {
-            let file = house.look.asset(file);
-            let reply = file.unwrap_or_else(|| trouble(house, request, &Trouble::NotFound));
+            let file = context.look.asset(file);
+            let reply = file.unwrap_or_else(|| error_page(context, request, &PageError::NotFound));
             return Step::now(Outcome::reply(reply));
         }
         Step::later(async move {
-            let reply = match answer(house, request).await {
+            let reply = match handle(context, request).await {
                 Ok(reply) => reply,
-                Err(why) => trouble(house, request, &why),
+                Err(error) => error_page(context, request, &error),
             };
             Ok(Outcome::reply(reply))
         })
     }
 }
 
-fn trouble(house: &House, request: &Request, why: &Trouble) -> Reply {
-    why.page(&house.look, &request.id.to_string())
+fn error_page(context: &PortalContext, request: &Request, error: &PageError) -> Reply {
+    error.page(&context.look, &request.id.to_string())
 }
 
-async fn answer(house: &House, request: &Request) -> Result<Reply, Trouble> {
-    let (row, params) = match find(request.method.as_str(), &request.path) {
-        Found::Row(row, params) => (row, params),
-        Found::OtherMethods(allow) => return Err(Trouble::Method(allow)),
-        Found::Nothing => return Err(Trouble::NotFound),
+async fn handle(context: &PortalContext, request: &Request) -> Result<Reply, PageError> {
+    let (route, params) = match find(request.method.as_str(), &request.path) {
+        RouteMatch::Found(route, params) => (route, params),
+        RouteMatch::MethodNotAllowed(allow) => return Err(PageError::MethodNotAllowed(allow)),
+        RouteMatch::NotFound => return Err(PageError::NotFound),
     };
     if request.method == Method::POST {
         if !is_form(request) {
-            return Err(Trouble::NoForm);
+            return Err(PageError::NotAForm);
         }
-        if !origin::is_ours(&request.headers, &house.origins) {
-            return Err(Trouble::Forged);
+        if !origin::is_same_origin(&request.headers, &context.origins) {
+            return Err(PageError::CrossOrigin);
         }
     }
-    let mut visit = Visit::open(house, request, params).await?;
-    if visit.method == Method::POST && !visit.is_token_ours(house) {
-        return Err(Trouble::Stale);
+    let mut page_request = PageRequest::open(context, request, params).await?;
+    if page_request.method == Method::POST && !page_request.has_valid_form_token(context) {
+        return Err(PageError::InvalidFormToken);
     }
-    let mut reply = match stop(house, &visit, row, request).await? {
+    let mut reply = match require_access(context, &page_request, route, request).await? {
         Some(reply) => reply,
-        None => (row.handler)(house, &mut visit).await?,
+        None => (route.handler)(context, &mut page_request).await?,
     };
-    visit.close(house, &mut reply.headers);
+    page_request.write_cookie(context, &mut reply.headers);
     Ok(reply)
 }
 
 /// Where somebody is led who may not use a page yet.
-async fn stop(
-    house: &House,
-    visit: &Visit,
-    row: &Row,
+async fn require_access(
+    context: &PortalContext,
+    page_request: &PageRequest,
+    route: &Route,
     request: &Request,
-) -> Result<Option<Reply>, Trouble> {
-    if row.access == Access::Anybody {
+) -> Result<Option<Reply>, PageError> {
+    if route.access == Access::Public {
         return Ok(None);
     }
-    let here = match (&visit.method, request.query.as_deref()) {
-        (&Method::GET, Some(query)) => Next::read(&format!("{}?{query}", visit.path)),
-        _ => Next::read(&visit.path),
+    let here = match (&page_request.method, request.query.as_deref()) {
+        (&Method::GET, Some(query)) => ReturnPath::read(&format!("{}?{query}", page_request.path)),
+        _ => ReturnPath::read(&page_request.path),
     };
-    let Some(session) = &visit.session else {
-        return Ok(Some(visit.go(house, &here.after("/sign-in"))));
+    let Some(session) = &page_request.session else {
+        return Ok(Some(
+            page_request.redirect(context, &here.append_to("/sign-in")),
+        ));
     };
-    if row.access == Access::SignedIn || session.is_recent(visit.now) {
+    if route.access == Access::SignedIn || session.is_recent(page_request.now) {
         return Ok(None);
     }
-    if visit.method == Method::POST && request.body.len() <= DRAFT_BYTES {
+    if page_request.method == Method::POST && request.body.len() <= DRAFT_BYTES {
         let draft = Draft {
-            path: visit.path.clone(),
-            form: visit.form.write_without("csrf"),
+            path: page_request.path.clone(),
+            form: page_request.form.write_without("csrf"),
         };
-        keep_draft(&house.store, session, Some(draft)).await?;
+        keep_draft(&context.store, session, Some(draft)).await?;
     }
-    Ok(Some(visit.go(house, &here.after("/confirm"))))
+    Ok(Some(
+        page_request.redirect(context, &here.append_to("/confirm")),
+    ))
 }
 
 /// Whether the body is what a browser makes of a form.

@@ -1,25 +1,25 @@
 #![doc = include_str!("../README.md")]
 
+mod context;
 mod cookie;
-mod facts;
+mod credential_names;
 mod filter;
 mod form;
-mod house;
-mod inside;
-mod names;
-mod next;
+mod in_process_api;
+mod installation;
 mod origin;
+mod page_error;
+mod page_request;
 mod pages;
-mod promise;
+mod return_path;
 mod routes;
 mod samples;
+mod signup_grant;
 mod statement;
-mod trouble;
 mod usage;
-mod visit;
 
-pub use facts::{ClassFacts, EndingFacts, Facts};
+pub use context::{Channels, PortalDeps, Service};
 pub use filter::Portal;
-pub use house::{Channels, Parts, Service};
-pub use inside::{Inside, InsideAnswer, InsideAnswering, InsideCall};
-pub use promise::keep_promises;
+pub use in_process_api::{InProcessApi, InProcessFuture, InProcessRequest, InProcessResponse};
+pub use installation::{DeprecationInfo, Installation, RateClassInfo};
+pub use signup_grant::book_signup_grants;

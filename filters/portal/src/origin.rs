@@ -7,7 +7,7 @@ use http::header::{HOST, ORIGIN};
 ///
 /// A browser says where a form comes from in `Sec-Fetch-Site` and in `Origin`, and a page of somebody else can change neither. A client
 /// that sends none of them is no browser, and has no cookie that it was not given; the form's token decides alone then.
-pub(crate) fn is_ours(headers: &HeaderMap, origins: &[String]) -> bool {
+pub(crate) fn is_same_origin(headers: &HeaderMap, origins: &[String]) -> bool {
     let site = headers.get("sec-fetch-site");
     if site.is_some_and(|site| site != "same-origin") {
         return false;
@@ -96,7 +96,7 @@ mod tests {
                     headers.insert(name, HeaderValue::from_str(value).expect("a value"));
                 }
             }
-            is_ours(&headers, &[String::from("https://api.svc.example")])
+            is_same_origin(&headers, &[String::from("https://api.svc.example")])
         }
     }
 

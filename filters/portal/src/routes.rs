@@ -5,18 +5,18 @@ use std::pin::Pin;
 
 use tollgate_filter::Reply;
 
-use crate::house::House;
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 use crate::pages::{
     apps, checkout, consent, credits, docs, keys, overview, plan, sandbox, sign_in, sign_out, usage,
 };
-use crate::trouble::Trouble;
-use crate::visit::Visit;
 
 /// Who may use a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Everybody.
-    Anybody,
+    Public,
     /// Whoever is signed in; others are led to sign in first, and back.
     SignedIn,
     /// Whoever has typed a code in the last minutes; others are asked for one, and then find the form as they sent it.
@@ -24,10 +24,10 @@ pub(crate) enum Access {
 }
 
 /// What makes the answer.
-pub(crate) type Handler = for<'a> fn(&'a House, &'a mut Visit) -> Answer<'a>;
+pub(crate) type Handler = for<'a> fn(&'a PortalContext, &'a mut PageRequest) -> Answer<'a>;
 
 /// An answer on its way.
-pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<Reply, Trouble>> + Send + 'a>>;
+pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<Reply, PageError>> + Send + 'a>>;
 
 /// What the open parts of a pattern stand for in a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Params {
 }
 
 /// One line of the table.
-pub(crate) struct Row {
+pub(crate) struct Route {
     /// `GET` (which answers `HEAD` too) or `POST`.
     pub(crate) method: &'static str,
     /// The path; `{name}` stands for one part of it.
@@ -53,31 +53,31 @@ pub(crate) struct Row {
     pub(crate) handler: Handler,
 }
 
-macro_rules! rows {
+macro_rules! routes {
     ($($method:ident $path:literal $access:ident $handler:path;)*) => {
         /// Every page.
-        pub(crate) const ROWS: &[Row] = &[$(Row {
+        pub(crate) const ROUTES: &[Route] = &[$(Route {
             method: stringify!($method),
             path: $path,
             access: Access::$access,
-            handler: |house, visit| Box::pin($handler(house, visit)),
+            handler: |context, request| Box::pin($handler(context, request)),
         },)*];
     };
 }
 
-rows! {
+routes! {
     GET  "/"                   SignedIn  overview::show;
-    GET  "/sign-up"            Anybody   sign_in::show_sign_up;
-    POST "/sign-up"            Anybody   sign_in::sign_up;
-    GET  "/sign-in"            Anybody   sign_in::show;
-    POST "/sign-in"            Anybody   sign_in::sign_in;
-    GET  "/sign-in/code"       Anybody   sign_in::code::show;
-    POST "/sign-in/code"       Anybody   sign_in::code::judge;
-    POST "/sign-in/code/again" Anybody   sign_in::code::again;
+    GET  "/sign-up"            Public   sign_in::show_sign_up;
+    POST "/sign-up"            Public   sign_in::sign_up;
+    GET  "/sign-in"            Public   sign_in::show;
+    POST "/sign-in"            Public   sign_in::sign_in;
+    GET  "/sign-in/code"       Public   sign_in::code::show;
+    POST "/sign-in/code"       Public   sign_in::code::verify;
+    POST "/sign-in/code/again" Public   sign_in::code::resend;
     GET  "/confirm"            SignedIn  sign_in::confirm::show;
     POST "/confirm"            SignedIn  sign_in::confirm::send_code;
-    POST "/sign-out"           Anybody   sign_out::sign_out;
-    GET  "/sign-out/everywhere" SignedIn sign_out::ask;
+    POST "/sign-out"           Public   sign_out::sign_out;
+    GET  "/sign-out/everywhere" SignedIn sign_out::confirm_everywhere;
     POST "/sign-out/everywhere" SignedIn sign_out::everywhere;
     GET  "/keys"               SignedIn  keys::show;
     GET  "/keys/create"        SignedIn  keys::create::show;
@@ -93,55 +93,55 @@ rows! {
     GET  "/plan"               SignedIn  plan::show;
     GET  "/plan/begin"         SignedIn  plan::begin::show;
     POST "/plan/begin"         SignedInRecently plan::begin::begin;
-    GET  "/plan/back/{id}"     SignedIn  plan::back::show;
-    GET  "/plan/cancel"        SignedIn  plan::cancel::ask;
+    GET  "/plan/back/{id}"     SignedIn  plan::approval::show;
+    GET  "/plan/cancel"        SignedIn  plan::cancel::confirm;
     POST "/plan/cancel"        SignedIn  plan::cancel::cancel;
     GET  "/sandbox"            SignedIn  sandbox::show;
-    POST "/sandbox"            SignedIn  sandbox::ask;
+    POST "/sandbox"            SignedIn  sandbox::submit;
     POST "/sandbox/token"      SignedIn  sandbox::token;
-    GET  "/docs"               Anybody   docs::first;
-    GET  "/docs/{chapter}"     Anybody   docs::chapter;
+    GET  "/docs"               Public   docs::first;
+    GET  "/docs/{chapter}"     Public   docs::chapter;
     GET  "/consent/{id}"       SignedIn  consent::show;
     POST "/consent/{id}"       SignedIn  consent::decide;
     GET  "/commerce/continue/{id}" SignedIn checkout::show;
     POST "/commerce/continue/{id}" SignedInRecently checkout::agree;
     GET  "/apps"               SignedIn  apps::show;
-    GET  "/apps/{id}/remove"   SignedIn  apps::ask;
+    GET  "/apps/{id}/remove"   SignedIn  apps::confirm;
     POST "/apps/{id}/remove"   SignedIn  apps::remove;
 }
 
 /// What the table has for a path.
-pub(crate) enum Found {
+pub(crate) enum RouteMatch {
     /// A page.
-    Row(&'static Row, Params),
+    Found(&'static Route, Params),
     /// Pages for other methods: these.
-    OtherMethods(String),
+    MethodNotAllowed(String),
     /// Nothing.
-    Nothing,
+    NotFound,
 }
 
 /// Looks a path up. `HEAD` finds what `GET` does.
-pub(crate) fn find(method: &str, path: &str) -> Found {
+pub(crate) fn find(method: &str, path: &str) -> RouteMatch {
     let method = if method == "HEAD" { "GET" } else { method };
     let mut others = Vec::new();
-    for row in ROWS {
-        if let Some(params) = fit(row.path, path) {
-            if row.method == method {
-                return Found::Row(row, params);
+    for route in ROUTES {
+        if let Some(params) = match_path(route.path, path) {
+            if route.method == method {
+                return RouteMatch::Found(route, params);
             }
-            others.push(row.method);
-            if row.method == "GET" {
+            others.push(route.method);
+            if route.method == "GET" {
                 others.push("HEAD");
             }
         }
     }
     match others.is_empty() {
-        true => Found::Nothing,
-        false => Found::OtherMethods(others.join(", ")),
+        true => RouteMatch::NotFound,
+        false => RouteMatch::MethodNotAllowed(others.join(", ")),
     }
 }
 
-fn fit(pattern: &'static str, path: &str) -> Option<Params> {
+fn match_path(pattern: &'static str, path: &str) -> Option<Params> {
     let mut params = Params::default();
     let (mut left, mut right) = (pattern.split('/'), path.split('/'));
     loop {
@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn patterns_fit_whole_paths() {
-        let id = |path| fit("/keys/{id}/revoke", path).map(|params| params.get("id").to_owned());
+        let id =
+            |path| match_path("/keys/{id}/revoke", path).map(|params| params.get("id").to_owned());
         assert_eq!(id("/keys/key_1/revoke").as_deref(), Some("key_1"));
         for path in [
             "/keys//revoke",
@@ -180,34 +181,34 @@ mod tests {
         ] {
             assert_eq!(id(path), None, "{path}");
         }
-        assert!(fit("/", "/").is_some());
-        assert!(fit("/", "//").is_none());
+        assert!(match_path("/", "/").is_some());
+        assert!(match_path("/", "//").is_none());
     }
 
     #[test]
     fn no_page_stands_in_the_table_twice() {
         let mut seen = BTreeSet::new();
-        for row in ROWS {
+        for route in ROUTES {
             assert!(
-                seen.insert((row.method, row.path)),
+                seen.insert((route.method, route.path)),
                 "{} {}",
-                row.method,
-                row.path
+                route.method,
+                route.path
             );
         }
     }
 
     #[test]
     fn whoever_must_confirm_comes_back_to_a_form() {
-        for row in ROWS
+        for route in ROUTES
             .iter()
-            .filter(|row| row.access == Access::SignedInRecently)
+            .filter(|route| route.access == Access::SignedInRecently)
         {
-            let page = find("GET", row.path);
+            let page = find("GET", route.path);
             assert!(
-                matches!(page, Found::Row(..)),
+                matches!(page, RouteMatch::Found(..)),
                 "{} has no page to come back to",
-                row.path
+                route.path
             );
         }
     }

@@ -54,12 +54,12 @@ pub(crate) struct ChatExample<'a> {
     pub(crate) stream: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cache: Option<bool>,
-    pub(crate) messages: Vec<Spoken<'a>>,
+    pub(crate) messages: Vec<ExampleMessage<'a>>,
 }
 
 /// One message of a conversation.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Spoken<'a> {
+pub(crate) struct ExampleMessage<'a> {
     pub(crate) role: &'a str,
     pub(crate) content: &'a str,
 }
@@ -69,7 +69,7 @@ impl<'a> ChatExample<'a> {
     pub(crate) fn hello(model: &'a str) -> ChatExample<'a> {
         ChatExample {
             model,
-            messages: vec![Spoken {
+            messages: vec![ExampleMessage {
                 role: "user",
                 content: "Hello",
             }],
@@ -121,7 +121,7 @@ impl<'a> ChatExample<'a> {
             .messages
             .iter()
             .map(|said| {
-                let Spoken { role, content } = said;
+                let ExampleMessage { role, content } = said;
                 format!(
                     "\n        {{\"role\": {}, \"content\": {}}},",
                     literal(role),
@@ -161,17 +161,20 @@ impl<'a> ChatExample<'a> {
 
     /// As JSON over several lines, a message on each; all but the first begin with `margin`.
     fn json(&self, margin: &str) -> String {
-        let whole = serde_json::to_value(self).expect("texts and numbers serialise");
+        let value = serde_json::to_value(self).expect("texts and numbers serialise");
         let mut lines = vec![format!("\"model\": {}", literal(self.model))];
         for name in ["temperature", "max_tokens", "stream", "cache"] {
-            if let Some(value) = whole.get(name) {
+            if let Some(value) = value.get(name) {
                 lines.push(format!("\"{name}\": {value}"));
             }
         }
-        let said = self.messages.iter().map(|Spoken { role, content }| {
-            let (role, content) = (literal(role), literal(content));
-            format!("{margin}    {{\"role\": {role}, \"content\": {content}}}")
-        });
+        let said = self
+            .messages
+            .iter()
+            .map(|ExampleMessage { role, content }| {
+                let (role, content) = (literal(role), literal(content));
+                format!("{margin}    {{\"role\": {role}, \"content\": {content}}}")
+            });
         let said: Vec<String> = said.collect();
         lines.push(format!(
             "\"messages\": [\n{}\n{margin}  ]",

@@ -11,7 +11,7 @@ pub(crate) struct Line {
     /// When, in Unix microseconds; the beginning of the day for what was spent on it.
     pub(crate) at: i64,
     /// What happened.
-    pub(crate) what: What,
+    pub(crate) kind: LineKind,
     /// By how much the balance changed.
     pub(crate) change: Micros,
     /// What it was after that.
@@ -20,7 +20,7 @@ pub(crate) struct Line {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum LineKind {
     /// Credit came or went under a reference.
     Credit {
         /// How.
@@ -44,7 +44,7 @@ pub(crate) enum What {
 pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
     let credits = statement.credits.iter().map(|entry| Line {
         at: entry.at,
-        what: What::Credit {
+        kind: LineKind::Credit {
             kind: entry.kind,
             reference: entry.reference.as_deref().unwrap_or_default().to_owned(),
         },
@@ -53,7 +53,7 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
     });
     let spent = statement.spending.iter().map(|day| Line {
         at: day.day_at,
-        what: What::Spent {
+        kind: LineKind::Spent {
             credential: day.credential,
             requests: day.requests,
         },
@@ -63,9 +63,9 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
     let mut lines: Vec<Line> = credits.chain(spent).collect();
     // Oldest first, and then turned around: equal ones keep the order they came in.
     lines.sort_by_key(|line| {
-        let place = match (&line.what, line.change.is_positive()) {
-            (What::Credit { .. }, true) => 0,
-            (What::Spent { .. }, _) => 1,
+        let place = match (&line.kind, line.change.is_positive()) {
+            (LineKind::Credit { .. }, true) => 0,
+            (LineKind::Spent { .. }, _) => 1,
             _ => 2,
         };
         (line.at.div_euclid(DAY), place, line.at)
@@ -80,7 +80,7 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
 }
 
 /// Cuts a list after the day on which it has `most` lines; the day that the next page ends before.
-pub(crate) fn cut(lines: &mut Vec<Line>, most: usize) -> Option<i64> {
+pub(crate) fn truncate_at_day(lines: &mut Vec<Line>, most: usize) -> Option<i64> {
     let last = lines.get(most.checked_sub(1)?)?;
     let day = last.at.div_euclid(DAY);
     let end = lines
@@ -154,10 +154,10 @@ mod tests {
     #[test]
     fn a_page_ends_with_a_day() {
         let mut all = lines(&statement());
-        assert_eq!(cut(&mut all, 2), Some(2 * DAY));
+        assert_eq!(truncate_at_day(&mut all, 2), Some(2 * DAY));
         assert_eq!(all.len(), 3, "the day that has the second line is whole");
         let mut all = lines(&statement());
-        assert_eq!(cut(&mut all, 5), None, "nothing is left over");
-        assert_eq!(cut(&mut all, 9), None);
+        assert_eq!(truncate_at_day(&mut all, 5), None, "nothing is left over");
+        assert_eq!(truncate_at_day(&mut all, 9), None);
     }
 }

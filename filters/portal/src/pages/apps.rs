@@ -8,15 +8,18 @@ use tollgate_identity::oauth::{App, Destination};
 use tollgate_pages::{Page, Place, format, parts};
 use tollgate_store::GrantId;
 
-use super::words;
-use crate::house::House;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use super::scope_text;
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 
 /// `GET /apps`
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let account = visit.signed_in()?.account;
-    let apps = house.authorization.apps(account).await?;
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let account = request.require_session()?.account;
+    let apps = context.authorization.apps(account).await?;
     let columns = [
         parts::Column::text("App"),
         parts::Column::text("Access goes to"),
@@ -25,10 +28,10 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
         parts::Column::text("Last used"),
         parts::Column::text(""),
     ];
-    let rows: Vec<_> = apps.iter().map(|app| row(app, visit.now)).collect();
-    let inside = html! {
+    let rows: Vec<_> = apps.iter().map(|app| row(app, request.now)).collect();
+    let content = html! {
         (parts::heading("Connected apps", None))
-        @if visit.query.find("removed").is_some() {
+        @if request.query.find("removed").is_some() {
             (parts::notice(parts::Tone::Good, "The app is removed.", html! {
                 "Its requests are refused from now on."
             }))
@@ -39,8 +42,13 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
             section.panel { (parts::table("Connected apps", &columns, &rows, None)) }
         }
     };
-    let page = Page::framed("Connected apps", Place::Apps, visit.viewer(house)?, inside);
-    Ok(visit.page(house, &page))
+    let page = Page::framed(
+        "Connected apps",
+        Place::Apps,
+        request.viewer(context)?,
+        content,
+    );
+    Ok(request.page(context, &page))
 }
 
 fn row(app: &App, now: i64) -> Vec<parts::Cell> {
@@ -49,11 +57,11 @@ fn row(app: &App, now: i64) -> Vec<parts::Cell> {
     let may: Vec<&str> = scopes
         .less(Scopes::BUYING)
         .iter()
-        .map(|scope| words::of(scope).0)
+        .map(|scope| scope_text::of(scope).0)
         .collect();
     vec![
         parts::Cell::new(html! { (name) }),
-        parts::Cell::labelled(html! { (place(app)) }),
+        parts::Cell::labelled(html! { (destination(app)) }),
         parts::Cell::labelled(html! {
             (may.join(", "))
             @if scopes.has_any(Scopes::BUYING) { " " (parts::pill(parts::Tone::Warn, "Can buy")) }
@@ -69,55 +77,61 @@ fn row(app: &App, now: i64) -> Vec<parts::Cell> {
 }
 
 /// `GET /apps/{id}/remove`
-pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let app = find(house, visit).await?;
+pub(crate) async fn confirm(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let app = find(context, request).await?;
     let name = name(&app);
     let title = format!("Remove access for {name}?");
-    let inside = html! {
+    let content = html! {
         h1 { (title) }
         p.second {
-            "Access went to " b { (place(&app)) } ". The app is refused from its next request; it can ask you again. Last used "
-            (format::moment(app.used_at, visit.now)) "."
+            "Access went to " b { (destination(&app)) } ". The app is refused from its next request; it can ask you again. Last used "
+            (format::moment(app.used_at, request.now)) "."
         }
         form method="post" action=(format!("/apps/{}/remove", app.id)) {
-            (parts::csrf(&visit.csrf(house)))
+            (parts::csrf(&request.csrf(context)))
             div.actions {
                 (parts::destroy(&format!("Remove access for {name}")))
                 (parts::link_button("/apps", "Keep it", false))
             }
         }
     };
-    Ok(visit.page(house, &Page::solo(title, inside)))
+    Ok(request.page(context, &Page::solo(title, content)))
 }
 
 /// `POST /apps/{id}/remove`
-pub(crate) async fn remove(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let account = visit.signed_in()?.account;
-    let client = client(house, visit).await?;
-    house.authorization.remove_app(account, client).await?;
-    Ok(visit.go(house, "/apps?removed=1"))
+pub(crate) async fn remove(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let account = request.require_session()?.account;
+    let client = client(context, request).await?;
+    context.authorization.remove_app(account, client).await?;
+    Ok(request.redirect(context, "/apps?removed=1"))
 }
 
 /// The app of the path, among those that can use the account now.
-async fn find(house: &House, visit: &Visit) -> Result<App, Trouble> {
-    let account = visit.signed_in()?.account;
-    let client = client(house, visit).await?;
-    let apps = house.authorization.apps(account).await?;
+async fn find(context: &PortalContext, request: &PageRequest) -> Result<App, PageError> {
+    let account = request.require_session()?.account;
+    let client = client(context, request).await?;
+    let apps = context.authorization.apps(account).await?;
     apps.into_iter()
         .find(|app| app.client == client)
-        .ok_or(Trouble::NotFound)
+        .ok_or(PageError::NotFound)
 }
 
 /// The client of the path's grant, which may have ended since the page was made.
-async fn client(house: &House, visit: &Visit) -> Result<Arc<str>, Trouble> {
-    let account = visit.signed_in()?.account;
-    let grant = GrantId::read(visit.params.get("id")).ok_or(Trouble::NotFound)?;
-    let client = house.authorization.client_of(account, grant).await?;
-    client.ok_or(Trouble::NotFound)
+async fn client(context: &PortalContext, request: &PageRequest) -> Result<Arc<str>, PageError> {
+    let account = request.require_session()?.account;
+    let grant = GrantId::read(request.params.get("id")).ok_or(PageError::NotFound)?;
+    let client = context.authorization.client_of(account, grant).await?;
+    client.ok_or(PageError::NotFound)
 }
 
 /// Where its codes go.
-fn place(app: &App) -> String {
+fn destination(app: &App) -> String {
     match &app.destination {
         Destination::Loopback => String::from("This computer"),
         Destination::Host { host, .. } => host.clone(),

@@ -17,55 +17,62 @@ use tollgate_purchase::plan::PRICE;
 use tollgate_store::{MandateRow, MandateState, reading};
 
 use super::credits::{amount, usd};
-use crate::house::House;
-use crate::names::Names;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use crate::context::PortalContext;
+use crate::credential_names::CredentialNames;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 
 /// How long a page waits for PayPal. The look goes on without it.
-const LOOK: Duration = Duration::from_secs(6);
+const PROVIDER_WAIT: Duration = Duration::from_secs(6);
 
 /// Seconds until a page that waits asks again.
-const AGAIN_SECS: u32 = 3;
+const RELOAD_SECS: u32 = 3;
 
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let view = match find(house, visit).await? {
-        Found::Own(view) => *view,
-        Found::Others(reply) => return Ok(reply),
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let view = match find(context, request).await? {
+        Lookup::Own(view) => *view,
+        Lookup::OtherAccount(reply) => return Ok(reply),
     };
     let own = path(view.row.id);
-    match visit.query.text("from") {
+    match request.query.text("from") {
         // Loaded again, the page does not claim again that there is news.
         "paypal" => {
-            came_back(house, view).await;
-            return Ok(visit.go(house, &format!("{own}?back=1")));
+            reconcile_return(context, view).await;
+            return Ok(request.redirect(context, &format!("{own}?back=1")));
         }
-        "cancel" => return Ok(visit.go(house, &format!("{own}?left=1"))),
+        "cancel" => return Ok(request.redirect(context, &format!("{own}?left=1"))),
         _ => {}
     }
-    let view = match tokio::time::timeout(LOOK, house.checkouts.refresh(view.clone())).await {
-        Ok(Ok(view)) => view,
-        // What is known is shown; the look goes on without the page.
-        Ok(Err(_)) | Err(_) => view,
-    };
-    let page = page(house, visit, &view, None).await?;
-    Ok(visit.page(house, &page))
+    let view =
+        match tokio::time::timeout(PROVIDER_WAIT, context.checkouts.refresh(view.clone())).await {
+            Ok(Ok(view)) => view,
+            // What is known is shown; the look goes on without the page.
+            Ok(Err(_)) | Err(_) => view,
+        };
+    let page = page(context, request, &view, None).await?;
+    Ok(request.page(context, &page))
 }
 
 /// The owner wants to buy.
-pub(crate) async fn agree(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let view = match find(house, visit).await? {
-        Found::Own(view) => *view,
-        Found::Others(reply) => return Ok(reply),
+pub(crate) async fn agree(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let view = match find(context, request).await? {
+        Lookup::Own(view) => *view,
+        Lookup::OtherAccount(reply) => return Ok(reply),
     };
     let own = path(view.row.id);
-    let url = |from: &str| format!("{}{own}?from={from}", house.service.base_url);
+    let url = |from: &str| format!("{}{own}?from={from}", context.service.base_url);
     let urls = Urls {
         return_url: url("paypal"),
         cancel_url: url("cancel"),
     };
-    let notice = match house.checkouts.open_mandate(view.clone(), urls).await {
-        Ok(_) => return Ok(visit.go(house, &own)),
+    let notice = match context.checkouts.open_mandate(view.clone(), urls).await {
+        Ok(_) => return Ok(request.redirect(context, &own)),
         Err(CheckoutError::Processing) => parts::notice(
             Tone::Warn,
             "Another payment of yours is under way. Nothing was charged for this one.",
@@ -77,7 +84,7 @@ pub(crate) async fn agree(house: &House, visit: &mut Visit) -> Result<Reply, Tro
                 Tone::Bad,
                 &format!(
                     "{} cannot be bought here at the moment.",
-                    house.plans.plan().name
+                    context.plans.plan().name
                 ),
                 html! { "Nothing was charged. Try again later." },
             )
@@ -87,60 +94,60 @@ pub(crate) async fn agree(house: &House, visit: &mut Visit) -> Result<Reply, Tro
             "PayPal is not answering at the moment. Nothing was charged.",
             html! { "Try again in a minute." },
         ),
-        Err(error) => return Err(Trouble::Store(Box::new(error))),
+        Err(error) => return Err(PageError::Store(Box::new(error))),
     };
-    let page = page(house, visit, &view, Some(notice)).await?;
-    Ok(house.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page))
+    let page = page(context, request, &view, Some(notice)).await?;
+    Ok(context.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page))
 }
 
 /// Whose checkout the address names.
-enum Found {
+enum Lookup {
     Own(Box<View>),
-    Others(Reply),
+    OtherAccount(Reply),
 }
 
-async fn find(house: &House, visit: &Visit) -> Result<Found, Trouble> {
-    let account = visit.signed_in()?.account;
-    let id: CheckoutId = visit
+async fn find(context: &PortalContext, request: &PageRequest) -> Result<Lookup, PageError> {
+    let account = request.require_session()?.account;
+    let id: CheckoutId = request
         .params
         .get("id")
         .parse()
-        .map_err(|_| Trouble::NotFound)?;
-    let row = reading(&house.store, move |store| store.checkout(id)).await?;
-    let row = row.ok_or(Trouble::NotFound)?;
+        .map_err(|_| PageError::NotFound)?;
+    let row = reading(&context.store, move |store| store.checkout(id)).await?;
+    let row = row.ok_or(PageError::NotFound)?;
     if row.account != account {
-        let told = Failure {
+        let details = Failure {
             status: StatusCode::FORBIDDEN,
             heading: "This checkout belongs to another account",
             text: html! { p { "Sign out, and sign in to the account that the program works for. Nothing was charged." } },
             way_on: Some(("/", "Go to the overview")),
-            request: visit.request.clone(),
+            request: request.request_id.clone(),
         };
-        return Ok(Found::Others(failure(&house.look, &told)));
+        return Ok(Lookup::OtherAccount(failure(&context.look, &details)));
     }
-    let view = house.checkouts.find(account, id).await;
-    let view = view.map_err(|error| Trouble::Store(Box::new(error)))?;
-    view.map(|view| Found::Own(Box::new(view)))
-        .ok_or(Trouble::NotFound)
+    let view = context.checkouts.find(account, id).await;
+    let view = view.map_err(|error| PageError::Store(Box::new(error)))?;
+    view.map(|view| Lookup::Own(Box::new(view)))
+        .ok_or(PageError::NotFound)
 }
 
 /// Looks at what the owner has decided at PayPal, for a while. What came of it stands in the store, and what went wrong in the log.
 ///
 /// PayPal leads back to the checkout that opened the account's one mandate, which may be over by now: the mandate is looked at all the same.
-async fn came_back(house: &House, view: View) {
+async fn reconcile_return(context: &PortalContext, view: View) {
     if view.status().is_final() {
-        if let Some(mandates) = &house.mandates
+        if let Some(mandates) = &context.mandates
             && let Ok(Some(mandate)) = mandates.of(view.row.account).await
         {
-            let _ = tokio::time::timeout(LOOK, mandates.verify(mandate.id)).await;
+            let _ = tokio::time::timeout(PROVIDER_WAIT, mandates.verify(mandate.id)).await;
         }
         return;
     }
-    let looked = house.checkouts.reconcile(view.clone(), &attach_nothing);
-    if let Ok(Ok(_)) = tokio::time::timeout(LOOK, looked).await {
+    let attempt = context.checkouts.reconcile(view.clone(), &attach_nothing);
+    if let Ok(Ok(_)) = tokio::time::timeout(PROVIDER_WAIT, attempt).await {
         return;
     }
-    if let Err(error) = house.checkouts.owner_returned(view).await {
+    if let Err(error) = context.checkouts.owner_returned(view).await {
         tracing::warn!(%error, "could not note that the owner of a checkout came back");
     }
 }
@@ -150,35 +157,36 @@ fn path(id: CheckoutId) -> String {
 }
 
 async fn page(
-    house: &House,
-    visit: &Visit,
+    context: &PortalContext,
+    request: &PageRequest,
     view: &View,
     notice: Option<Markup>,
-) -> Result<Page, Trouble> {
-    let name = &house.plans.plan().name;
-    let back = visit.query.text("back") == "1";
+) -> Result<Page, PageError> {
+    let name = &context.plans.plan().name;
+    let back = request.query.text("back") == "1";
     Ok(match view.status() {
-        Status::Completed => Page::solo(format!("{name} is active"), done(house, view)),
+        Status::Completed => Page::solo(format!("{name} is active"), completed_page(context, view)),
         // Ended, and its owner has the plan: what they agreed to for another way of buying led back here.
         Status::Canceled if view.active.is_some() => {
-            Page::solo(format!("{name} is active"), done(house, view))
+            Page::solo(format!("{name} is active"), completed_page(context, view))
         }
-        Status::Canceled => Page::solo("Checkout ended", over()),
-        Status::Incomplete => Page::solo(format!("Finish buying {name}"), empty()),
+        Status::Canceled => Page::solo("Checkout ended", ended_page()),
+        Status::Incomplete => Page::solo(format!("Finish buying {name}"), empty_page()),
         Status::ReadyForComplete | Status::CompleteInProgress => {
-            Page::solo("Waiting for PayPal", waiting(name, None)).reloading(AGAIN_SECS)
+            Page::solo("Waiting for PayPal", waiting_page(name, None)).reloading(RELOAD_SECS)
         }
         Status::RequiresEscalation => {
-            let link = offered(house, view).await?;
+            let link = approval_url(context, view).await?;
             match link {
                 // PayPal may tell a little late that its owner has agreed.
                 Some(url) if back && notice.is_none() => {
-                    Page::solo("Waiting for PayPal", waiting(name, Some(&url)))
-                        .reloading(AGAIN_SECS)
+                    Page::solo("Waiting for PayPal", waiting_page(name, Some(&url)))
+                        .reloading(RELOAD_SECS)
                 }
                 link => {
-                    let inside = offer(house, visit, view, link.as_deref(), notice).await?;
-                    Page::solo(format!("Finish buying {name}"), inside)
+                    let content =
+                        offer_page(context, request, view, link.as_deref(), notice).await?;
+                    Page::solo(format!("Finish buying {name}"), content)
                 }
             }
         }
@@ -186,11 +194,11 @@ async fn page(
 }
 
 /// Where the owner agrees, when that is known already and they have opened it from here.
-async fn offered(house: &House, view: &View) -> Result<Option<String>, Trouble> {
+async fn approval_url(context: &PortalContext, view: &View) -> Result<Option<String>, PageError> {
     let Some(id) = view.row.mandate.filter(|_| view.is_clear) else {
         return Ok(None);
     };
-    let mandate = reading(&house.store, move |store| store.mandate(id)).await?;
+    let mandate = reading(&context.store, move |store| store.mandate(id)).await?;
     let is_offered = |row: &MandateRow| {
         let age = view.now - row.created_at;
         row.state == MandateState::Open && age < RECURRING_OFFERED.as_micros() as i64
@@ -199,23 +207,23 @@ async fn offered(house: &House, view: &View) -> Result<Option<String>, Trouble> 
     Ok(url.map(|url| url.to_string()))
 }
 
-async fn offer(
-    house: &House,
-    visit: &Visit,
+async fn offer_page(
+    context: &PortalContext,
+    request: &PageRequest,
     view: &View,
     link: Option<&str>,
     notice: Option<Markup>,
-) -> Result<Markup, Trouble> {
-    let plan = house.plans.plan();
-    let signed_in = visit.signed_in()?;
-    let left = visit.query.text("left") == "1";
+) -> Result<Markup, PageError> {
+    let plan = context.plans.plan();
+    let signed_in = request.require_session()?;
+    let left = request.query.text("left") == "1";
     Ok(html! {
         @if let Some(notice) = notice { (notice) }
         @else if left {
             (parts::notice(Tone::Info, "You did not agree. Nothing was charged.", html! { "You can still buy, or leave it." }))
         }
         h1 { "Finish buying " (plan.name) }
-        p.second { (started(house, view).await?) }
+        p.second { (origin_line(context, view).await?) }
         section.panel {
             p.figure { (usd(PRICE)) " each month" }
             p { "PayPal charges it every month until you cancel. You can cancel at any time on the page of your plan; what you have paid for stays." }
@@ -223,7 +231,7 @@ async fn offer(
         div {
             h2 { "What " (plan.name) " gives" }
             ul {
-                @for gives in gives(house) { li { (gives) } }
+                @for plan_benefits in plan_benefits(context) { li { (plan_benefits) } }
             }
         }
         @if !view.is_clear {
@@ -233,20 +241,23 @@ async fn offer(
             p { (parts::link_button(url, "Continue to PayPal", true)) }
         } @else {
             form.stack method="post" action=(path(view.row.id)) {
-                (parts::csrf(&visit.csrf(house)))
+                (parts::csrf(&request.csrf(context)))
                 (parts::submit("Continue with PayPal", true))
             }
         }
         p { a href="/plan" { "Do not buy" } }
-        (documents(house))
+        (legal_links(context))
         p.rule.small.second { "Signed in as " b { (format::line(&signed_in.address)) } "." }
     })
 }
 
 /// Who began it, and when.
-async fn started(house: &House, view: &View) -> Result<Markup, Trouble> {
+async fn origin_line(context: &PortalContext, view: &View) -> Result<Markup, PageError> {
     let (account, now, credential) = (view.row.account, view.now, view.row.credential);
-    let names = reading(&house.store, move |store| Names::read(store, account, now)).await?;
+    let names = reading(&context.store, move |store| {
+        CredentialNames::read(store, account, now)
+    })
+    .await?;
     let platform = view.row.platform.as_deref().map(format::line);
     Ok(html! {
         "Started by " b { "“" (names.of(credential)) "”" }
@@ -256,15 +267,15 @@ async fn started(house: &House, view: &View) -> Result<Markup, Trouble> {
 }
 
 /// What the plan gives, in words.
-fn gives(house: &House) -> Vec<String> {
-    let plan = house.plans.plan();
+fn plan_benefits(context: &PortalContext) -> Vec<String> {
+    let plan = context.plans.plan();
     let mut all: Vec<String> = plan.features.to_vec();
-    let class = house
-        .facts
+    let class = context
+        .installation
         .classes
         .iter()
         .find(|class| class.name == *plan.class);
-    all.extend(class.map(|class| format!("{}.", class.words())));
+    all.extend(class.map(|class| format!("{}.", class.describe())));
     if plan.monthly_credits.is_positive() {
         all.push(format!(
             "{} credits with each payment",
@@ -275,12 +286,12 @@ fn gives(house: &House) -> Vec<String> {
 }
 
 /// What a buyer agrees to, where the operator has it written.
-fn documents(house: &House) -> Markup {
-    let brand = house.look.brand();
+fn legal_links(context: &PortalContext) -> Markup {
+    let brand = context.look.brand();
     let links = [
         ("Terms", &brand.terms_url),
         ("Privacy", &brand.privacy_url),
-        ("Refunds", &house.refund_url),
+        ("Refunds", &context.refund_url),
     ];
     let links: Vec<_> = links
         .into_iter()
@@ -298,7 +309,7 @@ fn documents(house: &House) -> Markup {
     }
 }
 
-fn waiting(name: &str, link: Option<&str>) -> Markup {
+fn waiting_page(name: &str, link: Option<&str>) -> Markup {
     html! {
         h1 { "Waiting for PayPal" }
         div.stack role="status" {
@@ -312,8 +323,8 @@ fn waiting(name: &str, link: Option<&str>) -> Markup {
     }
 }
 
-fn done(house: &House, view: &View) -> Markup {
-    let plan = house.plans.plan();
+fn completed_page(context: &PortalContext, view: &View) -> Markup {
+    let plan = context.plans.plan();
     html! {
         (parts::notice(Tone::Good, &format!("{} is active.", plan.name), html! { "The program that began this can go on." }))
         h1 { (plan.name) " is active" }
@@ -334,7 +345,7 @@ fn done(house: &House, view: &View) -> Markup {
     }
 }
 
-fn over() -> Markup {
+fn ended_page() -> Markup {
     html! {
         h1 { "This checkout has ended" }
         p { "Nothing was charged by it." }
@@ -342,7 +353,7 @@ fn over() -> Markup {
     }
 }
 
-fn empty() -> Markup {
+fn empty_page() -> Markup {
     html! {
         h1 { "Nothing is to be bought yet" }
         p { "The program that began this checkout has not put the plan into it. Go back to the program." }

@@ -9,77 +9,89 @@ use tollgate_identity::oauth::{AuthorizationError, DecideError, Destination, Pen
 use tollgate_money::Micros;
 use tollgate_pages::{Failure, Page, failure, format, parts};
 
-use super::words;
-use crate::house::House;
-use crate::next::Next;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use super::scope_text;
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
+use crate::return_path::ReturnPath;
 
 /// The box that allows buying, where that is a box.
 const BUY: &str = "buy";
 
 /// `GET /consent/{id}`
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let session = visit.signed_in()?.lineage();
-    let id = id(visit)?;
-    match house.authorization.open_request(id, &session).await {
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let session = request.require_session()?.lineage();
+    let id = id(request)?;
+    match context.authorization.open_request(id, &session).await {
         Ok(pending) => {
-            let page = Page::solo("Allow access", inside(house, visit, &pending)?)
+            let page = Page::solo("Allow access", content(context, request, &pending)?)
                 .ending_at(pending.form_action());
-            Ok(visit.page(house, &page))
+            Ok(request.page(context, &page))
         }
-        Err(error) => undecided(house, visit, error),
+        Err(error) => decision_error_page(context, request, error),
     }
 }
 
 /// `POST /consent/{id}`: what the person decided, and on to the app with it.
-pub(crate) async fn decide(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let signed_in = visit.signed_in()?;
+pub(crate) async fn decide(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let signed_in = request.require_session()?;
     let session = signed_in.lineage();
-    let id = id(visit)?;
-    let server = &house.authorization;
+    let id = id(request)?;
+    let server = &context.authorization;
     let pending = match server.open_request(id, &session).await {
         Ok(pending) => pending,
-        Err(error) => return undecided(house, visit, error),
+        Err(error) => return decision_error_page(context, request, error),
     };
-    let decided = match visit.form.text("decision") {
+    let decided = match request.form.text("decision") {
         "allow" => {
             let mut scopes = Scopes::from_bits(pending.scopes());
-            if has_box(house, scopes) && visit.form.text(BUY).is_empty() {
+            if has_buy_checkbox(context, scopes) && request.form.text(BUY).is_empty() {
                 scopes = scopes.less(Scopes::BUYING);
             }
             server.allow(id, &signed_in.into(), scopes.bits()).await
         }
         "cancel" => server.deny(id, &session).await,
-        _ => return Err(Trouble::Stale),
+        _ => return Err(PageError::InvalidFormToken),
     };
     match decided {
-        Ok(address) => Ok(visit.go(house, &address)),
+        Ok(address) => Ok(request.redirect(context, &address)),
         // The app is told that it is our fault, and may try again; nothing was decided.
         Err(DecideError::Store(error)) => {
             tracing::error!(%error, "a decision about an app was not written");
             let error = AuthorizationError::TemporarilyUnavailable;
-            Ok(visit.go(house, &server.failure_address(&pending, error)))
+            Ok(request.redirect(context, &server.failure_address(&pending, error)))
         }
-        Err(error) => undecided(house, visit, error),
+        Err(error) => decision_error_page(context, request, error),
     }
 }
 
-fn id(visit: &Visit) -> Result<PendingId, Trouble> {
-    visit
+fn id(request: &PageRequest) -> Result<PendingId, PageError> {
+    request
         .params
         .get("id")
         .parse()
-        .map_err(|_| Trouble::NotFound)
+        .map_err(|_| PageError::NotFound)
 }
 
 /// Whether buying is a box of its own: where the operator wants that, and there is something else to allow.
-fn has_box(house: &House, scopes: Scopes) -> bool {
-    house.tick_to_buy && scopes.has_any(Scopes::BUYING) && !scopes.less(Scopes::BUYING).is_empty()
+fn has_buy_checkbox(context: &PortalContext, scopes: Scopes) -> bool {
+    context.buy_needs_checkbox
+        && scopes.has_any(Scopes::BUYING)
+        && !scopes.less(Scopes::BUYING).is_empty()
 }
 
 /// There is nothing to decide on any more.
-fn undecided(house: &House, visit: &Visit, error: DecideError) -> Result<Reply, Trouble> {
+fn decision_error_page(
+    context: &PortalContext,
+    request: &PageRequest,
+    error: DecideError,
+) -> Result<Reply, PageError> {
     let (status, heading, text) = match error {
         DecideError::Gone => (
             StatusCode::GONE,
@@ -96,27 +108,31 @@ fn undecided(house: &House, visit: &Visit, error: DecideError) -> Result<Reply, 
             "This app is not registered any more",
             "Begin again in the app; it registers by itself.",
         ),
-        DecideError::SignedOut => return Err(Trouble::SignedOut),
+        DecideError::SignedOut => return Err(PageError::SignedOut),
         DecideError::Read(error) => return Err(error.into()),
         DecideError::Store(error) => return Err(error.into()),
-        error => return Err(Trouble::Internal(Box::new(error))),
+        error => return Err(PageError::Internal(Box::new(error))),
     };
-    let told = Failure {
+    let details = Failure {
         status,
         heading,
         text: html! { p { (text) " Nothing was allowed." } },
         way_on: Some(("/apps", "See connected apps")),
-        request: visit.request.clone(),
+        request: request.request_id.clone(),
     };
-    Ok(failure(&house.look, &told))
+    Ok(failure(&context.look, &details))
 }
 
-fn inside(house: &House, visit: &Visit, pending: &Pending) -> Result<Markup, Trouble> {
-    let signed_in = visit.signed_in()?;
+fn content(
+    context: &PortalContext,
+    request: &PageRequest,
+    pending: &Pending,
+) -> Result<Markup, PageError> {
+    let signed_in = request.require_session()?;
     let scopes = Scopes::from_bits(pending.scopes());
     let buys = scopes.has_any(Scopes::BUYING);
     let rest = scopes.less(Scopes::BUYING);
-    let ticked = has_box(house, scopes);
+    let ticked = has_buy_checkbox(context, scopes);
     let resource = Resources::from_bits(pending.resource()).iter().next();
     let heading = match rest.is_empty() {
         true => "Allow this app to buy the Pro plan for you?",
@@ -126,40 +142,40 @@ fn inside(house: &House, visit: &Visit, pending: &Pending) -> Result<Markup, Tro
         true => "Allow access and buying",
         false => "Allow access",
     };
-    let available = house.ledger.available(signed_in.account);
+    let available = context.ledger.available(signed_in.account);
     let empty = available.is_none_or(|available| available <= Micros::ZERO);
     let action = format!("/consent/{}", pending.id);
     Ok(html! {
         h1 { (heading) }
         p.second {
             "An app that calls itself " b { "“" (app_name(pending)) "”" }
-            (what_it_asks(resource, rest))
+            (request_summary(resource, rest))
         }
-        (goes_to(pending))
+        (destination_panel(pending))
         @if empty && resource == Some(Resource::Api) {
             (parts::notice(parts::Tone::Warn, "You have no credits.", html! {
                 "The app can connect, but its requests will be refused until you add some. "
-                a href=(Next::read(&action).after("/credits/add")) { "Add credits first" }
+                a href=(ReturnPath::read(&action).append_to("/credits/add")) { "Add credits first" }
             }))
         }
         form.stack method="post" action=(action) {
-            (parts::csrf(&visit.csrf(house)))
+            (parts::csrf(&request.csrf(context)))
             @if !rest.is_empty() {
                 div {
                     h2 { "The app will be able to" }
                     ul.may {
                         @for scope in rest.iter() {
-                            @let (may, about) = words::of(scope);
-                            li { (check()) div { b { (may) } p.small.second { (about) } } }
+                            @let (may, about) = scope_text::of(scope);
+                            li { (check_mark()) div { b { (may) } p.small.second { (about) } } }
                         }
                     }
-                    p.fine { (words::at(resource)) }
+                    p.fine { (scope_text::at(resource)) }
                 }
             }
-            @if buys { (buying(ticked)) }
+            @if buys { (buying_panel(ticked)) }
             p.small.second {
                 "It will " b { "not" } " see your keys, your payment details or your other apps. "
-                (ends(house, pending)) " Allowing costs nothing."
+                (access_expiry(context, pending)) " Allowing costs nothing."
             }
             div.actions {
                 button.button.filled type="submit" name="decision" value="allow" { (allow) }
@@ -177,7 +193,7 @@ fn app_name(pending: &Pending) -> String {
     }
 }
 
-fn what_it_asks(resource: Option<Resource>, rest: Scopes) -> &'static str {
+fn request_summary(resource: Option<Resource>, rest: Scopes) -> &'static str {
     match resource {
         _ if rest.is_empty() => " asks to spend your money.",
         Some(Resource::Api) => " asks to send requests and spend your credits.",
@@ -187,14 +203,14 @@ fn what_it_asks(resource: Option<Resource>, rest: Scopes) -> &'static str {
 }
 
 /// The one thing on the page that is certain.
-fn goes_to(pending: &Pending) -> Markup {
+fn destination_panel(pending: &Pending) -> Markup {
     let destination = pending.destination();
     html! {
         section.goes-to aria-labelledby="goes-to" {
             h2.figure-name #goes-to { "Access goes to" }
             @match &destination {
                 Destination::Loopback => p.host { "An application on this computer" },
-                Destination::Host { host, .. } => p.host { (broken_at_dots(host)) },
+                Destination::Host { host, .. } => p.host { (break_after_dots(host)) },
             }
             @match &destination {
                 Destination::Host { unicode: Some(unicode), .. } => {
@@ -215,14 +231,14 @@ fn goes_to(pending: &Pending) -> Markup {
                 }
             }
             @if pending.document() {
-                p.small.second { "It is described at " code { (broken_at_dots(pending.client())) } "." }
+                p.small.second { "It is described at " code { (break_after_dots(pending.client())) } "." }
             }
         }
     }
 }
 
 /// A name that may be broken behind its dots before it is broken anywhere else.
-fn broken_at_dots(name: &str) -> Markup {
+fn break_after_dots(name: &str) -> Markup {
     html! {
         @for (at, piece) in name.split_inclusive('.').enumerate() {
             @if at > 0 { wbr; }
@@ -231,7 +247,7 @@ fn broken_at_dots(name: &str) -> Markup {
     }
 }
 
-fn buying(ticked: bool) -> Markup {
+fn buying_panel(ticked: bool) -> Markup {
     const WHAT: &str = "Buy or renew the Pro plan, 199 USD a month";
     html! {
         div.buying {
@@ -254,27 +270,27 @@ fn buying(ticked: bool) -> Markup {
 
 const BUYING: &str = "You approve a PayPal payment yourself; an app that pays from its own wallet does not ask you again.";
 
-fn check() -> Markup {
+fn check_mark() -> Markup {
     html! {
         svg aria-hidden="true" viewBox="0 0 16 16" width="16" height="16" { path d="M2.5 8.5 6 12l7.5-8" {} }
     }
 }
 
 /// When access ends by itself.
-fn ends(house: &House, pending: &Pending) -> String {
-    let settings = house.authorization.settings();
+fn access_expiry(context: &PortalContext, pending: &Pending) -> String {
+    let settings = context.authorization.settings();
     let life = match settings.refresh {
         Some(refresh) if pending.refresh() => refresh.absolute,
         _ => settings.access_token,
     };
     format!(
         "Access ends after {}, or sooner when you remove the app under Connected apps.",
-        span(life)
+        duration_words(life)
     )
 }
 
 /// A time in the largest unit that tells it whole.
-fn span(time: Duration) -> String {
+fn duration_words(time: Duration) -> String {
     let secs = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     for (unit, word) in [(86_400, "day"), (3600, "hour"), (60, "minute")] {
         if secs % unit == 0 && secs > 0 {
@@ -290,20 +306,20 @@ mod tests {
 
     #[test]
     fn times_are_told_in_the_largest_unit_that_fits() {
-        for (secs, told) in [
+        for (secs, details) in [
             (3600, "1 hour"),
             (900, "15 minutes"),
             (90, "90 seconds"),
             (90 * 86_400, "90 days"),
             (36 * 3600, "36 hours"),
         ] {
-            assert_eq!(span(Duration::from_secs(secs)), told);
+            assert_eq!(duration_words(Duration::from_secs(secs)), details);
         }
     }
 
     #[test]
     fn a_name_breaks_behind_its_dots() {
-        let shown = broken_at_dots("a.b<.example").into_string();
+        let shown = break_after_dots("a.b<.example").into_string();
         assert_eq!(shown, "a.<wbr>b&lt;.<wbr>example");
     }
 }

@@ -10,7 +10,7 @@ pub(crate) mod overview;
 pub(crate) mod plan;
 mod requests;
 pub(crate) mod sandbox;
+mod scope_text;
 pub(crate) mod sign_in;
 pub(crate) mod sign_out;
 pub(crate) mod usage;
-mod words;

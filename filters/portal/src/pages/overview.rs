@@ -11,28 +11,28 @@ use tollgate_store::{
     Place as At, Read, ReadError, RequestsWanted, SubscriptionRow, UsageDay, UsageRow, reading,
 };
 
-use crate::house::House;
-use crate::names::Names;
-use crate::pages::plan::{class_name, held};
+use crate::context::PortalContext;
+use crate::credential_names::CredentialNames;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
+use crate::pages::plan::{class_name, status};
 use crate::pages::requests::requests;
 use crate::samples::ChatExample;
-use crate::trouble::Trouble;
-use crate::usage::{Change, Pace, Period, Ranking, Sums, change, pace};
-use crate::visit::Visit;
+use crate::usage::{Change, Forecast, Period, Ranking, Totals, change, forecast};
 
 /// Days over which models are ranked, and the longest period that is shown.
-const RANKED: i64 = 90;
+const RANKING_DAYS: i64 = 90;
 /// A balance that lasts fewer days than this is worth a notice.
-const DAYS_SHORT: i64 = 4;
+const LOW_BALANCE_DAYS: i64 = 4;
 /// Requests shown.
-const LATEST: usize = 5;
+const LATEST_ROWS: usize = 5;
 
 /// What the page is made of.
-struct Shown {
+struct OverviewData {
     /// Days of the last ninety, and what there was before them as far as a period is compared with it.
     days: Vec<UsageDay>,
     latest: Vec<UsageRow>,
-    names: Names,
+    names: CredentialNames,
     balance: Balance,
     class: String,
     /// What it has of the plan, ended or not.
@@ -42,16 +42,19 @@ struct Shown {
     now: i64,
 }
 
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let viewer = visit.viewer(house)?;
-    let (account, now) = (visit.signed_in()?.account, visit.now);
-    let chosen = match visit.query.text("days") {
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let viewer = request.viewer(context)?;
+    let (account, now) = (request.require_session()?.account, request.now);
+    let chosen = match request.query.text("days") {
         "7" => 7,
         "90" => 90,
         _ => 30,
     };
     let read = move |read: &dyn Read| -> Result<_, ReadError> {
-        let ranked = Period::last(RANKED, now);
+        let ranked = Period::last(RANKING_DAYS, now);
         let class = read.account(account)?.map(|row| row.class_at(now).clone());
         Ok((
             read.usage_days(account, ranked.from(), ranked.to())?,
@@ -62,16 +65,16 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
                 model: None,
                 credential: None,
                 place: At::Newest,
-                limit: LATEST,
+                limit: LATEST_ROWS,
             })?,
-            Names::read(read, account, now)?,
+            CredentialNames::read(read, account, now)?,
             class.as_deref().unwrap_or_default().to_owned(),
             read.subscription(account)?,
         ))
     };
-    let (days, latest, names, class, subscription) = reading(&house.store, read).await?;
-    let balance = house.ledger.balance(account).unwrap_or_default();
-    let shown = Shown {
+    let (days, latest, names, class, subscription) = reading(&context.store, read).await?;
+    let balance = context.ledger.balance(account).unwrap_or_default();
+    let data = OverviewData {
         days,
         latest,
         names,
@@ -82,23 +85,23 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
         chosen,
         now,
     };
-    let inside = if shown.latest.is_empty() {
-        first_run(house, &shown, &viewer.address)
+    let content = if data.latest.is_empty() {
+        getting_started(context, &data, &viewer.address)
     } else {
-        account_page(house, &shown)
+        dashboard(context, &data)
     };
-    let page = Page::framed("Overview", Place::Overview, viewer, inside).with_script(Script::Copy);
-    Ok(visit.page(house, &page))
+    let page = Page::framed("Overview", Place::Overview, viewer, content).with_script(Script::Copy);
+    Ok(request.page(context, &page))
 }
 
 /// Until the first request: what to do.
-fn first_run(house: &House, shown: &Shown, address: &str) -> Markup {
-    let has_credits = shown.balance.available.is_positive();
-    let model = house
-        .facts
+fn getting_started(context: &PortalContext, data: &OverviewData, address: &str) -> Markup {
+    let has_credits = data.balance.available.is_positive();
+    let model = context.installation.catalog.default_model().or(context
+        .installation
         .catalog
-        .default_model()
-        .or(house.facts.catalog.models().first());
+        .models()
+        .first());
     let example = ChatExample::hello(model.map_or("MODEL", |model| &model.id));
     html! {
         (parts::heading("Overview", None))
@@ -117,9 +120,9 @@ fn first_run(house: &House, shown: &Shown, address: &str) -> Markup {
                         h3 { "Add credits " @if has_credits { (parts::pill(Tone::Good, "Done")) } }
                         p.second {
                             @if has_credits {
-                                "You have " b { (credits_2(shown.balance.available)) } " credits."
+                                "You have " b { (credits_2(data.balance.available)) } " credits."
                             } @else {
-                                "Answers are paid from credits." @if let Some(price) = &house.facts.credit_price { " " (price) }
+                                "Answers are paid from credits." @if let Some(price) = &context.installation.credit_price { " " (price) }
                             }
                         }
                         p { (parts::link_button("/credits/add", "Add credits", !has_credits)) }
@@ -134,9 +137,9 @@ fn first_run(house: &House, shown: &Shown, address: &str) -> Markup {
                 }
             }
         }
-        section.panel { (parts::samples("first", "First request", &example.samples(&house.address))) }
+        section.panel { (parts::samples("first", "First request", &example.samples(&context.address))) }
         // A program may buy the plan before it asks for anything else.
-        @if shown.subscription.is_some() { (plan(house, shown)) }
+        @if data.subscription.is_some() { (plan(context, data)) }
         div.empty {
             h2 { "No requests yet" }
             p {
@@ -147,70 +150,71 @@ fn first_run(house: &House, shown: &Shown, address: &str) -> Markup {
     }
 }
 
-fn account_page(house: &House, shown: &Shown) -> Markup {
-    let pace = pace(&shown.days, shown.balance.available, shown.now);
+fn dashboard(context: &PortalContext, data: &OverviewData) -> Markup {
+    let forecast = forecast(&data.days, data.balance.available, data.now);
     html! {
-        @if let Some(notice) = notice(shown.balance.available, pace) { (notice) }
+        @if let Some(notice) = notice(data.balance.available, forecast) { (notice) }
         (parts::heading("Overview", None))
-        (glance(shown, pace))
-        (spending(shown))
+        (key_figures(data, forecast))
+        (spending(data))
         div.columns {
             section.panel {
                 div.panel-head { h2 { "Latest requests" } a href="/usage" { "All usage" } }
-                (requests("Latest requests", &shown.latest, &shown.names, shown.now, false))
+                (requests("Latest requests", &data.latest, &data.names, data.now, false))
             }
-            (plan(house, shown))
+            (plan(context, data))
         }
     }
 }
 
 /// What needs doing, if anything does.
-fn notice(available: Micros, pace: Option<Pace>) -> Option<Markup> {
+fn notice(available: Micros, forecast: Option<Forecast>) -> Option<Markup> {
     let add = html! { a href="/credits/add" { "Add credits" } };
     if !available.is_positive() {
         let text = html! { "Requests are refused until you add credits. " (add) };
         return Some(parts::notice(Tone::Bad, "Your balance is used up.", text));
     }
-    let left = pace?.days_left;
+    let left = forecast?.days_left;
     let lead = match left {
         0 => "Less than a day left at this week’s pace.".to_owned(),
-        1..DAYS_SHORT => format!("About {} left at this week’s pace.", plural(left, "day")),
+        1..LOW_BALANCE_DAYS => format!("About {} left at this week’s pace.", plural(left, "day")),
         _ => return None,
     };
     Some(parts::notice(Tone::Warn, &lead, add))
 }
 
-fn glance(shown: &Shown, pace: Option<Pace>) -> Markup {
-    let of = |period: Period| Sums::of(shown.days.iter().filter(move |day| period.has(day.day_at)));
-    let sums = of(shown.period);
-    let before = shown.period.before();
+fn key_figures(data: &OverviewData, forecast: Option<Forecast>) -> Markup {
+    let of =
+        |period: Period| Totals::of(data.days.iter().filter(move |day| period.has(day.day_at)));
+    let totals = of(data.period);
+    let before = data.period.before();
     // What is older than all that was read is not known.
-    let is_known = before.from() >= Period::last(RANKED, shown.now).from();
+    let is_known = before.from() >= Period::last(RANKING_DAYS, data.now).from();
     let change = is_known
-        .then(|| change(of(before).cost, sums.cost))
+        .then(|| change(of(before).cost, totals.cost))
         .flatten();
-    let than = format!("than the {} days before", shown.chosen);
+    let than = format!("than the {} days before", data.chosen);
     let compared = match change {
         None => None,
         Some(Change::More(part)) => Some(format!("{part}% more {than}")),
         Some(Change::Less(part)) => Some(format!("{part}% less {than}")),
-        Some(Change::Same) => Some(format!("As much as in the {} days before", shown.chosen)),
+        Some(Change::Same) => Some(format!("As much as in the {} days before", data.chosen)),
         Some(Change::ManyTimes) => Some(format!(
             "More than ten times as much as in the {} days before",
-            shown.chosen
+            data.chosen
         )),
     };
     let Balance {
         available, held, ..
-    } = shown.balance;
-    let lasts = pace
+    } = data.balance;
+    let lasts = forecast
         .filter(|_| available.is_positive())
-        .map(|pace| match pace.days_left {
+        .map(|forecast| match forecast.days_left {
             0 => "less than a day".to_owned(),
-            1..=365 => format!("about {}", plural(pace.days_left, "day")),
+            1..=365 => format!("about {}", plural(forecast.days_left, "day")),
             _ => "more than a year".to_owned(),
         });
-    let spent = format!("Spent, last {} days", shown.chosen);
+    let spent = format!("Spent, last {} days", data.chosen);
     parts::figures(
         "Account at a glance",
         &[
@@ -227,37 +231,37 @@ fn glance(shown: &Shown, pace: Option<Pace>) -> Markup {
             ),
             (
                 &spent,
-                html! { (costs_2(sums.cost)) },
+                html! { (costs_2(totals.cost)) },
                 html! { @if let Some(compared) = compared { p { (compared) } } },
             ),
             (
                 "Requests",
-                html! { (count(sums.requests)) },
+                html! { (count(totals.requests)) },
                 html! {
-                    @if sums.incomplete > 0 { p { (count(sums.incomplete)) " cut off before their end" } }
+                    @if totals.incomplete > 0 { p { (count(totals.incomplete)) " cut off before their end" } }
                 },
             ),
             (
                 "Saved by cache",
-                html! { (costs_2(sums.saved)) },
+                html! { (costs_2(totals.saved)) },
                 html! {
-                    p { @if sums.cache_hits == 1 { "1 answer came from the cache" } @else { (count(sums.cache_hits)) " answers came from the cache" } }
+                    p { @if totals.cache_hits == 1 { "1 answer came from the cache" } @else { (count(totals.cache_hits)) " answers came from the cache" } }
                 },
             ),
         ],
     )
 }
 
-fn spending(shown: &Shown) -> Markup {
-    let ranking = Ranking::of(&shown.days);
-    let of_period: Vec<_> = shown
+fn spending(data: &OverviewData) -> Markup {
+    let ranking = Ranking::of(&data.days);
+    let of_period: Vec<_> = data
         .days
         .iter()
-        .filter(|day| shown.period.has(day.day_at))
+        .filter(|day| data.period.has(day.day_at))
         .cloned()
         .collect();
     let series = ranking.series(&of_period);
-    let days = ranking.bars(&of_period, shown.period, series.len(), |at| {
+    let days = ranking.bars(&of_period, data.period, series.len(), |at| {
         let day = format::day(at);
         format!("/usage?from={day}&to={day}")
     });
@@ -271,26 +275,26 @@ fn spending(shown: &Shown) -> Markup {
         ("/", "30 days", 30),
         ("/?days=90", "90 days", 90),
     ];
-    let periods = periods.map(|(address, words, days)| (address, words, days == shown.chosen));
+    let periods = periods.map(|(address, words, days)| (address, words, days == data.chosen));
     parts::panel_beside(
         "Credits spent per day",
         parts::switch("Period", &periods),
-        bars.show(shown.now),
+        bars.show(data.now),
     )
 }
 
-fn plan(house: &House, shown: &Shown) -> Markup {
-    let class = house
-        .facts
+fn plan(context: &PortalContext, data: &OverviewData) -> Markup {
+    let class = context
+        .installation
         .classes
         .iter()
-        .find(|class| class.name == shown.class);
+        .find(|class| class.name == data.class);
     html! {
         section.panel {
-            div.panel-head { h2 { "Plan" } div { (held::pill(shown.subscription.as_ref(), shown.now)) } }
-            p.figure { (class_name(house, &shown.class)) }
-            @if let Some(row) = &shown.subscription { p { (held::until(row, shown.now)) } }
-            @if let Some(class) = class { p.second { (class.words()) "." } }
+            div.panel-head { h2 { "Plan" } div { (status::pill(data.subscription.as_ref(), data.now)) } }
+            p.figure { (class_name(context, &data.class)) }
+            @if let Some(row) = &data.subscription { p { (status::until(row, data.now)) } }
+            @if let Some(class) = class { p.second { (class.describe()) "." } }
             p { a href="/plan" { "Manage plan" } }
         }
     }
@@ -300,9 +304,9 @@ fn plan(house: &House, shown: &Shown) -> Markup {
 mod tests {
     use super::*;
 
-    fn told(available: i64, days_left: Option<i64>) -> String {
-        let pace = days_left.map(|days_left| Pace { days_left });
-        notice(Micros::new(available), pace).map_or(String::new(), Markup::into_string)
+    fn notice_text(available: i64, days_left: Option<i64>) -> String {
+        let forecast = days_left.map(|days_left| Forecast { days_left });
+        notice(Micros::new(available), forecast).map_or(String::new(), Markup::into_string)
     }
 
     #[test]
@@ -314,11 +318,14 @@ mod tests {
             (5, Some(1), "About 1 day left at this week’s pace."),
             (5, Some(3), "About 3 days left"),
         ] {
-            let told = told(available, days_left);
-            assert!(told.contains(says), "{told}");
-            assert!(told.contains("href=\"/credits/add\""), "{told}");
+            let notice_text = notice_text(available, days_left);
+            assert!(notice_text.contains(says), "{notice_text}");
+            assert!(
+                notice_text.contains("href=\"/credits/add\""),
+                "{notice_text}"
+            );
         }
-        assert_eq!(told(5, Some(4)), "");
-        assert_eq!(told(5, None), "", "no forecast where there is none");
+        assert_eq!(notice_text(5, Some(4)), "");
+        assert_eq!(notice_text(5, None), "", "no forecast where there is none");
     }
 }

@@ -5,7 +5,7 @@ use tollgate_pages::format::{self, count, credits_4};
 use tollgate_pages::parts::{Cell, Column, Tone, pill, table};
 use tollgate_store::{Endpoint, UsageFlags, UsageRow};
 
-use crate::names::Names;
+use crate::credential_names::CredentialNames;
 
 /// How a request ended, from what was written down of it.
 pub(crate) fn result(flags: UsageFlags) -> Markup {
@@ -25,7 +25,7 @@ pub(crate) fn result(flags: UsageFlags) -> Markup {
 pub(crate) fn requests(
     caption: &str,
     rows: &[UsageRow],
-    names: &Names,
+    names: &CredentialNames,
     now: i64,
     details: bool,
 ) -> Markup {
@@ -44,7 +44,7 @@ pub(crate) fn requests(
                 Cell::new(html! {
                     (format::line(&usage.model))
                     span.fine { (names.of(usage.credential)) }
-                    @if details { (about(row)) }
+                    @if details { (details_list(row)) }
                 }),
                 Cell::new(html! {
                     time datetime=(format::rfc3339(row.at)) title=(format::whole(row.at)) {
@@ -64,7 +64,7 @@ pub(crate) fn requests(
 }
 
 /// What else is known of a request.
-fn about(row: &UsageRow) -> Markup {
+fn details_list(row: &UsageRow) -> Markup {
     let usage = &row.usage;
     let flag = |flag| usage.flags.contains(flag);
     let address = match usage.endpoint {

@@ -5,37 +5,43 @@ use tollgate_filter::Reply;
 use tollgate_identity::{SessionValue, session};
 use tollgate_pages::{Page, format, parts};
 
-use crate::house::House;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 
 const APPS: &str = "apps";
 
 /// Ends the session. The browser gets a new value, so that nothing it kept is worth anything.
-pub(crate) async fn sign_out(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
+pub(crate) async fn sign_out(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
     // The session first: after it nothing new is given to it.
-    session::end_session(&house.store, visit.browser()).await?;
-    if let Some(session) = &visit.session {
-        house
+    session::end_session(&context.store, request.browser()).await?;
+    if let Some(session) = &request.session {
+        context
             .sandbox
-            .end(house, session.lineage(), visit.now)
+            .end(context, session.lineage(), request.now)
             .await?;
     }
-    visit.renew(SessionValue::draw(house.draw()));
-    Ok(visit.go(house, "/sign-in?out=1"))
+    request.rotate_session(SessionValue::draw(context.draw()));
+    Ok(request.redirect(context, "/sign-in?out=1"))
 }
 
 /// `GET /sign-out/everywhere`
-pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let session = visit.signed_in()?;
-    let inside = html! {
+pub(crate) async fn confirm_everywhere(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let session = request.require_session()?;
+    let content = html! {
         h1 { "Sign out everywhere?" }
         p.second {
             "Every browser that is signed in as " b { (format::line(&session.address)) }
             " is signed out at once, this one too. API keys go on working: revoke those you do not trust."
         }
         form.stack method="post" action="/sign-out/everywhere" {
-            (parts::csrf(&visit.csrf(house)))
+            (parts::csrf(&request.csrf(context)))
             div.option {
                 input type="checkbox" id=(APPS) name=(APPS) value="yes" aria-describedby="apps-more";
                 div {
@@ -49,19 +55,25 @@ pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Troub
             }
         }
     };
-    Ok(visit.page(house, &Page::solo("Sign out everywhere?", inside)))
+    Ok(request.page(context, &Page::solo("Sign out everywhere?", content)))
 }
 
 /// `POST /sign-out/everywhere`
-pub(crate) async fn everywhere(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let account = visit.signed_in()?.account;
+pub(crate) async fn everywhere(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let account = request.require_session()?.account;
     // The sessions first: after them nothing can be given that would outlast what is taken here.
-    match visit.form.find(APPS) {
-        Some(_) => session::end_sessions_and_apps(&house.store, account, visit.now).await?,
-        None => session::end_sessions(&house.store, account).await?,
+    match request.form.find(APPS) {
+        Some(_) => session::end_sessions_and_apps(&context.store, account, request.now).await?,
+        None => session::end_sessions(&context.store, account).await?,
     }
-    house.sandbox.end_all(house, account, visit.now).await?;
-    tracing::info!(%account, request = visit.request, "somebody signed out everywhere");
-    visit.renew(SessionValue::draw(house.draw()));
-    Ok(visit.go(house, "/sign-in?out=1"))
+    context
+        .sandbox
+        .end_all(context, account, request.now)
+        .await?;
+    tracing::info!(%account, request = request.request_id, "somebody signed out everywhere");
+    request.rotate_session(SessionValue::draw(context.draw()));
+    Ok(request.redirect(context, "/sign-in?out=1"))
 }

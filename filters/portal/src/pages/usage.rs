@@ -12,37 +12,37 @@ use tollgate_pages::format::{self, costs_2, count};
 use tollgate_pages::parts::{self, Bars, Field, FieldKind, Problem};
 use tollgate_pages::{Page, Place};
 use tollgate_store::{
-    Place as At, Read, ReadError, RequestMark, RequestsWanted, UsageDay, UsageRow, reading,
+    Place as PageCursor, Read, ReadError, RequestMark, RequestsWanted, UsageDay, UsageRow, reading,
 };
 
+use crate::context::PortalContext;
+use crate::credential_names::CredentialNames;
 use crate::form::Form;
-use crate::house::House;
-use crate::names::Names;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 use crate::pages::requests::requests;
-use crate::trouble::Trouble;
-use crate::usage::{Period, Ranking, Sums, csv};
-use crate::visit::Visit;
+use crate::usage::{Period, Ranking, Totals, csv};
 
 /// Requests on one page.
-const PAGE: usize = 50;
+const PAGE_ROWS: usize = 50;
 /// Requests in one file: a few megabytes.
-const FILE: usize = 50_000;
+const FILE_ROWS_MAX: usize = 50_000;
 /// Days over which models are ranked.
-const RANKED: i64 = 90;
+const RANKING_DAYS: i64 = 90;
 
 /// What the filter form asks for.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct UsageFilter {
     period: Period,
     model: Option<Arc<str>>,
     key: Option<KeyId>,
 }
 
-impl Wanted {
-    fn read(query: &Form, now: i64) -> Result<Wanted, Vec<Problem>> {
+impl UsageFilter {
+    fn read(query: &Form, now: i64) -> Result<UsageFilter, Vec<Problem>> {
         let period = Period::read(query.text("from"), query.text("to"), now)?;
         let model = Some(query.text("model")).filter(|model| !model.is_empty());
-        Ok(Wanted {
+        Ok(UsageFilter {
             period,
             model: model.map(Arc::from),
             // A key that is none is not there any more, or never was: the form shows that all of them are meant.
@@ -50,20 +50,20 @@ impl Wanted {
         })
     }
 
-    fn takes(&self, day: &UsageDay) -> bool {
+    fn matches(&self, day: &UsageDay) -> bool {
         self.period.has(day.day_at)
             && self.model.as_ref().is_none_or(|model| *model == day.model)
             && self.key.is_none_or(|key| day.credential == Some(key.0))
     }
 
-    fn requests(&self, account: AccountId, place: At, limit: usize) -> RequestsWanted {
+    fn requests(&self, account: AccountId, cursor: PageCursor, limit: usize) -> RequestsWanted {
         RequestsWanted {
             account,
             from: self.period.from(),
             to: self.period.to(),
             model: self.model.clone(),
             credential: self.key.map(|key| key.0),
-            place,
+            place: cursor,
             limit,
         }
     }
@@ -87,113 +87,119 @@ impl Wanted {
 }
 
 /// Where a page of requests begins or ends, as addresses have it: the time and the id of a request.
-fn place(query: &Form) -> At {
-    let mark = |text: &str| {
+fn cursor(query: &Form) -> PageCursor {
+    let cursor_text = |text: &str| {
         let (at, operation) = text.split_once('.')?;
         let (at, operation): (i64, OperationId) = (at.parse().ok()?, operation.parse().ok()?);
         Some(RequestMark { at, operation })
     };
-    match (mark(query.text("before")), mark(query.text("after"))) {
-        (Some(mark), _) => At::OlderThan(mark),
-        (None, Some(mark)) => At::NewerThan(mark),
-        (None, None) => At::Newest,
+    match (
+        cursor_text(query.text("before")),
+        cursor_text(query.text("after")),
+    ) {
+        (Some(cursor_text), _) => PageCursor::OlderThan(cursor_text),
+        (None, Some(cursor_text)) => PageCursor::NewerThan(cursor_text),
+        (None, None) => PageCursor::Newest,
     }
 }
 
-fn mark(row: &UsageRow) -> String {
+fn cursor_text(row: &UsageRow) -> String {
     format!("{}.{}", row.at, row.operation)
 }
 
 /// What the page is made of.
-struct Shown {
+struct UsageData {
     days: Vec<UsageDay>,
     ranking: Ranking,
     rows: Vec<UsageRow>,
     /// Whether there are newer ones than these, and older ones.
-    beyond: (bool, bool),
-    names: Names,
+    has_more: (bool, bool),
+    names: CredentialNames,
     keys: Vec<Key>,
 }
 
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let viewer = visit.viewer(house)?;
-    let (account, now) = (visit.signed_in()?.account, visit.now);
-    let (wanted, problems) = match Wanted::read(&visit.query, now) {
-        Ok(wanted) => (Some(wanted), Vec::new()),
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let viewer = request.viewer(context)?;
+    let (account, now) = (request.require_session()?.account, request.now);
+    let (filter, problems) = match UsageFilter::read(&request.query, now) {
+        Ok(filter) => (Some(filter), Vec::new()),
         Err(problems) => (None, problems),
     };
-    let asked = wanted.clone();
-    let place = place(&visit.query);
-    let read = move |read: &dyn Read| shown(read, account, asked.as_ref(), place, now);
-    let shown = reading(&house.store, read).await?;
-    let inside = html! {
+    let query = filter.clone();
+    let cursor = cursor(&request.query);
+    let read = move |read: &dyn Read| load(read, account, query.as_ref(), cursor, now);
+    let data = reading(&context.store, read).await?;
+    let content = html! {
         (parts::problems(&problems))
         (parts::heading("Usage", None))
-        (filter(house, visit, wanted.as_ref(), &shown, &problems))
-        @if let Some(wanted) = &wanted { (results(&shown, wanted, now)) }
+        (filter_form(context, request, filter.as_ref(), &data, &problems))
+        @if let Some(filter) = &filter { (results(&data, filter, now)) }
     };
-    let page = Page::framed("Usage", Place::Usage, viewer, inside);
+    let page = Page::framed("Usage", Place::Usage, viewer, content);
     Ok(match problems.is_empty() {
-        true => visit.page(house, &page),
-        false => visit.refused(house, page),
+        true => request.page(context, &page),
+        false => request.refused(context, page),
     })
 }
 
-fn shown(
+fn load(
     read: &dyn Read,
     account: AccountId,
-    wanted: Option<&Wanted>,
-    place: At,
+    filter: Option<&UsageFilter>,
+    cursor: PageCursor,
     now: i64,
-) -> Result<Shown, ReadError> {
-    let ranked = Period::last(RANKED, now);
+) -> Result<UsageData, ReadError> {
+    let ranked = Period::last(RANKING_DAYS, now);
     let recent = read.usage_days(account, ranked.from(), ranked.to())?;
-    let mut shown = Shown {
+    let mut data = UsageData {
         days: Vec::new(),
         ranking: Ranking::of(&recent),
         rows: Vec::new(),
-        beyond: (false, false),
-        names: Names::read(read, account, now)?,
+        has_more: (false, false),
+        names: CredentialNames::read(read, account, now)?,
         keys: list_keys(read, account)?,
     };
-    let Some(wanted) = wanted else {
-        return Ok(shown);
+    let Some(filter) = filter else {
+        return Ok(data);
     };
-    let period = wanted.period;
-    shown.days = if ranked.has(period.from()) && ranked.to() >= period.to() {
+    let period = filter.period;
+    data.days = if ranked.has(period.from()) && ranked.to() >= period.to() {
         recent
     } else {
         read.usage_days(account, period.from(), period.to())?
     };
-    shown.days.retain(|day| wanted.takes(day));
+    data.days.retain(|day| filter.matches(day));
     // One more than is shown, to see whether there is more in that direction.
-    shown.rows = read.requests(&wanted.requests(account, place, PAGE + 1))?;
-    let is_more = shown.rows.len() > PAGE;
-    shown.beyond = match place {
-        At::Newest => (false, is_more),
-        At::OlderThan(_) => (true, is_more),
-        At::NewerThan(_) => (is_more, true),
+    data.rows = read.requests(&filter.requests(account, cursor, PAGE_ROWS + 1))?;
+    let is_more = data.rows.len() > PAGE_ROWS;
+    data.has_more = match cursor {
+        PageCursor::Newest => (false, is_more),
+        PageCursor::OlderThan(_) => (true, is_more),
+        PageCursor::NewerThan(_) => (is_more, true),
     };
     if is_more {
-        match place {
-            At::NewerThan(_) => drop(shown.rows.remove(0)),
-            _ => drop(shown.rows.pop()),
+        match cursor {
+            PageCursor::NewerThan(_) => drop(data.rows.remove(0)),
+            _ => drop(data.rows.pop()),
         }
     }
-    Ok(shown)
+    Ok(data)
 }
 
 /// The form that chooses.
-fn filter(
-    house: &House,
-    visit: &Visit,
-    wanted: Option<&Wanted>,
-    shown: &Shown,
+fn filter_form(
+    context: &PortalContext,
+    request: &PageRequest,
+    filter: Option<&UsageFilter>,
+    data: &UsageData,
     problems: &[Problem],
 ) -> Markup {
-    let day = |name: &str, of: fn(Period) -> String| match wanted {
-        Some(wanted) => of(wanted.period),
-        None => visit.query.text(name).to_owned(),
+    let day = |name: &str, of: fn(Period) -> String| match filter {
+        Some(filter) => of(filter.period),
+        None => request.query.text(name).to_owned(),
     };
     let (from, to) = (day("from", Period::first_day), day("to", Period::last_day));
     let field = |name, label, value| {
@@ -201,33 +207,28 @@ fn filter(
         field.narrow().problem(problems).show()
     };
     // Models that are not on sale any more were used all the same.
-    let chosen = wanted.and_then(|wanted| wanted.model.as_deref());
-    let mut models: Vec<&str> = house
-        .facts
+    let chosen = filter.and_then(|filter| filter.model.as_deref());
+    let mut models: Vec<&str> = context
+        .installation
         .catalog
         .models()
         .iter()
         .map(|model| &*model.id)
         .collect();
-    models.extend(shown.days.iter().map(|day| &*day.model).chain(chosen));
+    models.extend(data.days.iter().map(|day| &*day.model).chain(chosen));
     models.sort_unstable();
     models.dedup();
     let models: Vec<_> = models
         .iter()
         .map(|model| (model.to_string(), format::line(model)))
         .collect();
-    let keys: Vec<_> = shown
+    let keys: Vec<_> = data
         .keys
         .iter()
-        .map(|key| {
-            (
-                key.id.to_string(),
-                shown.names.of(Some(key.id.0)).to_owned(),
-            )
-        })
+        .map(|key| (key.id.to_string(), data.names.of(Some(key.id.0)).to_owned()))
         .collect();
-    let key = wanted
-        .and_then(|wanted| wanted.key)
+    let key = filter
+        .and_then(|filter| filter.key)
         .map(|key| key.to_string());
     html! {
         form.panel.filter method="get" action="/usage" {
@@ -240,10 +241,10 @@ fn filter(
     }
 }
 
-fn results(shown: &Shown, wanted: &Wanted, now: i64) -> Markup {
-    if shown.days.is_empty() && shown.rows.is_empty() {
-        let words = wanted.period.words(now);
-        let of_some = wanted.model.is_some() || wanted.key.is_some();
+fn results(data: &UsageData, filter: &UsageFilter, now: i64) -> Markup {
+    if data.days.is_empty() && data.rows.is_empty() {
+        let words = filter.period.words(now);
+        let of_some = filter.model.is_some() || filter.key.is_some();
         let way_on = if of_some {
             "Choose another model or key, or a longer period."
         } else {
@@ -251,16 +252,16 @@ fn results(shown: &Shown, wanted: &Wanted, now: i64) -> Markup {
         };
         return parts::empty(&format!("Nothing was sent {words}. {way_on}"), None);
     }
-    let sums = Sums::of(&shown.days);
-    let series = shown.ranking.series(&shown.days);
-    let days = shown
+    let totals = Totals::of(&data.days);
+    let series = data.ranking.series(&data.days);
+    let days = data
         .ranking
-        .bars(&shown.days, wanted.period, series.len(), |at| {
+        .bars(&data.days, filter.period, series.len(), |at| {
             let day = format::day(at);
-            let period = Period::read(&day, &day, now).unwrap_or(wanted.period);
-            let one = Wanted {
+            let period = Period::read(&day, &day, now).unwrap_or(filter.period);
+            let one = UsageFilter {
                 period,
-                ..wanted.clone()
+                ..filter.clone()
             };
             format!("/usage?{}", one.query(&[]))
         });
@@ -269,39 +270,39 @@ fn results(shown: &Shown, wanted: &Wanted, now: i64) -> Markup {
         series: &series,
         days: &days,
     };
-    let (newer, older) = shown.beyond;
+    let (newer, older) = data.has_more;
     let link = |on: bool, name: &str, row: Option<&UsageRow>| {
         let row = row.filter(|_| on)?;
         Some(format!(
             "/usage?{}#requests",
-            wanted.query(&[(name, &mark(row))])
+            filter.query(&[(name, &cursor_text(row))])
         ))
     };
     html! {
         (parts::figures("In this period", &[
-            ("Spent", html! { (costs_2(sums.cost)) " " small { "credits" } }, html! { p { (capital(&wanted.period.words(now))) } }),
-            ("Requests", html! { (count(sums.requests)) }, html! {
-                @if sums.incomplete > 0 { p { (count(sums.incomplete)) " cut off before their end" } }
+            ("Spent", html! { (costs_2(totals.cost)) " " small { "credits" } }, html! { p { (capitalise(&filter.period.words(now))) } }),
+            ("Requests", html! { (count(totals.requests)) }, html! {
+                @if totals.incomplete > 0 { p { (count(totals.incomplete)) " cut off before their end" } }
             }),
-            ("Tokens", html! { (count(sums.prompt_tokens.saturating_add(sums.completion_tokens))) }, html! {
-                p { (count(sums.prompt_tokens)) " in, " (count(sums.completion_tokens)) " out" }
+            ("Tokens", html! { (count(totals.prompt_tokens.saturating_add(totals.completion_tokens))) }, html! {
+                p { (count(totals.prompt_tokens)) " in, " (count(totals.completion_tokens)) " out" }
             }),
-            ("Saved by cache", html! { (costs_2(sums.saved)) }, html! { p { (count(sums.cache_hits)) " answers came from the cache" } }),
+            ("Saved by cache", html! { (costs_2(totals.saved)) }, html! { p { (count(totals.cache_hits)) " answers came from the cache" } }),
         ]))
         (parts::panel("Credits spent per day", bars.show(now)))
         section.panel #requests {
             div.panel-head {
                 h2 { "Requests" }
-                a href={ "/usage.csv?" (wanted.query(&[])) } download { "Download CSV" }
+                a href={ "/usage.csv?" (filter.query(&[])) } download { "Download CSV" }
             }
-            @if shown.rows.is_empty() {
+            @if data.rows.is_empty() {
                 p.second { "There are no more requests in this direction." }
             } @else {
-                (requests("Requests", &shown.rows, &shown.names, now, true))
+                (requests("Requests", &data.rows, &data.names, now, true))
             }
             (parts::pager(
-                link(newer, "after", shown.rows.first()).as_deref(),
-                link(older, "before", shown.rows.last()).as_deref(),
+                link(newer, "after", data.rows.first()).as_deref(),
+                link(older, "before", data.rows.last()).as_deref(),
             ))
             p.fine { "Requests that were refused or failed before an answer began cost nothing and are not listed." }
         }
@@ -309,36 +310,39 @@ fn results(shown: &Shown, wanted: &Wanted, now: i64) -> Markup {
 }
 
 /// The same requests as a file.
-pub(crate) async fn file(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let (account, now) = (visit.signed_in()?.account, visit.now);
-    let Ok(wanted) = Wanted::read(&visit.query, now) else {
+pub(crate) async fn file(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let (account, now) = (request.require_session()?.account, request.now);
+    let Ok(filter) = UsageFilter::read(&request.query, now) else {
         // The page says what is wrong.
-        let query = visit.query.write_without("");
-        return Ok(visit.go(house, &format!("/usage?{query}")));
+        let query = request.query.write_without("");
+        return Ok(request.redirect(context, &format!("/usage?{query}")));
     };
-    let asked = wanted.requests(account, At::Newest, FILE + 1);
-    let text = reading(&house.store, move |read| {
-        let rows = read.requests(&asked)?;
-        let names = Names::read(read, account, now)?;
-        Ok((rows.len() <= FILE).then(|| csv(&rows, |row| names.of(row.usage.credential))))
+    let query = filter.requests(account, PageCursor::Newest, FILE_ROWS_MAX + 1);
+    let text = reading(&context.store, move |read| {
+        let rows = read.requests(&query)?;
+        let names = CredentialNames::read(read, account, now)?;
+        Ok((rows.len() <= FILE_ROWS_MAX).then(|| csv(&rows, |row| names.of(row.usage.credential))))
     });
     let Some(text) = text.await? else {
-        let viewer = visit.viewer(house)?;
-        let inside = html! {
+        let viewer = request.viewer(context)?;
+        let content = html! {
             (parts::heading("Usage", None))
             (parts::notice(parts::Tone::Bad, "There are too many requests for one file.", html! {
-                "A file holds " (count(FILE as u64)) ". Choose a shorter period, a model or a key. "
-                a href={ "/usage?" (wanted.query(&[])) } { "Back to usage" }
+                "A file holds " (count(FILE_ROWS_MAX as u64)) ". Choose a shorter period, a model or a key. "
+                a href={ "/usage?" (filter.query(&[])) } { "Back to usage" }
             }))
         };
-        let page = Page::framed("Usage", Place::Usage, viewer, inside);
-        return Ok(visit.refused(house, page));
+        let page = Page::framed("Usage", Place::Usage, viewer, content);
+        return Ok(request.refused(context, page));
     };
     let mut reply = Reply::of(StatusCode::OK, "text/csv; charset=utf-8", Bytes::from(text));
     let name = format!(
         "usage-{}-{}.csv",
-        wanted.period.first_day(),
-        wanted.period.last_day()
+        filter.period.first_day(),
+        filter.period.last_day()
     );
     let named = HeaderValue::try_from(format!("attachment; filename=\"{name}\""));
     for (field, value) in [
@@ -357,7 +361,7 @@ pub(crate) async fn file(house: &House, visit: &mut Visit) -> Result<Reply, Trou
     Ok(reply)
 }
 
-fn capital(text: &str) -> String {
+fn capitalise(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| {
         first.to_uppercase().chain(letters).collect()

@@ -27,7 +27,7 @@ impl Ranking {
             *requests += day.requests;
         }
         let mut models: Vec<_> = models.into_iter().collect();
-        models.sort_by_key(|&(name, sums)| (Reverse(sums), name));
+        models.sort_by_key(|&(name, totals)| (Reverse(totals), name));
         Ranking(
             models
                 .into_iter()

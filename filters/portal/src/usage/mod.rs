@@ -2,12 +2,12 @@
 
 mod chart;
 mod csv;
-mod pace;
+mod forecast;
 mod period;
-mod sums;
+mod totals;
 
 pub(crate) use chart::Ranking;
 pub(crate) use csv::csv;
-pub(crate) use pace::{Pace, pace};
+pub(crate) use forecast::{Forecast, forecast};
 pub(crate) use period::{DAY, Period};
-pub(crate) use sums::{Change, Sums, change};
+pub(crate) use totals::{Change, Totals, change};

@@ -12,64 +12,70 @@ use tollgate_pages::{Page, Place};
 use tollgate_purchase::{BeginError, FailureKind as Refusal, Offer, PurchaseRequest, TopUps};
 
 use super::{amount, usd};
+use crate::context::PortalContext;
 use crate::form::Form;
-use crate::house::House;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 
 /// The value of the choice that has a field of its own.
 const OTHER: &str = "other";
 
 /// Choosing, or what was chosen.
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let Some(top_ups) = &house.top_ups else {
-        return closed(house, visit);
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let Some(top_ups) = &context.top_ups else {
+        return unavailable_page(context, request);
     };
     // A form that waited until its sender had confirmed who they are: with all that it had, the way on among it.
-    if let Some(draft) = visit.draft(house).await? {
-        visit.query = draft;
+    if let Some(draft) = request.take_draft(context).await? {
+        request.query = draft;
     }
-    let asked = &visit.query;
+    let asked = &request.query;
     if asked.find("amount").is_none() {
-        let page = choose(house, visit, top_ups.offer(), asked, &[])?;
-        return Ok(visit.page(house, &page));
+        let page = choose_page(context, request, top_ups.offer(), asked, &[])?;
+        return Ok(request.page(context, &page));
     }
-    match chosen(top_ups.offer(), asked) {
+    match chosen_amount(top_ups.offer(), asked) {
         Ok(price) => {
             let id = asked.text("id").parse();
             let id = id.unwrap_or_else(|_| top_ups.new_id());
-            let page = review(house, visit, top_ups.offer(), (id, price), None)?;
-            Ok(visit.page(house, &page))
+            let page = review_page(context, request, top_ups.offer(), (id, price), None)?;
+            Ok(request.page(context, &page))
         }
         Err(problem) => {
-            let page = choose(house, visit, top_ups.offer(), asked, &[problem])?;
-            Ok(visit.refused(house, page))
+            let page = choose_page(context, request, top_ups.offer(), asked, &[problem])?;
+            Ok(request.refused(context, page))
         }
     }
 }
 
 /// Ordering.
-pub(crate) async fn order(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let Some(top_ups) = &house.top_ups else {
-        return closed(house, visit);
+pub(crate) async fn order(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let Some(top_ups) = &context.top_ups else {
+        return unavailable_page(context, request);
     };
-    let account = visit.signed_in()?.account;
-    let price = match chosen(top_ups.offer(), &visit.form) {
+    let account = request.require_session()?.account;
+    let price = match chosen_amount(top_ups.offer(), &request.form) {
         Ok(price) => price,
         Err(problem) => {
-            let page = choose(house, visit, top_ups.offer(), &visit.form, &[problem])?;
-            return Ok(visit.refused(house, page));
+            let page = choose_page(context, request, top_ups.offer(), &request.form, &[problem])?;
+            return Ok(request.refused(context, page));
         }
     };
     // The form brings the id that the purchase will have: sent twice, it is one purchase.
-    let id: TopUpId = match visit.form.text("id").parse() {
+    let id: TopUpId = match request.form.text("id").parse() {
         Ok(id) => id,
         Err(_) => top_ups.new_id(),
     };
-    let next = visit.next();
-    let own = next.after(&format!("/credits/add/{id}"));
+    let next = request.return_path();
+    let own = next.append_to(&format!("/credits/add/{id}"));
     let joint = if own.contains('?') { '&' } else { '?' };
-    let url = |from: &str| format!("{}{own}{joint}from={from}", house.service.base_url);
+    let url = |from: &str| format!("{}{own}{joint}from={from}", context.service.base_url);
     let begun = begin(
         top_ups,
         PurchaseRequest {
@@ -81,11 +87,11 @@ pub(crate) async fn order(house: &House, visit: &mut Visit) -> Result<Reply, Tro
         },
     );
     let (tone, lead, text) = match begun.await {
-        Ok(()) => return Ok(visit.go(house, &own)),
-        Err(BeginError::OtherPurchase(_)) => return Ok(visit.go(house, "/credits/add")),
+        Ok(()) => return Ok(request.redirect(context, &own)),
+        Err(BeginError::OtherPurchase(_)) => return Ok(request.redirect(context, "/credits/add")),
         // It is over, and its own page says so: the same form would find it again.
         Err(BeginError::Provider(error)) if error.kind == Refusal::Refused => {
-            return Ok(visit.go(house, &own));
+            return Ok(request.redirect(context, &own));
         }
         Err(BeginError::Provider(_)) => (
             Tone::Bad,
@@ -97,13 +103,13 @@ pub(crate) async fn order(house: &House, visit: &mut Visit) -> Result<Reply, Tro
             "Too many purchases are unfinished. Nothing was charged.",
             "Finish one of them at PayPal, or try again in a few hours.",
         ),
-        Err(error) => return Err(Trouble::Store(Box::new(error))),
+        Err(error) => return Err(PageError::Store(Box::new(error))),
     };
     let notice = parts::notice(tone, lead, html! { (text) });
-    let page = review(house, visit, top_ups.offer(), (id, price), Some(notice))?;
+    let page = review_page(context, request, top_ups.offer(), (id, price), Some(notice))?;
     Ok(match tone {
-        Tone::Warn => visit.refused(house, page),
-        _ => house.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page),
+        Tone::Warn => request.refused(context, page),
+        _ => context.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page),
     })
 }
 
@@ -111,7 +117,7 @@ async fn begin(top_ups: &TopUps, wish: PurchaseRequest) -> Result<(), BeginError
     top_ups.begin(wish).await.map(|_| ())
 }
 
-fn chosen(offer: &Offer, form: &Form) -> Result<Usd, Problem> {
+fn chosen_amount(offer: &Offer, form: &Form) -> Result<Usd, Problem> {
     let (field, text) = match form.text("amount") {
         OTHER => (OTHER, form.text(OTHER)),
         text => ("amount", text),
@@ -132,14 +138,14 @@ fn short(price: Usd) -> String {
     text.strip_suffix(".00").unwrap_or(&text).to_owned()
 }
 
-fn choose(
-    house: &House,
-    visit: &Visit,
+fn choose_page(
+    context: &PortalContext,
+    request: &PageRequest,
     offer: &Offer,
     form: &Form,
     problems: &[Problem],
-) -> Result<Page, Trouble> {
-    let viewer = visit.viewer(house)?;
+) -> Result<Page, PageError> {
+    let viewer = request.viewer(context)?;
     let values: Vec<String> = offer.amounts.iter().map(Usd::to_string).collect();
     let picked = form
         .find("amount")
@@ -163,8 +169,8 @@ fn choose(
         several: false,
     };
     let range = format!("In USD, from {} to {}.", short(offer.min), short(offer.max));
-    let next = visit.next();
-    let inside = html! {
+    let next = request.return_path();
+    let content = html! {
         (parts::problems(problems))
         (parts::heading("Add credits", None))
         form.panel.stack.narrow-panel method="get" action="/credits/add" {
@@ -172,46 +178,46 @@ fn choose(
             (choice.show(problems))
             (Field::new(OTHER, "Other amount in USD").kind(FieldKind::Decimal).value(form.text(OTHER)).narrow().optional()
                 .hint(html! { (range) }).problem(problems).show())
-            @if next.is_elsewhere() { input type="hidden" name="next" value=(next.as_str()); }
+            @if next.has_target() { input type="hidden" name="next" value=(next.as_str()); }
             (parts::submit("Continue", true))
             p.second { "You pay with PayPal. The next page says what you pay before you do." }
         }
     };
-    Ok(Page::framed("Add credits", Place::Credits, viewer, inside))
+    Ok(Page::framed("Add credits", Place::Credits, viewer, content))
 }
 
-fn review(
-    house: &House,
-    visit: &Visit,
+fn review_page(
+    context: &PortalContext,
+    request: &PageRequest,
     offer: &Offer,
     (id, price): (TopUpId, Usd),
     notice: Option<Markup>,
-) -> Result<Page, Trouble> {
-    let viewer = visit.viewer(house)?;
-    let next = visit.next();
+) -> Result<Page, PageError> {
+    let viewer = request.viewer(context)?;
+    let next = request.return_path();
     let credits = amount(offer.credits(price));
-    let inside = html! {
+    let content = html! {
         @if let Some(notice) = notice { (notice) }
         (parts::heading("Add credits", None))
         form.panel.stack.narrow-panel method="post" action="/credits/add" {
             (parts::csrf(&viewer.csrf))
             input type="hidden" name="id" value=(id);
             input type="hidden" name="amount" value=(price);
-            @if next.is_elsewhere() { input type="hidden" name="next" value=(next.as_str()); }
+            @if next.has_target() { input type="hidden" name="next" value=(next.as_str()); }
             p.figure { "You pay " (usd(price)) " now, once." }
             p { "You get " b { (credits) " credits" } ". You have " (format::credits_2(viewer.available)) " now." }
             p.second { "Nothing is charged before you agree at PayPal, and nothing is charged again later." }
             (parts::submit(&format!("Pay {} with PayPal", usd(price)), true))
-            p { a href=(next.after("/credits/add")) { "Choose another amount" } }
+            p { a href=(next.append_to("/credits/add")) { "Choose another amount" } }
         }
     };
-    Ok(Page::framed("Add credits", Place::Credits, viewer, inside))
+    Ok(Page::framed("Add credits", Place::Credits, viewer, content))
 }
 
 /// Nothing can be bought.
-fn closed(house: &House, visit: &Visit) -> Result<Reply, Trouble> {
-    let viewer = visit.viewer(house)?;
-    let inside = html! {
+fn unavailable_page(context: &PortalContext, request: &PageRequest) -> Result<Reply, PageError> {
+    let viewer = request.viewer(context)?;
+    let content = html! {
         (parts::heading("Add credits", None))
         section.panel {
             p { "You have " b { (format::credits_2(viewer.available)) } " credits." }
@@ -219,6 +225,6 @@ fn closed(house: &House, visit: &Visit) -> Result<Reply, Trouble> {
             p { a href="/credits" { "See your credits" } }
         }
     };
-    let page = Page::framed("Add credits", Place::Credits, viewer, inside);
-    Ok(visit.page(house, &page))
+    let page = Page::framed("Add credits", Place::Credits, viewer, content);
+    Ok(request.page(context, &page))
 }

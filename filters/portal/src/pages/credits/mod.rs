@@ -13,12 +13,12 @@ use tollgate_pages::parts::{self, Cell, Column, Tone, table};
 use tollgate_pages::{Page, Place};
 use tollgate_store::{EntryKind, Read, ReadError, TopUpRow, TopUpState, reading};
 
-use crate::house::House;
-use crate::names::Names;
-use crate::statement::{Line, What, cut, lines};
-use crate::trouble::Trouble;
+use crate::context::PortalContext;
+use crate::credential_names::CredentialNames;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
+use crate::statement::{Line, LineKind, lines, truncate_at_day};
 use crate::usage::{DAY, Period};
-use crate::visit::Visit;
 
 /// Lines of a page.
 const LINES: usize = 50;
@@ -32,10 +32,13 @@ const WINDOWS: usize = 12;
 /// Receipts shown.
 const RECEIPTS: usize = 10;
 
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let viewer = visit.viewer(house)?;
-    let (account, now) = (visit.signed_in()?.account, visit.now);
-    let before = visit.query.text("before").to_owned();
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let viewer = request.viewer(context)?;
+    let (account, now) = (request.require_session()?.account, request.now);
+    let before = request.query.text("before").to_owned();
     let until = Period::read(&before, &before, now)
         .ok()
         .filter(|_| !before.is_empty())
@@ -44,15 +47,15 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
         let end = until.unwrap_or(i64::MAX / 2 / DAY * DAY);
         Ok((
             ledger(read, account, end, now)?,
-            Names::read(read, account, now)?,
+            CredentialNames::read(read, account, now)?,
             read.top_ups_of(account, i64::MAX, 4 * RECEIPTS)?,
         ))
     };
-    let ((lines, next), names, bought) = reading(&house.store, read).await?;
-    let balance = house.ledger.balance(account).unwrap_or_default();
+    let ((lines, next), names, bought) = reading(&context.store, read).await?;
+    let balance = context.ledger.balance(account).unwrap_or_default();
     let newer = until.map(|_| "/credits");
     let older = next.map(|day| format!("/credits?before={}", format::day(day)));
-    let inside = html! {
+    let content = html! {
         (parts::heading("Credits", Some(parts::link_button("/credits/add", "Add credits", true))))
         @if !balance.available.is_positive() {
             (parts::notice(Tone::Bad, "Your balance is used up.", html! { "Requests are refused until you add credits." }))
@@ -69,8 +72,8 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
         }
         (receipts(&bought, now))
     };
-    let page = Page::framed("Credits", Place::Credits, viewer, inside);
-    Ok(visit.page(house, &page))
+    let page = Page::framed("Credits", Place::Credits, viewer, content);
+    Ok(request.page(context, &page))
 }
 
 /// The lines of a page that ends before a day, and the day that the next one ends before.
@@ -87,7 +90,7 @@ fn ledger(
             break;
         };
         let mut found = lines(&statement);
-        if let Some(next) = cut(&mut found, LINES) {
+        if let Some(next) = truncate_at_day(&mut found, LINES) {
             return Ok((found, Some(next)));
         }
         let Some(older) = statement.older else {
@@ -113,7 +116,7 @@ fn sum(balance: &Balance) -> Markup {
     }
 }
 
-fn ledger_table(lines: &[Line], names: &Names, now: i64) -> Markup {
+fn ledger_table(lines: &[Line], names: &CredentialNames, now: i64) -> Markup {
     let columns = [
         Column::text("Time"),
         Column::text("What"),
@@ -123,9 +126,9 @@ fn ledger_table(lines: &[Line], names: &Names, now: i64) -> Markup {
     let rows: Vec<Vec<Cell>> = lines
         .iter()
         .map(|line| {
-            let time = match line.what {
-                What::Credit { .. } => format::moment(line.at, now),
-                What::Spent { .. } => html! {
+            let time = match line.kind {
+                LineKind::Credit { .. } => format::moment(line.at, now),
+                LineKind::Spent { .. } => html! {
                     time datetime=(format::day(line.at)) { (format::date(line.at, now)) }
                 },
             };
@@ -141,9 +144,9 @@ fn ledger_table(lines: &[Line], names: &Names, now: i64) -> Markup {
 }
 
 /// A line in words. What it is known by comes from the books and never from a request.
-fn words(line: &Line, names: &Names) -> Markup {
-    match &line.what {
-        What::Spent {
+fn words(line: &Line, names: &CredentialNames) -> Markup {
+    match &line.kind {
+        LineKind::Spent {
             credential,
             requests,
         } => {
@@ -160,7 +163,7 @@ fn words(line: &Line, names: &Names) -> Markup {
                 a href={ "/usage?from=" (day) "&to=" (day) (key) } { (requests) }
             }
         }
-        What::Credit { kind, reference } => {
+        LineKind::Credit { kind, reference } => {
             let text = match kind {
                 EntryKind::TopUp => "Added by PayPal",
                 EntryKind::Grant if reference == "sign-up" => "Welcome credits",

@@ -14,129 +14,134 @@ use tollgate_purchase::OFFERED;
 use tollgate_store::{TopUpRow, TopUpState, reading};
 
 use super::{amount, usd};
-use crate::house::House;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 
 /// How long a page waits for PayPal. The look goes on without it.
-const LOOK: Duration = Duration::from_secs(6);
+const PROVIDER_WAIT: Duration = Duration::from_secs(6);
 
 /// Seconds until a page that waits asks again.
-const AGAIN_SECS: u32 = 3;
+const RELOAD_SECS: u32 = 3;
 
 /// The same where the money may take days.
-const AGAIN_SLOW_SECS: u32 = 60;
+const RELOAD_SLOW_SECS: u32 = 60;
 
 /// A purchase that was looked at so lately is not looked at again for a page.
-const FRESH: i64 = 2_000_000;
+const RECHECK_AFTER: i64 = 2_000_000;
 
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let account = visit.signed_in()?.account;
-    let id: TopUpId = visit
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let account = request.require_session()?.account;
+    let id: TopUpId = request
         .params
         .get("id")
         .parse()
-        .map_err(|_| Trouble::NotFound)?;
-    let row = reading(&house.store, move |store| store.top_up(id)).await?;
+        .map_err(|_| PageError::NotFound)?;
+    let row = reading(&context.store, move |store| store.top_up(id)).await?;
     // Another's purchase is none.
     let mut row = row
         .filter(|row| row.account == account)
-        .ok_or(Trouble::NotFound)?;
-    let own = visit.next().after(&format!("/credits/add/{id}"));
+        .ok_or(PageError::NotFound)?;
+    let own = request
+        .return_path()
+        .append_to(&format!("/credits/add/{id}"));
     let joint = if own.contains('?') { '&' } else { '?' };
-    if visit.query.text("from") == "paypal" {
-        look(house, id, true).await;
+    if request.query.text("from") == "paypal" {
+        reconcile(context, id, true).await;
         // Loaded again, the page does not claim again that there is news.
-        return Ok(visit.go(house, &format!("{own}{joint}back=1")));
+        return Ok(request.redirect(context, &format!("{own}{joint}back=1")));
     }
-    let back = visit.query.text("back") == "1";
-    let waits = match row.state {
-        TopUpState::Open => back,
+    let has_returned = request.query.text("back") == "1";
+    let is_waiting = match row.state {
+        TopUpState::Open => has_returned,
         TopUpState::Capturing | TopUpState::Pending => true,
         _ => false,
     };
-    if waits && visit.now - row.updated_at > FRESH {
-        look(house, id, false).await;
-        let again = reading(&house.store, move |store| store.top_up(id)).await?;
-        row = again.ok_or(Trouble::NotFound)?;
+    if is_waiting && request.now - row.updated_at > RECHECK_AFTER {
+        reconcile(context, id, false).await;
+        let reread = reading(&context.store, move |store| store.top_up(id)).await?;
+        row = reread.ok_or(PageError::NotFound)?;
     }
     let view = View {
         row: &row,
-        back,
-        left: visit.query.text("from") == "cancel",
-        now: visit.now,
-        next: visit
-            .next()
-            .is_elsewhere()
-            .then(|| visit.next().as_str().to_owned()),
+        has_returned,
+        has_declined: request.query.text("from") == "cancel",
+        now: request.now,
+        next: request
+            .return_path()
+            .has_target()
+            .then(|| request.return_path().as_str().to_owned()),
     };
-    let page = view.page(house, visit)?;
-    Ok(visit.page(house, &page))
+    let page = view.page(context, request)?;
+    Ok(request.page(context, &page))
 }
 
 /// Looks at a purchase, and waits for it for a while.
-async fn look(house: &House, id: TopUpId, news: bool) {
-    let Some(top_ups) = &house.top_ups else {
+async fn reconcile(context: &PortalContext, id: TopUpId, notified: bool) {
+    let Some(top_ups) = &context.top_ups else {
         return;
     };
     // What came of it stands in the store, and what went wrong in the log.
-    let _ = tokio::time::timeout(LOOK, top_ups.reconcile(id, news)).await;
+    let _ = tokio::time::timeout(PROVIDER_WAIT, top_ups.reconcile(id, notified)).await;
 }
 
 struct View<'a> {
     row: &'a TopUpRow,
     /// The buyer has come back from PayPal.
-    back: bool,
+    has_returned: bool,
     /// The buyer has come back without having agreed.
-    left: bool,
+    has_declined: bool,
     now: i64,
     /// Where the buyer was on the way to.
     next: Option<String>,
 }
 
 impl View<'_> {
-    fn page(&self, house: &House, visit: &Visit) -> Result<Page, Trouble> {
-        let viewer = visit.viewer(house)?;
+    fn page(&self, context: &PortalContext, request: &PageRequest) -> Result<Page, PageError> {
+        let viewer = request.viewer(context)?;
         let row = self.row;
-        let is_offered = self.now - row.created_at < OFFERED.as_micros() as i64;
-        let (title, inside, again) = match row.state {
-            TopUpState::Captured => ("Credits added", self.added(), None),
+        let is_approvable = self.now - row.created_at < OFFERED.as_micros() as i64;
+        let (title, content, reload_secs) = match row.state {
+            TopUpState::Captured => ("Credits added", self.receipt(), None),
             TopUpState::Capturing => waiting(
                 html! { "Credits appear as soon as PayPal confirms. You will not be charged twice." },
-                AGAIN_SECS,
+                RELOAD_SECS,
             ),
             TopUpState::Pending => waiting(
                 html! { "PayPal has your payment and is waiting for the money, which can take days. Credits appear as soon as it is there. You will not be charged twice." },
-                AGAIN_SLOW_SECS,
+                RELOAD_SLOW_SECS,
             ),
-            TopUpState::Open if self.back && row.declines == 0 && is_offered => {
+            TopUpState::Open if self.has_returned && row.declines == 0 && is_approvable => {
                 let text = html! {
                     "Credits appear as soon as PayPal confirms. You will not be charged twice."
                     @if let Some(url) = &row.approve_url {
                         " If you have not paid yet, " a href=(url) { "go back to PayPal" } "."
                     }
                 };
-                waiting(text, AGAIN_SECS)
+                waiting(text, RELOAD_SECS)
             }
-            TopUpState::Open if is_offered => ("Add credits", self.offered(), None),
-            TopUpState::Created => ("Add credits", self.unplaced(&viewer.csrf), None),
-            _ => ("Add credits", self.over(), None),
+            TopUpState::Open if is_approvable => ("Add credits", self.approval(), None),
+            TopUpState::Created => ("Add credits", self.not_created(&viewer.csrf), None),
+            _ => ("Add credits", self.ended(), None),
         };
-        let page = Page::framed(title, Place::Credits, viewer, inside);
-        Ok(match again {
+        let page = Page::framed(title, Place::Credits, viewer, content);
+        Ok(match reload_secs {
             Some(secs) => page.reloading(secs),
             None => page,
         })
     }
 
     /// The order is there; the buyer goes to PayPal.
-    fn offered(&self) -> Markup {
+    fn approval(&self) -> Markup {
         let row = self.row;
         html! {
             @if row.declines > 0 {
                 (parts::notice(Tone::Bad, "PayPal could not take the money. Nothing was charged.",
                     html! { "Choose another way to pay at PayPal." }))
-            } @else if self.left {
+            } @else if self.has_declined {
                 (parts::notice(Tone::Info, "You did not pay. Nothing was charged.",
                     html! { "You can still pay, or leave it." }))
             }
@@ -153,7 +158,7 @@ impl View<'_> {
     }
 
     /// The order was not made; the same one can be asked for again.
-    fn unplaced(&self, csrf: &str) -> Markup {
+    fn not_created(&self, csrf: &str) -> Markup {
         let row = self.row;
         html! {
             (parts::notice(Tone::Bad, "PayPal did not answer. Nothing was charged.", html! { "Try again in a minute." }))
@@ -169,7 +174,7 @@ impl View<'_> {
         }
     }
 
-    fn over(&self) -> Markup {
+    fn ended(&self) -> Markup {
         let (lead, text) = match self.row.note.as_deref() {
             Some("expired" | "voided" | "no order") | None => (
                 "This order has ended. Nothing was charged.",
@@ -191,7 +196,7 @@ impl View<'_> {
     }
 
     /// Paid: what was got for it, as a receipt.
-    fn added(&self) -> Markup {
+    fn receipt(&self) -> Markup {
         let row = self.row;
         html! {
             (parts::notice(Tone::Good, &format!("{} credits added", amount(row.credits)), html! { "You paid " (usd(row.price)) ", once." }))
@@ -222,7 +227,7 @@ impl View<'_> {
 }
 
 fn waiting(text: Markup, secs: u32) -> (&'static str, Markup, Option<u32>) {
-    let inside = html! {
+    let content = html! {
         (parts::heading("Waiting for PayPal", None))
         section.panel role="status" {
             p { (text) }
@@ -230,5 +235,5 @@ fn waiting(text: Markup, secs: u32) -> (&'static str, Markup, Option<u32>) {
             p { a href="/credits" { "See your credits" } }
         }
     };
-    ("Waiting for PayPal", inside, Some(secs))
+    ("Waiting for PayPal", content, Some(secs))
 }

@@ -5,7 +5,7 @@ use tollgate_filter::{CODES, ErrorCode, ErrorType};
 use tollgate_pages::parts;
 
 use super::Section;
-use crate::house::House;
+use crate::context::PortalContext;
 
 const EXAMPLE: &str = r#"{
   "error": {
@@ -16,12 +16,12 @@ const EXAMPLE: &str = r#"{
   }
 }"#;
 
-pub(super) fn sections(_: &House) -> Vec<Section> {
+pub(super) fn sections(_: &PortalContext) -> Vec<Section> {
     vec![
         Section {
             anchor: "shape",
             heading: "How an error looks",
-            inside: html! {
+            content: html! {
                 p { "Every error is JSON of this shape. Decide by " code { "code" } "; the message is for people and may change." }
                 (parts::code("example", "An error", EXAMPLE))
                 p {
@@ -33,12 +33,12 @@ pub(super) fn sections(_: &House) -> Vec<Section> {
         Section {
             anchor: "codes",
             heading: "Every code",
-            inside: table(),
+            content: table(),
         },
         Section {
             anchor: "retrying",
             heading: "Trying again",
-            inside: html! {
+            content: html! {
                 p {
                     "Wait as long as " code { "Retry-After" } " says. Without it, 500 to 504 may be tried again after a second, twice that "
                     "the next time. Send an " code { "Idempotency-Key" } " with a request: the same key with the same body is answered and "

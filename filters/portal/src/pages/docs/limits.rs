@@ -5,9 +5,9 @@ use tollgate_pages::format::count;
 use tollgate_pages::parts::{self, Cell, Column};
 
 use super::Section;
-use crate::house::House;
+use crate::context::PortalContext;
 
-pub(super) fn sections(house: &House) -> Vec<Section> {
+pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
     let columns = [
         Column::text("Class"),
         Column::number("Requests"),
@@ -16,8 +16,8 @@ pub(super) fn sections(house: &House) -> Vec<Section> {
         Column::number("At once"),
     ];
     let no_limit = || "no limit".to_owned();
-    let rows: Vec<Vec<Cell>> = house
-        .facts
+    let rows: Vec<Vec<Cell>> = context
+        .installation
         .classes
         .iter()
         .map(|class| {
@@ -30,12 +30,12 @@ pub(super) fn sections(house: &House) -> Vec<Section> {
             ]
         })
         .collect();
-    let first = house
-        .facts
+    let first = context
+        .installation
         .classes
         .iter()
         .find(|class| class.name == "free")
-        .or(house.facts.classes.first());
+        .or(context.installation.classes.first());
     let (quota, window) = first.map_or((60, 60), |class| (class.requests, class.window_secs));
     let example = format!(
         "HTTP/1.1 429 Too Many Requests\nRateLimit-Policy: \"requests\";q={quota};w={window}\nRateLimit: \"requests\";r=0;t=12\n\
@@ -45,7 +45,7 @@ pub(super) fn sections(house: &House) -> Vec<Section> {
         Section {
             anchor: "classes",
             heading: "Requests",
-            inside: html! {
+            content: html! {
                 p {
                     "Every account has a class. Its quota is refilled steadily over the window, so a full one may be spent at once. Requests "
                     "without an account count as " code { "anonymous" } ", by the address they come from."
@@ -56,7 +56,7 @@ pub(super) fn sections(house: &House) -> Vec<Section> {
         Section {
             anchor: "headers",
             heading: "How the fields look",
-            inside: html! {
+            content: html! {
                 p { "Every answer that was counted says what is left. When nothing is left the answer is 429, and tells how long to wait:" }
                 (parts::code("fields", "Fields of a refusal", &example))
             },
@@ -64,17 +64,17 @@ pub(super) fn sections(house: &House) -> Vec<Section> {
         Section {
             anchor: "sizes",
             heading: "Sizes",
-            inside: html! {
+            content: html! {
                 p {
-                    "A request for a completion has at most " (count(house.facts.completion_bytes_max / 1024)) " KiB. What a model can read and write "
-                    "together is its context length; " code { "GET " (house.address.api()) "/models" } " tells it for each."
+                    "A request for a completion has at most " (count(context.installation.completion_bytes_max / 1024)) " KiB. What a model can read and write "
+                    "together is its context length; " code { "GET " (context.address.api()) "/models" } " tells it for each."
                 }
             },
         },
         Section {
             anchor: "credits",
             heading: "Credits",
-            inside: html! {
+            content: html! {
                 p {
                     "Before a request is sent to a model, the most that it can cost is held; when it ends you pay for what was used, and the rest "
                     "is free again. A request that you cannot pay for is refused with 402, and nothing is taken. A key can have a cap of its own."

@@ -2,20 +2,20 @@
 //!
 //! What can be made from what the code uses is made from it: codes of errors, limits, models, addresses.
 
-mod buying;
 mod errors;
 mod lifecycle;
 mod limits;
 mod paying;
+mod protocols;
 mod start;
 
 use maud::{Markup, html};
 use tollgate_filter::Reply;
 use tollgate_pages::{Page, Place, Script, parts};
 
-use crate::house::House;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 
 /// One page of the documentation.
 struct Chapter {
@@ -23,14 +23,14 @@ struct Chapter {
     path: &'static str,
     title: &'static str,
     /// Its sections: the anchor, the heading, and what stands there.
-    sections: fn(&House) -> Vec<Section>,
+    sections: fn(&PortalContext) -> Vec<Section>,
 }
 
 /// One thing with a heading and an address of its own.
 struct Section {
     anchor: &'static str,
     heading: &'static str,
-    inside: Markup,
+    content: Markup,
 }
 
 const CHAPTERS: [Chapter; 5] = [
@@ -61,19 +61,29 @@ const CHAPTERS: [Chapter; 5] = [
     },
 ];
 
-pub(crate) async fn first(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    show(house, visit, &CHAPTERS[0])
+pub(crate) async fn first(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    show(context, request, &CHAPTERS[0])
 }
 
-pub(crate) async fn chapter(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let path = visit.params.get("chapter");
+pub(crate) async fn chapter(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let path = request.params.get("chapter");
     let found = CHAPTERS[1..].iter().find(|chapter| chapter.path == path);
-    show(house, visit, found.ok_or(Trouble::NotFound)?)
+    show(context, request, found.ok_or(PageError::NotFound)?)
 }
 
-fn show(house: &House, visit: &Visit, chapter: &Chapter) -> Result<Reply, Trouble> {
-    let sections = (chapter.sections)(house);
-    let inside = html! {
+fn show(
+    context: &PortalContext,
+    request: &PageRequest,
+    chapter: &Chapter,
+) -> Result<Reply, PageError> {
+    let sections = (chapter.sections)(context);
+    let content = html! {
         (parts::heading(chapter.title, None))
         div.docs {
             nav.docs-contents aria-label="Docs" {
@@ -97,17 +107,22 @@ fn show(house: &House, visit: &Visit, chapter: &Chapter) -> Result<Reply, Troubl
                         h2 id=(section.anchor) {
                             a.anchor href={ "#" (section.anchor) } { (section.heading) }
                         }
-                        (section.inside)
+                        (section.content)
                     }
                 }
             }
         }
     };
-    let page = match visit.session {
-        Some(_) => Page::framed(chapter.title, Place::Docs, visit.viewer(house)?, inside),
-        None => Page::open(chapter.title, Place::Docs, inside),
+    let page = match request.session {
+        Some(_) => Page::framed(
+            chapter.title,
+            Place::Docs,
+            request.viewer(context)?,
+            content,
+        ),
+        None => Page::open(chapter.title, Place::Docs, content),
     };
-    Ok(visit.page(house, &page.with_script(Script::Copy)))
+    Ok(request.page(context, &page.with_script(Script::Copy)))
 }
 
 fn address(chapter: &Chapter) -> String {

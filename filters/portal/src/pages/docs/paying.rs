@@ -4,16 +4,16 @@ use maud::{Markup, html};
 use tollgate_pages::parts::{Cell, Column, table};
 use tollgate_purchase::plan::{DAYS, PRICE, PaymentState, RetryAction};
 
-use super::{Section, buying};
-use crate::house::House;
+use super::{Section, protocols};
+use crate::context::PortalContext;
 use crate::pages::credits::usd;
 
-pub(super) fn sections(house: &House) -> Vec<Section> {
+pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
     let mut sections = vec![
         Section {
             anchor: "credits",
             heading: "From the balance",
-            inside: html! {
+            content: html! {
                 p {
                     "Completions are paid from the account’s credits. A 402 with the code " code { "insufficient_credits" }
                     " says how many are needed (" code { "required" } "), how many are free (" code { "available" }
@@ -22,23 +22,23 @@ pub(super) fn sections(house: &House) -> Vec<Section> {
                 p { "People add credits under " a href="/credits" { "Credits" } "." }
             },
         },
-        plan(house),
+        plan(context),
     ];
-    if buying::ways(house).next().is_some() {
-        sections.extend(buying::sections(house));
+    if protocols::protocols(context).next().is_some() {
+        sections.extend(protocols::sections(context));
         sections.push(answers());
     }
     sections
 }
 
-fn plan(house: &House) -> Section {
-    let plan = house.plans.plan();
+fn plan(context: &PortalContext) -> Section {
+    let plan = context.plans.plan();
     let columns = ["Way", "What is paid", "Who agrees"].map(Column::text);
-    let ways: Vec<Vec<Cell>> = buying::ways(house)
-        .map(|(way, _)| {
-            let (paid, agrees) = way.terms();
+    let protocols: Vec<Vec<Cell>> = protocols::protocols(context)
+        .map(|(protocol, _)| {
+            let (paid, agrees) = protocol.terms();
             vec![
-                Cell::new(html! { a href={ "#" (way.anchor()) } { (way.name()) } }),
+                Cell::new(html! { a href={ "#" (protocol.anchor()) } { (protocol.name()) } }),
                 Cell::labelled(html! { (paid) }),
                 Cell::labelled(html! { (agrees) }),
             ]
@@ -47,16 +47,16 @@ fn plan(house: &House) -> Section {
     Section {
         anchor: "plan",
         heading: "The plan",
-        inside: html! {
-            @if ways.is_empty() {
+        content: html! {
+            @if protocols.is_empty() {
                 p { "Programs cannot buy the " (plan.name) " plan here at the moment: no address for it is set up." }
             } @else {
                 p {
                     (plan.name) " costs " (usd(PRICE)) " a month. A program buys it for the account of its credential, which is a key or a token "
-                    "with the scope " code { "commerce:subscribe" } ". " code { "GET " (house.address.base_url()) "/commerce/products/" (plan.slug) }
+                    "with the scope " code { "commerce:subscribe" } ". " code { "GET " (context.address.base_url()) "/commerce/products/" (plan.slug) }
                     " tells what it gives."
                 }
-                (table("Ways to buy the plan", &columns, &ways, None))
+                (table("Ways to buy the plan", &columns, &protocols, None))
                 p {
                     "However it is bought, there is one plan for an account. An account that has it is answered 200 with "
                     code { "already_active" } ", and nothing is charged. " (DAYS) " days bought with x402 can be bought again in the last "
@@ -78,7 +78,7 @@ fn answers() -> Section {
     Section {
         anchor: "answers",
         heading: "What to do next",
-        inside: html! {
+        content: html! {
             p {
                 "Every answer to a purchase says it in two words that are the same on every way: "
                 code { "payment_state" } " is how far the payment has come, " code { "retry_action" } " is what to do. "
@@ -103,7 +103,7 @@ fn words<'a>(
         .map(|(word, meaning)| {
             vec![
                 Cell::new(html! { code { (word) } }),
-                Cell::new(html! { (marked(meaning)) }),
+                Cell::new(html! { (with_code_spans(meaning)) }),
             ]
         })
         .collect();
@@ -111,7 +111,7 @@ fn words<'a>(
 }
 
 /// A sentence in which the names between backticks are code.
-fn marked(sentence: &str) -> Markup {
+fn with_code_spans(sentence: &str) -> Markup {
     html! {
         @for (at, part) in sentence.split('`').enumerate() {
             @if at % 2 == 1 { code { (part) } } @else { (part) }
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn every_word_that_an_answer_may_say_is_explained() {
-        let page = answers().inside.into_string();
+        let page = answers().content.into_string();
         let states = PaymentState::ALL.iter().map(|state| state.word());
         let actions = RetryAction::ALL.iter().map(|action| action.word());
         for word in states.chain(actions) {

@@ -5,25 +5,25 @@ use tollgate_pages::format::{line, price as amount};
 use tollgate_pages::parts::{self, Cell, Column};
 
 use super::Section;
-use crate::house::House;
+use crate::context::PortalContext;
 use crate::samples::ChatExample;
 
-pub(super) fn sections(house: &House) -> Vec<Section> {
-    let api = house.address.api();
-    let model = house
-        .facts
+pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
+    let api = context.address.api();
+    let model = context.installation.catalog.default_model().or(context
+        .installation
         .catalog
-        .default_model()
-        .or(house.facts.catalog.models().first());
+        .models()
+        .first());
     let id = model.map_or("MODEL", |model| &model.id);
-    let whole = ChatExample::hello(id);
+    let hello = ChatExample::hello(id);
     let streamed = ChatExample {
         stream: Some(true),
         ..ChatExample::hello(id)
     };
-    let prefix = house.key_form.prefix();
-    let models: Vec<Vec<Cell>> = house
-        .facts
+    let prefix = context.key_form.prefix();
+    let models: Vec<Vec<Cell>> = context
+        .installation
         .catalog
         .models()
         .iter()
@@ -47,25 +47,25 @@ pub(super) fn sections(house: &House) -> Vec<Section> {
         Section {
             anchor: "base-address",
             heading: "Base address and key",
-            inside: html! {
+            content: html! {
                 p { "The API speaks the protocol of OpenAI’s. Any of its libraries works: change the base address and the key." }
                 (parts::code("base", "Base address", &api))
                 p {
                     "A key begins with " code { (prefix) } ". Make one under " a href="/keys" { "API keys" }
                     "; it is shown once. Send it as " code { "Authorization: Bearer …" }
                     ", never in an address. Apps that act for other people use OAuth 2.0 with PKCE; they find everything at "
-                    code { (house.address.base_url()) "/.well-known/oauth-authorization-server" } "."
+                    code { (context.address.base_url()) "/.well-known/oauth-authorization-server" } "."
                 }
             },
         },
         Section {
             anchor: "first-request",
             heading: "One request that works",
-            inside: html! {
-                p { "Put the key into the environment as " code { (house.address.variable()) } ", then:" }
-                (parts::samples("first", "A chat request", &whole.samples(&house.address)))
+            content: html! {
+                p { "Put the key into the environment as " code { (context.address.variable()) } ", then:" }
+                (parts::samples("first", "A chat request", &hello.samples(&context.address)))
                 p {
-                    "The answer has the usual members, and " code { "x_" (house.service.name) } " with what it cost: "
+                    "The answer has the usual members, and " code { "x_" (context.service.name) } " with what it cost: "
                     code { "credits_used" } ", " code { "credits_remaining" } " and whether it came from the cache."
                 }
             },
@@ -73,19 +73,19 @@ pub(super) fn sections(house: &House) -> Vec<Section> {
         Section {
             anchor: "streaming",
             heading: "Streaming",
-            inside: html! {
+            content: html! {
                 p {
                     "With " code { "stream" } " the answer comes as server-sent events and ends with " code { "data: [DONE]" }
                     ". The cost stands in the last event before it. An error in the middle is one event with the error; there is no "
                     code { "[DONE]" } " after it."
                 }
-                (parts::samples("streamed", "The same request, streamed", &streamed.samples(&house.address)))
+                (parts::samples("streamed", "The same request, streamed", &streamed.samples(&context.address)))
             },
         },
         Section {
             anchor: "cache",
             heading: "Cached answers",
-            inside: html! {
+            content: html! {
                 p {
                     "A request that was answered before may be answered from the cache. Send " code { "\"cache\": false" }
                     " to have it answered anew; it is then neither read from the cache nor stored."
@@ -95,10 +95,10 @@ pub(super) fn sections(house: &House) -> Vec<Section> {
         Section {
             anchor: "models",
             heading: "Models and prices",
-            inside: html! {
+            content: html! {
                 @if models.is_empty() { p { "No model is on sale at the moment." } }
                 @else { (parts::table("Models and prices", &columns, &models, None)) }
-                @if let Some(price) = &house.facts.credit_price { p { (price) } }
+                @if let Some(price) = &context.installation.credit_price { p { (price) } }
                 p { code { "GET " (api) "/models" } " lists those that your key may use." }
             },
         },

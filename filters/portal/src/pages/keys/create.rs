@@ -12,41 +12,47 @@ use tollgate_pages::{Page, Place, Script};
 use tollgate_store::{CapPeriod, SpendingCap};
 
 use super::{Keys, OPERATIONS, list};
+use crate::context::PortalContext;
 use crate::form::Form;
-use crate::house::House;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 use crate::samples::ChatExample;
-use crate::trouble::Trouble;
 use crate::usage::{DAY, Period};
-use crate::visit::Visit;
 
 const NAME_CHARS_MAX: usize = 80;
 
 /// The form, empty, or as it was sent by somebody who had to confirm first.
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let draft = visit.draft(house).await?;
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let draft = request.take_draft(context).await?;
     // What was sent before is shown and not done: the button is theirs to press.
     let form = draft.unwrap_or_default();
-    let id = KeyId::draw(visit.now, house.draw());
-    let page = page(house, visit, &form, id, &[])?;
-    Ok(visit.page(house, &page))
+    let id = KeyId::draw(request.now, context.draw());
+    let page = page(context, request, &form, id, &[])?;
+    Ok(request.page(context, &page))
 }
 
-pub(crate) async fn create(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let session = visit.signed_in()?.clone();
+pub(crate) async fn create(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let session = request.require_session()?.clone();
     let account = session.account;
-    let form = std::mem::take(&mut visit.form);
+    let form = std::mem::take(&mut request.form);
     // The form brings the id that the key will have: sent twice, it makes one key.
     let id: Option<KeyId> = form.text("id").parse().ok();
-    let id = id.unwrap_or_else(|| KeyId::draw(visit.now, house.draw()));
-    let keys = Keys::read(house, account, visit.now).await?;
+    let id = id.unwrap_or_else(|| KeyId::draw(request.now, context.draw()));
+    let keys = Keys::read(context, account, request.now).await?;
     if keys.find(id).is_some() {
-        return made_before(house, visit, &keys);
+        return already_created_page(context, request, &keys);
     }
     let mut problems = Vec::new();
-    let asked = Asked::read(house, &form, visit.now, &mut problems);
-    if asked
+    let fields = KeyForm::read(context, &form, request.now, &mut problems);
+    if fields
         .name
-        .is_some_and(|name| keys.is_taken(name, visit.now))
+        .is_some_and(|name| keys.is_taken(name, request.now))
     {
         let name = format::line(form.text("name"));
         problems.insert(
@@ -55,37 +61,37 @@ pub(crate) async fn create(house: &House, visit: &mut Visit) -> Result<Reply, Tr
         );
     }
     if !problems.is_empty() {
-        let page = page(house, visit, &form, id, &problems)?;
-        return Ok(visit.refused(house, page));
+        let page = page(context, request, &form, id, &problems)?;
+        return Ok(request.refused(context, page));
     }
     let key = NewKey {
         account,
-        label: asked.name.unwrap_or_default().to_owned(),
+        label: fields.name.unwrap_or_default().to_owned(),
         resources: Resources::API.bits(),
-        scopes: asked.scopes.bits(),
-        models: asked.models,
-        spending_cap: asked.cap,
-        expires_at: asked.expires_at,
-        created_at: visit.now,
+        scopes: fields.scopes.bits(),
+        models: fields.models,
+        spending_cap: fields.cap,
+        expires_at: fields.expires_at,
+        created_at: request.now,
     };
-    let (form, draw) = (&house.key_form, house.draw());
-    match create_key_as(&*house.store, form, id, key, &session, draw).await {
-        Ok(made) => made_now(house, visit, &made).await,
+    let (form, draw) = (&context.key_form, context.draw());
+    match create_key_as(&*context.store, form, id, key, &session, draw).await {
+        Ok(made) => created_page(context, request, &made).await,
         // The same form, sent twice at once.
         Err(CreateKeyError::AlreadyMade(_)) => {
-            let keys = Keys::read(house, account, visit.now).await?;
-            made_before(house, visit, &keys)
+            let keys = Keys::read(context, account, request.now).await?;
+            already_created_page(context, request, &keys)
         }
-        Err(CreateKeyError::SignedOut) => Err(Trouble::SignedOut),
+        Err(CreateKeyError::SignedOut) => Err(PageError::SignedOut),
         Err(CreateKeyError::Store(error)) => Err(error.into()),
-        // Whatever else can be wrong was asked above.
-        Err(error) => Err(Trouble::Internal(Box::new(error))),
+        // Whatever else can be wrong was fields above.
+        Err(error) => Err(PageError::Internal(Box::new(error))),
     }
 }
 
 /// What a form asks for, as far as it could be understood.
 #[derive(Debug, Default)]
-struct Asked<'a> {
+struct KeyForm<'a> {
     name: Option<&'a str>,
     scopes: Scopes,
     models: Option<Arc<[Arc<str>]>>,
@@ -93,9 +99,14 @@ struct Asked<'a> {
     expires_at: Option<i64>,
 }
 
-impl<'a> Asked<'a> {
-    fn read(house: &House, form: &'a Form, now: i64, problems: &mut Vec<Problem>) -> Asked<'a> {
-        let mut asked = Asked::default();
+impl<'a> KeyForm<'a> {
+    fn read(
+        context: &PortalContext,
+        form: &'a Form,
+        now: i64,
+        problems: &mut Vec<Problem>,
+    ) -> KeyForm<'a> {
+        let mut fields = KeyForm::default();
         let mut wrong = |field: &str, text: &str| problems.push(Problem::new(field, text));
         let name = form.text("name");
         if name.is_empty() {
@@ -108,25 +119,25 @@ impl<'a> Asked<'a> {
                 "Give the key a name of letters and digits in one line.",
             );
         } else {
-            asked.name = Some(name);
+            fields.name = Some(name);
         }
         for (scope, value, ..) in OPERATIONS {
             if form.all("may").any(|chosen| chosen == value) {
-                asked.scopes = asked.scopes.with(scope);
+                fields.scopes = fields.scopes.with(scope);
             }
         }
-        if asked.scopes == Scopes::NONE {
+        if fields.scopes == Scopes::NONE {
             wrong("may", "Choose at least one thing that the key may call.");
         }
-        let models: Vec<Arc<str>> = house
-            .facts
+        let models: Vec<Arc<str>> = context
+            .installation
             .catalog
             .models()
             .iter()
             .filter(|model| form.all("models").any(|chosen| chosen == &*model.id))
             .map(|model| model.id.clone())
             .collect();
-        asked.models = (!models.is_empty()).then(|| models.into());
+        fields.models = (!models.is_empty()).then(|| models.into());
         let cap = form.text("cap");
         if !cap.is_empty() {
             match cap.parse::<Micros>() {
@@ -135,12 +146,12 @@ impl<'a> Asked<'a> {
                         "total" => CapPeriod::Total,
                         _ => CapPeriod::Month,
                     };
-                    asked.cap = Some(SpendingCap { max, period });
+                    fields.cap = Some(SpendingCap { max, period });
                 }
                 _ => wrong("cap", "Write the cap in credits, like 50 or 2.5."),
             }
         }
-        asked.expires_at = match form.text("ends") {
+        fields.expires_at = match form.text("ends") {
             "30" => Some(now + 30 * DAY),
             "90" => Some(now + 90 * DAY),
             "date" => {
@@ -163,19 +174,19 @@ impl<'a> Asked<'a> {
             }
             _ => None,
         };
-        asked
+        fields
     }
 }
 
 /// The form.
 fn page(
-    house: &House,
-    visit: &Visit,
+    context: &PortalContext,
+    request: &PageRequest,
     form: &Form,
     id: KeyId,
     problems: &[Problem],
-) -> Result<Page, Trouble> {
-    let viewer = visit.viewer(house)?;
+) -> Result<Page, PageError> {
+    let viewer = request.viewer(context)?;
     let is_new = form.find("name").is_none();
     let may: Vec<_> = OPERATIONS
         .iter()
@@ -193,8 +204,8 @@ fn page(
     ]
     .map(|(value, words)| (value, html! { (words) }, None, value == ends))
     .to_vec();
-    let models: Vec<_> = house
-        .facts
+    let models: Vec<_> = context
+        .installation
         .catalog
         .models()
         .iter()
@@ -222,7 +233,7 @@ fn page(
         options,
         several,
     };
-    let inside = html! {
+    let content = html! {
         (parts::problems(problems))
         (parts::heading("Create a key", None))
         form.panel.stack.narrow-panel method="post" action="/keys/create" {
@@ -250,31 +261,36 @@ fn page(
             (parts::submit("Create key", true))
         }
     };
-    Ok(Page::framed("Create a key", Place::Keys, viewer, inside))
+    Ok(Page::framed("Create a key", Place::Keys, viewer, content))
 }
 
 /// The one answer that has the key in it.
-async fn made_now(house: &House, visit: &Visit, made: &CreatedKey) -> Result<Reply, Trouble> {
-    let viewer = visit.viewer(house)?;
-    let keys = Keys::read(house, visit.signed_in()?.account, visit.now).await?;
+async fn created_page(
+    context: &PortalContext,
+    request: &PageRequest,
+    made: &CreatedKey,
+) -> Result<Reply, PageError> {
+    let viewer = request.viewer(context)?;
+    let keys = Keys::read(context, request.require_session()?.account, request.now).await?;
     let name = keys.find(made.id).map(super::name).unwrap_or_default();
-    let inside = html! {
+    let content = html! {
         (parts::heading("API keys", Some(parts::link_button("/keys/create", "Create key", false))))
-        (ready(house, &name, made))
-        (list(&keys, Some(made.id), visit.now))
+        (secret_panel(context, &name, made))
+        (list(&keys, Some(made.id), request.now))
     };
-    let page = Page::framed("API keys", Place::Keys, viewer, inside).with_script(Script::Copy);
-    Ok(visit.page(house, &page))
+    let page = Page::framed("API keys", Place::Keys, viewer, content).with_script(Script::Copy);
+    Ok(request.page(context, &page))
 }
 
-fn ready(house: &House, name: &str, made: &CreatedKey) -> Markup {
-    let model = house
-        .facts
+fn secret_panel(context: &PortalContext, name: &str, made: &CreatedKey) -> Markup {
+    let model = context.installation.catalog.default_model().or(context
+        .installation
         .catalog
-        .default_model()
-        .or(house.facts.catalog.models().first());
-    let variable = house.address.variable();
-    let example = ChatExample::hello(model.map_or("MODEL", |model| &model.id)).curl(&house.address);
+        .models()
+        .first());
+    let variable = context.address.variable();
+    let example =
+        ChatExample::hello(model.map_or("MODEL", |model| &model.id)).curl(&context.address);
     let terminal = format!(
         "# paste the key, press Enter; it is not shown\nread -rs {variable} && export {variable}\n\n{example}"
     );
@@ -305,15 +321,19 @@ fn ready(house: &House, name: &str, made: &CreatedKey) -> Markup {
 }
 
 /// The answer to a form that has done its work.
-fn made_before(house: &House, visit: &Visit, keys: &Keys) -> Result<Reply, Trouble> {
-    let viewer = visit.viewer(house)?;
-    let inside = html! {
+fn already_created_page(
+    context: &PortalContext,
+    request: &PageRequest,
+    keys: &Keys,
+) -> Result<Reply, PageError> {
+    let viewer = request.viewer(context)?;
+    let content = html! {
         (parts::notice(Tone::Info, "This key was already created.", html! {
             "Its secret was shown once; if it is lost, revoke it and create another."
         }))
         (parts::heading("API keys", Some(parts::link_button("/keys/create", "Create key", true))))
-        (list(keys, None, visit.now))
+        (list(keys, None, request.now))
     };
-    let page = Page::framed("API keys", Place::Keys, viewer, inside);
-    Ok(visit.page(house, &page))
+    let page = Page::framed("API keys", Place::Keys, viewer, content);
+    Ok(request.page(context, &page))
 }

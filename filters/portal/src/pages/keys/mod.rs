@@ -14,10 +14,10 @@ use tollgate_pages::parts::{self, Cell, Column, Tone};
 use tollgate_pages::{Page, Place};
 use tollgate_store::{CapPeriod, CredentialId, Read, ReadError, reading};
 
-use crate::house::House;
-use crate::trouble::Trouble;
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 use crate::usage::{DAY, Period};
-use crate::visit::Visit;
 
 /// Days for which a key is listed after it was revoked.
 const REVOKED_SHOWN: i64 = 90 * DAY;
@@ -31,21 +31,25 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) async fn read(house: &House, account: AccountId, now: i64) -> Result<Keys, Trouble> {
+    pub(super) async fn read(
+        context: &PortalContext,
+        account: AccountId,
+        now: i64,
+    ) -> Result<Keys, PageError> {
         let read = move |read: &dyn Read| -> Result<_, ReadError> {
             let period = Period::last(30, now);
             let days = read.usage_days(account, period.from(), period.to())?;
             Ok((list_keys(read, account)?, days))
         };
-        let (mut keys, days) = reading(&house.store, read).await?;
+        let (mut keys, days) = reading(&context.store, read).await?;
         for key in &mut keys {
             // What is in memory is newer by a minute.
-            key.used_at = key.used_at.max(house.credentials.used_at(key.id.0));
+            key.used_at = key.used_at.max(context.credentials.used_at(key.id.0));
         }
         keys.retain(|key| key.revoked_at.is_none_or(|at| now - at < REVOKED_SHOWN));
         // Those that work first, then those that ended, then those that were revoked; the newest of each first.
         keys.sort_by_key(|key| {
-            let rank = match (key.revoked_at, is_over(key, now)) {
+            let rank = match (key.revoked_at, is_ended(key, now)) {
                 (Some(_), _) => 2,
                 (None, true) => 1,
                 (None, false) => 0,
@@ -68,7 +72,7 @@ impl Keys {
 
     /// Whether a key that works is called this.
     pub(super) fn is_taken(&self, name: &str, now: i64) -> bool {
-        let works = |key: &&Key| key.revoked_at.is_none() && !is_over(key, now);
+        let works = |key: &&Key| key.revoked_at.is_none() && !is_ended(key, now);
         self.keys
             .iter()
             .filter(works)
@@ -76,26 +80,29 @@ impl Keys {
     }
 }
 
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let viewer = visit.viewer(house)?;
-    let keys = Keys::read(house, visit.signed_in()?.account, visit.now).await?;
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let viewer = request.viewer(context)?;
+    let keys = Keys::read(context, request.require_session()?.account, request.now).await?;
     // What was done is told from what is so, and not from what the address says.
-    let revoked = visit
+    let revoked = request
         .query
         .text("revoked")
         .parse()
         .ok()
         .and_then(|id| keys.find(id));
     let revoked = revoked.filter(|key| key.revoked_at.is_some());
-    let inside = html! {
+    let content = html! {
         @if let Some(key) = revoked {
             (parts::notice(Tone::Good, &format!("Key {} is revoked.", name(key)), html! {}))
         }
         (parts::heading("API keys", Some(parts::link_button("/keys/create", "Create key", true))))
-        (list(&keys, None, visit.now))
+        (list(&keys, None, request.now))
     };
-    let page = Page::framed("API keys", Place::Keys, viewer, inside);
-    Ok(visit.page(house, &page))
+    let page = Page::framed("API keys", Place::Keys, viewer, content);
+    Ok(request.page(context, &page))
 }
 
 /// The table, with the row of a key just made marked.
@@ -112,7 +119,7 @@ fn list(keys: &Keys, made: Option<KeyId>, now: i64) -> Markup {
     let over = keys
         .keys
         .iter()
-        .filter(|key| key.revoked_at.is_none() && is_over(key, now))
+        .filter(|key| key.revoked_at.is_none() && is_ended(key, now))
         .count();
     let mut counts = vec![format!("{} active", keys.keys.len() - revoked - over)];
     for (number, word) in [(over, "expired"), (revoked, "revoked")] {
@@ -177,7 +184,7 @@ fn name(key: &Key) -> String {
         .map_or_else(|| "a key without a name".to_owned(), format::line)
 }
 
-fn is_over(key: &Key, now: i64) -> bool {
+fn is_ended(key: &Key, now: i64) -> bool {
     key.expires_at.is_some_and(|end| end <= now)
 }
 

@@ -7,16 +7,19 @@ use tollgate_pages::parts::{self, Tone};
 use tollgate_pages::{Page, Place, format};
 
 use super::{Keys, name};
-use crate::house::House;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let key = find(house, visit).await?;
-    let viewer = visit.viewer(house)?;
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let key = find(context, request).await?;
+    let viewer = request.viewer(context)?;
     let name = name(&key);
     let title = format!("Revoke {name}?");
-    let inside = html! {
+    let content = html! {
         (parts::heading(&title, None))
         section.panel.narrow-panel {
             @if key.revoked_at.is_some() {
@@ -27,7 +30,7 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
                 p {
                     "Programs that use it are refused from their next request, everywhere within 2 seconds. This cannot be undone. "
                     @match key.used_at {
-                        Some(at) => { "Last used " (format::moment(at, visit.now)) "." }
+                        Some(at) => { "Last used " (format::moment(at, request.now)) "." }
                         None => "It was never used.",
                     }
                 }
@@ -41,26 +44,29 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
             }
         }
     };
-    let page = Page::framed(title, Place::Keys, viewer, inside);
-    Ok(visit.page(house, &page))
+    let page = Page::framed(title, Place::Keys, viewer, content);
+    Ok(request.page(context, &page))
 }
 
-pub(crate) async fn revoke(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let key = find(house, visit).await?;
+pub(crate) async fn revoke(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let key = find(context, request).await?;
     if key.revoked_at.is_none() {
-        let revoked = revoke_key(&*house.store, key.id, visit.now).await;
-        revoked.map_err(|error| Trouble::Store(Box::new(error)))?;
+        let revoked = revoke_key(&*context.store, key.id, request.now).await;
+        revoked.map_err(|error| PageError::Store(Box::new(error)))?;
     }
-    Ok(visit.go(house, &format!("/keys?revoked={}", key.id)))
+    Ok(request.redirect(context, &format!("/keys?revoked={}", key.id)))
 }
 
 /// The key of the address, among those of whoever is signed in: somebody else's is not there.
-async fn find(house: &House, visit: &Visit) -> Result<Key, Trouble> {
-    let id = visit
+async fn find(context: &PortalContext, request: &PageRequest) -> Result<Key, PageError> {
+    let id = request
         .params
         .get("id")
         .parse()
-        .map_err(|_| Trouble::NotFound)?;
-    let keys = Keys::read(house, visit.signed_in()?.account, visit.now).await?;
-    keys.find(id).cloned().ok_or(Trouble::NotFound)
+        .map_err(|_| PageError::NotFound)?;
+    let keys = Keys::read(context, request.require_session()?.account, request.now).await?;
+    keys.find(id).cloned().ok_or(PageError::NotFound)
 }

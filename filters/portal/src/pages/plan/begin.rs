@@ -9,44 +9,50 @@ use tollgate_purchase::FailureKind as Refusal;
 use tollgate_purchase::mandates::{OpenError, Urls};
 use tollgate_purchase::plan::PRICE;
 
-use crate::house::House;
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 use crate::pages::credits::usd;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
 
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
     // A form that waited until its sender had confirmed who they are brings nothing but itself.
-    let _ = visit.draft(house).await?;
-    let account = visit.signed_in()?.account;
-    let standing = house.plans.state(account).await;
-    let standing = standing.map_err(|error| Trouble::Store(Box::new(error)))?;
-    let is_sold = match &house.mandates {
+    let _ = request.take_draft(context).await?;
+    let account = request.require_session()?.account;
+    let standing = context.plans.state(account).await;
+    let standing = standing.map_err(|error| PageError::Store(Box::new(error)))?;
+    let is_sold = match &context.mandates {
         Some(mandates) => mandates.is_sold().await,
         None => false,
     };
     if !is_sold || standing.is_active() {
-        return Ok(visit.go(house, "/plan"));
+        return Ok(request.redirect(context, "/plan"));
     }
-    let page = review(house, visit, None)?;
-    Ok(visit.page(house, &page))
+    let page = review_page(context, request, None)?;
+    Ok(request.page(context, &page))
 }
 
 /// Has a subscription made, or finds the one that waits for its owner.
-pub(crate) async fn begin(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let Some(mandates) = &house.mandates else {
-        return Ok(visit.go(house, "/plan"));
+pub(crate) async fn begin(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let Some(mandates) = &context.mandates else {
+        return Ok(request.redirect(context, "/plan"));
     };
-    let account = visit.signed_in()?.account;
-    let own = format!("{}/plan/back/{{mandate}}", house.service.base_url);
+    let account = request.require_session()?.account;
+    let own = format!("{}/plan/back/{{mandate}}", context.service.base_url);
     let urls = Urls {
         cancel_url: format!("{own}?from=cancel"),
         return_url: own,
     };
     let (tone, lead, text) = match mandates.open(account, urls).await {
-        Ok(row) => return Ok(visit.go(house, &format!("/plan/back/{}", row.id))),
-        Err(OpenError::AlreadyActive(_)) => return Ok(visit.go(house, "/plan")),
+        Ok(row) => return Ok(request.redirect(context, &format!("/plan/back/{}", row.id))),
+        Err(OpenError::AlreadyActive(_)) => return Ok(request.redirect(context, "/plan")),
         Err(OpenError::Processing(row)) => {
-            return Ok(visit.go(house, &format!("/plan/back/{}?back=1", row.id)));
+            return Ok(request.redirect(context, &format!("/plan/back/{}?back=1", row.id)));
         }
         Err(OpenError::Provider(error)) if error.kind == Refusal::Refused => (
             Tone::Warn,
@@ -58,21 +64,25 @@ pub(crate) async fn begin(house: &House, visit: &mut Visit) -> Result<Reply, Tro
             "PayPal is not answering at the moment. Nothing was charged.",
             "Try again in a minute.",
         ),
-        Err(error) => return Err(Trouble::Store(Box::new(error))),
+        Err(error) => return Err(PageError::Store(Box::new(error))),
     };
     let notice = parts::notice(tone, lead, html! { (text) });
-    let page = review(house, visit, Some(notice))?;
+    let page = review_page(context, request, Some(notice))?;
     Ok(match tone {
-        Tone::Warn => visit.refused(house, page),
-        _ => house.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page),
+        Tone::Warn => request.refused(context, page),
+        _ => context.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page),
     })
 }
 
-fn review(house: &House, visit: &Visit, notice: Option<Markup>) -> Result<Page, Trouble> {
-    let viewer = visit.viewer(house)?;
-    let plan = house.plans.plan();
+fn review_page(
+    context: &PortalContext,
+    request: &PageRequest,
+    notice: Option<Markup>,
+) -> Result<Page, PageError> {
+    let viewer = request.viewer(context)?;
+    let plan = context.plans.plan();
     let title = format!("Buy {}", plan.name);
-    let inside = html! {
+    let content = html! {
         @if let Some(notice) = notice { (notice) }
         (parts::heading(&title, None))
         form.panel.stack.narrow-panel method="post" action="/plan/begin" {
@@ -84,5 +94,5 @@ fn review(house: &House, visit: &Visit, notice: Option<Markup>) -> Result<Page, 
             p { a href="/plan" { "Do not buy" } }
         }
     };
-    Ok(Page::framed(&title, Place::Plan, viewer, inside))
+    Ok(Page::framed(&title, Place::Plan, viewer, content))
 }

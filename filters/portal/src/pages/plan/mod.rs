@@ -1,9 +1,9 @@
 //! `/plan`: what the account has, until when, and what the plan adds.
 
-pub(crate) mod back;
+pub(crate) mod approval;
 pub(crate) mod begin;
 pub(crate) mod cancel;
-pub(crate) mod held;
+pub(crate) mod status;
 
 use maud::{Markup, html};
 use tollgate_filter::Reply;
@@ -14,17 +14,20 @@ use tollgate_purchase::plan::{DAYS, PRICE, PlanState};
 use tollgate_store::{MandateState, Read, ReadError, reading};
 
 use super::credits::{amount, usd};
-use crate::facts::ClassFacts;
-use crate::house::House;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use crate::context::PortalContext;
+use crate::installation::RateClassInfo;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 
 /// Payments shown.
 const PAYMENTS: usize = 12;
 
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let viewer = visit.viewer(house)?;
-    let (account, now) = (visit.signed_in()?.account, visit.now);
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let viewer = request.viewer(context)?;
+    let (account, now) = (request.require_session()?.account, request.now);
     let read = move |read: &dyn Read| -> Result<_, ReadError> {
         let class = read
             .account(account)?
@@ -35,39 +38,39 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
             read.payments_of(account, PAYMENTS)?,
         ))
     };
-    let (class, subscription, payments) = reading(&house.store, read).await?;
-    let standing = house.plans.state(account).await;
-    let standing = standing.map_err(|error| Trouble::Store(Box::new(error)))?;
-    let is_sold = match &house.mandates {
+    let (class, subscription, payments) = reading(&context.store, read).await?;
+    let standing = context.plans.state(account).await;
+    let standing = standing.map_err(|error| PageError::Store(Box::new(error)))?;
+    let is_sold = match &context.mandates {
         Some(mandates) => mandates.is_sold().await,
         None => false,
     };
-    let plan = house.plans.plan();
+    let plan = context.plans.plan();
     let find = |name: &str| {
-        let mut classes = house.facts.classes.iter();
+        let mut classes = context.installation.classes.iter();
         classes.find(|class| class.name == name)
     };
-    let inside = html! {
+    let content = html! {
         (parts::heading("Plan", None))
-        (held::notice(plan, subscription.as_ref(), now))
+        (status::notice(plan, subscription.as_ref(), now))
         section.panel {
-            div.panel-head { h2 { "What you have" } div { (held::pill(subscription.as_ref(), now)) } }
-            p.figure { (class_name(house, &class)) }
-            @if let Some(row) = &subscription { p { (held::until(row, now)) } }
-            @if let Some(class) = find(&class) { p.second { (class.words()) "." } }
+            div.panel-head { h2 { "What you have" } div { (status::pill(subscription.as_ref(), now)) } }
+            p.figure { (class_name(context, &class)) }
+            @if let Some(row) = &subscription { p { (status::until(row, now)) } }
+            @if let Some(class) = find(&class) { p.second { (class.describe()) "." } }
             p.second { "Requests are paid from credits, whatever the plan." }
         }
         section.panel {
             h2 { (plan.name) }
             p { b { (usd(PRICE)) } " a month." }
-            @if let (Some(free), Some(pro)) = (find("free"), find(&plan.class)) { (compared(house, free, pro)) }
+            @if let (Some(free), Some(pro)) = (find("free"), find(&plan.class)) { (comparison(context, free, pro)) }
             @if !plan.features.is_empty() {
                 ul { @for feature in plan.features.iter() { li { (feature) } } }
             }
-            (buying(house, &standing, is_sold))
+            (buying(context, &standing, is_sold))
         }
-        (held::payments(&payments, now))
-        @if !house.facts.payment_paths.is_empty() {
+        (status::payments(&payments, now))
+        @if !context.installation.payment_paths.is_empty() {
             section.panel {
                 h2 { "For programs" }
                 p { "Programs can pay for " (plan.name) " themselves: each month by PayPal, or " (DAYS) " days at a time in USDC." }
@@ -75,13 +78,13 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
             }
         }
     };
-    let page = Page::framed("Plan", Place::Plan, viewer, inside);
-    Ok(visit.page(house, &page))
+    let page = Page::framed("Plan", Place::Plan, viewer, content);
+    Ok(request.page(context, &page))
 }
 
 /// A rate class as people call it.
-pub(crate) fn class_name(house: &House, class: &str) -> String {
-    let plan = house.plans.plan();
+pub(crate) fn class_name(context: &PortalContext, class: &str) -> String {
+    let plan = context.plans.plan();
     match class {
         class if class == &*plan.class => plan.name.to_string(),
         "free" => String::from("Free"),
@@ -90,14 +93,14 @@ pub(crate) fn class_name(house: &House, class: &str) -> String {
 }
 
 /// What can be done about it here.
-fn buying(house: &House, standing: &PlanState, is_sold: bool) -> Markup {
-    let plan = house.plans.plan();
+fn buying(context: &PortalContext, standing: &PlanState, is_sold: bool) -> Markup {
+    let plan = context.plans.plan();
     let mandate = standing.mandate.as_ref();
-    let is_leaving = mandate.is_some_and(|row| row.state == MandateState::CancelPending);
+    let is_cancel_pending = mandate.is_some_and(|row| row.state == MandateState::CancelPending);
     html! {
         @if standing.is_active() {
             p { "You have what " (plan.name) " adds." }
-            @if is_leaving { p { "PayPal has not confirmed yet that it charges nothing more. It is asked again by itself." } }
+            @if is_cancel_pending { p { "PayPal has not confirmed yet that it charges nothing more. It is asked again by itself." } }
         } @else if let Some(row) = mandate.filter(|row| row.state == MandateState::Agreed && !is_past_due(row)) {
             p { "You have agreed at PayPal, and the first payment is not confirmed yet." }
             p { a href={ "/plan/back/" (row.id) "?back=1" } { "See how far it has come" } }
@@ -109,21 +112,21 @@ fn buying(house: &House, standing: &PlanState, is_sold: bool) -> Markup {
         } @else {
             p { (plan.name) " cannot be bought here at the moment." }
         }
-        @if cancel::can_be_ended(standing) {
+        @if cancel::can_cancel(standing) {
             p { (parts::link_button("/plan/cancel", "Cancel plan", false)) }
         }
     }
 }
 
-fn compared(house: &House, free: &ClassFacts, pro: &ClassFacts) -> Markup {
-    let plan = house.plans.plan();
+fn comparison(context: &PortalContext, free: &RateClassInfo, pro: &RateClassInfo) -> Markup {
+    let plan = context.plans.plan();
     let columns = [
         Column::text("What"),
         Column::text("Free"),
         Column::text(&plan.name),
     ];
-    let mut rows = vec![row("Requests", &free.words(), &pro.words())];
-    let tokens = |class: &ClassFacts| match class.tokens {
+    let mut rows = vec![row("Requests", &free.describe(), &pro.describe())];
+    let tokens = |class: &RateClassInfo| match class.tokens {
         Some(tokens) => tollgate_pages::format::count(tokens),
         None => String::from("No limit"),
     };

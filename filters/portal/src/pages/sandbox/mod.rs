@@ -1,10 +1,10 @@
 //! `/sandbox`: real requests, paid from the balance.
 //!
 //! With a script the browser asks the API itself, with a token that it fetches here, and the answer streams. Without one the form is sent
-//! here, the API is asked from within ([`crate::inside`]), and the page shows the whole answer; the conversation travels in the form.
+//! here, the API is asked from within ([`crate::content`]), and the page shows the whole answer; the conversation travels in the form.
 
-mod ask;
-mod talk;
+mod chat;
+mod submit;
 mod tokens;
 
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use tollgate_pages::format::{self, count, credits_4};
 use tollgate_pages::parts::{self, Field, FieldKind, Problem, Tone};
 use tollgate_pages::{Page, Place, Script};
 
-pub(crate) use self::ask::ask;
-use self::talk::{Facts, Role, Said};
+use self::chat::{AnswerStats, ChatMessage, Role};
+pub(crate) use self::submit::submit;
 pub(crate) use self::tokens::SandboxTokens;
-use crate::house::House;
-use crate::samples::{ChatExample, Spoken};
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
+use crate::samples::{ChatExample, ExampleMessage};
 
 /// Where the sandbox asks.
-const CHAT: &str = "/v1/chat/completions";
+const CHAT_PATH: &str = "/v1/chat/completions";
 
 /// What stands in the form at first.
 const TEMPERATURE: &str = "0.7";
@@ -38,8 +38,8 @@ const MAX_TOKENS: &str = "256";
 const SHORT_MESSAGE: usize = 300;
 
 /// What the page shows.
-struct Shown<'a> {
-    talk: &'a [Said],
+struct SandboxState<'a> {
+    history: &'a [ChatMessage],
     model: Option<&'a Arc<Model>>,
     temperature: &'a str,
     max_tokens: &'a str,
@@ -50,15 +50,18 @@ struct Shown<'a> {
     refused: Option<(&'a str, &'a str)>,
 }
 
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let asked = visit.query.text("model");
-    let shown = Shown {
-        talk: &[],
-        model: house
-            .facts
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let asked = request.query.text("model");
+    let state = SandboxState {
+        history: &[],
+        model: context
+            .installation
             .catalog
             .get(asked)
-            .or_else(|| first_model(house)),
+            .or_else(|| first_model(context)),
         temperature: TEMPERATURE,
         max_tokens: MAX_TOKENS,
         cache: true,
@@ -66,16 +69,19 @@ pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trou
         problems: &[],
         refused: None,
     };
-    Ok(visit.page(house, &page(house, visit, &shown)?))
+    Ok(request.page(context, &page(context, request, &state)?))
 }
 
 /// A token for the script, which asks the API itself.
-pub(crate) async fn token(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let session = visit.signed_in()?;
-    let issued = house.sandbox.issue(house, session, visit.now).await?;
+pub(crate) async fn token(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let session = request.require_session()?;
+    let issued = context.sandbox.issue(context, session, request.now).await?;
     let body = json!({
         "token": issued.secret.expose(),
-        "expires_in": (issued.expires_at - visit.now) / 1_000_000,
+        "expires_in": (issued.expires_at - request.now) / 1_000_000,
     });
     let mut reply = Reply::json(Bytes::from(body.to_string()));
     for (name, value) in [
@@ -87,109 +93,118 @@ pub(crate) async fn token(house: &House, visit: &mut Visit) -> Result<Reply, Tro
     Ok(reply)
 }
 
-fn first_model(house: &House) -> Option<&Arc<Model>> {
-    house
-        .facts
+fn first_model(context: &PortalContext) -> Option<&Arc<Model>> {
+    context
+        .installation
         .catalog
         .default_model()
-        .or(house.facts.catalog.models().first())
+        .or(context.installation.catalog.models().first())
 }
 
-fn page(house: &House, visit: &Visit, shown: &Shown<'_>) -> Result<Page, Trouble> {
-    let viewer = visit.viewer(house)?;
+fn page(
+    context: &PortalContext,
+    request: &PageRequest,
+    state: &SandboxState<'_>,
+) -> Result<Page, PageError> {
+    let viewer = request.viewer(context)?;
     let new = html! { a.button href="/sandbox" { "New conversation" } };
-    let inside = html! {
-        (parts::problems(shown.problems))
-        @if let Some((code, message)) = shown.refused { (refusal(code, message)) }
+    let content = html! {
+        (parts::problems(state.problems))
+        @if let Some((code, message)) = state.refused { (refusal(code, message)) }
         (parts::heading("Sandbox", Some(new)))
         p.lead { "Real requests, paid from your balance. What you see here is what the API does." }
-        div.sandbox #sandbox data-api=(CHAT) data-metadata={ "x_" (house.service.name) } data-base=(house.address.api())
-            data-variable=(house.address.variable())
+        div.sandbox #sandbox data-api=(CHAT_PATH) data-metadata={ "x_" (context.service.name) } data-base=(context.address.api())
+            data-variable=(context.address.variable())
         {
             div.talk {
                 section.panel.conversation #conversation aria-label="Conversation" tabindex="0" {
-                    @for said in shown.talk { (said_block(said, shown)) }
-                    @if shown.talk.is_empty() { p.second #nothing-said { "Ask something." @if let Some(model) = shown.model { " " (this_model_costs(model)) } } }
+                    @for message in state.history { (message_block(message, state)) }
+                    @if state.history.is_empty() { p.second #nothing-said { "Ask something." @if let Some(model) = state.model { " " (this_model_costs(model)) } } }
                 }
                 p.unseen #sandbox-status role="status" {}
-                (composer(house, visit, &viewer.csrf, shown))
+                (composer(context, request, &viewer.csrf, state))
             }
             div.talk-side {
-                (settings(house, shown))
-                section.panel { (parts::samples("request", "The same request in code", &example(shown).samples(&house.address))) }
+                (settings(context, state))
+                section.panel { (parts::samples("request", "The same request in code", &example(state).samples(&context.address))) }
             }
         }
     };
-    let page = Page::framed("Sandbox", Place::Sandbox, viewer, inside);
+    let page = Page::framed("Sandbox", Place::Sandbox, viewer, content);
     let page = page.with_script(Script::Copy).with_script(Script::Sandbox);
-    Ok(if shown.problems.is_empty() {
+    Ok(if state.problems.is_empty() {
         page
     } else {
         page.refused()
     })
 }
 
-fn said_block(said: &Said, shown: &Shown<'_>) -> Markup {
-    let name = match said.role {
+fn message_block(message: &ChatMessage, state: &SandboxState<'_>) -> Markup {
+    let name = match message.role {
         Role::User => "You".to_owned(),
-        Role::Assistant => shown
+        Role::Assistant => state
             .model
             .map_or("Answer".to_owned(), |model| format::line(&model.id)),
     };
     html! {
-        div.said.you[said.role == Role::User] data-role=(said.role.word()) {
+        div.said.you[message.role == Role::User] data-role=(message.role.word()) {
             p.said-by { (name) }
-            p.said-text { (said.content) }
-            @if let Some(facts) = &said.facts { (facts_list(facts)) }
+            p.said-text { (message.content) }
+            @if let Some(stats) = &message.stats { (stats_list(stats)) }
         }
     }
 }
 
-fn facts_list(facts: &Facts) -> Markup {
+fn stats_list(stats: &AnswerStats) -> Markup {
     html! {
         dl.facts {
-            div { dt { "Cost" } dd { b { (credits_4(facts.cost)) } " credits" } }
-            div { dt { "Tokens" } dd { (count(facts.tokens_in)) " in, " (count(facts.tokens_out)) " out" } }
+            div { dt { "Cost" } dd { b { (credits_4(stats.cost)) } " credits" } }
+            div { dt { "Tokens" } dd { (count(stats.tokens_in)) " in, " (count(stats.tokens_out)) " out" } }
             div { dt { "Cache" } dd {
-                @if facts.cached { (parts::pill(Tone::Info, "From cache")) } @else { (parts::pill(Tone::Off, "Not cached")) }
+                @if stats.cached { (parts::pill(Tone::Info, "From cache")) } @else { (parts::pill(Tone::Off, "Not cached")) }
             } }
-            div { dt { "Answer" } dd { (count(facts.took_ms)) " ms" } }
+            div { dt { "Answer" } dd { (count(stats.took_ms)) " ms" } }
         }
     }
 }
 
-fn composer(house: &House, visit: &Visit, csrf: &str, shown: &Shown<'_>) -> Markup {
+fn composer(
+    context: &PortalContext,
+    request: &PageRequest,
+    csrf: &str,
+    state: &SandboxState<'_>,
+) -> Markup {
     let mut id = [0; 16];
-    house.entropy.fill(&mut id);
+    context.entropy.fill(&mut id);
     let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     html! {
         form.panel.composer #composer method="post" action="/sandbox" {
             (parts::csrf(csrf))
             // Sent again, the same form is the same request: answered again, and charged once.
             input type="hidden" name="once" value=(id);
-            @for said in shown.talk {
-                input type="hidden" name=(said.role.word()) value=(said.content);
-                @if let Some(facts) = &said.facts { input type="hidden" name="facts" value=(facts.write()); }
+            @for message in state.history {
+                input type="hidden" name=(message.role.word()) value=(message.content);
+                @if let Some(stats) = &message.stats { input type="hidden" name="facts" value=(stats.write()); }
             }
-            (Field::new("message", "Message").kind(FieldKind::Lines(3)).value(shown.message).problem(shown.problems).show())
+            (Field::new("message", "Message").kind(FieldKind::Lines(3)).value(state.message).problem(state.problems).show())
             div.composer-foot {
-                p.hint #most { @if let Some(most) = most(shown) { "At most " b { (credits_4(most)) } " credits for this request" } }
+                p.hint #most { @if let Some(max_cost) = max_cost(state) { "At most " b { (credits_4(max_cost)) } " credits for this request" } }
                 button.button.filled #send type="submit" { "Send" }
                 button.button #stop type="button" hidden { "Stop" }
             }
         }
-        @if visit.session.is_none() { p { "Sign in to send." } }
+        @if request.session.is_none() { p { "Sign in to send." } }
     }
 }
 
-fn settings(house: &House, shown: &Shown<'_>) -> Markup {
-    let chosen = shown.model.map(|model| &*model.id);
+fn settings(context: &PortalContext, state: &SandboxState<'_>) -> Markup {
+    let chosen = state.model.map(|model| &*model.id);
     let field = |name, label, value| {
         let field = Field::new(name, label)
             .kind(FieldKind::Decimal)
             .value(value)
             .quiet();
-        field.form("composer").problem(shown.problems).show()
+        field.form("composer").problem(state.problems).show()
     };
     html! {
         section.panel.settings {
@@ -197,24 +212,24 @@ fn settings(house: &House, shown: &Shown<'_>) -> Markup {
             div.field {
                 label for="model" { "Model" }
                 select #model name="model" form="composer" aria-describedby="model-price" {
-                    @for model in house.facts.catalog.models() {
+                    @for model in context.installation.catalog.models() {
                         option value=(model.id) selected[chosen == Some(&*model.id)] data-in=(model.price.input.per_million().get())
                             data-out=(model.price.output.per_million().get()) data-request=(model.price.request.get())
                             data-price=(price(model)) data-max=(model.limits.output_tokens_default.get()) { (format::line(&model.id)) }
                     }
                 }
-                div.hint #model-price { @if let Some(model) = shown.model { (price(model)) } }
+                div.hint #model-price { @if let Some(model) = state.model { (price(model)) } }
             }
             div.two {
-                (field("temperature", "Temperature", shown.temperature))
-                (field("max_tokens", "Max tokens", shown.max_tokens))
+                (field("temperature", "Temperature", state.temperature))
+                (field("max_tokens", "Max tokens", state.max_tokens))
             }
             div.option hidden #stream-option {
                 input #stream type="checkbox" checked autocomplete="off";
                 label for="stream" { "Stream the answer" }
             }
             div.option {
-                input #cache type="checkbox" name="cache" value="yes" form="composer" checked[shown.cache];
+                input #cache type="checkbox" name="cache" value="yes" form="composer" checked[state.cache];
                 label for="cache" { "Allow cached answers" }
             }
         }
@@ -240,12 +255,16 @@ fn this_model_costs(model: &Model) -> String {
 }
 
 /// The most that the request can cost, worked out as the gateway does before it asks a model.
-fn most(shown: &Shown<'_>) -> Option<Micros> {
-    let model = shown.model?;
-    let said: usize = shown.talk.iter().map(|said| said.content.len()).sum();
-    let bytes = said + shown.message.len().max(SHORT_MESSAGE);
-    let tokens_in = bytes.div_ceil(3) + 8 * (shown.talk.len() + 1) + 64;
-    let tokens_out = shown
+fn max_cost(state: &SandboxState<'_>) -> Option<Micros> {
+    let model = state.model?;
+    let said_bytes: usize = state
+        .history
+        .iter()
+        .map(|message| message.content.len())
+        .sum();
+    let bytes = said_bytes + state.message.len().max(SHORT_MESSAGE);
+    let tokens_in = bytes.div_ceil(3) + 8 * (state.history.len() + 1) + 64;
+    let tokens_out = state
         .max_tokens
         .parse()
         .unwrap_or(model.limits.output_tokens_default.get());
@@ -253,31 +272,31 @@ fn most(shown: &Shown<'_>) -> Option<Micros> {
 }
 
 /// The request that this form sends, as an example.
-fn example<'a>(shown: &Shown<'a>) -> ChatExample<'a> {
-    let mut messages: Vec<Spoken<'a>> = shown
-        .talk
+fn example<'a>(state: &SandboxState<'a>) -> ChatExample<'a> {
+    let mut messages: Vec<ExampleMessage<'a>> = state
+        .history
         .iter()
-        .map(|said| Spoken {
-            role: said.role.word(),
-            content: &said.content,
+        .map(|message| ExampleMessage {
+            role: message.role.word(),
+            content: &message.content,
         })
         .collect();
-    if !shown.message.is_empty() || messages.is_empty() {
-        messages.push(Spoken {
+    if !state.message.is_empty() || messages.is_empty() {
+        messages.push(ExampleMessage {
             role: Role::User.word(),
-            content: if shown.message.is_empty() {
+            content: if state.message.is_empty() {
                 "Hello"
             } else {
-                shown.message
+                state.message
             },
         });
     }
     ChatExample {
-        model: shown.model.map_or("MODEL", |model| &model.id),
-        temperature: serde_json::from_str(shown.temperature).ok(),
-        max_tokens: shown.max_tokens.parse().ok(),
+        model: state.model.map_or("MODEL", |model| &model.id),
+        temperature: serde_json::from_str(state.temperature).ok(),
+        max_tokens: state.max_tokens.parse().ok(),
         stream: None,
-        cache: (!shown.cache).then_some(false),
+        cache: (!state.cache).then_some(false),
         messages,
     }
 }

@@ -7,55 +7,64 @@ use tollgate_identity::signin::{CodeOutcome, PendingCode};
 use tollgate_pages::{Page, format, parts};
 use tollgate_store::{CodePurpose, LoginKind};
 
-use super::{hand_on, send, throttled, too_many};
-use crate::house::House;
-use crate::promise::keep_promises;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use super::{next_field, send, throttled, too_many};
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
+use crate::signup_grant::book_signup_grants;
 
 const CODE: &str = "code";
 
 /// A new code may be asked for so long after the last (microseconds).
-const AGAIN: i64 = 30_000_000;
+const RESEND_AFTER: i64 = 30_000_000;
 
 /// `GET /sign-in/code`
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    match house
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    match context
         .signin
-        .pending_code(visit.browser(), visit.now)
+        .pending_code(request.browser(), request.now)
         .await?
     {
         Some(awaited) => {
-            let page = form(house, visit, &awaited, &[]);
-            Ok(visit.page(house, &page))
+            let page = form(context, request, &awaited, &[]);
+            Ok(request.page(context, &page))
         }
-        None => Ok(visit.go(house, &visit.next().after(start(visit)))),
+        None => Ok(request.redirect(
+            context,
+            &request.return_path().append_to(request_path(request)),
+        )),
     }
 }
 
 /// `POST /sign-in/code`
-pub(crate) async fn judge(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let Some(awaited) = house
+pub(crate) async fn verify(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let Some(awaited) = context
         .signin
-        .pending_code(visit.browser(), visit.now)
+        .pending_code(request.browser(), request.now)
         .await?
     else {
-        let page = ended(visit);
-        return Ok(visit.refused(house, page));
+        let page = ended(request);
+        return Ok(request.refused(context, page));
     };
-    let length = house.signin.rules().length;
-    let Some(code) = length.read(visit.form.text(CODE)) else {
+    let length = context.signin.rules().length;
+    let Some(code) = length.read(request.form.text(CODE)) else {
         let text = format!("Enter the {} digits of the code.", length.digits());
-        return Ok(wrong(house, visit, &awaited, text));
+        return Ok(wrong_code(context, request, &awaited, text));
     };
-    let verdict = house
+    let verdict = context
         .signin
         .verify_code(
-            visit.browser(),
-            visit.session.as_ref(),
+            request.browser(),
+            request.session.as_ref(),
             &code,
-            visit.now,
-            house.draw(),
+            request.now,
+            context.draw(),
         )
         .await?;
     match verdict {
@@ -64,14 +73,20 @@ pub(crate) async fn judge(house: &House, visit: &mut Visit) -> Result<Reply, Tro
                 account = %entered.account,
                 purpose = ?entered.purpose,
                 new = entered.is_new,
-                request = visit.request,
+                request = request.request_id,
                 "somebody typed the right code"
             );
             if entered.is_new {
-                keep_promises(&house.signin, &house.ledger, &house.clock, &house.entropy).await;
+                book_signup_grants(
+                    &context.signin,
+                    &context.ledger,
+                    &context.clock,
+                    &context.entropy,
+                )
+                .await;
             }
-            visit.renew(entered.value);
-            Ok(visit.go(house, visit.next().as_str()))
+            request.rotate_session(entered.value);
+            Ok(request.redirect(context, request.return_path().as_str()))
         }
         CodeOutcome::Wrong { tries_left } => {
             let left = match tries_left {
@@ -79,77 +94,96 @@ pub(crate) async fn judge(house: &House, visit: &mut Visit) -> Result<Reply, Tro
                 more => format!("{more} tries"),
             };
             let text = format!("That code is not right. You have {left} left.");
-            Ok(wrong(house, visit, &awaited, text))
+            Ok(wrong_code(context, request, &awaited, text))
         }
         CodeOutcome::LockedOut { until } => {
-            let wait = until - visit.now;
+            let wait = until - request.now;
             let text = format!(
                 "Too many wrong codes were typed. Try again in {}.",
                 format::wait(wait)
             );
             let problem = parts::Problem::new(CODE, text);
-            let page = form(house, visit, &awaited, &[problem]);
-            Ok(throttled(house, page, wait))
+            let page = form(context, request, &awaited, &[problem]);
+            Ok(throttled(context, page, wait))
         }
         CodeOutcome::Suspended => {
             let text = "This account is suspended. Ask whoever runs this service.".to_owned();
-            Ok(wrong(house, visit, &awaited, text))
+            Ok(wrong_code(context, request, &awaited, text))
         }
         _ => {
-            let page = ended(visit);
-            Ok(visit.refused(house, page))
+            let page = ended(request);
+            Ok(request.refused(context, page))
         }
     }
 }
 
-/// `POST /sign-in/code/again`
-pub(crate) async fn again(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let Some(awaited) = house
+/// `POST /sign-in/code/resend`
+pub(crate) async fn resend(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let Some(awaited) = context
         .signin
-        .pending_code(visit.browser(), visit.now)
+        .pending_code(request.browser(), request.now)
         .await?
     else {
-        return Ok(visit.go(house, &visit.next().after(start(visit))));
+        return Ok(request.redirect(
+            context,
+            &request.return_path().append_to(request_path(request)),
+        ));
     };
     let login = match awaited.kind {
         LoginKind::Phone => Login::phone(&awaited.address),
         _ => Login::email(&awaited.address),
     };
     let Ok(login) = login else {
-        return Ok(visit.go(house, &visit.next().after(start(visit))));
+        return Ok(request.redirect(
+            context,
+            &request.return_path().append_to(request_path(request)),
+        ));
     };
-    match send(house, visit, &login, awaited.purpose).await? {
+    match send(context, request, &login, awaited.purpose).await? {
         None => {
-            let address = visit.next().after("/sign-in/code");
-            Ok(visit.go(house, &address))
+            let address = request.return_path().append_to("/sign-in/code");
+            Ok(request.redirect(context, &address))
         }
         Some(wait) => {
             let problem = parts::Problem::new("again", too_many(wait));
-            let page = form(house, visit, &awaited, &[problem]);
-            Ok(throttled(house, page, wait))
+            let page = form(context, request, &awaited, &[problem]);
+            Ok(throttled(context, page, wait))
         }
     }
 }
 
-fn wrong(house: &House, visit: &Visit, awaited: &PendingCode, text: String) -> Reply {
+fn wrong_code(
+    context: &PortalContext,
+    request: &PageRequest,
+    awaited: &PendingCode,
+    text: String,
+) -> Reply {
     let problem = parts::Problem::new(CODE, text);
-    visit.refused(house, form(house, visit, awaited, &[problem]))
+    request.refused(context, form(context, request, awaited, &[problem]))
 }
 
 /// Where another code is asked for.
-fn start(visit: &Visit) -> &'static str {
-    match visit.session {
+fn request_path(request: &PageRequest) -> &'static str {
+    match request.session {
         Some(_) => "/confirm",
         None => "/sign-in",
     }
 }
 
-fn form(house: &House, visit: &Visit, awaited: &PendingCode, problems: &[parts::Problem]) -> Page {
-    let next = visit.next();
-    let digits = house.signin.rules().length.digits();
+fn form(
+    context: &PortalContext,
+    request: &PageRequest,
+    awaited: &PendingCode,
+    problems: &[parts::Problem],
+) -> Page {
+    let next = request.return_path();
+    let digits = context.signin.rules().length.digits();
     let address = format::line(&awaited.address);
-    let from = awaited.sent_at + AGAIN;
-    let inside = html! {
+    let from = awaited.sent_at + RESEND_AFTER;
+    let content = html! {
         (parts::problems(problems))
         h1 { "Enter the code we sent" }
         p.second {
@@ -160,8 +194,8 @@ fn form(house: &House, visit: &Visit, awaited: &PendingCode, problems: &[parts::
             " It works in this browser for 10 minutes."
         }
         form.stack method="post" action="/sign-in/code" {
-            (parts::csrf(&visit.csrf(house)))
-            (hand_on(&next))
+            (parts::csrf(&request.csrf(context)))
+            (next_field(&next))
             (parts::Field::new(CODE, "Code")
                 .kind(parts::FieldKind::Code)
                 .autocomplete("one-time-code")
@@ -171,36 +205,36 @@ fn form(house: &House, visit: &Visit, awaited: &PendingCode, problems: &[parts::
         }
         div.rule {
             form method="post" action="/sign-in/code/again" {
-                (parts::csrf(&visit.csrf(house)))
-                (hand_on(&next))
+                (parts::csrf(&request.csrf(context)))
+                (next_field(&next))
                 div.actions.again {
                     button.link #again type="submit" { "Send a new code" }
-                    @if visit.session.is_none() {
-                        a href=(next.after("/sign-in")) { "Use another address" }
+                    @if request.session.is_none() {
+                        a href=(next.append_to("/sign-in")) { "Use another address" }
                     }
                 }
             }
-            @if visit.now < from {
+            @if request.now < from {
                 p.fine { "A new code can be sent from " (format::time_of_day(from)) "." }
             }
         }
     };
-    Page::solo("Enter the code we sent", inside)
+    Page::solo("Enter the code we sent", content)
 }
 
 /// The code is over; only a new one helps.
-fn ended(visit: &Visit) -> Page {
+fn ended(request: &PageRequest) -> Page {
     let problem = [parts::Problem::new(
         "again",
         "That code has ended. Send a new one.",
     )];
-    let next = visit.next();
-    let address = next.after(start(visit));
-    let inside = html! {
+    let next = request.return_path();
+    let address = next.append_to(request_path(request));
+    let content = html! {
         (parts::problems(&problem))
         h1 { "Enter the code we sent" }
         p.second { "A code works for 10 minutes, in the browser that asked for it, and for five tries." }
         p.actions { a.button.filled #again href=(address) { "Send a new code" } }
     };
-    Page::solo("Enter the code we sent", inside)
+    Page::solo("Enter the code we sent", content)
 }

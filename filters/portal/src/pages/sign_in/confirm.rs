@@ -6,37 +6,48 @@ use tollgate_identity::{Login, Session};
 use tollgate_pages::{Page, format, parts};
 use tollgate_store::{CodePurpose, LoginKind};
 
-use super::{hand_on, send, throttled, too_many};
-use crate::house::House;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use super::{next_field, send, throttled, too_many};
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 
 /// `GET /confirm`
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let page = form(house, visit, visit.signed_in()?, &[]);
-    Ok(visit.page(house, &page))
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let page = form(context, request, request.require_session()?, &[]);
+    Ok(request.page(context, &page))
 }
 
 /// `POST /confirm`
-pub(crate) async fn send_code(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let session = visit.signed_in()?;
+pub(crate) async fn send_code(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let session = request.require_session()?;
     let login = match session.kind {
         LoginKind::Phone => Login::phone(&session.address),
         _ => Login::email(&session.address),
     };
-    let login = login.map_err(|error| Trouble::Internal(Box::new(error)))?;
-    match send(house, visit, &login, CodePurpose::Confirm).await? {
-        None => Ok(visit.go(house, &visit.next().after("/sign-in/code"))),
+    let login = login.map_err(|error| PageError::Internal(Box::new(error)))?;
+    match send(context, request, &login, CodePurpose::Confirm).await? {
+        None => Ok(request.redirect(context, &request.return_path().append_to("/sign-in/code"))),
         Some(wait) => {
             let problem = parts::Problem::new("send", too_many(wait));
-            let page = form(house, visit, session, &[problem]);
-            Ok(throttled(house, page, wait))
+            let page = form(context, request, session, &[problem]);
+            Ok(throttled(context, page, wait))
         }
     }
 }
 
-fn form(house: &House, visit: &Visit, session: &Session, problems: &[parts::Problem]) -> Page {
-    let inside = html! {
+fn form(
+    context: &PortalContext,
+    request: &PageRequest,
+    session: &Session,
+    problems: &[parts::Problem],
+) -> Page {
+    let content = html! {
         (parts::problems(problems))
         h1 { "Confirm it is you" }
         p.second {
@@ -44,11 +55,11 @@ fn form(house: &House, visit: &Visit, session: &Session, problems: &[parts::Prob
             b { (format::line(&session.address)) } "."
         }
         form.stack method="post" action="/confirm" {
-            (parts::csrf(&visit.csrf(house)))
-            (hand_on(&visit.next()))
+            (parts::csrf(&request.csrf(context)))
+            (next_field(&request.return_path()))
             button.button.filled #send type="submit" { "Send code" }
         }
         p.rule { a href="/" { "Go to the overview" } }
     };
-    Page::solo("Confirm it is you", inside)
+    Page::solo("Confirm it is you", content)
 }

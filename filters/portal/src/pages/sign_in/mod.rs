@@ -1,4 +1,4 @@
-//! `/sign-in` and `/sign-up`: an address goes in, a code goes out.
+//! `/sign-in` and `/sign-is_sign_up`: an address goes in, a code goes out.
 
 pub(crate) mod code;
 pub(crate) mod confirm;
@@ -12,58 +12,88 @@ use tollgate_money::Micros;
 use tollgate_pages::{Page, format, parts};
 use tollgate_store::{CodePurpose, LoginKind};
 
-use crate::house::House;
-use crate::next::Next;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
+use crate::return_path::ReturnPath;
 
 const ADDRESS: &str = "address";
 
 /// `GET /sign-in`
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    if visit.session.is_some() {
-        return Ok(visit.go(house, visit.next().as_str()));
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    if request.session.is_some() {
+        return Ok(request.redirect(context, request.return_path().as_str()));
     }
-    let asker = asker(house, visit).await?;
-    let page = form(house, visit, CodePurpose::SignIn, asker.as_deref(), "", &[]);
-    Ok(visit.page(house, &page))
+    let waiting_app = waiting_app(context, request).await?;
+    let page = form(
+        context,
+        request,
+        CodePurpose::SignIn,
+        waiting_app.as_deref(),
+        "",
+        &[],
+    );
+    Ok(request.page(context, &page))
 }
 
-/// `GET /sign-up`
-pub(crate) async fn show_sign_up(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    if !house.sign_up {
-        return Err(Trouble::NotFound);
+/// `GET /sign-is_sign_up`
+pub(crate) async fn show_sign_up(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    if !context.sign_up {
+        return Err(PageError::NotFound);
     }
-    if visit.session.is_some() {
-        return Ok(visit.go(house, visit.next().as_str()));
+    if request.session.is_some() {
+        return Ok(request.redirect(context, request.return_path().as_str()));
     }
-    let asker = asker(house, visit).await?;
-    let page = form(house, visit, CodePurpose::SignUp, asker.as_deref(), "", &[]);
-    Ok(visit.page(house, &page))
+    let waiting_app = waiting_app(context, request).await?;
+    let page = form(
+        context,
+        request,
+        CodePurpose::SignUp,
+        waiting_app.as_deref(),
+        "",
+        &[],
+    );
+    Ok(request.page(context, &page))
 }
 
 /// `POST /sign-in`
-pub(crate) async fn sign_in(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    ask(house, visit, CodePurpose::SignIn).await
+pub(crate) async fn sign_in(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    request_code(context, request, CodePurpose::SignIn).await
 }
 
-/// `POST /sign-up`
-pub(crate) async fn sign_up(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    if !house.sign_up {
-        return Err(Trouble::NotFound);
+/// `POST /sign-is_sign_up`
+pub(crate) async fn sign_up(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    if !context.sign_up {
+        return Err(PageError::NotFound);
     }
-    ask(house, visit, CodePurpose::SignUp).await
+    request_code(context, request, CodePurpose::SignUp).await
 }
 
-async fn ask(house: &House, visit: &mut Visit, purpose: CodePurpose) -> Result<Reply, Trouble> {
-    let typed = visit.form.text(ADDRESS).to_owned();
-    let asker = asker(house, visit).await?;
-    let asker = asker.as_deref();
+async fn request_code(
+    context: &PortalContext,
+    request: &mut PageRequest,
+    purpose: CodePurpose,
+) -> Result<Reply, PageError> {
+    let typed = request.form.text(ADDRESS).to_owned();
+    let waiting_app = waiting_app(context, request).await?;
+    let waiting_app = waiting_app.as_deref();
     let wrong = |text: &str| {
         let problem = parts::Problem::new(ADDRESS, text);
-        visit.refused(
-            house,
-            form(house, visit, purpose, asker, &typed, &[problem]),
+        request.refused(
+            context,
+            form(context, request, purpose, waiting_app, &typed, &[problem]),
         )
     };
     let Ok(login) = Login::read(&typed) else {
@@ -72,45 +102,49 @@ async fn ask(house: &House, visit: &mut Visit, purpose: CodePurpose) -> Result<R
         ));
     };
     match login.kind() {
-        LoginKind::Email if !house.channels.email => {
+        LoginKind::Email if !context.channels.email => {
             return Ok(wrong(
                 "Codes cannot be sent by e-mail here. Use a phone number.",
             ));
         }
-        LoginKind::Phone if !house.channels.phone => {
+        LoginKind::Phone if !context.channels.phone => {
             return Ok(wrong(
                 "Codes cannot be sent to phones here. Use an e-mail address.",
             ));
         }
         _ => {}
     }
-    match send(house, visit, &login, purpose).await? {
-        None => Ok(visit.go(house, &visit.next().after("/sign-in/code"))),
+    match send(context, request, &login, purpose).await? {
+        None => Ok(request.redirect(context, &request.return_path().append_to("/sign-in/code"))),
         Some(wait) => {
             let problem = parts::Problem::new(ADDRESS, too_many(wait));
-            let page = form(house, visit, purpose, asker, &typed, &[problem]);
-            Ok(throttled(house, page, wait))
+            let page = form(context, request, purpose, waiting_app, &typed, &[problem]);
+            Ok(throttled(context, page, wait))
         }
     }
 }
 
 /// Sends a code; gives the wait (microseconds) where too many were asked for.
 async fn send(
-    house: &House,
-    visit: &Visit,
+    context: &PortalContext,
+    request: &PageRequest,
     login: &Login,
     purpose: CodePurpose,
-) -> Result<Option<i64>, Trouble> {
-    let request = CodeRequest {
+) -> Result<Option<i64>, PageError> {
+    let code_request = CodeRequest {
         login,
         purpose,
-        browser: visit.browser(),
-        network: visit.client.limited(),
-        now: visit.now,
+        browser: request.browser(),
+        network: request.client.limited(),
+        now: request.now,
     };
-    match house.signin.send_code(&request, house.draw()).await {
+    match context
+        .signin
+        .send_code(&code_request, context.draw())
+        .await
+    {
         Ok(()) => Ok(None),
-        Err(SendCodeError::TooMany { until }) => Ok(Some(until - visit.now)),
+        Err(SendCodeError::TooMany { until }) => Ok(Some(until - request.now)),
         Err(error) => Err(error.into()),
     }
 }
@@ -123,8 +157,8 @@ fn too_many(wait: i64) -> String {
 }
 
 /// A form that was sent too often.
-fn throttled(house: &House, page: Page, wait: i64) -> Reply {
-    let mut reply = house
+fn throttled(context: &PortalContext, page: Page, wait: i64) -> Reply {
+    let mut reply = context
         .look
         .reply(StatusCode::TOO_MANY_REQUESTS, &page.refused());
     let secs = wait.max(1).unsigned_abs().div_ceil(1_000_000);
@@ -135,33 +169,36 @@ fn throttled(house: &House, page: Page, wait: i64) -> Reply {
 }
 
 /// The app that waits for a decision, where that is what comes after signing in.
-async fn asker(house: &House, visit: &Visit) -> Result<Option<String>, Trouble> {
-    let next = visit.next();
+async fn waiting_app(
+    context: &PortalContext,
+    request: &PageRequest,
+) -> Result<Option<String>, PageError> {
+    let next = request.return_path();
     let id = next.as_str().strip_prefix("/consent/");
     let Some(Ok(id)) = id.map(str::parse) else {
         return Ok(None);
     };
-    let name = house.authorization.pending_client_name(id).await?;
+    let name = context.authorization.pending_client_name(id).await?;
     Ok(name.map(|name| format::line(&name)))
 }
 
 fn form(
-    house: &House,
-    visit: &Visit,
+    context: &PortalContext,
+    request: &PageRequest,
     purpose: CodePurpose,
-    asker: Option<&str>,
+    waiting_app: Option<&str>,
     typed: &str,
     problems: &[parts::Problem],
 ) -> Page {
-    let next = visit.next();
-    let up = purpose == CodePurpose::SignUp;
-    let (title, path) = if up {
+    let next = request.return_path();
+    let is_sign_up = purpose == CodePurpose::SignUp;
+    let (title, path) = if is_sign_up {
         ("Create your account", "/sign-up")
     } else {
         ("Sign in", "/sign-in")
     };
-    let channels = house.channels;
-    let none = !channels.email && !channels.phone;
+    let channels = context.channels;
+    let is_off = !channels.email && !channels.phone;
     let hint = match (channels.email, channels.phone) {
         (true, false) => Some("Codes go out by e-mail here."),
         (false, true) => Some("Codes go out by text message here."),
@@ -174,46 +211,46 @@ fn form(
     if let Some(hint) = hint {
         field = field.hint(html! { (hint) });
     }
-    let inside = html! {
+    let content = html! {
         (parts::problems(problems))
-        @if visit.query.find("out").is_some() {
+        @if request.query.find("out").is_some() {
             (parts::notice(parts::Tone::Good, "You are signed out.", html! {}))
         }
         h1 { (title) }
-        @if up {
-            p.second { (welcome(house)) }
+        @if is_sign_up {
+            p.second { (welcome(context)) }
         } @else {
             p.second { "There is no password. We send a code to the address of your account." }
         }
-        @if let Some(asker) = asker {
-            p.second { "Then you decide about “" (asker) "”." }
+        @if let Some(waiting_app) = waiting_app {
+            p.second { "Then you decide about “" (waiting_app) "”." }
         }
-        @if none {
+        @if is_off {
             (parts::notice(parts::Tone::Warn, "Signing in is off.", html! {
                 "Whoever runs this service has set up no way to send codes."
             }))
         } @else {
             form.stack method="post" action=(path) {
-                (parts::csrf(&visit.csrf(house)))
-                (hand_on(&next))
+                (parts::csrf(&request.csrf(context)))
+                (next_field(&next))
                 (field.show())
                 (parts::submit("Send code", true))
             }
         }
-        @if up {
-            (terms(house))
-            p.rule { "You have an account? " a href=(next.after("/sign-in")) { "Sign in" } }
-        } @else if house.sign_up {
-            p.rule { "New here? " a href=(next.after("/sign-up")) { "Create an account" } }
+        @if is_sign_up {
+            (terms(context))
+            p.rule { "You have an account? " a href=(next.append_to("/sign-in")) { "Sign in" } }
+        } @else if context.sign_up {
+            p.rule { "New here? " a href=(next.append_to("/sign-up")) { "Create an account" } }
         }
     };
-    Page::solo(title, inside)
+    Page::solo(title, content)
 }
 
 /// What a new account brings.
-fn welcome(house: &House) -> String {
-    let grant = house.signin.rules().grant;
-    let name = &house.look.brand().name;
+fn welcome(context: &PortalContext) -> String {
+    let grant = context.signin.rules().grant;
+    let name = &context.look.brand().name;
     if grant > Micros::ZERO {
         format!(
             "An account at {name} starts with {} credits. There is no password: we send you a code.",
@@ -224,8 +261,8 @@ fn welcome(house: &House) -> String {
     }
 }
 
-fn terms(house: &House) -> Markup {
-    let brand = house.look.brand();
+fn terms(context: &PortalContext) -> Markup {
+    let brand = context.look.brand();
     html! {
         @match (&brand.terms_url, &brand.privacy_url) {
             (None, None) => {},
@@ -240,8 +277,8 @@ fn terms(house: &House) -> Markup {
 }
 
 /// The hidden field that says where to go afterwards.
-fn hand_on(next: &Next) -> Markup {
+fn next_field(next: &ReturnPath) -> Markup {
     html! {
-        @if next.is_elsewhere() { input type="hidden" name="next" value=(next); }
+        @if next.has_target() { input type="hidden" name="next" value=(next); }
     }
 }

@@ -13,13 +13,13 @@ use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::Plans;
 use tollgate_store::Store;
 
-use crate::facts::Facts;
-use crate::inside::Inside;
+use crate::in_process_api::InProcessApi;
+use crate::installation::Installation;
 use crate::pages::sandbox::SandboxTokens;
 use crate::samples::Address;
 
 /// What the portal is built from.
-pub struct Parts {
+pub struct PortalDeps {
     /// How pages look.
     pub look: Arc<Look>,
     /// What is stored.
@@ -31,7 +31,7 @@ pub struct Parts {
     /// Apps, and what they were allowed.
     pub authorization: Arc<AuthorizationServer>,
     /// Whether buying is a box on the consent page that a person has to tick.
-    pub tick_to_buy: bool,
+    pub buy_needs_checkbox: bool,
     /// By which ways codes can be sent.
     pub channels: Channels,
     /// People may make accounts themselves.
@@ -39,11 +39,11 @@ pub struct Parts {
     /// The service's name and addresses.
     pub service: Service,
     /// What pages say about this installation.
-    pub facts: Facts,
+    pub installation: Installation,
     /// The credentials in memory, which know when they were last used.
     pub credentials: Arc<Credentials>,
     /// The API, for the sandbox without a script; without it the sandbox says that it is not available.
-    pub inside: Option<Arc<dyn Inside>>,
+    pub api: Option<Arc<dyn InProcessApi>>,
     /// Where credits are bought; without it they cannot be.
     pub top_ups: Option<TopUps>,
     /// Where a person agrees to pay for the plan each month; without it nobody can here.
@@ -80,9 +80,9 @@ pub struct Channels {
     pub phone: bool,
 }
 
-/// The parts, with what is worked out once from them.
-pub(crate) struct House {
-    pub(crate) parts: Parts,
+/// The deps, with what is worked out once from them.
+pub(crate) struct PortalContext {
+    pub(crate) deps: PortalDeps,
     /// The name of the session cookie.
     pub(crate) cookie: String,
     /// Origins that forms may come from besides the one that the request itself names.
@@ -97,36 +97,36 @@ pub(crate) struct House {
     pub(crate) sandbox: SandboxTokens,
 }
 
-impl House {
-    pub(crate) fn new(parts: Parts) -> House {
-        let origins = [&parts.service.base_url, &parts.service.root_url];
-        House {
-            cookie: format!("__Host-{}-session", parts.service.name),
+impl PortalContext {
+    pub(crate) fn new(deps: PortalDeps) -> PortalContext {
+        let origins = [&deps.service.base_url, &deps.service.root_url];
+        PortalContext {
+            cookie: format!("__Host-{}-session", deps.service.name),
             origins: origins.map(|url| crate::origin::of(url)).to_vec(),
-            address: Address::new(&parts.service.name, &parts.service.base_url),
-            key_form: Form::api_key(&parts.service.name),
-            token_form: Form::access_token(&parts.service.name),
+            address: Address::new(&deps.service.name, &deps.service.base_url),
+            key_form: Form::api_key(&deps.service.name),
+            token_form: Form::access_token(&deps.service.name),
             sandbox: SandboxTokens::default(),
-            parts,
+            deps,
         }
     }
 
     /// A source of random bytes for the functions that ask for one.
     pub(crate) fn draw(&self) -> impl FnMut(&mut [u8]) + Send + use<> {
-        let entropy = self.parts.entropy.clone();
+        let entropy = self.deps.entropy.clone();
         move |out| entropy.fill(out)
     }
 
     /// Unix microseconds.
     pub(crate) fn now(&self) -> i64 {
-        self.parts.clock.unix_micros()
+        self.deps.clock.unix_micros()
     }
 }
 
-impl std::ops::Deref for House {
-    type Target = Parts;
+impl std::ops::Deref for PortalContext {
+    type Target = PortalDeps;
 
-    fn deref(&self) -> &Parts {
-        &self.parts
+    fn deref(&self) -> &PortalDeps {
+        &self.deps
     }
 }

@@ -14,130 +14,133 @@ use tollgate_purchase::mandates::{RECURRING_OFFERED, is_past_due};
 use tollgate_purchase::plan::{PRICE, PlanState};
 use tollgate_store::{MandateRow, MandateState, reading};
 
-use crate::house::House;
+use crate::context::PortalContext;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 use crate::pages::credits::usd;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
 
 /// How long a page waits for PayPal. The look goes on without it.
-const LOOK: Duration = Duration::from_secs(6);
+const PROVIDER_WAIT: Duration = Duration::from_secs(6);
 
 /// Seconds until a page that waits asks again.
-const AGAIN_SECS: u32 = 3;
+const RELOAD_SECS: u32 = 3;
 
 /// The same where the money may take days.
-const AGAIN_SLOW_SECS: u32 = 60;
+const RELOAD_SLOW_SECS: u32 = 60;
 
 /// How long the first payment usually takes at most, microseconds.
 const SOON: i64 = 5 * 60 * 1_000_000;
 
 /// A mandate that was looked at so lately is not looked at again for a page.
-const FRESH: i64 = 2_000_000;
+const RECHECK_AFTER: i64 = 2_000_000;
 
-pub(crate) async fn show(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let account = visit.signed_in()?.account;
-    let id: MandateId = visit
+pub(crate) async fn show(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let account = request.require_session()?.account;
+    let id: MandateId = request
         .params
         .get("id")
         .parse()
-        .map_err(|_| Trouble::NotFound)?;
-    let row = reading(&house.store, move |store| store.mandate(id)).await?;
+        .map_err(|_| PageError::NotFound)?;
+    let row = reading(&context.store, move |store| store.mandate(id)).await?;
     // Another's is none.
     let mut row = row
         .filter(|row| row.account == account)
-        .ok_or(Trouble::NotFound)?;
-    let is_left = visit.query.text("from") == "cancel";
-    if !is_left && visit.query.find("subscription_id").is_some() {
-        look(house, id).await;
+        .ok_or(PageError::NotFound)?;
+    let has_declined = request.query.text("from") == "cancel";
+    if !has_declined && request.query.find("subscription_id").is_some() {
+        reconcile(context, id).await;
         // Loaded again, the page does not claim again that there is news.
-        return Ok(visit.go(house, &format!("/plan/back/{id}?back=1")));
+        return Ok(request.redirect(context, &format!("/plan/back/{id}?back=1")));
     }
-    let is_back = visit.query.text("back") == "1";
-    let waits = match row.state {
-        MandateState::Open => is_back,
+    let has_returned = request.query.text("back") == "1";
+    let is_waiting = match row.state {
+        MandateState::Open => has_returned,
         MandateState::Agreed => true,
         _ => false,
     };
-    if waits && visit.now - row.updated_at > FRESH {
-        look(house, id).await;
-        let again = reading(&house.store, move |store| store.mandate(id)).await?;
-        row = again.ok_or(Trouble::NotFound)?;
+    if is_waiting && request.now - row.updated_at > RECHECK_AFTER {
+        reconcile(context, id).await;
+        let reread = reading(&context.store, move |store| store.mandate(id)).await?;
+        row = reread.ok_or(PageError::NotFound)?;
     }
-    let standing = house.plans.state(account).await;
+    let standing = context.plans.state(account).await;
     let view = View {
         row: &row,
-        standing: standing.map_err(|error| Trouble::Store(Box::new(error)))?,
-        is_back,
-        is_left,
-        now: visit.now,
-        plan: &house.plans.plan().name,
+        standing: standing.map_err(|error| PageError::Store(Box::new(error)))?,
+        has_returned,
+        has_declined,
+        now: request.now,
+        plan: &context.plans.plan().name,
     };
-    let page = view.page(house, visit)?;
-    Ok(visit.page(house, &page))
+    let page = view.page(context, request)?;
+    Ok(request.page(context, &page))
 }
 
 /// Looks at a mandate, and waits for it for a while.
-async fn look(house: &House, id: MandateId) {
-    let Some(mandates) = &house.mandates else {
+async fn reconcile(context: &PortalContext, id: MandateId) {
+    let Some(mandates) = &context.mandates else {
         return;
     };
     // What came of it stands in the store, and what went wrong in the log.
-    let _ = tokio::time::timeout(LOOK, mandates.verify(id)).await;
+    let _ = tokio::time::timeout(PROVIDER_WAIT, mandates.verify(id)).await;
 }
 
 struct View<'a> {
     row: &'a MandateRow,
     standing: PlanState,
     /// The buyer has come back from PayPal.
-    is_back: bool,
+    has_returned: bool,
     /// The buyer has come back without having agreed.
-    is_left: bool,
+    has_declined: bool,
     now: i64,
     plan: &'a str,
 }
 
 impl View<'_> {
-    fn page(&self, house: &House, visit: &Visit) -> Result<Page, Trouble> {
+    fn page(&self, context: &PortalContext, request: &PageRequest) -> Result<Page, PageError> {
         use MandateState::{Active, Agreed, CancelPending, Created, Duplicate, Ended, Open};
-        let viewer = visit.viewer(house)?;
-        let is_offered = self.now - self.row.created_at < RECURRING_OFFERED.as_micros() as i64;
-        let (title, inside, again) = match self.row.state {
+        let viewer = request.viewer(context)?;
+        let is_approvable = self.now - self.row.created_at < RECURRING_OFFERED.as_micros() as i64;
+        let (title, content, reload_secs) = match self.row.state {
             Active | CancelPending | Ended if self.standing.is_active() => {
                 (format!("You have {}", self.plan), self.paid(), None)
             }
-            Duplicate => (String::from("Plan"), self.surplus(), None),
+            Duplicate => (String::from("Plan"), self.duplicate(), None),
             Agreed if is_past_due(self.row) => (String::from("Plan"), self.failed(), None),
             Agreed => self.waiting(
                 html! { "PayPal has your agreement and has not confirmed the first payment yet. You will not be charged twice." },
                 match self.now - self.row.agreed_at.unwrap_or(self.now) < SOON {
-                    true => AGAIN_SECS,
-                    false => AGAIN_SLOW_SECS,
+                    true => RELOAD_SECS,
+                    false => RELOAD_SLOW_SECS,
                 },
             ),
-            Open if self.is_back && is_offered => self.waiting(
+            Open if self.has_returned && is_approvable => self.waiting(
                 html! {
                     (self.plan) " begins as soon as PayPal confirms. You will not be charged twice."
                     @if let Some(url) = &self.row.approve_url {
                         " If you have not agreed yet, " a href=(url) { "go back to PayPal" } "."
                     }
                 },
-                AGAIN_SECS,
+                RELOAD_SECS,
             ),
-            Open if is_offered => (format!("Buy {}", self.plan), self.offered(), None),
-            Created => (format!("Buy {}", self.plan), self.unplaced(&viewer.csrf), None),
-            _ => (String::from("Plan"), self.over(), None),
+            Open if is_approvable => (format!("Buy {}", self.plan), self.approval(), None),
+            Created => (format!("Buy {}", self.plan), self.not_created(&viewer.csrf), None),
+            _ => (String::from("Plan"), self.ended(), None),
         };
-        let page = Page::framed(&title, Place::Plan, viewer, inside);
-        Ok(match again {
+        let page = Page::framed(&title, Place::Plan, viewer, content);
+        Ok(match reload_secs {
             Some(secs) => page.reloading(secs),
             None => page,
         })
     }
 
     /// The subscription is there; the buyer goes to PayPal.
-    fn offered(&self) -> Markup {
+    fn approval(&self) -> Markup {
         html! {
-            @if self.is_left {
+            @if self.has_declined {
                 (parts::notice(Tone::Info, "You did not agree. Nothing was charged.",
                     html! { "You can still agree, or leave it." }))
             }
@@ -154,7 +157,7 @@ impl View<'_> {
     }
 
     /// The subscription was not made; the same one can be asked for again.
-    fn unplaced(&self, csrf: &str) -> Markup {
+    fn not_created(&self, csrf: &str) -> Markup {
         html! {
             (parts::notice(Tone::Bad, "PayPal did not answer. Nothing was charged.", html! { "Try again in a minute." }))
             (parts::heading(&format!("Buy {}", self.plan), None))
@@ -199,7 +202,7 @@ impl View<'_> {
         }
     }
 
-    fn surplus(&self) -> Markup {
+    fn duplicate(&self) -> Markup {
         html! {
             (parts::notice(Tone::Info, "This agreement is not needed.",
                 html! { "It is cancelled at PayPal, and whatever it charged goes back to you." }))
@@ -208,7 +211,7 @@ impl View<'_> {
         }
     }
 
-    fn over(&self) -> Markup {
+    fn ended(&self) -> Markup {
         let is_ended = self.row.payment.is_some();
         html! {
             @if is_ended {
@@ -222,7 +225,7 @@ impl View<'_> {
     }
 
     fn waiting(&self, text: Markup, secs: u32) -> (String, Markup, Option<u32>) {
-        let inside = html! {
+        let content = html! {
             (parts::heading("Waiting for PayPal", None))
             section.panel role="status" {
                 p { (text) }
@@ -230,6 +233,6 @@ impl View<'_> {
                 p { a href="/plan" { "See your plan" } }
             }
         };
-        (String::from("Waiting for PayPal"), inside, Some(secs))
+        (String::from("Waiting for PayPal"), content, Some(secs))
     }
 }

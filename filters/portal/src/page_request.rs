@@ -8,15 +8,15 @@ use tollgate_identity::{Session, SessionValue, session};
 use tollgate_money::Micros;
 use tollgate_pages::{Page, Viewer};
 
+use crate::context::PortalContext;
 use crate::cookie;
 use crate::form::Form;
-use crate::house::House;
-use crate::next::Next;
+use crate::page_error::PageError;
+use crate::return_path::ReturnPath;
 use crate::routes::Params;
-use crate::trouble::Trouble;
 
 /// One request for a page.
-pub(crate) struct Visit {
+pub(crate) struct PageRequest {
     /// The method; `GET` for a `HEAD`.
     pub(crate) method: Method,
     /// The path, as it was sent.
@@ -30,7 +30,7 @@ pub(crate) struct Visit {
     /// The sender's address.
     pub(crate) client: ClientAddress,
     /// The id of the request, as people may quote it.
-    pub(crate) request: String,
+    pub(crate) request_id: String,
     /// Unix microseconds.
     pub(crate) now: i64,
     /// Who is signed in.
@@ -38,25 +38,25 @@ pub(crate) struct Visit {
     /// What the browser holds, or will hold after this answer.
     browser: SessionValue,
     /// The browser has to be given its value.
-    give: AtomicBool,
+    set_cookie: AtomicBool,
 }
 
-impl Visit {
+impl PageRequest {
     /// Looks at who asks. The form is read, and not yet trusted.
     pub(crate) async fn open(
-        house: &House,
+        context: &PortalContext,
         request: &Request,
         params: Params,
-    ) -> Result<Visit, Trouble> {
-        let now = house.now();
-        let held = cookie::read(&request.headers, &house.cookie);
-        let session = match &held {
-            Some(value) => session::session(&house.store, value, now).await?,
+    ) -> Result<PageRequest, PageError> {
+        let now = context.now();
+        let sent = cookie::read(&request.headers, &context.cookie);
+        let session = match &sent {
+            Some(value) => session::session(&context.store, value, now).await?,
             None => None,
         };
-        let browser = held.unwrap_or_else(|| SessionValue::draw(house.draw()));
+        let browser = sent.unwrap_or_else(|| SessionValue::draw(context.draw()));
         let query = request.query.as_deref().unwrap_or("");
-        Ok(Visit {
+        Ok(PageRequest {
             method: match request.method {
                 Method::HEAD => Method::GET,
                 ref other => other.clone(),
@@ -66,63 +66,66 @@ impl Visit {
             query: Form::read(query.as_bytes()),
             form: Form::read(&request.body),
             client: request.client,
-            request: request.id.to_string(),
+            request_id: request.id.to_string(),
             now,
             session,
             browser,
-            give: AtomicBool::new(false),
+            set_cookie: AtomicBool::new(false),
         })
     }
 
     /// What the browser holds: what its codes are bound to.
     pub(crate) fn browser(&self) -> &SessionValue {
         // Whoever binds something to it needs the browser to keep it.
-        self.give.store(true, Ordering::Relaxed);
+        self.set_cookie.store(true, Ordering::Relaxed);
         &self.browser
     }
 
     /// The token for every form of the answer.
-    pub(crate) fn csrf(&self, house: &House) -> String {
-        house.signin.keys().form_token(self.browser())
+    pub(crate) fn csrf(&self, context: &PortalContext) -> String {
+        context.signin.keys().form_token(self.browser())
     }
 
     /// Whether the form has the token of this browser.
-    pub(crate) fn is_token_ours(&self, house: &House) -> bool {
+    pub(crate) fn has_valid_form_token(&self, context: &PortalContext) -> bool {
         let token = self.form.text("csrf");
-        house.signin.keys().is_form_token(&self.browser, token)
+        context.signin.keys().is_form_token(&self.browser, token)
     }
 
     /// From here on the browser holds another value: at sign-in, at sign-out, and when somebody has confirmed who they are.
-    pub(crate) fn renew(&mut self, value: SessionValue) {
+    pub(crate) fn rotate_session(&mut self, value: SessionValue) {
         self.browser = value;
-        self.give.store(true, Ordering::Relaxed);
+        self.set_cookie.store(true, Ordering::Relaxed);
     }
 
     /// Who is signed in, on pages that nobody else is shown.
-    pub(crate) fn signed_in(&self) -> Result<&Session, Trouble> {
+    pub(crate) fn require_session(&self) -> Result<&Session, PageError> {
         // The table of routes let them in, so this is a mistake in the table.
-        self.session.as_ref().ok_or(Trouble::NotFound)
+        self.session.as_ref().ok_or(PageError::NotFound)
     }
 
     /// What the frame of the dashboard shows of them.
-    pub(crate) fn viewer(&self, house: &House) -> Result<Viewer, Trouble> {
-        let session = self.signed_in()?;
-        let available = house.ledger.available(session.account);
+    pub(crate) fn viewer(&self, context: &PortalContext) -> Result<Viewer, PageError> {
+        let session = self.require_session()?;
+        let available = context.ledger.available(session.account);
         Ok(Viewer {
             address: session.address.to_string(),
             available: available.unwrap_or(Micros::ZERO),
-            csrf: self.csrf(house),
+            csrf: self.csrf(context),
         })
     }
 
     /// Where they wanted to go.
-    pub(crate) fn next(&self) -> Next {
+    pub(crate) fn return_path(&self) -> ReturnPath {
         let next = self.form.find("next").or(self.query.find("next"));
-        Next::read(next.unwrap_or("/"))
+        ReturnPath::read(next.unwrap_or("/"))
     }
 
     /// The fields of a form that waited until its sender had confirmed who they are; taken once.
-    pub(crate) async fn draft(&self, house: &House) -> Result<Option<Form>, Trouble> {
+    pub(crate) async fn take_draft(
+        &self,
+        context: &PortalContext,
+    ) -> Result<Option<Form>, PageError> {
         let Some(session) = &self.session else {
             return Ok(None);
         };
@@ -133,30 +136,30 @@ impl Visit {
         else {
             return Ok(None);
         };
-        session::keep_draft(&house.store, session, None).await?;
+        session::keep_draft(&context.store, session, None).await?;
         Ok(Some(Form::read(draft.form.as_bytes())))
     }
 
     /// A page as the answer.
-    pub(crate) fn page(&self, house: &House, page: &Page) -> Reply {
-        house.look.reply(StatusCode::OK, page)
+    pub(crate) fn page(&self, context: &PortalContext, page: &Page) -> Reply {
+        context.look.reply(StatusCode::OK, page)
     }
 
     /// A form that was refused, with what was typed.
-    pub(crate) fn refused(&self, house: &House, page: Page) -> Reply {
+    pub(crate) fn refused(&self, context: &PortalContext, page: Page) -> Reply {
         let page = page.refused();
-        house.look.reply(StatusCode::UNPROCESSABLE_ENTITY, &page)
+        context.look.reply(StatusCode::UNPROCESSABLE_ENTITY, &page)
     }
 
     /// Another page as the answer.
-    pub(crate) fn go(&self, house: &House, address: &str) -> Reply {
-        house.look.see_other(address)
+    pub(crate) fn redirect(&self, context: &PortalContext, address: &str) -> Reply {
+        context.look.see_other(address)
     }
 
     /// Gives the browser its value, where this answer needs it to hold one.
-    pub(crate) fn close(&self, house: &House, headers: &mut HeaderMap) {
-        if self.give.load(Ordering::Relaxed) {
-            cookie::set(headers, &house.cookie, &self.browser);
+    pub(crate) fn write_cookie(&self, context: &PortalContext, headers: &mut HeaderMap) {
+        if self.set_cookie.load(Ordering::Relaxed) {
+            cookie::set(headers, &context.cookie, &self.browser);
         }
     }
 }

@@ -5,17 +5,20 @@ use serde_json::{Map, Number, Value, json};
 use tollgate_filter::Reply;
 use tollgate_pages::parts::Problem;
 
-use super::talk::{Answered, Role, Said, answered, read};
-use super::{CHAT, Shown, first_model, page};
-use crate::house::House;
-use crate::inside::InsideCall;
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use super::chat::{ChatMessage, ChatOutcome, Role, parse_response, read_messages};
+use super::{CHAT_PATH, SandboxState, first_model, page};
+use crate::context::PortalContext;
+use crate::in_process_api::InProcessRequest;
+use crate::page_error::PageError;
+use crate::page_request::PageRequest;
 
-pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Trouble> {
-    let form = std::mem::take(&mut visit.form);
-    let talk = read(&form);
-    let asked = form.text("model");
+pub(crate) async fn submit(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let form = std::mem::take(&mut request.form);
+    let history = read_messages(&form);
+    let requested = form.text("model");
     let mut problems = Vec::new();
     let mut wrong = |field: &str, text: &str| problems.push(Problem::new(field, text));
     let message = form.text("message");
@@ -46,13 +49,13 @@ pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Troub
         },
     };
     let cache = form.text("cache") == "yes";
-    let model = house
-        .facts
+    let model = context
+        .installation
         .catalog
-        .get(asked)
-        .or_else(|| first_model(house));
-    let mut shown = Shown {
-        talk: &talk,
+        .get(requested)
+        .or_else(|| first_model(context));
+    let mut state = SandboxState {
+        history: &history,
         model,
         temperature: form.text("temperature"),
         max_tokens: form.text("max_tokens"),
@@ -62,12 +65,12 @@ pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Troub
         refused: None,
     };
     if !problems.is_empty() {
-        let page = page(house, visit, &shown)?;
-        return Ok(visit.refused(house, page));
+        let page = page(context, request, &state)?;
+        return Ok(request.refused(context, page));
     }
-    let mut messages: Vec<Value> = talk
+    let mut messages: Vec<Value> = history
         .iter()
-        .map(|said| json!({ "role": said.role.word(), "content": said.content }))
+        .map(|message| json!({ "role": message.role.word(), "content": message.content }))
         .collect();
     messages.push(json!({ "role": "user", "content": message }));
     let mut body = Map::new();
@@ -84,66 +87,73 @@ pub(crate) async fn ask(house: &House, visit: &mut Visit) -> Result<Reply, Troub
         body.insert("cache".into(), false.into());
     }
     body.insert("messages".into(), messages.into());
-    let once: String = form
+    let submission_id: String = form
         .text("once")
         .chars()
         .filter(char::is_ascii_hexdigit)
         .take(32)
         .collect();
-    match send(house, visit, Value::from(body).to_string(), once).await? {
-        Answered::Said(answer) => {
-            let asked = Said {
+    match send(
+        context,
+        request,
+        Value::from(body).to_string(),
+        submission_id,
+    )
+    .await?
+    {
+        ChatOutcome::Answer(answer) => {
+            let requested = ChatMessage {
                 role: Role::User,
                 content: message.to_owned(),
-                facts: None,
+                stats: None,
             };
-            let talk = [&talk[..], &[asked, answer]].concat();
-            let shown = Shown {
-                talk: &talk,
+            let history = [&history[..], &[requested, answer]].concat();
+            let state = SandboxState {
+                history: &history,
                 message: "",
-                ..shown
+                ..state
             };
-            Ok(visit.page(house, &page(house, visit, &shown)?))
+            Ok(request.page(context, &page(context, request, &state)?))
         }
-        Answered::Refused { code, message } => {
-            shown.refused = Some((&code, &message));
-            let page = page(house, visit, &shown)?;
-            Ok(visit.refused(house, page))
+        ChatOutcome::Refused { code, message } => {
+            state.refused = Some((&code, &message));
+            let page = page(context, request, &state)?;
+            Ok(request.refused(context, page))
         }
     }
 }
 
 /// Asks the API from within, in the name of whoever is signed in.
 async fn send(
-    house: &House,
-    visit: &Visit,
+    context: &PortalContext,
+    request: &PageRequest,
     body: String,
-    once: String,
-) -> Result<Answered, Trouble> {
-    let unavailable = |message: &str| Answered::Refused {
+    submission_id: String,
+) -> Result<ChatOutcome, PageError> {
+    let unavailable = |message: &str| ChatOutcome::Refused {
         code: "overloaded".into(),
         message: message.into(),
     };
-    let Some(inside) = &house.inside else {
+    let Some(content) = &context.api else {
         return Ok(unavailable("The sandbox is not available here."));
     };
-    let token = house
+    let token = context
         .sandbox
-        .issue(house, visit.signed_in()?, visit.now)
+        .issue(context, request.require_session()?, request.now)
         .await?;
-    let call = InsideCall {
-        path: CHAT,
+    let call = InProcessRequest {
+        path: CHAT_PATH,
         bearer: token.secret,
-        idempotency_key: format!("sandbox-{once}"),
+        idempotency_key: format!("sandbox-{submission_id}"),
         body: Bytes::from(body),
-        client: visit.client,
+        client: request.client,
     };
-    let Some(answer) = inside.call(call).await else {
+    let Some(answer) = content.call(call).await else {
         return Ok(unavailable(
             "The gateway could not take the request to its end. Try again.",
         ));
     };
     let took = u64::try_from(answer.took.as_millis()).unwrap_or(u64::MAX);
-    let metadata = format!("x_{}", house.service.name);
-    Ok(answered(&answer.body, &metadata, took))
+    let metadata = format!("x_{}", context.service.name);
+    Ok(parse_response(&answer.body, &metadata, took))
 }

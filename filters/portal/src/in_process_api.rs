@@ -11,7 +11,7 @@ use tollgate_identity::Secret;
 
 /// One request to the API.
 #[derive(Debug)]
-pub struct InsideCall {
+pub struct InProcessRequest {
     /// The path of the operation.
     pub path: &'static str,
     /// The credential, as a client would send it.
@@ -26,7 +26,7 @@ pub struct InsideCall {
 
 /// What the API answered.
 #[derive(Clone, Debug)]
-pub struct InsideAnswer {
+pub struct InProcessResponse {
     /// The status.
     pub status: StatusCode,
     /// The body, JSON.
@@ -36,11 +36,11 @@ pub struct InsideAnswer {
 }
 
 /// An answer on its way; `None` when the gateway could not take the request to its end.
-pub type InsideAnswering<'a> = Pin<Box<dyn Future<Output = Option<InsideAnswer>> + Send + 'a>>;
+pub type InProcessFuture<'a> = Pin<Box<dyn Future<Output = Option<InProcessResponse>> + Send + 'a>>;
 
 /// The API without a socket: the whole chain of the operation's route, with its limits, its charge and its cache. Whoever stops waiting
 /// has left, as a client that closes its connection.
-pub trait Inside: Send + Sync {
+pub trait InProcessApi: Send + Sync {
     /// Sends a request for a whole answer.
-    fn call(&self, call: InsideCall) -> InsideAnswering<'_>;
+    fn call(&self, call: InProcessRequest) -> InProcessFuture<'_>;
 }

@@ -12,14 +12,14 @@ const KNOWN_MIN: i64 = 3 * DAY;
 
 /// How long a balance lasts if the next days are like the last ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pace {
+pub(crate) struct Forecast {
     /// Whole days.
     pub(crate) days_left: i64,
 }
 
 /// How long `available` lasts at the pace of the last seven days. Nothing is said where fewer than three days are known, counted from
 /// the first request of the week, or where nothing was spent.
-pub(crate) fn pace(days: &[UsageDay], available: Micros, now: i64) -> Option<Pace> {
+pub(crate) fn forecast(days: &[UsageDay], available: Micros, now: i64) -> Option<Forecast> {
     let week = Period::last(WEEK, now);
     let of_week = || days.iter().filter(|day| week.has(day.day_at));
     // Whoever has used it before this week has known all of it, with the days on which nothing was sent.
@@ -32,7 +32,7 @@ pub(crate) fn pace(days: &[UsageDay], available: Micros, now: i64) -> Option<Pac
         return None;
     }
     let left = i128::from(available.get().max(0)) * i128::from(known) / spent / i128::from(DAY);
-    Some(Pace {
+    Some(Forecast {
         days_left: i64::try_from(left).unwrap_or(i64::MAX),
     })
 }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     fn left(spent: &[(i64, i64)], available: i64) -> Option<i64> {
-        pace(&days(spent), Micros::new(available), NOW).map(|pace| pace.days_left)
+        forecast(&days(spent), Micros::new(available), NOW).map(|forecast| forecast.days_left)
     }
 
     #[test]

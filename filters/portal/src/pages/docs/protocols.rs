@@ -4,55 +4,59 @@ use maud::html;
 use tollgate_pages::parts;
 
 use super::Section;
-use crate::house::House;
+use crate::context::PortalContext;
 
 /// A way to buy the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PurchaseProtocol {
     X402,
     Mpp,
     Ucp,
 }
 
-impl Way {
-    const ALL: [Way; 3] = [Way::X402, Way::Mpp, Way::Ucp];
+impl PurchaseProtocol {
+    const ALL: [PurchaseProtocol; 3] = [
+        PurchaseProtocol::X402,
+        PurchaseProtocol::Mpp,
+        PurchaseProtocol::Ucp,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Way::X402 => "x402",
-            Way::Mpp => "MPP",
-            Way::Ucp => "UCP",
+            PurchaseProtocol::X402 => "x402",
+            PurchaseProtocol::Mpp => "MPP",
+            PurchaseProtocol::Ucp => "UCP",
         }
     }
 
     pub(super) fn anchor(self) -> &'static str {
         match self {
-            Way::X402 => "x402",
-            Way::Mpp => "mpp",
-            Way::Ucp => "ucp",
+            PurchaseProtocol::X402 => "x402",
+            PurchaseProtocol::Mpp => "mpp",
+            PurchaseProtocol::Ucp => "ucp",
         }
     }
 
-    fn ending(self) -> &'static str {
+    fn path_suffix(self) -> &'static str {
         match self {
-            Way::X402 => "/x402",
-            Way::Mpp => "/mpp",
-            Way::Ucp => "/ucp/v1/checkout-sessions",
+            PurchaseProtocol::X402 => "/x402",
+            PurchaseProtocol::Mpp => "/mpp",
+            PurchaseProtocol::Ucp => "/ucp/v1/checkout-sessions",
         }
     }
 
     /// What is paid, and who has to agree.
     pub(super) fn terms(self) -> (&'static str, &'static str) {
         match self {
-            Way::X402 => (
+            PurchaseProtocol::X402 => (
                 "199 USDC on Base, for 30 days",
                 "Nobody: the program’s wallet pays",
             ),
-            Way::Mpp => (
+            PurchaseProtocol::Mpp => (
                 "199.00 USD each month, at PayPal",
                 "The account’s owner, at the approval URL",
             ),
-            Way::Ucp => (
+            PurchaseProtocol::Ucp => (
                 "199.00 USD each month, at PayPal",
                 "The account’s owner, signed in here",
             ),
@@ -61,27 +65,33 @@ impl Way {
 }
 
 /// The ways that have an address here, with it.
-pub(super) fn ways(house: &House) -> impl Iterator<Item = (Way, String)> {
-    let slug = house.plans.plan().slug.clone();
-    let paths = &house.facts.payment_paths;
-    Way::ALL.into_iter().filter_map(move |way| {
-        let path = paths.iter().find(|path| path.ends_with(way.ending()))?;
-        Some((way, path.replace("{plan}", &slug)))
-    })
+pub(super) fn protocols(
+    context: &PortalContext,
+) -> impl Iterator<Item = (PurchaseProtocol, String)> {
+    let slug = context.plans.plan().slug.clone();
+    let paths = &context.installation.payment_paths;
+    PurchaseProtocol::ALL
+        .into_iter()
+        .filter_map(move |protocol| {
+            let path = paths
+                .iter()
+                .find(|path| path.ends_with(protocol.path_suffix()))?;
+            Some((protocol, path.replace("{plan}", &slug)))
+        })
 }
 
-pub(super) fn sections(house: &House) -> Vec<Section> {
-    ways(house)
-        .map(|(way, path)| match way {
-            Way::X402 => x402(house, &path),
-            Way::Mpp => mpp(house, &path),
-            Way::Ucp => ucp(house, &path),
+pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
+    protocols(context)
+        .map(|(protocol, path)| match protocol {
+            PurchaseProtocol::X402 => x402(context, &path),
+            PurchaseProtocol::Mpp => mpp(context, &path),
+            PurchaseProtocol::Ucp => ucp(context, &path),
         })
         .collect()
 }
 
-fn x402(house: &House, path: &str) -> Section {
-    let (base, key) = (house.address.base_url(), house.address.variable());
+fn x402(context: &PortalContext, path: &str) -> Section {
+    let (base, key) = (context.address.base_url(), context.address.variable());
     let exchange = format!(
         "POST {path}\nAuthorization: Bearer ${key}\n\n\
          402 Payment Required\nPAYMENT-REQUIRED: eyJ4NDAyVmVyc2lvbiI6Mi…\n\n\
@@ -102,9 +112,9 @@ fn x402(house: &House, path: &str) -> Section {
          \x20     Authorization: `Bearer ${{process.env.{key}}}`,\n    }},\n  }},\n);"
     );
     Section {
-        anchor: Way::X402.anchor(),
-        heading: Way::X402.name(),
-        inside: html! {
+        anchor: PurchaseProtocol::X402.anchor(),
+        heading: PurchaseProtocol::X402.name(),
+        content: html! {
             p {
                 "Version 2, scheme " code { "exact" } ": the wallet signs a transfer of exactly 199 USDC, and we have it sent. The offer is in "
                 code { "PAYMENT-REQUIRED" } ", JSON in base64; the signed transfer goes back in " code { "PAYMENT-SIGNATURE" } "."
@@ -127,9 +137,9 @@ fn x402(house: &House, path: &str) -> Section {
     }
 }
 
-fn mpp(house: &House, path: &str) -> Section {
-    let key = house.address.variable();
-    let own = own_field(&house.service.name);
+fn mpp(context: &PortalContext, path: &str) -> Section {
+    let key = context.address.variable();
+    let own = account_header(&context.service.name);
     let exchange = format!(
         "POST {path}\nAuthorization: Bearer ${key}\n\n\
          402 Payment Required\nWWW-Authenticate: Payment id=\"…\",\n  method=\"paypal\", intent=\"charge\",\n  request=\"…\", expires=\"…\", opaque=\"…\"\n\n\
@@ -141,9 +151,9 @@ fn mpp(house: &House, path: &str) -> Section {
     let credential = "{\n  \"challenge\": {\"id\": \"…\", \"realm\": \"…\",\n    \"method\": \"paypal\", \"intent\": \"charge\",\n    \
          \"request\": \"…\", \"expires\": \"…\",\n    \"opaque\": \"…\"},\n  \"payload\": {\"type\": \"subscription\",\n    \"subscriptionId\": \"I-…\"}\n}";
     Section {
-        anchor: Way::Mpp.anchor(),
-        heading: Way::Mpp.name(),
-        inside: html! {
+        anchor: PurchaseProtocol::Mpp.anchor(),
+        heading: PurchaseProtocol::Mpp.name(),
+        content: html! {
             p {
                 "The " code { "Payment" } " scheme of HTTP authentication. The account’s owner opens " code { "approval_url" }
                 " and agrees to the monthly payment at PayPal; then the program shows the challenge again, and we ask PayPal whether it was paid."
@@ -164,9 +174,9 @@ fn mpp(house: &House, path: &str) -> Section {
     }
 }
 
-fn ucp(house: &House, path: &str) -> Section {
-    let key = house.address.variable();
-    let base = house.address.base_url();
+fn ucp(context: &PortalContext, path: &str) -> Section {
+    let key = context.address.variable();
+    let base = context.address.base_url();
     let exchange = format!(
         "POST {path}\nAuthorization: Bearer ${key}\nIdempotency-Key: 7f3b1c9e-5d0f-4c61-9e55-…\n\n\
          201 Created\nLocation: {base}{path}/…\n\n\
@@ -175,9 +185,9 @@ fn ucp(house: &House, path: &str) -> Section {
          200 OK\n\n{{\"id\":\"…\",\"status\":\"completed\",…}}"
     );
     Section {
-        anchor: Way::Ucp.anchor(),
-        heading: Way::Ucp.name(),
-        inside: html! {
+        anchor: PurchaseProtocol::Ucp.anchor(),
+        heading: PurchaseProtocol::Ucp.name(),
+        content: html! {
             p {
                 "A checkout session. The account’s owner opens " code { "continue_url" } ", signs in, sees the plan and its price, and agrees at PayPal. "
                 "The session is then " code { "completed" } "."
@@ -196,7 +206,7 @@ fn ucp(house: &House, path: &str) -> Section {
 }
 
 /// The field for the account’s credential where `Authorization` holds a payment.
-fn own_field(service: &str) -> String {
+fn account_header(service: &str) -> String {
     let mut letters = service.chars();
     let first: String = letters
         .next()

@@ -7,24 +7,24 @@ use tollgate_pages::format::count;
 
 /// What pages say about this installation.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct Installation {
     /// The models on sale.
     pub catalog: Arc<Catalog>,
     /// What a credit costs, as a sentence, where that is set.
     pub credit_price: Option<String>,
     /// The rate classes.
-    pub classes: Vec<ClassFacts>,
+    pub classes: Vec<RateClassInfo>,
     /// The most bytes of a request for a completion.
     pub completion_bytes_max: u64,
     /// The paths at which programs buy, as far as there are any.
     pub payment_paths: Vec<String>,
     /// The routes that end.
-    pub endings: Vec<EndingFacts>,
+    pub deprecations: Vec<DeprecationInfo>,
 }
 
 /// How a route ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndingFacts {
+pub struct DeprecationInfo {
     /// Its methods and its path: `POST /v1/completions`.
     pub route: String,
     /// Since when, or from when on, nothing new should be built on it: microseconds since 1970.
@@ -37,7 +37,7 @@ pub struct EndingFacts {
 
 /// How much a rate class allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClassFacts {
+pub struct RateClassInfo {
     /// Its name.
     pub name: String,
     /// Requests in one window.
@@ -50,9 +50,9 @@ pub struct ClassFacts {
     pub concurrent: Option<u32>,
 }
 
-impl ClassFacts {
+impl RateClassInfo {
     /// What it allows, in words: `600 requests a minute`.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let requests = count(self.requests.into());
         match self.window_secs {
             1 => format!("{requests} requests a second"),

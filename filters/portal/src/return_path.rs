@@ -6,11 +6,11 @@ const BYTES_MAX: usize = 512;
 
 /// A page of ours: path and query. Nothing that a browser could take for another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Next(String);
+pub(crate) struct ReturnPath(String);
 
-impl Next {
+impl ReturnPath {
     /// Reads what came with a request; anything but a page of ours leads to the first page.
-    pub(crate) fn read(text: &str) -> Next {
+    pub(crate) fn read(text: &str) -> ReturnPath {
         // `//host` and `/\host` lead to another host; so may what a browser removes before it looks.
         let sound = text.len() <= BYTES_MAX
             && text.starts_with('/')
@@ -18,7 +18,7 @@ impl Next {
             && text
                 .bytes()
                 .all(|byte| byte.is_ascii_graphic() && byte != b'\\');
-        Next(if sound { text } else { "/" }.to_owned())
+        ReturnPath(if sound { text } else { "/" }.to_owned())
     }
 
     /// Path and query.
@@ -27,13 +27,13 @@ impl Next {
     }
 
     /// Whether it is more than the first page.
-    pub(crate) fn is_elsewhere(&self) -> bool {
+    pub(crate) fn has_target(&self) -> bool {
         self.0 != "/"
     }
 
     /// The address of a page that hands it on.
-    pub(crate) fn after(&self, page: &str) -> String {
-        if !self.is_elsewhere() {
+    pub(crate) fn append_to(&self, page: &str) -> String {
+        if !self.has_target() {
             return page.to_owned();
         }
         let next: String = form_urlencoded::byte_serialize(self.0.as_bytes()).collect();
@@ -41,7 +41,7 @@ impl Next {
     }
 }
 
-impl fmt::Display for Next {
+impl fmt::Display for ReturnPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -59,7 +59,7 @@ mod tests {
             "/consent/0190?x=1&y=2",
             "/usage?from=2026-11-01",
         ] {
-            assert_eq!(Next::read(own).as_str(), own);
+            assert_eq!(ReturnPath::read(own).as_str(), own);
         }
         for other in [
             "",
@@ -74,18 +74,21 @@ mod tests {
             "/ä",
             " /keys",
         ] {
-            assert_eq!(Next::read(other).as_str(), "/", "{other:?}");
+            assert_eq!(ReturnPath::read(other).as_str(), "/", "{other:?}");
         }
-        assert_eq!(Next::read(&format!("/{}", "a".repeat(512))).as_str(), "/");
+        assert_eq!(
+            ReturnPath::read(&format!("/{}", "a".repeat(512))).as_str(),
+            "/"
+        );
     }
 
     #[test]
     fn it_is_handed_on_whole() {
-        let next = Next::read("/consent/1?a=b&c=d");
+        let next = ReturnPath::read("/consent/1?a=b&c=d");
         assert_eq!(
-            next.after("/sign-in"),
+            next.append_to("/sign-in"),
             "/sign-in?next=%2Fconsent%2F1%3Fa%3Db%26c%3Dd"
         );
-        assert_eq!(Next::read("/").after("/sign-in"), "/sign-in");
+        assert_eq!(ReturnPath::read("/").append_to("/sign-in"), "/sign-in");
     }
 }

@@ -5,7 +5,7 @@ use tollgate_store::UsageDay;
 
 /// Days added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
+pub(crate) struct Totals {
     pub(crate) requests: u64,
     pub(crate) cache_hits: u64,
     pub(crate) incomplete: u64,
@@ -15,18 +15,20 @@ pub(crate) struct Sums {
     pub(crate) saved: Micros,
 }
 
-impl Sums {
+impl Totals {
     /// All of these.
-    pub(crate) fn of<'a>(days: impl IntoIterator<Item = &'a UsageDay>) -> Sums {
-        days.into_iter().fold(Sums::default(), |mut sums, day| {
-            sums.requests += day.requests;
-            sums.cache_hits += day.cache_hits;
-            sums.incomplete += day.incomplete;
-            sums.prompt_tokens = sums.prompt_tokens.saturating_add(day.prompt_tokens);
-            sums.completion_tokens = sums.completion_tokens.saturating_add(day.completion_tokens);
-            sums.cost = sums.cost.saturating_add(day.cost);
-            sums.saved = sums.saved.saturating_add(day.saved);
-            sums
+    pub(crate) fn of<'a>(days: impl IntoIterator<Item = &'a UsageDay>) -> Totals {
+        days.into_iter().fold(Totals::default(), |mut totals, day| {
+            totals.requests += day.requests;
+            totals.cache_hits += day.cache_hits;
+            totals.incomplete += day.incomplete;
+            totals.prompt_tokens = totals.prompt_tokens.saturating_add(day.prompt_tokens);
+            totals.completion_tokens = totals
+                .completion_tokens
+                .saturating_add(day.completion_tokens);
+            totals.cost = totals.cost.saturating_add(day.cost);
+            totals.saved = totals.saved.saturating_add(day.saved);
+            totals
         })
     }
 }

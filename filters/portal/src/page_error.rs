@@ -11,17 +11,17 @@ use tollgate_store::{CommitError, ReadError, Refusal};
 
 /// Why a page cannot be shown.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum PageError {
     /// There is no such page.
     NotFound,
     /// The page does not take this method; it takes these.
-    Method(String),
+    MethodNotAllowed(String),
     /// The form was sent by a page of somebody else.
-    Forged,
+    CrossOrigin,
     /// The form's token is not that of the session.
-    Stale,
+    InvalidFormToken,
     /// The form is no form.
-    NoForm,
+    NotAForm,
     /// Their session was ended while the request was under way.
     SignedOut,
     /// The store did not answer or did not write. Nothing was changed.
@@ -30,28 +30,28 @@ pub(crate) enum Trouble {
     Internal(Box<dyn Error + Send + Sync>),
 }
 
-impl Trouble {
+impl PageError {
     /// The page that tells of it; a fault of ours is told to the log too.
     pub(crate) fn page(&self, look: &Look, request: &str) -> Reply {
         let page = |status, heading, text: &str, way_on| {
-            let told = Failure {
+            let details = Failure {
                 status,
                 heading,
                 text: html! { p { (text) } },
                 way_on,
                 request: request.to_owned(),
             };
-            failure(look, &told)
+            failure(look, &details)
         };
         const HOME: Option<(&str, &str)> = Some(("/", "Go to the overview"));
         match self {
-            Trouble::NotFound => page(
+            PageError::NotFound => page(
                 StatusCode::NOT_FOUND,
                 "This page does not exist",
                 "The address may be wrong, or the page has moved.",
                 HOME,
             ),
-            Trouble::Method(allow) => {
+            PageError::MethodNotAllowed(allow) => {
                 let mut reply = page(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "This page cannot be used in this way",
@@ -63,26 +63,26 @@ impl Trouble {
                 }
                 reply
             }
-            Trouble::Forged => page(
+            PageError::CrossOrigin => page(
                 StatusCode::FORBIDDEN,
                 "This form was not sent from our pages",
                 "Nothing was changed. Open the page here and send it again.",
                 HOME,
             ),
-            Trouble::Stale => page(
+            PageError::InvalidFormToken => page(
                 StatusCode::FORBIDDEN,
                 "This page was open too long",
                 "Open it again; nothing was changed.",
                 HOME,
             ),
-            Trouble::NoForm => page(
+            PageError::NotAForm => page(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "This is not a form",
                 "Pages take forms as browsers send them. Programs use the API.",
                 Some(("/docs", "Read the docs")),
             ),
-            Trouble::SignedOut => look.see_other("/sign-in"),
-            Trouble::Store(source) => {
+            PageError::SignedOut => look.see_other("/sign-in"),
+            PageError::Store(source) => {
                 tracing::error!(request, error = %chain(&**source), "a page could not be made: the store did not do its part");
                 page(
                     StatusCode::SERVICE_UNAVAILABLE,
@@ -91,7 +91,7 @@ impl Trouble {
                     None,
                 )
             }
-            Trouble::Internal(source) => {
+            PageError::Internal(source) => {
                 tracing::error!(request, error = %chain(&**source), "a page could not be made");
                 page(
                     StatusCode::INTERNAL_SERVER_ERROR,
@@ -115,32 +115,32 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-impl From<ReadError> for Trouble {
-    fn from(error: ReadError) -> Trouble {
-        Trouble::Store(Box::new(error))
+impl From<ReadError> for PageError {
+    fn from(error: ReadError) -> PageError {
+        PageError::Store(Box::new(error))
     }
 }
 
-impl From<CommitError> for Trouble {
-    fn from(error: CommitError) -> Trouble {
+impl From<CommitError> for PageError {
+    fn from(error: CommitError) -> PageError {
         match error {
-            CommitError::Refused(Refusal::SessionOver) => Trouble::SignedOut,
-            error => Trouble::Store(Box::new(error)),
+            CommitError::Refused(Refusal::SessionOver) => PageError::SignedOut,
+            error => PageError::Store(Box::new(error)),
         }
     }
 }
 
-impl From<VerifyCodeError> for Trouble {
-    fn from(error: VerifyCodeError) -> Trouble {
+impl From<VerifyCodeError> for PageError {
+    fn from(error: VerifyCodeError) -> PageError {
         match error {
-            VerifyCodeError::SignedOut => Trouble::SignedOut,
-            error => Trouble::Store(Box::new(error)),
+            VerifyCodeError::SignedOut => PageError::SignedOut,
+            error => PageError::Store(Box::new(error)),
         }
     }
 }
 
-impl From<SendCodeError> for Trouble {
-    fn from(error: SendCodeError) -> Trouble {
-        Trouble::Store(Box::new(error))
+impl From<SendCodeError> for PageError {
+    fn from(error: SendCodeError) -> PageError {
+        PageError::Store(Box::new(error))
     }
 }

@@ -8,13 +8,17 @@ use tollgate_store::{CredentialId, CredentialKind, CredentialRow, Read, ReadErro
 
 /// What the credentials of an account are called by those who look at what they did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct CredentialNames {
     names: HashMap<CredentialId, String>,
 }
 
-impl Names {
+impl CredentialNames {
     /// Reads them. Waits for the disk.
-    pub(crate) fn read(read: &dyn Read, account: AccountId, now: i64) -> Result<Names, ReadError> {
+    pub(crate) fn read(
+        read: &dyn Read,
+        account: AccountId,
+        now: i64,
+    ) -> Result<CredentialNames, ReadError> {
         let clients: HashMap<_, _> = read
             .oauth_grants(account, now)?
             .into_iter()
@@ -24,9 +28,9 @@ impl Names {
         let names = rows.iter().map(|row| {
             let client = row.made.client_id.as_deref();
             let name = client.and_then(|client| clients.get(client).map(|name| &**name));
-            (row.made.id, called(row, name))
+            (row.made.id, display_name(row, name))
         });
-        Ok(Names {
+        Ok(CredentialNames {
             names: names.collect(),
         })
     }
@@ -40,7 +44,7 @@ impl Names {
 }
 
 /// What a credential is called; `client` is what the app it was given to calls itself.
-fn called(row: &CredentialRow, client: Option<&str>) -> String {
+fn display_name(row: &CredentialRow, client: Option<&str>) -> String {
     let made = &row.made;
     let (id, label) = (made.client_id.as_deref(), made.label.as_deref());
     let name = match (made.kind, client.or(id), label) {

@@ -26,16 +26,16 @@ impl Role {
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ChatMessage {
     pub(super) role: Role,
     pub(super) content: String,
     /// What is known of an answer.
-    pub(super) facts: Option<Facts>,
+    pub(super) stats: Option<AnswerStats>,
 }
 
 /// What an answer cost and how it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct AnswerStats {
     pub(super) cost: Micros,
     pub(super) tokens_in: u64,
     pub(super) tokens_out: u64,
@@ -43,10 +43,10 @@ pub(super) struct Facts {
     pub(super) took_ms: u64,
 }
 
-impl Facts {
+impl AnswerStats {
     /// As the form carries them.
     pub(super) fn write(&self) -> String {
-        let Facts {
+        let AnswerStats {
             cost,
             tokens_in,
             tokens_out,
@@ -59,81 +59,84 @@ impl Facts {
         )
     }
 
-    fn read(text: &str) -> Option<Facts> {
+    fn read(text: &str) -> Option<AnswerStats> {
         let mut words = text.split(' ');
-        let facts = Facts {
+        let stats = AnswerStats {
             cost: words.next()?.parse().ok()?,
             tokens_in: words.next()?.parse().ok()?,
             tokens_out: words.next()?.parse().ok()?,
             cached: words.next()? == "1",
             took_ms: words.next()?.parse().ok()?,
         };
-        words.next().is_none().then_some(facts)
+        words.next().is_none().then_some(stats)
     }
 }
 
 /// The messages that a form carries: `user` and `assistant` fields in their order, and after an answer what is known of it.
-pub(super) fn read(form: &Form) -> Vec<Said> {
-    let mut talk: Vec<Said> = Vec::new();
+pub(super) fn read_messages(form: &Form) -> Vec<ChatMessage> {
+    let mut messages: Vec<ChatMessage> = Vec::new();
     for (name, value) in form.iter() {
         let role = match name {
             "user" => Role::User,
             "assistant" => Role::Assistant,
             "facts" => {
-                if let Some(last) = talk.last_mut().filter(|last| last.role == Role::Assistant) {
-                    last.facts = Facts::read(value);
+                if let Some(last) = messages
+                    .last_mut()
+                    .filter(|last| last.role == Role::Assistant)
+                {
+                    last.stats = AnswerStats::read(value);
                 }
                 continue;
             }
             _ => continue,
         };
-        talk.push(Said {
+        messages.push(ChatMessage {
             role,
             content: value.to_owned(),
-            facts: None,
+            stats: None,
         });
     }
-    let many = talk.len().saturating_sub(MESSAGES_MAX);
-    talk.drain(..many);
-    talk
+    let many = messages.len().saturating_sub(MESSAGES_MAX);
+    messages.drain(..many);
+    messages
 }
 
 /// What the API answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answered {
+pub(super) enum ChatOutcome {
     /// An answer of a model.
-    Said(Said),
+    Answer(ChatMessage),
     /// A refusal, with its code and its message.
     Refused { code: String, message: String },
 }
 
 /// Reads an answer of the API. `metadata` names the member with what it cost.
-pub(super) fn answered(body: &[u8], metadata: &str, took_ms: u64) -> Answered {
+pub(super) fn parse_response(body: &[u8], metadata: &str, took_ms: u64) -> ChatOutcome {
     let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
     let error = &body["error"];
     if error.is_object() || !body["choices"].is_array() {
         let text =
             |member: &str, otherwise: &str| error[member].as_str().unwrap_or(otherwise).to_owned();
-        return Answered::Refused {
+        return ChatOutcome::Refused {
             code: text("code", "internal_error"),
             message: text("message", "The answer could not be understood."),
         };
     }
     let message = &body["choices"][0]["message"];
     let count = |member: &str| body["usage"][member].as_u64().unwrap_or(0);
-    let told = &body[metadata];
-    Answered::Said(Said {
+    let service_metadata = &body[metadata];
+    ChatOutcome::Answer(ChatMessage {
         role: Role::Assistant,
         content: message["content"].as_str().unwrap_or_default().to_owned(),
-        facts: Some(Facts {
+        stats: Some(AnswerStats {
             // The number is written as a decimal, and read as one.
-            cost: told["credits_used"]
+            cost: service_metadata["credits_used"]
                 .to_string()
                 .parse()
                 .unwrap_or(Micros::ZERO),
             tokens_in: count("prompt_tokens"),
             tokens_out: count("completion_tokens"),
-            cached: told["cache_hit"].as_bool().unwrap_or(false),
+            cached: service_metadata["cache_hit"].as_bool().unwrap_or(false),
             took_ms,
         }),
     })
@@ -149,37 +152,37 @@ mod tests {
     fn an_answer_is_read_with_what_it_cost() {
         let body = br#"{"choices":[{"message":{"role":"assistant","content":"Hi"}}],"usage":{"prompt_tokens":3,"completion_tokens":4},
             "x_svc":{"credits_used":0.0056,"cache_hit":true}}"#;
-        let Answered::Said(said) = answered(body, "x_svc", 7) else {
+        let ChatOutcome::Answer(message) = parse_response(body, "x_svc", 7) else {
             panic!("an answer");
         };
-        let facts = said.facts.expect("facts");
-        assert_eq!((said.content.as_str(), facts.cost.get()), ("Hi", 5_600));
-        assert_eq!(facts.write(), "0.0056 3 4 1 7");
+        let stats = message.stats.expect("facts");
+        assert_eq!((message.content.as_str(), stats.cost.get()), ("Hi", 5_600));
+        assert_eq!(stats.write(), "0.0056 3 4 1 7");
     }
 
     #[test]
     fn a_refusal_keeps_its_code_and_its_message() {
         let body = br#"{"error":{"message":"Add credits.","type":"x","param":null,"code":"insufficient_credits"}}"#;
-        let refused = Answered::Refused {
+        let refused = ChatOutcome::Refused {
             code: "insufficient_credits".into(),
             message: "Add credits.".into(),
         };
-        assert_eq!(answered(body, "x_svc", 7), refused);
+        assert_eq!(parse_response(body, "x_svc", 7), refused);
         assert!(matches!(
-            answered(b"<html>", "x_svc", 7),
-            Answered::Refused { .. }
+            parse_response(b"<html>", "x_svc", 7),
+            ChatOutcome::Refused { .. }
         ));
     }
 
     proptest! {
         #[test]
-        fn a_conversation_survives_its_form(talk in prop::collection::vec((any::<bool>(), "[^\r]{0,20}", 0i64..1 << 40), 0..8)) {
-            let talk: Vec<Said> = talk
+        fn a_conversation_survives_its_form(messages in prop::collection::vec((any::<bool>(), "[^\r]{0,20}", 0i64..1 << 40), 0..8)) {
+            let messages: Vec<ChatMessage> = messages
                 .into_iter()
-                .map(|(user, content, cost)| Said {
+                .map(|(user, content, cost)| ChatMessage {
                     role: if user { Role::User } else { Role::Assistant },
                     content,
-                    facts: (!user).then_some(Facts {
+                    stats: (!user).then_some(AnswerStats {
                         cost: Micros::new(cost),
                         tokens_in: 1,
                         tokens_out: 2,
@@ -189,13 +192,13 @@ mod tests {
                 })
                 .collect();
             let mut form = form_urlencoded::Serializer::new(String::new());
-            for said in &talk {
-                form.append_pair(said.role.word(), &said.content);
-                if let Some(facts) = &said.facts {
-                    form.append_pair("facts", &facts.write());
+            for message in &messages {
+                form.append_pair(message.role.word(), &message.content);
+                if let Some(stats) = &message.stats {
+                    form.append_pair("facts", &stats.write());
                 }
             }
-            prop_assert_eq!(read(&Form::read(form.finish().as_bytes())), talk);
+            prop_assert_eq!(read_messages(&Form::read(form.finish().as_bytes())), messages);
         }
     }
 }

@@ -11,7 +11,12 @@ const REFERENCE: &str = "sign-up";
 
 /// Books what was promised to new accounts and is not booked yet. The promise is written with the account; whoever dies between that and
 /// the booking leaves it to the next run.
-pub async fn keep_promises(signin: &Signin, ledger: &Ledger, clock: &Clock, entropy: &Entropy) {
+pub async fn book_signup_grants(
+    signin: &Signin,
+    ledger: &Ledger,
+    clock: &Clock,
+    entropy: &Entropy,
+) {
     let owed = match signin.grants_owed().await {
         Ok(owed) => owed,
         Err(error) => {
