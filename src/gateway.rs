@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tollgate_auth::Auths;
 use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
-use tollgate_commerce::Shop;
+use tollgate_commerce::CommerceServices;
 use tollgate_filter::{Clock, Entropy, ErrorPage, ErrorShape, Filter};
 use tollgate_idempotency::Idempotency;
 use tollgate_identity::{Credentials, Signin};
@@ -236,13 +236,13 @@ impl GatewayBuilder {
                 entropy: &entropy,
             })),
             documents: Arc::new(documents),
-            shop: Shop::new(tollgate_commerce::Parts {
+            commerce: CommerceServices::new(tollgate_commerce::CommerceDeps {
                 base_url: settings.service.base_url.as_str(),
                 root_url: settings.service.root_url.as_str(),
                 plan: plans.plan(),
                 ucp: settings.ucp.clone(),
                 checkouts: checkouts.clone(),
-                once: once.clone(),
+                idempotency: once.clone(),
                 clock: clock.clone(),
                 terms_url: settings.brand.terms_url.clone(),
                 privacy_url: settings.brand.privacy_url.clone(),
@@ -344,7 +344,7 @@ impl GatewayBuilder {
             sources::providers(providers.clone()),
             sources::cache(house.cache.clone()),
             sources::idempotency(house.idempotency.counters()),
-            sources::notices(house.shop.counters()),
+            sources::notices(house.commerce.counters()),
             sources::plan(plans.clone()),
             sources::x402(signed, store.clone()),
             sources::purchases(top_ups),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate_auth::{AddressError, Auths};
 use tollgate_cache::Cache;
-use tollgate_commerce::{Commerce, Shop};
+use tollgate_commerce::{Commerce, CommerceServices};
 use tollgate_completions::Completions;
 use tollgate_filter::{Clock, Entropy, Filter, Resource};
 use tollgate_idempotency::Idempotency;
@@ -65,7 +65,7 @@ pub(crate) struct House {
     pub(crate) documents: Arc<Documents>,
     pub(crate) oauth: Arc<Endpoints>,
     pub(crate) desks: Arc<Desks>,
-    pub(crate) shop: Arc<Shop>,
+    pub(crate) commerce: Arc<CommerceServices>,
 }
 
 /// Filters by the names that chains call them by.
@@ -120,7 +120,7 @@ impl Registry {
             ))
         });
         registry.add("commerce", |context| {
-            let filter = Commerce::new(&context.house.shop, context.route.path.as_str());
+            let filter = Commerce::new(&context.house.commerce, context.route.path.as_str());
             Ok(Arc::new(
                 filter.map_err(|error| BuildError::new(error.to_string()))?,
             ))

@@ -157,7 +157,7 @@ pub fn idempotency(counters: Arc<tollgate_idempotency::Counters>) -> Source {
 }
 
 /// What becomes of a payment provider's notices.
-pub fn notices(counters: Arc<tollgate_commerce::Counters>) -> Source {
+pub fn notices(counters: Arc<tollgate_commerce::WebhookCounters>) -> Source {
     Box::new(move |page| {
         let counts = counters.counts();
         page.numbers(

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Counters since the process began.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct WebhookCounters {
     pub(crate) stored: AtomicU64,
     pub(crate) known: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -13,7 +13,7 @@ pub struct Counters {
 
 /// The counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct WebhookCounts {
     /// Notices stored.
     pub stored: u64,
     /// Notices that had come in before.
@@ -24,14 +24,14 @@ pub struct Counts {
     pub undecided: u64,
 }
 
-impl Counters {
-    pub(crate) fn one(counter: &AtomicU64) {
+impl WebhookCounters {
+    pub(crate) fn increment(counter: &AtomicU64) {
         counter.fetch_add(1, Relaxed);
     }
 
     /// The counters now.
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> WebhookCounts {
+        WebhookCounts {
             stored: self.stored.load(Relaxed),
             known: self.known.load(Relaxed),
             refused: self.refused.load(Relaxed),

@@ -12,27 +12,27 @@ use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::plan::Plan;
 
 use crate::config::{ProfileFetch, UcpSettings};
-use crate::counters::Counters;
+use crate::counters::WebhookCounters;
 use crate::discovery;
-use crate::notices::{Notices, PayPal};
 use crate::product;
+use crate::ucp::checkout_sessions::{self, CheckoutFormat, CheckoutPath, CheckoutSessions};
 use crate::ucp::profiles::Profiles;
-use crate::ucp::sessions::{self, At, Form, Sessions};
-use crate::ucp::wire::Shown;
+use crate::ucp::wire::MerchantInfo;
+use crate::webhooks::{PayPal, Webhooks};
 
 /// The most bytes of a body: a notice has a few thousand, a checkout a few hundred.
 const BODY_BYTES: usize = 64 * 1024;
 
 /// What the routes of commerce share.
-pub struct Shop {
-    notices: Notices,
+pub struct CommerceServices {
+    webhooks: Webhooks,
     profile: Document,
     product: Document,
-    sessions: Sessions,
+    checkouts: CheckoutSessions,
 }
 
 /// What a shop is built from.
-pub struct Parts<'a> {
+pub struct CommerceDeps<'a> {
     /// The service's address, without a slash at its end.
     pub base_url: &'a str,
     /// Where its pages are, without a slash at its end.
@@ -46,7 +46,7 @@ pub struct Parts<'a> {
     /// Where checkouts are kept.
     pub checkouts: Checkouts,
     /// Tells answers again.
-    pub once: IdempotencyKeys,
+    pub idempotency: IdempotencyKeys,
     /// What time it is, for how long profiles are fresh.
     pub clock: Clock,
     /// Documents that a buyer agrees to, where there are any.
@@ -55,52 +55,48 @@ pub struct Parts<'a> {
     pub privacy_url: Option<String>,
 }
 
-impl Shop {
+impl CommerceServices {
     /// A shop.
     ///
     /// # Errors
     ///
     /// Profiles are to be fetched, and there is nothing to fetch them with.
-    pub fn new(parts: Parts<'_>) -> Result<Arc<Shop>, SetupError> {
-        let profiles = match parts.ucp.profile_fetch {
+    pub fn new(deps: CommerceDeps<'_>) -> Result<Arc<CommerceServices>, SetupError> {
+        let profiles = match deps.ucp.profile_fetch {
             ProfileFetch::Never => None,
-            ProfileFetch::Listed | ProfileFetch::Always => Some(Profiles::new(parts.clock)?),
+            ProfileFetch::Listed | ProfileFetch::Always => Some(Profiles::new(deps.clock)?),
         };
-        Ok(Arc::new(Shop {
-            notices: Notices::new(parts.paypal),
-            profile: Document::json(&discovery::profile(parts.base_url)),
-            product: Document::json(&product::product(
-                parts.plan,
-                parts.base_url,
-                parts.root_url,
-            )),
-            sessions: Sessions {
-                shown: Shown {
-                    base_url: parts.base_url.to_owned(),
-                    root_url: parts.root_url.to_owned(),
-                    plan: parts.plan.clone(),
+        Ok(Arc::new(CommerceServices {
+            webhooks: Webhooks::new(deps.paypal),
+            profile: Document::json(&discovery::profile(deps.base_url)),
+            product: Document::json(&product::product(deps.plan, deps.base_url, deps.root_url)),
+            checkouts: CheckoutSessions {
+                merchant: MerchantInfo {
+                    base_url: deps.base_url.to_owned(),
+                    root_url: deps.root_url.to_owned(),
+                    plan: deps.plan.clone(),
                     links: links([
-                        ("terms_of_service", parts.terms_url),
-                        ("privacy_policy", parts.privacy_url),
-                        ("refund_policy", parts.ucp.refund_url.clone()),
+                        ("terms_of_service", deps.terms_url),
+                        ("privacy_policy", deps.privacy_url),
+                        ("refund_policy", deps.ucp.refund_url.clone()),
                     ]),
                 },
-                settings: parts.ucp,
-                checkouts: parts.checkouts,
-                once: parts.once,
+                settings: deps.ucp,
+                checkouts: deps.checkouts,
+                idempotency: deps.idempotency,
                 profiles,
             },
         }))
     }
 
     /// What became of notices.
-    pub fn counters(&self) -> Arc<Counters> {
-        self.notices.counters()
+    pub fn counters(&self) -> Arc<WebhookCounters> {
+        self.webhooks.counters()
     }
 
     fn product(&self, exchange: &Exchange) -> Outcome {
         let request = &exchange.request;
-        let slug = &self.sessions.shown.plan.slug;
+        let slug = &self.checkouts.merchant.plan.slug;
         if request.path.rsplit('/').next() == Some(&**slug) {
             return Outcome::reply(self.product.reply(request));
         }
@@ -117,73 +113,76 @@ fn links(all: [(&'static str, Option<String>); 3]) -> Vec<(&'static str, String)
 
 /// Answers one route of the shop.
 pub struct Commerce {
-    shop: Arc<Shop>,
-    place: Place,
+    services: Arc<CommerceServices>,
+    endpoint: Endpoint,
 }
 
 /// What stands at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Endpoint {
     /// Notices of a payment provider.
-    Notices,
+    Webhooks,
     /// What platforms are told of the service.
     Profile,
     /// What is sold.
     Product,
     /// Checkouts.
-    Sessions(sessions::Place),
+    Checkouts(checkout_sessions::CheckoutRoute),
 }
 
 /// Where checkouts of a form stand.
-const fn at(form: Form, at: At) -> Place {
-    Place::Sessions(sessions::Place { form, at })
+const fn checkout(format: CheckoutFormat, path: CheckoutPath) -> Endpoint {
+    Endpoint::Checkouts(checkout_sessions::CheckoutRoute { format, path })
 }
 
 /// How the paths of each place end.
-const PLACES: [(&str, Place); 9] = [
-    ("/webhooks/paypal", Place::Notices),
-    ("/.well-known/ucp", Place::Profile),
-    ("/commerce/products/{plan}", Place::Product),
-    ("/ucp/v1/checkout-sessions", at(Form::Service, At::All)),
+const ENDPOINTS: [(&str, Endpoint); 9] = [
+    ("/webhooks/paypal", Endpoint::Webhooks),
+    ("/.well-known/ucp", Endpoint::Profile),
+    ("/commerce/products/{plan}", Endpoint::Product),
+    (
+        "/ucp/v1/checkout-sessions",
+        checkout(CheckoutFormat::Service, CheckoutPath::All),
+    ),
     (
         "/ucp/v1/checkout-sessions/{session}",
-        at(Form::Service, At::One),
+        checkout(CheckoutFormat::Service, CheckoutPath::One),
     ),
     (
         "/ucp/2026-04-08/checkout-sessions",
-        at(Form::Protocol, At::All),
+        checkout(CheckoutFormat::Protocol, CheckoutPath::All),
     ),
     (
         "/ucp/2026-04-08/checkout-sessions/{session}",
-        at(Form::Protocol, At::One),
+        checkout(CheckoutFormat::Protocol, CheckoutPath::One),
     ),
     (
         "/ucp/2026-04-08/checkout-sessions/{session}/complete",
-        at(Form::Protocol, At::Complete),
+        checkout(CheckoutFormat::Protocol, CheckoutPath::Complete),
     ),
     (
         "/ucp/2026-04-08/checkout-sessions/{session}/cancel",
-        at(Form::Protocol, At::Cancel),
+        checkout(CheckoutFormat::Protocol, CheckoutPath::Cancel),
     ),
 ];
 
 /// A route that leads to nothing in the shop.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`commerce` has nothing at `{path}`; it has `{}`", PLACES.map(|(path, _)| path).join("`, `"))]
-pub struct UnknownPlace {
+#[error("`commerce` has nothing at `{path}`; it has `{}`", ENDPOINTS.map(|(path, _)| path).join("`, `"))]
+pub struct UnknownEndpoint {
     path: String,
 }
 
 impl Commerce {
     /// The filter for a route of this path, which may begin with the path of the service's address.
-    pub fn new(shop: &Arc<Shop>, path: &str) -> Result<Commerce, UnknownPlace> {
-        let found = PLACES.iter().find(|(ending, _)| path.ends_with(ending));
-        let unknown = || UnknownPlace {
+    pub fn new(services: &Arc<CommerceServices>, path: &str) -> Result<Commerce, UnknownEndpoint> {
+        let found = ENDPOINTS.iter().find(|(ending, _)| path.ends_with(ending));
+        let unknown = || UnknownEndpoint {
             path: path.to_owned(),
         };
         Ok(Commerce {
-            shop: shop.clone(),
-            place: found.ok_or_else(unknown)?.1,
+            services: services.clone(),
+            endpoint: found.ok_or_else(unknown)?.1,
         })
     }
 }
@@ -196,12 +195,12 @@ impl Filter for Commerce {
     fn contract(&self) -> Contract {
         Contract {
             phases: Phase::Request.into(),
-            body: match self.place {
-                Place::Profile | Place::Product => Body::Unread,
-                Place::Notices => Body::Bytes {
+            body: match self.endpoint {
+                Endpoint::Profile | Endpoint::Product => Body::Unread,
+                Endpoint::Webhooks => Body::Bytes {
                     bytes_max: BODY_BYTES,
                 },
-                Place::Sessions(_) => Body::Json {
+                Endpoint::Checkouts(_) => Body::Json {
                     bytes_max: BODY_BYTES,
                 },
             },
@@ -210,12 +209,14 @@ impl Filter for Commerce {
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        match self.place {
-            Place::Notices => self.shop.notices.answer(exchange),
-            Place::Profile => Step::now(Outcome::reply(self.shop.profile.reply(&exchange.request))),
-            Place::Product => Step::now(self.shop.product(exchange)),
-            Place::Sessions(place) => {
-                let answer = self.shop.sessions.answer(place, exchange);
+        match self.endpoint {
+            Endpoint::Webhooks => self.services.webhooks.answer(exchange),
+            Endpoint::Profile => Step::now(Outcome::reply(
+                self.services.profile.reply(&exchange.request),
+            )),
+            Endpoint::Product => Step::now(self.services.product(exchange)),
+            Endpoint::Checkouts(endpoint) => {
+                let answer = self.services.checkouts.answer(endpoint, exchange);
                 Step::later(answer)
             }
         }

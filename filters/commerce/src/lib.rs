@@ -4,11 +4,11 @@ mod config;
 mod counters;
 mod discovery;
 mod filter;
-mod notices;
 mod product;
 mod ucp;
+mod webhooks;
 
 pub use config::{ProfileFetch, RawUcp, UcpSettings};
-pub use counters::{Counters, Counts};
-pub use filter::{Commerce, Parts, Shop, UnknownPlace};
-pub use notices::PayPal;
+pub use counters::{WebhookCounters, WebhookCounts};
+pub use filter::{Commerce, CommerceDeps, CommerceServices, UnknownEndpoint};
+pub use webhooks::PayPal;

@@ -10,7 +10,7 @@ use tollgate_purchase::mandates::{MandateNotification, Mandates};
 use tollgate_purchase::{Notification, TopUps};
 use tollgate_store::{CommitError, MandateSubject, TopUpSubject};
 
-use crate::counters::Counters;
+use crate::counters::WebhookCounters;
 
 /// What notices of PayPal's need.
 #[derive(Clone, Debug)]
@@ -24,22 +24,22 @@ pub struct PayPal {
 }
 
 /// Takes the notices of a payment provider.
-pub(crate) struct Notices {
+pub(crate) struct Webhooks {
     paypal: Option<PayPal>,
-    counters: Arc<Counters>,
+    counters: Arc<WebhookCounters>,
 }
 
-impl Notices {
+impl Webhooks {
     /// Without PayPal there is nothing at its address.
-    pub(crate) fn new(paypal: Option<PayPal>) -> Notices {
-        Notices {
+    pub(crate) fn new(paypal: Option<PayPal>) -> Webhooks {
+        Webhooks {
             paypal,
             counters: Arc::default(),
         }
     }
 
     /// What became of notices.
-    pub(crate) fn counters(&self) -> Arc<Counters> {
+    pub(crate) fn counters(&self) -> Arc<WebhookCounters> {
         self.counters.clone()
     }
 
@@ -53,7 +53,7 @@ impl Notices {
         };
         Step::later(async move {
             let request = &exchange.request;
-            let status = self.hear(paypal, &request.headers, &request.body).await;
+            let status = self.receive(paypal, &request.headers, &request.body).await;
             // Without a body: whoever sends forgeries learns nothing.
             Ok(Outcome::reply(Reply {
                 status,
@@ -63,35 +63,38 @@ impl Notices {
         })
     }
 
-    async fn hear(&self, paypal: &PayPal, headers: &HeaderMap, body: &Bytes) -> StatusCode {
+    async fn receive(&self, paypal: &PayPal, headers: &HeaderMap, body: &Bytes) -> StatusCode {
         let counters = &self.counters;
         let notice = match paypal.client.verify_webhook(headers, body).await {
             Ok(notice) => notice,
-            Err(WebhookError::Refused(why)) => {
-                Counters::one(&counters.refused);
-                tracing::warn!(why, "a notice that claims to be PayPal's is not believed");
+            Err(WebhookError::Refused(reason)) => {
+                WebhookCounters::increment(&counters.refused);
+                tracing::warn!(
+                    why = reason,
+                    "a notice that claims to be PayPal's is not believed"
+                );
                 return StatusCode::BAD_REQUEST;
             }
             Err(WebhookError::Undecided(error)) => {
-                Counters::one(&counters.undecided);
+                WebhookCounters::increment(&counters.undecided);
                 tracing::warn!(%error, "a notice could not be checked; it has to come again");
                 return StatusCode::SERVICE_UNAVAILABLE;
             }
         };
         let (id, kind) = (notice.id.clone(), notice.kind.clone());
-        match paypal.tell(notice).await {
+        match paypal.deliver(notice).await {
             Ok(new) => {
                 let counter = if new {
                     &counters.stored
                 } else {
                     &counters.known
                 };
-                Counters::one(counter);
+                WebhookCounters::increment(counter);
                 tracing::info!(notice = id, kind, new, "a notice of PayPal's");
                 StatusCode::OK
             }
             Err(error) => {
-                Counters::one(&counters.undecided);
+                WebhookCounters::increment(&counters.undecided);
                 tracing::warn!(%error, "a notice could not be stored; it has to come again");
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -101,22 +104,22 @@ impl Notices {
 
 impl PayPal {
     /// Hands a notice to whoever it is for: purchases of credits hear of orders and captures, mandates of everything else.
-    async fn tell(&self, notice: tollgate_paypal::WebhookEvent) -> Result<bool, CommitError> {
-        let about = about(&notice);
+    async fn deliver(&self, notice: tollgate_paypal::WebhookEvent) -> Result<bool, CommitError> {
+        let top_up_of = top_up_of(&notice);
         match &self.top_ups {
-            _ if about.is_none() => {
-                let (mandates_rung, top_ups_rung) = bells(&notice);
-                let news = MandateNotification {
+            _ if top_up_of.is_none() => {
+                let (mandate_notifications, top_up_notifications) = notifications(&notice);
+                let event = MandateNotification {
                     id: notice.id,
                     kind: notice.kind,
-                    mandates: mandates_rung,
-                    top_ups: top_ups_rung,
+                    mandates: mandate_notifications,
+                    top_ups: top_up_notifications,
                 };
-                self.mandates.record_notification(news).await
+                self.mandates.record_notification(event).await
             }
             Some(top_ups) => {
                 let notice = Notification {
-                    about,
+                    about: top_up_of,
                     id: notice.id,
                     kind: notice.kind,
                 };
@@ -129,7 +132,9 @@ impl PayPal {
 }
 
 /// What a notice that is about no order seems to be about: mandates, and purchases whose payment a buyer objects to.
-fn bells(notice: &tollgate_paypal::WebhookEvent) -> (Vec<MandateSubject>, Vec<TopUpSubject>) {
+fn notifications(
+    notice: &tollgate_paypal::WebhookEvent,
+) -> (Vec<MandateSubject>, Vec<TopUpSubject>) {
     let resource = &notice.resource;
     let kinds = [
         "BILLING.SUBSCRIPTION.",
@@ -159,7 +164,7 @@ fn bells(notice: &tollgate_paypal::WebhookEvent) -> (Vec<MandateSubject>, Vec<To
 }
 
 /// The purchase a notice seems to be about. It was told by PayPal, and is used to find a row and for nothing else.
-fn about(notice: &tollgate_paypal::WebhookEvent) -> Option<TopUpSubject> {
+fn top_up_of(notice: &tollgate_paypal::WebhookEvent) -> Option<TopUpSubject> {
     let is_payment = ["CHECKOUT.ORDER.", "PAYMENT.CAPTURE."]
         .iter()
         .any(|kind| notice.kind.starts_with(kind));

@@ -1,4 +1,4 @@
-//! `UCP-Agent`: which platform a request comes from (UCP 2026-04-08, Overview, "Platform Advertisement on Request"; RFC 8941 section 3.2).
+//! `UCP-UcpAgent`: which platform a request comes from (UCP 2026-04-08, Overview, "Platform Advertisement on Request"; RFC 8941 section 3.2).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const BYTES_MAX: usize = 2048;
 
 /// A platform, as it says itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Agent {
+pub(crate) struct UcpAgent {
     /// Where its profile lies.
     pub(crate) profile: Url,
     /// At which host.
@@ -22,7 +22,7 @@ pub(crate) struct Agent {
 
 /// What is wrong with the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AgentFault {
+pub(crate) enum AgentError {
     /// It is no dictionary, or has no member `profile` that is a text.
     Malformed,
     /// What it names is no `https` address of a host.
@@ -31,15 +31,15 @@ pub(crate) enum AgentFault {
     Version,
 }
 
-impl AgentFault {
+impl AgentError {
     /// In words for whoever sends it.
-    pub(crate) fn words(self) -> &'static str {
+    pub(crate) fn message(self) -> &'static str {
         match self {
-            AgentFault::Malformed => {
+            AgentError::Malformed => {
                 "UCP-Agent is a dictionary with the platform's profile: `profile=\"https://platform.example/.well-known/ucp\"`."
             }
-            AgentFault::Address => "The profile in UCP-Agent is an https address with a host name.",
-            AgentFault::Version => {
+            AgentError::Address => "The profile in UCP-Agent is an https address with a host name.",
+            AgentError::Version => {
                 "The version in UCP-Agent is not spoken here; this service speaks 2026-04-08."
             }
         }
@@ -47,10 +47,10 @@ impl AgentFault {
 }
 
 /// The platform that a request names; `None` when it names none. `loopback`: a profile may lie on this machine.
-pub(crate) fn read(headers: &HeaderMap, loopback: bool) -> Result<Option<Agent>, AgentFault> {
+pub(crate) fn read(headers: &HeaderMap, loopback: bool) -> Result<Option<UcpAgent>, AgentError> {
     let fields = headers.get_all("ucp-agent").iter();
     let texts: Option<Vec<&str>> = fields.map(|value| value.to_str().ok()).collect();
-    let texts = texts.ok_or(AgentFault::Malformed)?;
+    let texts = texts.ok_or(AgentError::Malformed)?;
     if texts.is_empty() {
         return Ok(None);
     }
@@ -58,12 +58,12 @@ pub(crate) fn read(headers: &HeaderMap, loopback: bool) -> Result<Option<Agent>,
     let text = texts.join(", ");
     let members = Parser::new(&text)
         .parse::<Dictionary>()
-        .map_err(|_| AgentFault::Malformed)?;
+        .map_err(|_| AgentError::Malformed)?;
     let Some(ListEntry::Item(item)) = members.get("profile") else {
-        return Err(AgentFault::Malformed);
+        return Err(AgentError::Malformed);
     };
     let BareItem::String(profile) = &item.bare_item else {
-        return Err(AgentFault::Malformed);
+        return Err(AgentError::Malformed);
     };
     let version = item.params.get("version");
     let is_ours = match version {
@@ -72,33 +72,33 @@ pub(crate) fn read(headers: &HeaderMap, loopback: bool) -> Result<Option<Agent>,
         Some(_) => false,
     };
     if !is_ours {
-        return Err(AgentFault::Version);
+        return Err(AgentError::Version);
     }
     address(profile.as_str(), loopback).map(Some)
 }
 
-fn address(text: &str, loopback: bool) -> Result<Agent, AgentFault> {
+fn address(text: &str, loopback: bool) -> Result<UcpAgent, AgentError> {
     if text.len() > BYTES_MAX {
-        return Err(AgentFault::Address);
+        return Err(AgentError::Address);
     }
-    let profile = Url::parse(text).map_err(|_| AgentFault::Address)?;
-    let here = match profile.host() {
+    let profile = Url::parse(text).map_err(|_| AgentError::Address)?;
+    let is_loopback = match profile.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => return Err(AgentFault::Address),
+        None => return Err(AgentError::Address),
     };
     let sound = match profile.scheme() {
-        "https" => !here || loopback,
-        "http" => here && loopback,
+        "https" => !is_loopback || loopback,
+        "http" => is_loopback && loopback,
         _ => false,
     };
     let plain = profile.username().is_empty() && profile.password().is_none();
     if !sound || !plain {
-        return Err(AgentFault::Address);
+        return Err(AgentError::Address);
     }
     let host = Arc::from(profile.host_str().unwrap_or_default());
-    Ok(Agent { profile, host })
+    Ok(UcpAgent { profile, host })
 }
 
 #[cfg(test)]
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn rfc8941_3_2_a_platform_is_named_by_the_profile_in_a_dictionary() {
-        use AgentFault::{Address, Malformed, Version};
+        use AgentError::{Address, Malformed, Version};
         let host = |host: &str| Ok(Some(host.to_owned()));
         //  fields, loopback, what is read
         check(&[], false, Ok(None));
@@ -164,15 +164,15 @@ mod tests {
         ] {
             check(&[&format!("profile=\"{elsewhere}\"")], true, Err(Address));
         }
-        for here in [
+        for is_loopback in [
             "http://localhost:8285/p",
             "http://127.0.0.1/p",
             "http://[::1]/p",
             "https://localhost/p",
         ] {
-            let field = format!("profile=\"{here}\"");
+            let field = format!("profile=\"{is_loopback}\"");
             check(&[&field], false, Err(Address));
-            assert!(read(&fields(&[&field]), true).is_ok(), "{here}");
+            assert!(read(&fields(&[&field]), true).is_ok(), "{is_loopback}");
         }
         let long = format!("profile=\"https://a.example/{}\"", "a".repeat(BYTES_MAX));
         check(&[&long], false, Err(Address));
@@ -186,7 +186,7 @@ mod tests {
         headers
     }
 
-    fn check(values: &[&str], loopback: bool, expected: Result<Option<String>, AgentFault>) {
+    fn check(values: &[&str], loopback: bool, expected: Result<Option<String>, AgentError>) {
         let read = read(&fields(values), loopback);
         let read = read.map(|agent| agent.map(|agent| agent.host.to_string()));
         assert_eq!(read, expected, "{values:?}");

@@ -16,33 +16,33 @@ use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKey
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 use tollgate_store::{CredentialId, Endpoint, Part};
 
-use super::agent::{self, Agent, AgentFault};
+use super::agent::{self, AgentError, UcpAgent};
+use super::negotiate::{NegotiationError, negotiate};
 use super::profiles::Profiles;
-use super::request::{self, Said, Unfit};
-use super::terms::{Disagreement, negotiate};
-use super::wire::{self, Negotiated, Remark, Shown};
-use super::{VERSION, name};
+use super::request::{self, CheckoutChange, InvalidRequest};
+use super::wire::{self, MerchantInfo, Negotiated, Notice};
+use super::{VERSION, idempotency_key};
 use crate::config::UcpSettings;
 
 /// After how long to ask again where nothing can be sold.
-const CLOSED: Duration = Duration::from_secs(30);
+const RETRY_UNAVAILABLE: Duration = Duration::from_secs(30);
 
 /// After how long to ask again while something is on its way.
-const SOON: Duration = Duration::from_secs(2);
+const RETRY_PENDING: Duration = Duration::from_secs(2);
 
 /// Tells that an answer is one that was given before.
 const REPLAYED: &str = "idempotent-replayed";
 
 /// What stands at the path of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) form: Form,
-    pub(crate) at: At,
+pub(crate) struct CheckoutRoute {
+    pub(crate) format: CheckoutFormat,
+    pub(crate) path: CheckoutPath,
 }
 
 /// In which form checkouts are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum CheckoutFormat {
     /// `UcpCheckoutSession`, as the service describes it.
     Service,
     /// As the protocol does.
@@ -51,7 +51,7 @@ pub(crate) enum Form {
 
 /// A kind of path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum CheckoutPath {
     /// All checkouts: one is begun.
     All,
     /// One checkout: it is read, or changed.
@@ -73,44 +73,46 @@ enum Operation {
 }
 
 /// Everything that checkouts need.
-pub(crate) struct Sessions {
+pub(crate) struct CheckoutSessions {
     pub(crate) settings: UcpSettings,
     pub(crate) checkouts: Checkouts,
-    pub(crate) once: IdempotencyKeys,
-    pub(crate) shown: Shown,
+    pub(crate) idempotency: IdempotencyKeys,
+    pub(crate) merchant: MerchantInfo,
     /// Where platforms are negotiated with; without them what they can do is taken for granted.
     pub(crate) profiles: Option<Profiles>,
 }
 
 /// Why there is no answer of the ordinary kind.
-enum Fault {
+enum Failure {
     /// The client is told this.
-    Refuse(Box<ApiError>),
+    Rejected(Box<ApiError>),
     /// The same, with what has become of the payment.
     Payment(Box<ApiError>, PaymentState, RetryAction),
     /// The platform is told this in the form for business outcomes.
-    Told(StatusCode, Value),
+    BusinessOutcome(StatusCode, Value),
     /// No decision could be made.
     Failed(FilterError),
 }
 
-impl From<ApiError> for Fault {
-    fn from(error: ApiError) -> Fault {
-        Fault::Refuse(Box::new(error))
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Failure {
+        Failure::Rejected(Box::new(error))
     }
 }
 
-impl From<Disagreement> for Fault {
-    fn from(disagreement: Disagreement) -> Fault {
-        match disagreement {
-            Disagreement::Refused(error) => Fault::Refuse(error),
-            Disagreement::Told(body) => Fault::Told(StatusCode::OK, body),
+impl From<NegotiationError> for Failure {
+    fn from(error: NegotiationError) -> Failure {
+        match error {
+            NegotiationError::Rejected(error) => Failure::Rejected(error),
+            NegotiationError::BusinessOutcome(body) => {
+                Failure::BusinessOutcome(StatusCode::OK, body)
+            }
         }
     }
 }
 
-impl From<CheckoutError> for Fault {
-    fn from(error: CheckoutError) -> Fault {
+impl From<CheckoutError> for Failure {
+    fn from(error: CheckoutError) -> Failure {
         let unavailable = |message: &'static str, wait| {
             ApiError::new(ErrorCode::PaymentRouteUnavailable, message).retry_after(wait)
         };
@@ -125,16 +127,16 @@ impl From<CheckoutError> for Fault {
             CheckoutError::Closed(why) => {
                 tracing::warn!(why, "a checkout was not begun");
                 let message = "The plan cannot be bought by checkout at the moment. Nothing was charged; try again later, or choose another way of paying.";
-                Fault::Payment(
-                    Box::new(unavailable(message, CLOSED)),
+                Failure::Payment(
+                    Box::new(unavailable(message, RETRY_UNAVAILABLE)),
                     PaymentState::Unavailable,
                     RetryAction::RetrySame,
                 )
             }
             CheckoutError::Processing => {
                 let message = "Another payment of this account is not clear yet. Do not pay again; ask again in a moment.";
-                Fault::Payment(
-                    Box::new(unavailable(message, SOON)),
+                Failure::Payment(
+                    Box::new(unavailable(message, RETRY_PENDING)),
                     PaymentState::Processing,
                     RetryAction::RetrySame,
                 )
@@ -142,8 +144,8 @@ impl From<CheckoutError> for Fault {
             CheckoutError::Provider(source) => {
                 tracing::warn!(cause = %source, "the payment provider could not be asked about a checkout");
                 let message = "PayPal does not answer at the moment. Nothing is lost; send the same request again.";
-                Fault::Payment(
-                    Box::new(unavailable(message, SOON)),
+                Failure::Payment(
+                    Box::new(unavailable(message, RETRY_PENDING)),
                     PaymentState::Unavailable,
                     RetryAction::RetrySame,
                 )
@@ -152,105 +154,112 @@ impl From<CheckoutError> for Fault {
                 ErrorCode::Overloaded,
                 "The checkout is being changed by others. Send the request again.",
             )
-            .retry_after(SOON)
+            .retry_after(RETRY_PENDING)
             .into(),
             CheckoutError::Ending => ApiError::new(
                 ErrorCode::Draining,
                 "The gateway is shutting down. Send the request again.",
             )
-            .retry_after(SOON)
+            .retry_after(RETRY_PENDING)
             .into(),
-            error => Fault::Failed(store_failed(error)),
+            error => Failure::Failed(store_failed(error)),
         }
     }
 }
 
 fn store_failed(error: impl std::error::Error + Send + Sync + 'static) -> FilterError {
-    let told = ApiError::new(
+    let answer = ApiError::new(
         ErrorCode::StoreUnavailable,
         "Checkouts cannot be read or written at the moment. Nothing was charged; send the same request again.",
     )
-    .retry_after(SOON);
-    FilterError::new(told, error)
+    .retry_after(RETRY_PENDING);
+    FilterError::new(answer, error)
 }
 
 /// One request, as far as every operation needs it.
-struct Asked {
-    place: Place,
+struct CheckoutRequest {
+    route: CheckoutRoute,
     operation: Operation,
     principal: Principal,
-    agent: Option<Agent>,
+    agent: Option<UcpAgent>,
     /// What it and this service have in common.
     negotiated: Negotiated,
     /// What the platform calls the request.
-    name: Option<String>,
+    idempotency_key: Option<String>,
     /// Tells it from another request of the same name.
-    hash: [u8; 32],
+    request_hash: [u8; 32],
     body: Bytes,
     /// The text that the path names a checkout by.
     id: String,
 }
 
 /// What an operation came to, before it is sent.
-struct Came {
+struct CheckoutResponse {
     answer: Answer,
     replayed: bool,
 }
 
-impl Sessions {
+impl CheckoutSessions {
     /// The answer to a request at a place.
     pub(crate) async fn answer(
         &self,
-        place: Place,
+        route: CheckoutRoute,
         exchange: &mut Exchange,
     ) -> Result<Outcome, FilterError> {
-        let shape = match place.form {
-            Form::Service => ErrorShape::Envelope,
-            Form::Protocol => ErrorShape::Ucp,
+        let shape = match route.format {
+            CheckoutFormat::Service => ErrorShape::Envelope,
+            CheckoutFormat::Protocol => ErrorShape::Ucp,
         };
         echo_request_id(exchange);
-        match self.serve(place, exchange).await {
-            Ok(came) => Ok(Outcome::reply(reply(&came))),
-            Err(Fault::Refuse(error)) => Ok(Outcome::Refuse(error)),
-            Err(Fault::Payment(error, state, action)) => {
-                Ok(with_state(exchange, &error, shape, (state, action)))
+        match self.serve(route, exchange).await {
+            Ok(response) => Ok(Outcome::reply(reply(&response))),
+            Err(Failure::Rejected(error)) => Ok(Outcome::Refuse(error)),
+            Err(Failure::Payment(error, state, action)) => {
+                Ok(payment_error(exchange, &error, shape, (state, action)))
             }
-            Err(Fault::Told(status, body)) => {
-                let came = Came {
-                    answer: told(status, &body),
+            Err(Failure::BusinessOutcome(status, body)) => {
+                let response = CheckoutResponse {
+                    answer: answer_of(status, &body),
                     replayed: false,
                 };
-                Ok(Outcome::reply(reply(&came)))
+                Ok(Outcome::reply(reply(&response)))
             }
-            Err(Fault::Failed(error)) => Err(error),
+            Err(Failure::Failed(error)) => Err(error),
         }
     }
 
-    async fn serve(&self, place: Place, exchange: &Exchange) -> Result<Came, Fault> {
-        let mut asked = self.read(place, exchange)?;
-        if asked.operation == Operation::Get {
-            asked.negotiated = self.negotiate(&asked).await?;
-            let answer = self.get(&asked).await?;
-            return Ok(Came {
+    async fn serve(
+        &self,
+        route: CheckoutRoute,
+        exchange: &Exchange,
+    ) -> Result<CheckoutResponse, Failure> {
+        let mut request = self.parse(route, exchange)?;
+        if request.operation == Operation::Get {
+            request.negotiated = self.negotiate(&request).await?;
+            let answer = self.get(&request).await?;
+            return Ok(CheckoutResponse {
                 answer,
                 replayed: false,
             });
         }
         // Claimed before anything is done, and before the body is looked at: a name means one request.
-        let claim = match &asked.name {
+        let claim = match &request.idempotency_key {
             None => None,
-            Some(name) => {
-                let endpoint = endpoint(place.form, asked.operation);
-                let begun = self
-                    .once
-                    .claim(asked.principal.account, endpoint, name, asked.hash);
-                match begun
+            Some(key) => {
+                let endpoint = endpoint(route.format, request.operation);
+                let claimed = self.idempotency.claim(
+                    request.principal.account,
+                    endpoint,
+                    key,
+                    request.request_hash,
+                );
+                match claimed
                     .await
-                    .map_err(|error| Fault::Failed(store_failed(error)))?
+                    .map_err(|error| Failure::Failed(store_failed(error)))?
                 {
                     ClaimOutcome::Claimed(claim) => Some(claim),
                     ClaimOutcome::Answered(answer) => {
-                        return Ok(Came {
+                        return Ok(CheckoutResponse {
                             answer,
                             replayed: true,
                         });
@@ -269,66 +278,66 @@ impl Sessions {
             }
         };
         // After the claim: what was answered before is told again, wherever the profile is by now.
-        asked.negotiated = self.negotiate(&asked).await?;
-        let answer = match asked.operation {
-            Operation::Create => self.create(&asked, claim).await?,
-            Operation::Update => self.update(&asked, claim).await?,
-            Operation::Complete => self.complete(&asked, claim).await?,
-            Operation::Cancel | Operation::Get => self.cancel(&asked, claim).await?,
+        request.negotiated = self.negotiate(&request).await?;
+        let answer = match request.operation {
+            Operation::Create => self.create(&request, claim).await?,
+            Operation::Update => self.update(&request, claim).await?,
+            Operation::Complete => self.complete(&request, claim).await?,
+            Operation::Cancel | Operation::Get => self.cancel(&request, claim).await?,
         };
-        Ok(Came {
+        Ok(CheckoutResponse {
             answer,
             replayed: false,
         })
     }
 
     /// Checks the head.
-    fn read(&self, place: Place, exchange: &Exchange) -> Result<Asked, Fault> {
+    fn parse(&self, route: CheckoutRoute, exchange: &Exchange) -> Result<CheckoutRequest, Failure> {
         let request = &exchange.request;
         let principal = exchange.get::<Principal>().cloned();
         let Some(principal) = principal else {
-            let told = ApiError::new(ErrorCode::InternalError, "This address is not set up.");
+            let error = ApiError::new(ErrorCode::InternalError, "This address is not set up.");
             let why = "the route has no `auth` before `commerce`";
-            return Err(Fault::Failed(FilterError::new(told, why)));
+            return Err(Failure::Failed(FilterError::new(error, why)));
         };
-        let operation = match (place.at, &request.method) {
-            (At::All, _) => Operation::Create,
-            (At::One, &Method::PUT) => Operation::Update,
-            (At::One, _) => Operation::Get,
-            (At::Complete, _) => Operation::Complete,
-            (At::Cancel, _) => Operation::Cancel,
+        let operation = match (route.path, &request.method) {
+            (CheckoutPath::All, _) => Operation::Create,
+            (CheckoutPath::One, &Method::PUT) => Operation::Update,
+            (CheckoutPath::One, _) => Operation::Get,
+            (CheckoutPath::Complete, _) => Operation::Complete,
+            (CheckoutPath::Cancel, _) => Operation::Cancel,
         };
-        if place.form == Form::Protocol {
+        if route.format == CheckoutFormat::Protocol {
             self.check_connection(exchange)?;
         }
-        let name = name::read(&request.headers).map_err(|_| {
+        let key = idempotency_key::read(&request.headers).map_err(|_| {
             let message = "Idempotency-Key must stand once, with 1 to 255 visible ASCII characters; a UUID is best.";
             ApiError::new(ErrorCode::InvalidHeader, message).param("Idempotency-Key")
         })?;
-        let agent = self.agent(place.form, request)?;
+        let agent = self.agent(route.format, request)?;
         check_signature(request)?;
-        Ok(Asked {
-            place,
+        Ok(CheckoutRequest {
+            route,
             operation,
             principal,
             agent,
             negotiated: Negotiated::granted(),
-            name,
-            hash: digest(&[
+            idempotency_key: key,
+            request_hash: digest(&[
                 request.method.as_str().as_bytes(),
                 request.path.as_bytes(),
                 &request.body,
             ]),
             body: request.body.clone(),
-            id: id_in(place.at, &request.path).to_owned(),
+            id: checkout_id_in(route.path, &request.path).to_owned(),
         })
     }
 
     /// TLS 1.3 at least (UCP 2026-04-08, REST binding, "Transport"); whoever is on this machine needs none.
     fn check_connection(&self, exchange: &Exchange) -> Result<(), ApiError> {
         let request = &exchange.request;
-        let guarded = request.tls && exchange.get::<OldTls>().is_none();
-        if guarded || request.client.is_local() || !self.settings.tls13_required {
+        let is_tls13 = request.tls && exchange.get::<OldTls>().is_none();
+        if is_tls13 || request.client.is_local() || !self.settings.tls13_required {
             return Ok(());
         }
         Err(ApiError::new(
@@ -338,32 +347,41 @@ impl Sessions {
     }
 
     /// The platform. The service's address needs none, and never fetches a profile.
-    fn agent(&self, form: Form, request: &Request) -> Result<Option<Agent>, ApiError> {
+    fn agent(
+        &self,
+        format: CheckoutFormat,
+        request: &Request,
+    ) -> Result<Option<UcpAgent>, ApiError> {
         let read = agent::read(&request.headers, self.settings.profile_loopback);
-        let refuse = |code, words: &'static str| Err(ApiError::new(code, words).param("UCP-Agent"));
-        match (form, read) {
-            (Form::Protocol, Ok(Some(agent))) if !self.trusts(&agent) => refuse(
+        let refuse =
+            |code, message: &'static str| Err(ApiError::new(code, message).param("UCP-Agent"));
+        match (format, read) {
+            (CheckoutFormat::Protocol, Ok(Some(agent))) if !self.is_served(&agent) => refuse(
                 ErrorCode::ProfileNotTrusted,
                 "This service works with platforms that its operator has named, and this is none of them.",
             ),
             (_, Ok(Some(agent))) => Ok(Some(agent)),
-            (Form::Protocol, Ok(None)) if self.settings.agent_required => refuse(
+            (CheckoutFormat::Protocol, Ok(None)) if self.settings.agent_required => refuse(
                 ErrorCode::InvalidProfileUrl,
                 "UCP-Agent is missing. Name the platform's profile: `UCP-Agent: profile=\"https://platform.example/.well-known/ucp\"`.",
             ),
             (_, Ok(None)) => Ok(None),
-            (Form::Protocol, Err(AgentFault::Version)) => {
-                refuse(ErrorCode::VersionUnsupported, AgentFault::Version.words())
+            (CheckoutFormat::Protocol, Err(AgentError::Version)) => {
+                refuse(ErrorCode::VersionUnsupported, AgentError::Version.message())
             }
-            (Form::Protocol, Err(fault)) => refuse(ErrorCode::InvalidProfileUrl, fault.words()),
-            (Form::Service, Err(fault)) => refuse(ErrorCode::InvalidHeader, fault.words()),
+            (CheckoutFormat::Protocol, Err(error)) => {
+                refuse(ErrorCode::InvalidProfileUrl, error.message())
+            }
+            (CheckoutFormat::Service, Err(error)) => {
+                refuse(ErrorCode::InvalidHeader, error.message())
+            }
         }
     }
 
     /// What the platform and this service can both do. At the service's address no profile is fetched, so nothing fails there for its sake.
-    async fn negotiate(&self, asked: &Asked) -> Result<Negotiated, Fault> {
-        match (&self.profiles, &asked.agent) {
-            (Some(profiles), Some(agent)) if asked.place.form == Form::Protocol => {
+    async fn negotiate(&self, request: &CheckoutRequest) -> Result<Negotiated, Failure> {
+        match (&self.profiles, &request.agent) {
+            (Some(profiles), Some(agent)) if request.route.format == CheckoutFormat::Protocol => {
                 Ok(negotiate(profiles, agent).await?)
             }
             _ => Ok(Negotiated::granted()),
@@ -371,95 +389,113 @@ impl Sessions {
     }
 
     /// Whether a platform is one of those that are served.
-    fn trusts(&self, agent: &Agent) -> bool {
+    fn is_served(&self, agent: &UcpAgent) -> bool {
         let hosts = self.settings.profile_hosts.as_ref();
         hosts.is_none_or(|hosts| hosts.iter().any(|host| **host == *agent.host))
     }
 
-    async fn create(&self, asked: &Asked, claim: Option<Claim>) -> Result<Answer, Fault> {
-        let said = self.said(asked)?;
+    async fn create(
+        &self,
+        request: &CheckoutRequest,
+        claim: Option<Claim>,
+    ) -> Result<Answer, Failure> {
+        let change = self.change(request)?;
         let new = NewCheckout {
-            account: asked.principal.account,
-            credential: Some(CredentialId::from_bytes(asked.principal.credential.0)),
-            platform: asked.agent.as_ref().map(|agent| agent.host.clone()),
-            request: said.wish.clone(),
+            account: request.principal.account,
+            credential: Some(CredentialId::from_bytes(request.principal.credential.0)),
+            platform: request.agent.as_ref().map(|agent| agent.host.clone()),
+            request: change.wish.clone(),
         };
-        let answer = |view: &View| self.told(asked, view, &said.remarks, StatusCode::CREATED);
-        let beside = |view: &View| keep(claim.as_ref(), &answer(view));
-        let view = self.checkouts.begin(new, &beside).await?;
+        let answer =
+            |view: &View| self.session_answer(request, view, &change.notices, StatusCode::CREATED);
+        let attached = |view: &View| answer_part(claim.as_ref(), &answer(view));
+        let view = self.checkouts.begin(new, &attached).await?;
         Ok(answer(&view))
     }
 
-    async fn get(&self, asked: &Asked) -> Result<Answer, Fault> {
-        let view = self.find(asked).await?;
+    async fn get(&self, request: &CheckoutRequest) -> Result<Answer, Failure> {
+        let view = self.find(request).await?;
         let view = match self.checkouts.refresh(view.clone()).await {
             Ok(view) => view,
             // What is known is told; whoever wants to know more asks for completion.
             Err(CheckoutError::Provider(_)) => view,
             Err(error) => return Err(error.into()),
         };
-        if asked.place.form == Form::Service && view.status() == Status::Canceled {
+        if request.route.format == CheckoutFormat::Service && view.status() == Status::Canceled {
             let message =
                 "The checkout session has ended, and nothing was charged by it. Begin another one.";
             return Err(ApiError::new(ErrorCode::SessionGone, message).into());
         }
-        Ok(self.told(asked, &view, &[], StatusCode::OK))
+        Ok(self.session_answer(request, &view, &[], StatusCode::OK))
     }
 
-    async fn update(&self, asked: &Asked, claim: Option<Claim>) -> Result<Answer, Fault> {
-        let view = self.find(asked).await?;
-        let said = self.said(asked)?;
-        let answer = |view: &View| self.told(asked, view, &said.remarks, StatusCode::OK);
-        let beside = |view: &View| keep(claim.as_ref(), &answer(view));
+    async fn update(
+        &self,
+        request: &CheckoutRequest,
+        claim: Option<Claim>,
+    ) -> Result<Answer, Failure> {
+        let view = self.find(request).await?;
+        let change = self.change(request)?;
+        let answer =
+            |view: &View| self.session_answer(request, view, &change.notices, StatusCode::OK);
+        let attached = |view: &View| answer_part(claim.as_ref(), &answer(view));
         let view = self
             .checkouts
-            .update(view, said.wish.clone(), &beside)
+            .update(view, change.wish.clone(), &attached)
             .await?;
         Ok(answer(&view))
     }
 
-    async fn complete(&self, asked: &Asked, claim: Option<Claim>) -> Result<Answer, Fault> {
-        let mut view = self.find(asked).await?;
-        request::complete(&asked.body)?;
-        let mut again = false;
-        if let Some(name) = &asked.name {
+    async fn complete(
+        &self,
+        request: &CheckoutRequest,
+        claim: Option<Claim>,
+    ) -> Result<Answer, Failure> {
+        let mut view = self.find(request).await?;
+        request::complete(&request.body)?;
+        let mut is_retry = false;
+        if let Some(key) = &request.idempotency_key {
             // Noted before the provider is asked: should the process die over it, the same request is still not one that came too late.
-            let name = digest(&[b"complete", name.as_bytes()]);
-            (view, again) = self.checkouts.note_completion_request(view, name).await?;
+            let key = digest(&[b"complete", key.as_bytes()]);
+            (view, is_retry) = self.checkouts.note_completion_request(view, key).await?;
         }
         let status = view.status();
-        if status.is_final() && !(again && status == Status::Completed) {
+        if status.is_final() && !(is_retry && status == Status::Completed) {
             return Err(CheckoutError::NotModifiable(status).into());
         }
-        let answer = |view: &View| self.told(asked, view, &[], StatusCode::OK);
-        let beside = |view: &View| keep(claim.as_ref(), &answer(view));
-        let view = self.checkouts.reconcile(view, &beside).await?;
+        let answer = |view: &View| self.session_answer(request, view, &[], StatusCode::OK);
+        let attached = |view: &View| answer_part(claim.as_ref(), &answer(view));
+        let view = self.checkouts.reconcile(view, &attached).await?;
         Ok(answer(&view))
     }
 
-    async fn cancel(&self, asked: &Asked, claim: Option<Claim>) -> Result<Answer, Fault> {
-        let view = self.find(asked).await?;
-        request::cancel(&asked.body)?;
-        let answer = |view: &View| self.told(asked, view, &[], StatusCode::OK);
-        let beside = |view: &View| keep(claim.as_ref(), &answer(view));
-        let view = self.checkouts.cancel(view, &beside).await?;
+    async fn cancel(
+        &self,
+        request: &CheckoutRequest,
+        claim: Option<Claim>,
+    ) -> Result<Answer, Failure> {
+        let view = self.find(request).await?;
+        request::cancel(&request.body)?;
+        let answer = |view: &View| self.session_answer(request, view, &[], StatusCode::OK);
+        let attached = |view: &View| answer_part(claim.as_ref(), &answer(view));
+        let view = self.checkouts.cancel(view, &attached).await?;
         Ok(answer(&view))
     }
 
     /// The checkout of the path. Another's is none: nobody learns that it is there.
-    async fn find(&self, asked: &Asked) -> Result<View, Fault> {
-        let id: Option<CheckoutId> = asked.id.parse().ok();
+    async fn find(&self, request: &CheckoutRequest) -> Result<View, Failure> {
+        let id: Option<CheckoutId> = request.id.parse().ok();
         let found = match id {
-            Some(id) => self.checkouts.find(asked.principal.account, id).await?,
+            Some(id) => self.checkouts.find(request.principal.account, id).await?,
             None => None,
         };
-        found.ok_or_else(|| match asked.place.form {
-            Form::Service => ApiError::new(
+        found.ok_or_else(|| match request.route.format {
+            CheckoutFormat::Service => ApiError::new(
                 ErrorCode::NotFound,
                 "There is no such checkout session of this account.",
             )
             .into(),
-            Form::Protocol => Fault::Told(
+            CheckoutFormat::Protocol => Failure::BusinessOutcome(
                 StatusCode::NOT_FOUND,
                 wire::error(
                     "not_found",
@@ -470,38 +506,46 @@ impl Sessions {
         })
     }
 
-    fn said(&self, asked: &Asked) -> Result<Said, Fault> {
-        let product = &self.shown.plan.product;
-        let said = match asked.place.form {
-            Form::Service => request::service(&asked.body, product),
-            Form::Protocol => request::protocol(&asked.body, product),
+    fn change(&self, request: &CheckoutRequest) -> Result<CheckoutChange, Failure> {
+        let product = &self.merchant.plan.product;
+        let change = match request.route.format {
+            CheckoutFormat::Service => request::service(&request.body, product),
+            CheckoutFormat::Protocol => request::protocol(&request.body, product),
         };
         let message = || format!("There is no such product. The one on sale is `{product}`.");
-        said.map_err(|unfit| match (unfit, asked.place.form) {
-            (Unfit::Error(error), _) => error.into(),
-            (Unfit::Unknown { path }, Form::Service) => {
+        change.map_err(|invalid| match (invalid, request.route.format) {
+            (InvalidRequest::Error(error), _) => error.into(),
+            (InvalidRequest::UnknownProduct { path }, CheckoutFormat::Service) => {
                 let param = path.trim_start_matches("$.").to_owned();
                 ApiError::new(ErrorCode::NotFound, message())
                     .param(param)
                     .into()
             }
-            (Unfit::Unknown { path }, Form::Protocol) => Fault::Told(
-                StatusCode::OK,
-                wire::error("not_found", &message(), Some(&path)),
-            ),
+            (InvalidRequest::UnknownProduct { path }, CheckoutFormat::Protocol) => {
+                Failure::BusinessOutcome(
+                    StatusCode::OK,
+                    wire::error("not_found", &message(), Some(&path)),
+                )
+            }
         })
     }
 
     /// A checkout as an answer.
-    fn told(&self, asked: &Asked, view: &View, remarks: &[Remark], status: StatusCode) -> Answer {
-        let session = wire::protocol(view, &self.shown, &asked.negotiated, remarks);
-        let (session, family) = match asked.place.form {
-            Form::Service => (wire::service(session), "v1"),
-            Form::Protocol => (session, VERSION),
+    fn session_answer(
+        &self,
+        request: &CheckoutRequest,
+        view: &View,
+        notices: &[Notice],
+        status: StatusCode,
+    ) -> Answer {
+        let session = wire::protocol(view, &self.merchant, &request.negotiated, notices);
+        let (session, family) = match request.route.format {
+            CheckoutFormat::Service => (wire::service(session), "v1"),
+            CheckoutFormat::Protocol => (session, VERSION),
         };
-        let mut answer = told(status, &session);
+        let mut answer = answer_of(status, &session);
         if status == StatusCode::CREATED {
-            let base = &self.shown.base_url;
+            let base = &self.merchant.base_url;
             let location = format!("{base}/ucp/{family}/checkout-sessions/{}", view.row.id);
             answer.fields.push((String::from("location"), location));
         }
@@ -525,14 +569,14 @@ fn check_signature(request: &Request) -> Result<(), ApiError> {
     ))
 }
 
-fn keep(claim: Option<&Claim>, answer: &Answer) -> Vec<Part> {
+fn answer_part(claim: Option<&Claim>, answer: &Answer) -> Vec<Part> {
     claim
         .map(|claim| claim.answer_part(answer))
         .into_iter()
         .collect()
 }
 
-fn told(status: StatusCode, body: &Value) -> Answer {
+fn answer_of(status: StatusCode, body: &Value) -> Answer {
     Answer {
         status: status.as_u16(),
         fields: Vec::new(),
@@ -540,8 +584,8 @@ fn told(status: StatusCode, body: &Value) -> Answer {
     }
 }
 
-fn reply(came: &Came) -> Reply {
-    let answer = &came.answer;
+fn reply(response: &CheckoutResponse) -> Reply {
+    let answer = &response.answer;
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
     let mut reply = Reply::of(
         status,
@@ -559,7 +603,7 @@ fn reply(came: &Came) -> Reply {
     reply
         .headers
         .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if came.replayed {
+    if response.replayed {
         reply
             .headers
             .insert(REPLAYED, HeaderValue::from_static("true"));
@@ -568,7 +612,7 @@ fn reply(came: &Came) -> Reply {
 }
 
 /// An error with what has become of the payment, in the same object.
-fn with_state(
+fn payment_error(
     exchange: &mut Exchange,
     error: &ApiError,
     shape: ErrorShape,
@@ -591,28 +635,28 @@ fn with_state(
 fn echo_request_id(exchange: &mut Exchange) {
     const FIELD: &str = "request-id";
     let sent = exchange.request.single(FIELD);
-    let sound = sent.filter(|text| (1..=64).contains(&text.len()));
-    if let Some(value) = sound.and_then(|text| HeaderValue::from_str(text).ok()) {
+    let valid = sent.filter(|text| (1..=64).contains(&text.len()));
+    if let Some(value) = valid.and_then(|text| HeaderValue::from_str(text).ok()) {
         exchange.reply_headers.insert(FIELD, value);
     }
 }
 
 /// The text in a path that names a checkout.
-fn id_in(at: At, path: &str) -> &str {
+fn checkout_id_in(kind: CheckoutPath, path: &str) -> &str {
     let mut segments = path.rsplit('/');
-    match at {
-        At::All => "",
-        At::One => segments.next().unwrap_or_default(),
-        At::Complete | At::Cancel => segments.nth(1).unwrap_or_default(),
+    match kind {
+        CheckoutPath::All => "",
+        CheckoutPath::One => segments.next().unwrap_or_default(),
+        CheckoutPath::Complete | CheckoutPath::Cancel => segments.nth(1).unwrap_or_default(),
     }
 }
 
-fn endpoint(form: Form, operation: Operation) -> Endpoint {
-    match (form, operation) {
-        (Form::Service, _) => Endpoint::Checkout,
-        (Form::Protocol, Operation::Create) => Endpoint::UcpCreate,
-        (Form::Protocol, Operation::Update) => Endpoint::UcpUpdate,
-        (Form::Protocol, Operation::Complete) => Endpoint::UcpComplete,
-        (Form::Protocol, Operation::Cancel | Operation::Get) => Endpoint::UcpCancel,
+fn endpoint(format: CheckoutFormat, operation: Operation) -> Endpoint {
+    match (format, operation) {
+        (CheckoutFormat::Service, _) => Endpoint::Checkout,
+        (CheckoutFormat::Protocol, Operation::Create) => Endpoint::UcpCreate,
+        (CheckoutFormat::Protocol, Operation::Update) => Endpoint::UcpUpdate,
+        (CheckoutFormat::Protocol, Operation::Complete) => Endpoint::UcpComplete,
+        (CheckoutFormat::Protocol, Operation::Cancel | Operation::Get) => Endpoint::UcpCancel,
     }
 }

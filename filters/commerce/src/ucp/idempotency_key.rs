@@ -8,26 +8,26 @@ const CHARS_MAX: usize = 255;
 
 /// A name that cannot be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BadName;
+pub(crate) struct InvalidKey;
 
 /// The name of a request, if it has one: bare, or as a string of structured fields; both spellings are one name.
-pub(crate) fn read(headers: &HeaderMap) -> Result<Option<String>, BadName> {
+pub(crate) fn read(headers: &HeaderMap) -> Result<Option<String>, InvalidKey> {
     let mut values = headers.get_all("idempotency-key").iter();
     let text = match (values.next(), values.next()) {
         (None, _) => return Ok(None),
-        (Some(value), None) => value.to_str().map_err(|_| BadName)?,
-        (Some(_), Some(_)) => return Err(BadName),
+        (Some(value), None) => value.to_str().map_err(|_| InvalidKey)?,
+        (Some(_), Some(_)) => return Err(InvalidKey),
     };
-    let name = match Parser::new(text).parse::<Item>() {
+    let key = match Parser::new(text).parse::<Item>() {
         Ok(Item {
-            bare_item: BareItem::String(inside),
+            bare_item: BareItem::String(text),
             params,
-        }) if params.is_empty() => inside.as_str().to_owned(),
+        }) if params.is_empty() => text.as_str().to_owned(),
         _ => text.to_owned(),
     };
     let plain = |byte: u8| (b' '..=b'~').contains(&byte);
-    let sound = (1..=CHARS_MAX).contains(&name.len()) && name.bytes().all(plain);
-    sound.then_some(Some(name)).ok_or(BadName)
+    let is_valid = (1..=CHARS_MAX).contains(&key.len()) && key.bytes().all(plain);
+    is_valid.then_some(Some(key)).ok_or(InvalidKey)
 }
 
 #[cfg(test)]
@@ -39,30 +39,30 @@ mod tests {
     #[test]
     fn a_name_has_1_to_255_visible_characters_with_or_without_quotes() {
         let long = "k".repeat(255);
-        let name = |name: &str| Ok(Some(name.to_owned()));
+        let key = |key: &str| Ok(Some(key.to_owned()));
         check(&[], Ok(None));
         check(
             &["8e03978e-40d5-43dd-bc93-6894a57f9324"],
-            name("8e03978e-40d5-43dd-bc93-6894a57f9324"),
+            key("8e03978e-40d5-43dd-bc93-6894a57f9324"),
         );
-        check(&["\"8e03978e\""], name("8e03978e"));
-        check(&["two words"], name("two words"));
-        check(&["a;b=1"], name("a;b=1"));
-        check(&[&long], name(&long));
-        check(&[&format!("\"{long}\"")], name(&long));
+        check(&["\"8e03978e\""], key("8e03978e"));
+        check(&["two words"], key("two words"));
+        check(&["a;b=1"], key("a;b=1"));
+        check(&[&long], key(&long));
+        check(&[&format!("\"{long}\"")], key(&long));
         for bad in [vec![""], vec!["\"\""], vec!["a", "b"], vec!["a", "a"]] {
-            check(&bad, Err(BadName));
+            check(&bad, Err(InvalidKey));
         }
-        check(&[&format!("{long}k")], Err(BadName));
+        check(&[&format!("{long}k")], Err(InvalidKey));
         let mut binary = HeaderMap::new();
         binary.insert(
             "idempotency-key",
             HeaderValue::from_bytes(b"k\xe9").expect("a value"),
         );
-        assert_eq!(read(&binary), Err(BadName));
+        assert_eq!(read(&binary), Err(InvalidKey));
     }
 
-    fn check(values: &[&str], expected: Result<Option<String>, BadName>) {
+    fn check(values: &[&str], expected: Result<Option<String>, InvalidKey>) {
         let mut headers = HeaderMap::new();
         for value in values {
             headers.append(

@@ -1,12 +1,12 @@
 //! The Universal Commerce Protocol, version 2026-04-08, as far as it is spoken here.
 
 pub(crate) mod agent;
-pub(crate) mod name;
+pub(crate) mod checkout_sessions;
+pub(crate) mod idempotency_key;
+pub(crate) mod negotiate;
 pub(crate) mod negotiation;
 pub(crate) mod profiles;
 pub(crate) mod request;
-pub(crate) mod sessions;
-pub(crate) mod terms;
 pub(crate) mod wire;
 
 /// The version of the protocol.

@@ -5,68 +5,68 @@ use std::time::Duration;
 use serde_json::Value;
 use tollgate_filter::{ApiError, ErrorCode};
 
-use super::agent::{Agent, AgentFault};
+use super::agent::{AgentError, UcpAgent};
 use super::negotiation::Mismatch;
-use super::profiles::{ProfileFault, Profiles};
+use super::profiles::{ProfileError, Profiles};
 use super::wire::{self, Negotiated};
 
 /// After how long to ask again where a profile is not to be had: failures are kept for so long.
-const LATER: Duration = Duration::from_secs(60);
+const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Why a platform is not dealt with (UCP 2026-04-08, Overview, "Error Codes").
 #[derive(Debug)]
-pub(crate) enum Disagreement {
+pub(crate) enum NegotiationError {
     /// It is refused.
-    Refused(Box<ApiError>),
+    Rejected(Box<ApiError>),
     /// It is told, in the form for business outcomes.
-    Told(Value),
+    BusinessOutcome(Value),
 }
 
 /// What a platform and this service can both do, by the profile that it names.
 pub(crate) async fn negotiate(
     profiles: &Profiles,
-    agent: &Agent,
-) -> Result<Negotiated, Disagreement> {
-    let met = profiles.at(&agent.profile).await.map_err(not_had)?;
-    let common = met.map_err(nothing_common)?;
+    agent: &UcpAgent,
+) -> Result<Negotiated, NegotiationError> {
+    let outcome = profiles.at(&agent.profile).await.map_err(profile_error)?;
+    let common = outcome.map_err(mismatch_error)?;
     Ok(Negotiated::of(&common))
 }
 
-fn not_had(fault: ProfileFault) -> Disagreement {
-    let error = |code, words: &'static str| ApiError::new(code, words).param("UCP-Agent");
-    let error = match fault {
-        ProfileFault::Address => error(
+fn profile_error(failure: ProfileError) -> NegotiationError {
+    let error = |code, message: &'static str| ApiError::new(code, message).param("UCP-Agent");
+    let error = match failure {
+        ProfileError::Address => error(
             ErrorCode::InvalidProfileUrl,
-            AgentFault::Address.words(),
+            AgentError::Address.message(),
         ),
-        ProfileFault::Unreachable => error(
+        ProfileError::Unreachable => error(
             ErrorCode::ProfileUnreachable,
             "The profile in UCP-Agent cannot be fetched. It must be served over https at a public address, as JSON, without a redirection. \
              Nothing was done.",
         )
-        .retry_after(LATER),
-        ProfileFault::Busy => error(
+        .retry_after(RETRY_AFTER),
+        ProfileError::Busy => error(
             ErrorCode::ProfileUnreachable,
             "Too many profiles are being fetched. Nothing was done; send the request again in a moment.",
         )
-        .retry_after(LATER),
-        ProfileFault::Malformed => error(
+        .retry_after(RETRY_AFTER),
+        ProfileError::Malformed => error(
             ErrorCode::ProfileMalformed,
             "What lies at the address in UCP-Agent is no profile of UCP 2026-04-08. Nothing was done.",
         ),
     };
-    Disagreement::Refused(Box::new(error))
+    NegotiationError::Rejected(Box::new(error))
 }
 
-fn nothing_common(mismatch: Mismatch) -> Disagreement {
+fn mismatch_error(mismatch: Mismatch) -> NegotiationError {
     match mismatch {
         Mismatch::Version => {
-            let words =
+            let message =
                 "The platform's profile is of another version; this service speaks 2026-04-08.";
-            let error = ApiError::new(ErrorCode::VersionUnsupported, words).param("UCP-Agent");
-            Disagreement::Refused(Box::new(error))
+            let error = ApiError::new(ErrorCode::VersionUnsupported, message).param("UCP-Agent");
+            NegotiationError::Rejected(Box::new(error))
         }
-        Mismatch::Capabilities => Disagreement::Told(wire::error(
+        Mismatch::Capabilities => NegotiationError::BusinessOutcome(wire::error(
             "capabilities_incompatible",
             "The platform's profile does not list dev.ucp.shopping.checkout in version 2026-04-08, and nothing else is offered here.",
             None,
@@ -127,10 +127,10 @@ mod tests {
         ];
         for (named, has, status, code) in cases {
             match meet(named, has).await.expect_err(code) {
-                Disagreement::Refused(error) => {
+                NegotiationError::Rejected(error) => {
                     assert_eq!((error.status().as_u16(), error.code.word()), (status, code));
                 }
-                Disagreement::Told(body) => {
+                NegotiationError::BusinessOutcome(body) => {
                     assert_eq!((200, "capabilities_incompatible"), (status, code));
                     assert_eq!(
                         body["ucp"],
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    async fn meet(named: &'static str, has: Has) -> Result<Negotiated, Disagreement> {
+    async fn meet(named: &'static str, has: Has) -> Result<Negotiated, NegotiationError> {
         let mut headers = HeaderMap::new();
         headers.insert("ucp-agent", HeaderValue::from_static(named));
         let agent = agent::read(&headers, false).expect("it can be read");

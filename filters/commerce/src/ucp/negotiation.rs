@@ -43,7 +43,7 @@ impl Capability {
 }
 
 /// Everything, as it stands in the profile of the service.
-const OURS: [Capability; 2] = [
+const CAPABILITIES: [Capability; 2] = [
     Capability {
         name: CHECKOUT,
         versions: &[VERSION],
@@ -97,11 +97,11 @@ pub(crate) fn for_checkout(profile: &Profile) -> Result<Common, Mismatch> {
     if profile.version != VERSION {
         return Err(Mismatch::Version);
     }
-    let mut common = intersect(&OURS, profile);
+    let mut common = intersect(&CAPABILITIES, profile);
     if !common.contains_key(CHECKOUT) {
         return Err(Mismatch::Capabilities);
     }
-    for one in OURS.iter().filter(|one| !one.is_of_checkouts()) {
+    for one in CAPABILITIES.iter().filter(|one| !one.is_of_checkouts()) {
         common.remove(one.name);
     }
     Ok(common)

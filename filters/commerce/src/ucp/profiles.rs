@@ -17,7 +17,7 @@ use super::negotiation::{self, Common, Malformed, Mismatch};
 const BYTES_MAX: usize = 64 * 1024;
 
 /// A document that is no profile is not fetched again for so long.
-const MALFORMED: Duration = Duration::from_secs(60);
+const MALFORMED_TTL: Duration = Duration::from_secs(60);
 
 type Fetching<'a> = Pin<Box<dyn Future<Output = Result<Fetched, FetchError>> + Send + 'a>>;
 
@@ -33,18 +33,18 @@ impl Source for Fetcher {
 }
 
 /// What comes of a profile.
-type Met = Result<Common, Mismatch>;
+type Negotiation = Result<Common, Mismatch>;
 
 /// Profiles of platforms. What comes of each is kept, and not the profile: that is as long as a stranger likes.
 pub(crate) struct Profiles {
     source: Box<dyn Source>,
-    cache: DocumentCache<Result<Met, Malformed>>,
+    cache: DocumentCache<Result<Negotiation, Malformed>>,
     clock: Clock,
 }
 
 /// Why a profile was not had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProfileFault {
+pub(crate) enum ProfileError {
     /// Its address is none that is fetched from.
     Address,
     /// It could not be fetched, now or a moment ago.
@@ -70,38 +70,41 @@ impl Profiles {
     }
 
     /// What comes of the profile at an address.
-    pub(crate) async fn at(&self, url: &Url) -> Result<Met, ProfileFault> {
-        let url: DocumentUrl = url.as_str().parse().map_err(|_| ProfileFault::Address)?;
+    pub(crate) async fn at(&self, url: &Url) -> Result<Negotiation, ProfileError> {
+        let url: DocumentUrl = url.as_str().parse().map_err(|_| ProfileError::Address)?;
         let now = self.clock.elapsed();
         let found = match self.cache.get(url.as_str(), now) {
             Some(Cached::Found(found)) => found,
-            Some(Cached::Failure) => return Err(ProfileFault::Unreachable),
-            None if !self.cache.may_fetch(url.host(), now) => return Err(ProfileFault::Busy),
+            Some(Cached::Failure) => return Err(ProfileError::Unreachable),
+            None if !self.cache.may_fetch(url.host(), now) => return Err(ProfileError::Busy),
             None => self.fetch(&url).await?,
         };
         (*found)
             .clone()
-            .map_err(|Malformed| ProfileFault::Malformed)
+            .map_err(|Malformed| ProfileError::Malformed)
     }
 
-    async fn fetch(&self, url: &DocumentUrl) -> Result<Arc<Result<Met, Malformed>>, ProfileFault> {
+    async fn fetch(
+        &self,
+        url: &DocumentUrl,
+    ) -> Result<Arc<Result<Negotiation, Malformed>>, ProfileError> {
         let fetched = self.source.fetch(url).await;
         let now = self.clock.elapsed();
         match fetched {
             Ok(Fetched { body, fresh }) => {
-                let read = negotiation::parse(&body);
-                let read = read.map(|profile| negotiation::for_checkout(&profile));
-                let read = Arc::new(read);
-                let fresh = if read.is_ok() { fresh } else { MALFORMED };
-                self.cache.insert(url.as_str(), &read, now + fresh, now);
-                Ok(read)
+                let parsed = negotiation::parse(&body);
+                let parsed = parsed.map(|profile| negotiation::for_checkout(&profile));
+                let parsed = Arc::new(parsed);
+                let fresh = if parsed.is_ok() { fresh } else { MALFORMED_TTL };
+                self.cache.insert(url.as_str(), &parsed, now + fresh, now);
+                Ok(parsed)
             }
             // Says nothing of the profile: others were being fetched.
-            Err(FetchError::TooMany) => Err(ProfileFault::Busy),
+            Err(FetchError::TooMany) => Err(ProfileError::Busy),
             Err(error) => {
                 tracing::info!(host = url.host(), cause = %error, "the profile of a platform was not had");
                 self.cache.insert_failure(url.as_str(), now);
-                Err(ProfileFault::Unreachable)
+                Err(ProfileError::Unreachable)
             }
         }
     }
@@ -155,12 +158,12 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_profile_is_fetched_once_while_it_is_fresh_and_a_failure_kept_for_a_minute() {
         //  what lies there, what comes of it, for how many seconds
-        let cases: [(Has, Option<ProfileFault>, u64); 3] = [
+        let cases: [(Has, Option<ProfileError>, u64); 3] = [
             (|| Ok(SOUND), None, 600),
-            (|| Ok("{}"), Some(ProfileFault::Malformed), 60),
+            (|| Ok("{}"), Some(ProfileError::Malformed), 60),
             (
                 || Err(FetchError::Status(StatusCode::NOT_FOUND)),
-                Some(ProfileFault::Unreachable),
+                Some(ProfileError::Unreachable),
                 60,
             ),
         ];
@@ -182,7 +185,7 @@ pub(crate) mod tests {
         let (busy, asked) = profiles(|| Err(FetchError::TooMany), clock.clone());
         let address = url("https://platform.example/p");
         for times in 1..=2 {
-            assert_eq!(busy.at(&address).await, Err(ProfileFault::Busy));
+            assert_eq!(busy.at(&address).await, Err(ProfileError::Busy));
             assert_eq!(asked.load(Relaxed), times, "it is no failure to be kept");
         }
         let (often, asked) = profiles(|| Ok(SOUND), clock.clone());
@@ -201,7 +204,7 @@ pub(crate) mod tests {
         ] {
             assert_eq!(
                 never.at(&url(bad)).await,
-                Err(ProfileFault::Address),
+                Err(ProfileError::Address),
                 "{bad}"
             );
         }

@@ -6,42 +6,42 @@ use serde_json::{Map, Value};
 use tollgate_filter::{ApiError, ErrorCode, Unambiguous};
 use tollgate_purchase::checkouts::CheckoutRequest;
 
-use super::wire::Remark;
+use super::wire::Notice;
 
 /// The most bytes that are kept of what is said of the buyer.
 const BUYER_BYTES_MAX: usize = 8 * 1024;
 
 /// The most things that one request may want to buy: there is one.
-const LINES_MAX: usize = 100;
+const LINE_ITEMS_MAX: usize = 100;
 
 /// What is said, checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct CheckoutChange {
     pub(crate) wish: CheckoutRequest,
     /// What happened to it that its sender must be told.
-    pub(crate) remarks: Vec<Remark>,
+    pub(crate) notices: Vec<Notice>,
 }
 
 /// Why it is not done.
 #[derive(Debug)]
-pub(crate) enum Unfit {
+pub(crate) enum InvalidRequest {
     /// It cannot be understood.
     Error(ApiError),
     /// It wants what is not sold; where that stands.
-    Unknown {
+    UnknownProduct {
         /// As JSONPath (RFC 9535).
         path: String,
     },
 }
 
-impl From<ApiError> for Unfit {
-    fn from(error: ApiError) -> Unfit {
-        Unfit::Error(error)
+impl From<ApiError> for InvalidRequest {
+    fn from(error: ApiError) -> InvalidRequest {
+        InvalidRequest::Error(error)
     }
 }
 
 /// `UcpCheckoutRequest`: a body that may be missing, and whose members may all be. What is not said is the one plan on sale.
-pub(crate) fn service(body: &[u8], product: &str) -> Result<Said, Unfit> {
+pub(crate) fn service(body: &[u8], product: &str) -> Result<CheckoutChange, InvalidRequest> {
     let mut members = match body.trim_ascii() {
         b"" => Map::new(),
         body => object(body)?,
@@ -50,36 +50,36 @@ pub(crate) fn service(body: &[u8], product: &str) -> Result<Said, Unfit> {
         None => {}
         Some(Value::String(id)) if id == product => {}
         Some(Value::String(_)) => {
-            return Err(Unfit::Unknown {
+            return Err(InvalidRequest::UnknownProduct {
                 path: String::from("$.product_id"),
             });
         }
-        Some(_) => return Err(of_type("product_id", "a string").into()),
+        Some(_) => return Err(wrong_type("product_id", "a string").into()),
     }
     let lines = match members.remove("line_items") {
-        None => Lines::default(),
+        None => LineItems::default(),
         Some(lines) => read_lines(lines, product, false)?,
     };
-    let remarks = lines.remarks()?;
-    Ok(Said {
+    let notices = lines.notices()?;
+    Ok(CheckoutChange {
         wish: CheckoutRequest {
             has_plan: true,
             buyer: buyer(&mut members)?,
         },
-        remarks,
+        notices,
     })
 }
 
 /// The request of the protocol to create or update (UCP 2026-04-08, Checkout, `ucp_request` of the schema): `line_items` is there, and all
 /// that is ours is passed over.
-pub(crate) fn protocol(body: &[u8], product: &str) -> Result<Said, Unfit> {
+pub(crate) fn protocol(body: &[u8], product: &str) -> Result<CheckoutChange, InvalidRequest> {
     let mut members = object(body)?;
     let lines = match members.remove("line_items") {
         Some(lines) => read_lines(lines, product, true)?,
         None => return Err(missing("line_items").into()),
     };
     objects(&members, &["context", "signals", "attribution", "payment"])?;
-    let mut remarks = lines.remarks()?;
+    let mut notices = lines.notices()?;
     // Claims of what a buyer is entitled to: there is one price for everybody.
     let claims = members
         .get("context")
@@ -88,14 +88,14 @@ pub(crate) fn protocol(body: &[u8], product: &str) -> Result<Said, Unfit> {
         .and_then(Value::as_array)
         .is_some_and(|claims| !claims.is_empty())
     {
-        remarks.push(Remark::EligibilityNotAccepted);
+        notices.push(Notice::EligibilityNotAccepted);
     }
-    Ok(Said {
+    Ok(CheckoutChange {
         wish: CheckoutRequest {
             has_plan: lines.wanted > 0,
             buyer: buyer(&mut members)?,
         },
-        remarks,
+        notices,
     })
 }
 
@@ -118,49 +118,52 @@ pub(crate) fn cancel(body: &[u8]) -> Result<(), ApiError> {
 }
 
 #[derive(Default)]
-struct Lines {
+struct LineItems {
     /// How often the plan is wanted.
     wanted: u64,
     /// Where the first thing stands that is not sold here.
     unknown: Option<String>,
 }
 
-impl Lines {
+impl LineItems {
     /// What its sender must be told; an error when nothing is left to buy.
-    fn remarks(&self) -> Result<Vec<Remark>, Unfit> {
-        let mut remarks = Vec::new();
+    fn notices(&self) -> Result<Vec<Notice>, InvalidRequest> {
+        let mut notices = Vec::new();
         match &self.unknown {
-            Some(path) if self.wanted == 0 => return Err(Unfit::Unknown { path: path.clone() }),
-            Some(_) => remarks.push(Remark::ItemUnavailable),
+            Some(path) if self.wanted == 0 => {
+                return Err(InvalidRequest::UnknownProduct { path: path.clone() });
+            }
+            Some(_) => notices.push(Notice::ItemUnavailable),
             None => {}
         }
         if self.wanted > 1 {
-            remarks.push(Remark::QuantityAdjusted);
+            notices.push(Notice::QuantityAdjusted);
         }
-        Ok(remarks)
+        Ok(notices)
     }
 }
 
-fn read_lines(lines: Value, product: &str, strict: bool) -> Result<Lines, Unfit> {
+fn read_lines(lines: Value, product: &str, strict: bool) -> Result<LineItems, InvalidRequest> {
     let Value::Array(lines) = lines else {
-        return Err(of_type("line_items", "an array of objects").into());
+        return Err(wrong_type("line_items", "an array of objects").into());
     };
-    if lines.len() > LINES_MAX {
-        let message =
-            format!("`line_items` has more than {LINES_MAX} elements; the plan is bought once.");
+    if lines.len() > LINE_ITEMS_MAX {
+        let message = format!(
+            "`line_items` has more than {LINE_ITEMS_MAX} elements; the plan is bought once."
+        );
         return Err(ApiError::new(ErrorCode::OutOfRange, message)
             .param("line_items")
             .into());
     }
-    let mut found = Lines::default();
+    let mut found = LineItems::default();
     for (number, line) in lines.iter().enumerate() {
         let at = format!("line_items[{number}]");
         let Value::Object(line) = line else {
-            return Err(of_type(&at, "an object").into());
+            return Err(wrong_type(&at, "an object").into());
         };
         let id = match line.get("item") {
             Some(Value::Object(item)) => item.get("id"),
-            Some(_) => return Err(of_type(&format!("{at}.item"), "an object").into()),
+            Some(_) => return Err(wrong_type(&format!("{at}.item"), "an object").into()),
             None => None,
         };
         match id {
@@ -169,7 +172,7 @@ fn read_lines(lines: Value, product: &str, strict: bool) -> Result<Lines, Unfit>
                 found.unknown.get_or_insert(format!("$.{at}"));
                 continue;
             }
-            Some(_) => return Err(of_type(&format!("{at}.item.id"), "a string").into()),
+            Some(_) => return Err(wrong_type(&format!("{at}.item.id"), "a string").into()),
             None if strict => return Err(missing(&format!("{at}.item.id")).into()),
             // The service's own form leaves open what stands in a line: one that names nothing wants what there is.
             None => {}
@@ -185,7 +188,7 @@ fn read_lines(lines: Value, product: &str, strict: bool) -> Result<Lines, Unfit>
                         .param(param)
                         .into());
                 }
-                _ => return Err(of_type(&format!("{at}.quantity"), "a whole number").into()),
+                _ => return Err(wrong_type(&format!("{at}.quantity"), "a whole number").into()),
             },
         };
         found.wanted = found.wanted.saturating_add(quantity);
@@ -199,11 +202,11 @@ fn buyer(members: &mut Map<String, Value>) -> Result<Option<Arc<str>>, ApiError>
         return Ok(None);
     };
     let Value::Object(told) = &buyer else {
-        return Err(of_type("buyer", "an object"));
+        return Err(wrong_type("buyer", "an object"));
     };
     for name in ["first_name", "last_name", "email", "phone_number"] {
         if told.get(name).is_some_and(|value| !value.is_string()) {
-            return Err(of_type(&format!("buyer.{name}"), "a string"));
+            return Err(wrong_type(&format!("buyer.{name}"), "a string"));
         }
     }
     let text = buyer.to_string();
@@ -233,7 +236,7 @@ fn objects(members: &Map<String, Value>, names: &[&str]) -> Result<(), ApiError>
         .iter()
         .find(|name| members.get(**name).is_some_and(|value| !value.is_object()));
     match wrong {
-        Some(name) => Err(of_type(name, "an object")),
+        Some(name) => Err(wrong_type(name, "an object")),
         None => Ok(()),
     }
 }
@@ -242,7 +245,7 @@ fn missing(param: &str) -> ApiError {
     ApiError::new(ErrorCode::MissingField, format!("`{param}` is missing.")).param(param)
 }
 
-fn of_type(param: &str, what: &str) -> ApiError {
+fn wrong_type(param: &str, what: &str) -> ApiError {
     ApiError::new(ErrorCode::InvalidType, format!("`{param}` is {what}.")).param(param)
 }
 
@@ -253,20 +256,20 @@ mod tests {
     const PRODUCT: &str = "svc-pro-monthly";
 
     /// What comes of a body: wanted and adjusted, or the code of the error, or where the unknown stands.
-    type Came = Result<(bool, bool), String>;
+    type Parsed = Result<(bool, bool), String>;
 
-    fn came(said: Result<Said, Unfit>) -> Came {
-        match said {
-            Ok(said) => Ok((said.wish.has_plan, !said.remarks.is_empty())),
-            Err(Unfit::Unknown { path }) => Err(path),
-            Err(Unfit::Error(error)) => Err(error.code.word().to_owned()),
+    fn parsed(change: Result<CheckoutChange, InvalidRequest>) -> Parsed {
+        match change {
+            Ok(change) => Ok((change.wish.has_plan, !change.notices.is_empty())),
+            Err(InvalidRequest::UnknownProduct { path }) => Err(path),
+            Err(InvalidRequest::Error(error)) => Err(error.code.word().to_owned()),
         }
     }
 
     #[test]
     fn a_body_of_the_service_may_say_nothing() {
-        let one: Came = Ok((true, false));
-        let error = |code: &str| -> Came { Err(code.to_owned()) };
+        let one: Parsed = Ok((true, false));
+        let error = |code: &str| -> Parsed { Err(code.to_owned()) };
         for (body, expected) in [
             ("", one.clone()),
             ("  \n", one.clone()),
@@ -305,13 +308,17 @@ mod tests {
             ("{", error("invalid_json")),
             (r#"{"a":1,"a":1}"#, error("invalid_json")),
         ] {
-            assert_eq!(came(service(body.as_bytes(), PRODUCT)), expected, "{body}");
+            assert_eq!(
+                parsed(service(body.as_bytes(), PRODUCT)),
+                expected,
+                "{body}"
+            );
         }
     }
 
     #[test]
     fn a_body_of_the_protocol_says_what_is_to_be_bought() {
-        let error = |code: &str| -> Came { Err(code.to_owned()) };
+        let error = |code: &str| -> Parsed { Err(code.to_owned()) };
         let line = r#"{"item":{"id":"svc-pro-monthly"},"quantity":1}"#;
         for (body, expected) in [
             (format!(r#"{{"line_items":[{line}]}}"#), Ok((true, false))),
@@ -351,22 +358,26 @@ mod tests {
                 error("invalid_type"),
             ),
         ] {
-            assert_eq!(came(protocol(body.as_bytes(), PRODUCT)), expected, "{body}");
+            assert_eq!(
+                parsed(protocol(body.as_bytes(), PRODUCT)),
+                expected,
+                "{body}"
+            );
         }
         let long = format!(
             r#"{{"line_items":[],"buyer":{{"x":"{}"}}}}"#,
             "a".repeat(BUYER_BYTES_MAX)
         );
         assert_eq!(
-            came(protocol(long.as_bytes(), PRODUCT)),
+            parsed(protocol(long.as_bytes(), PRODUCT)),
             error("out_of_range")
         );
         let many = format!(
             r#"{{"line_items":[{}]}}"#,
-            vec![line; LINES_MAX + 1].join(",")
+            vec![line; LINE_ITEMS_MAX + 1].join(",")
         );
         assert_eq!(
-            came(protocol(many.as_bytes(), PRODUCT)),
+            parsed(protocol(many.as_bytes(), PRODUCT)),
             error("out_of_range")
         );
     }

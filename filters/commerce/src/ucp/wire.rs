@@ -15,7 +15,7 @@ const LINE: &str = "1";
 
 /// What checkouts say of the service.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct MerchantInfo {
     /// The service's address, without a slash at its end.
     pub(crate) base_url: String,
     /// Where its pages are, without a slash at its end.
@@ -27,7 +27,7 @@ pub(crate) struct Shown {
 
 /// Something that happened to a request and that its sender must be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Remark {
+pub(crate) enum Notice {
     /// More than one was wanted.
     QuantityAdjusted,
     /// Something was wanted besides that is not sold here.
@@ -57,9 +57,9 @@ impl Negotiated {
 /// A checkout in the form of the protocol (UCP 2026-04-08, Checkout; `schemas/shopping/checkout.json`).
 pub(crate) fn protocol(
     view: &View,
-    shown: &Shown,
+    merchant: &MerchantInfo,
     negotiated: &Negotiated,
-    remarks: &[Remark],
+    notices: &[Notice],
 ) -> Value {
     let status = view.status();
     let has_plan = view.row.state != tollgate_store::CheckoutState::Incomplete;
@@ -79,17 +79,17 @@ pub(crate) fn protocol(
         "id": view.row.id.to_string(),
         "status": status.word(),
         "currency": "USD",
-        "line_items": lines(shown, has_plan, &totals),
+        "line_items": lines(merchant, has_plan, &totals),
         "totals": totals,
-        "links": shown.links.iter().map(|(kind, url)| json!({"type": kind, "url": url})).collect::<Vec<_>>(),
-        "messages": messages(status, has_plan, remarks),
+        "links": merchant.links.iter().map(|(kind, url)| json!({"type": kind, "url": url})).collect::<Vec<_>>(),
+        "messages": messages(status, has_plan, notices),
         "expires_at": rfc3339(view.row.expires_at),
         "payment_state": payment_state.word(),
         "retry_action": retry_action.word(),
     });
     let members = session.as_object_mut().expect("it was made as one");
     if !status.is_final() && has_plan {
-        let url = format!("{}/commerce/continue/{}", shown.base_url, view.row.id);
+        let url = format!("{}/commerce/continue/{}", merchant.base_url, view.row.id);
         members.insert("continue_url".into(), url.into());
     }
     if let Some(buyer) = &view.row.buyer {
@@ -100,8 +100,8 @@ pub(crate) fn protocol(
     if let Some(subscription) = &view.row.subscription {
         let order = json!({
             "id": subscription.to_string(),
-            "label": format!("{}, each month", shown.plan.name),
-            "permalink_url": format!("{}/plan", shown.root_url),
+            "label": format!("{}, each month", merchant.plan.name),
+            "permalink_url": format!("{}/plan", merchant.root_url),
         });
         members.insert("order".into(), order);
     }
@@ -135,16 +135,16 @@ pub(crate) fn error(code: &str, content: &str, path: Option<&str>) -> Value {
     json!({"ucp": {"version": VERSION, "status": "error"}, "messages": [message]})
 }
 
-fn lines(shown: &Shown, has_plan: bool, totals: &Value) -> Value {
+fn lines(merchant: &MerchantInfo, has_plan: bool, totals: &Value) -> Value {
     if !has_plan {
         return json!([]);
     }
     json!([{
         "id": LINE,
         "item": {
-            "id": &*shown.plan.product,
+            "id": &*merchant.plan.product,
             // The protocol has no place for what is charged again, so no platform can show it as a price that is paid once.
-            "title": format!("{}: {PRICE} USD each month until canceled", shown.plan.name),
+            "title": format!("{}: {PRICE} USD each month until canceled", merchant.plan.name),
             "price": PRICE.cents(),
         },
         "quantity": 1,
@@ -152,19 +152,19 @@ fn lines(shown: &Shown, has_plan: bool, totals: &Value) -> Value {
     }])
 }
 
-fn messages(status: Status, has_plan: bool, remarks: &[Remark]) -> Vec<Value> {
-    let mut messages: Vec<Value> = remarks
+fn messages(status: Status, has_plan: bool, notices: &[Notice]) -> Vec<Value> {
+    let mut messages: Vec<Value> = notices
         .iter()
         .map(|remark| match remark {
-            Remark::QuantityAdjusted => json!({
+            Notice::QuantityAdjusted => json!({
                 "type": "warning", "code": "quantity_adjusted", "path": "$.line_items[0].quantity",
                 "content": "An account has the plan once; the quantity is 1.",
             }),
-            Remark::ItemUnavailable => json!({
+            Notice::ItemUnavailable => json!({
                 "type": "warning", "code": "item_unavailable", "path": "$.line_items",
                 "content": "Some of what was asked for is not sold here and was left out.",
             }),
-            Remark::EligibilityNotAccepted => json!({
+            Notice::EligibilityNotAccepted => json!({
                 "type": "warning", "code": "eligibility_not_accepted", "path": "$.context.eligibility",
                 "content": "The price is the same for everybody; no claim of a benefit is accepted.",
             }),
