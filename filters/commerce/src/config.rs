@@ -1,4 +1,4 @@
-//! Settings: `[ucp]` as written, and as checked.
+//! Settings: `[ucp]` as written, and validated.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -14,36 +14,36 @@ const SESSION_SECS: u64 = 6 * 3600;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawUcp {
-    /// Seconds for which a checkout waits for its owner. 900 to 604800, default 21600.
+    /// Lifetime of a checkout that awaits approval, in seconds. 900 to 604800, default 21600.
     pub session_secs: Option<At<u64>>,
-    /// Whether requests at the protocol's address must say in `UCP-Agent` which platform they come from. Default true.
+    /// Whether requests at the protocol's address must name their platform in `UCP-Agent`. Default true.
     pub agent_required: Option<At<bool>>,
-    /// Whether requests at the protocol's address must come over TLS 1.3, unless they come from this machine. Default true.
+    /// Whether requests at the protocol's address require TLS 1.3, except from loopback. Default true.
     pub tls13_required: Option<At<bool>>,
-    /// Whose profiles are fetched to negotiate with: `never`, nobody's, and every platform is taken to speak this protocol; `listed`, those at
-    /// `profile_hosts`; `always`, everybody's who is served. Default `never`.
+    /// Which platform profiles are fetched for negotiation: `never`, none, and every platform is assumed to support this protocol;
+    /// `listed`, those at `profile_hosts`; `always`, all. Default `never`.
     pub profile_fetch: Option<At<String>>,
-    /// Hosts of the platforms that are served at the protocol's address, by where their profiles lie. Default: every platform is.
+    /// Platforms served at the protocol's address, by the host of their profile. Default: every platform.
     pub profile_hosts: Option<At<Vec<At<String>>>>,
-    /// Whether a platform may name a profile on this machine, by `http` too: for tests. It is never fetched. Default false.
+    /// Whether a platform may name a profile on loopback, `http` included: for tests. It is never fetched. Default false.
     pub profile_loopback: Option<At<bool>>,
-    /// The address of the refund policy, which checkouts name.
+    /// URL of the refund policy, which checkouts link to.
     pub refund_url: Option<At<String>>,
 }
 
-/// Whose profiles are fetched.
+/// Which platform profiles are fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProfileFetch {
-    /// Nobody's: a platform is taken to speak this protocol.
+    /// None: every platform is assumed to support this protocol.
     #[default]
     Never,
-    /// Those of platforms that are named.
+    /// Those at the listed hosts.
     Listed,
-    /// Everybody's who is served.
+    /// Those of all platforms served.
     Always,
 }
 
-/// A word that is none of them.
+/// An unknown value.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("is `{0}`; use `never`, `listed` or `always`")]
 pub struct UnknownWord(String);
@@ -61,22 +61,22 @@ impl FromStr for ProfileFetch {
     }
 }
 
-/// Checked settings.
+/// Validated settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UcpSettings {
-    /// For how long a checkout waits for its owner.
+    /// Lifetime of a checkout that awaits approval.
     pub session: Duration,
-    /// Whether a platform must say which one it is.
+    /// Whether `UCP-Agent` is required.
     pub agent_required: bool,
-    /// Whether TLS 1.3 is asked for.
+    /// Whether TLS 1.3 is required.
     pub tls13_required: bool,
-    /// Whether profiles are fetched, of platforms that are served.
+    /// Which platform profiles are fetched.
     pub profile_fetch: ProfileFetch,
-    /// Hosts of the platforms that are served; `None` for every platform.
+    /// Hosts of the platforms served; `None` for every platform.
     pub profile_hosts: Option<Arc<[String]>>,
-    /// Whether a profile may lie on this machine.
+    /// Whether a profile may be on loopback.
     pub profile_loopback: bool,
-    /// The refund policy.
+    /// URL of the refund policy.
     pub refund_url: Option<String>,
 }
 
@@ -95,7 +95,7 @@ impl Default for UcpSettings {
 }
 
 impl RawUcp {
-    /// The checked settings of `section`, or `None` after noting everything that is wrong with them.
+    /// The validated settings of `section`; `None` after reporting every problem with them.
     pub fn check(&self, section: &str, problems: &mut Problems) -> Option<UcpSettings> {
         let key = |name: &str| format!("{section}.{name}");
         let session = match &self.session_secs {
@@ -110,7 +110,7 @@ impl RawUcp {
         if let (Some(at), Some(ProfileFetch::Listed), None) =
             (&self.profile_fetch, fetch, &self.profile_hosts)
         {
-            let message = "is `listed`, and no host is; name them in `profile_hosts`";
+            let message = "is `listed`, but no host is listed; name them in `profile_hosts`";
             problems.note(key("profile_fetch"), at, message);
         }
         let refund = match &self.refund_url {
@@ -143,7 +143,8 @@ impl RawUcp {
         let key = format!("{section}.profile_hosts");
         let mut sound = true;
         if list.value.is_empty() {
-            let message = "is empty, so nobody would be served; name a host, or leave it out";
+            let message =
+                "is empty, so no platform would be served; name a host, or remove the setting";
             problems.note(&key, list, message);
             sound = false;
         }
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_holds_and_the_rest_has_defaults() {
+    fn written_settings_apply_and_the_rest_has_defaults() {
         assert_eq!(check(""), Ok(UcpSettings::default()));
         let written = "session_secs = 900\nagent_required = false\ntls13_required = false\n\
                        profile_fetch = \"listed\"\nprofile_hosts = [\"platform.example\"]\nprofile_loopback = true\nrefund_url = \"https://e.example/refunds\"";

@@ -1,8 +1,8 @@
-//! What became of notices.
+//! Counters of webhook notifications by result.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters since the process began.
+/// Counters since the start of the process.
 #[derive(Debug, Default)]
 pub struct WebhookCounters {
     pub(crate) stored: AtomicU64,
@@ -11,16 +11,16 @@ pub struct WebhookCounters {
     pub(crate) undecided: AtomicU64,
 }
 
-/// The counters at one moment.
+/// A snapshot of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WebhookCounts {
-    /// Notices stored.
+    /// Notifications stored.
     pub stored: u64,
-    /// Notices that had come in before.
+    /// Duplicate notifications.
     pub known: u64,
-    /// Notices that nobody believes.
+    /// Notifications that failed verification.
     pub refused: u64,
-    /// Notices that could not be checked or stored, and have to come again.
+    /// Notifications that could not be verified or stored, and have to be redelivered.
     pub undecided: u64,
 }
 
@@ -29,7 +29,7 @@ impl WebhookCounters {
         counter.fetch_add(1, Relaxed);
     }
 
-    /// The counters now.
+    /// A snapshot of the counters.
     pub fn counts(&self) -> WebhookCounts {
         WebhookCounts {
             stored: self.stored.load(Relaxed),

@@ -1,4 +1,4 @@
-//! `/.well-known/ucp`: what the service offers to platforms (UCP 2026-04-08, Overview, "Profile Structure").
+//! `/.well-known/ucp`: the UCP profile of the service (UCP 2026-04-08, Overview, "Profile Structure").
 
 use serde_json::{Value, json};
 use tollgate_filter::Scope;
@@ -7,8 +7,8 @@ use crate::ucp::{CHECKOUT, IDENTITY, SHOPPING, VERSION};
 
 /// The profile of a service at this address.
 ///
-/// Names below `dev.ucp` may only point at the site of the protocol (Overview, "Namespace Governance"). No payment handler: money moves at a
-/// page of ours, where the account's owner agrees. No signing key, since nothing is signed here.
+/// Names below `dev.ucp` may only reference the site of the protocol (Overview, "Namespace Governance"). No payment handler: payment
+/// happens on a page of this service, where the account owner approves. No signing key, since nothing is signed.
 pub(crate) fn profile(base_url: &str) -> Value {
     let site = format!("https://ucp.dev/{VERSION}");
     json!({

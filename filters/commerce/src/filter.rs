@@ -1,4 +1,4 @@
-//! The filter `commerce`: what stands at the path of its route.
+//! The filter `commerce`: product document, UCP profile, checkout sessions and PayPal webhooks, by the path of the route.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::ucp::profiles::Profiles;
 use crate::ucp::wire::MerchantInfo;
 use crate::webhooks::{PayPal, Webhooks};
 
-/// The most bytes of a body: a notice has a few thousand, a checkout a few hundred.
+/// Maximum body size, in bytes: a webhook notification has a few thousand, a checkout a few hundred.
 const BODY_BYTES: usize = 64 * 1024;
 
-/// What the routes of commerce share.
+/// Services shared by the commerce routes.
 pub struct CommerceServices {
     webhooks: Webhooks,
     profile: Document,
@@ -31,36 +31,36 @@ pub struct CommerceServices {
     checkouts: CheckoutSessions,
 }
 
-/// What a shop is built from.
+/// Dependencies of [`CommerceServices`].
 pub struct CommerceDeps<'a> {
-    /// The service's address, without a slash at its end.
+    /// Base URL of the service, without a trailing slash.
     pub base_url: &'a str,
-    /// Where its pages are, without a slash at its end.
+    /// Root URL of its pages, without a trailing slash.
     pub root_url: &'a str,
-    /// What is sold.
+    /// The product.
     pub plan: &'a Plan,
-    /// Whoever tells of payments; without it there is nothing at the address of notices.
+    /// The PayPal webhook receiver; without it the webhook path is 404.
     pub paypal: Option<PayPal>,
-    /// How checkouts are served.
+    /// Settings of checkouts.
     pub ucp: UcpSettings,
-    /// Where checkouts are kept.
+    /// Checkouts.
     pub checkouts: Checkouts,
-    /// Tells answers again.
+    /// Idempotency keys and stored responses.
     pub idempotency: IdempotencyKeys,
-    /// What time it is, for how long profiles are fresh.
+    /// The clock, for the freshness of profiles.
     pub clock: Clock,
-    /// Documents that a buyer agrees to, where there are any.
+    /// URL of the terms of service, if configured.
     pub terms_url: Option<String>,
-    /// What becomes of what is known of people.
+    /// URL of the privacy policy, if configured.
     pub privacy_url: Option<String>,
 }
 
 impl CommerceServices {
-    /// A shop.
+    /// Creates the services.
     ///
     /// # Errors
     ///
-    /// Profiles are to be fetched, and there is nothing to fetch them with.
+    /// The settings require fetching profiles, and the HTTP client cannot be set up.
     pub fn new(deps: CommerceDeps<'_>) -> Result<Arc<CommerceServices>, SetupError> {
         let profiles = match deps.ucp.profile_fetch {
             ProfileFetch::Never => None,
@@ -89,7 +89,7 @@ impl CommerceServices {
         }))
     }
 
-    /// What became of notices.
+    /// Counters of webhook notifications by result.
     pub fn counters(&self) -> Arc<WebhookCounters> {
         self.webhooks.counters()
     }
@@ -100,42 +100,42 @@ impl CommerceServices {
         if request.path.rsplit('/').next() == Some(&**slug) {
             return Outcome::reply(self.product.reply(request));
         }
-        let message = format!("There is no such plan. The one plan on sale is `{slug}`.");
+        let message = format!("Unknown plan. The only plan for sale is `{slug}`.");
         Outcome::refuse(ApiError::new(ErrorCode::NotFound, message))
     }
 }
 
-/// The documents that there are.
+/// The links that are configured.
 fn links(all: [(&'static str, Option<String>); 3]) -> Vec<(&'static str, String)> {
     let known = |(kind, url): (&'static str, Option<String>)| Some((kind, url?));
     all.into_iter().filter_map(known).collect()
 }
 
-/// Answers one route of the shop.
+/// The filter of one commerce route.
 pub struct Commerce {
     services: Arc<CommerceServices>,
     endpoint: Endpoint,
 }
 
-/// What stands at a path.
+/// Endpoint of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Endpoint {
-    /// Notices of a payment provider.
+    /// Webhook of a payment provider.
     Webhooks,
-    /// What platforms are told of the service.
+    /// UCP profile of the service.
     Profile,
-    /// What is sold.
+    /// The product.
     Product,
     /// Checkouts.
     Checkouts(checkout_sessions::CheckoutRoute),
 }
 
-/// Where checkouts of a form stand.
+/// The endpoint of checkouts in a format.
 const fn checkout(format: CheckoutFormat, path: CheckoutPath) -> Endpoint {
     Endpoint::Checkouts(checkout_sessions::CheckoutRoute { format, path })
 }
 
-/// How the paths of each place end.
+/// Path suffix of each endpoint.
 const ENDPOINTS: [(&str, Endpoint); 9] = [
     ("/webhooks/paypal", Endpoint::Webhooks),
     ("/.well-known/ucp", Endpoint::Profile),
@@ -166,7 +166,7 @@ const ENDPOINTS: [(&str, Endpoint); 9] = [
     ),
 ];
 
-/// A route that leads to nothing in the shop.
+/// A route path without an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`commerce` has nothing at `{path}`; it has `{}`", ENDPOINTS.map(|(path, _)| path).join("`, `"))]
 pub struct UnknownEndpoint {
@@ -174,7 +174,7 @@ pub struct UnknownEndpoint {
 }
 
 impl Commerce {
-    /// The filter for a route of this path, which may begin with the path of the service's address.
+    /// The filter for a route path, which may be prefixed with the path of the service URL.
     pub fn new(services: &Arc<CommerceServices>, path: &str) -> Result<Commerce, UnknownEndpoint> {
         let found = ENDPOINTS.iter().find(|(ending, _)| path.ends_with(ending));
         let unknown = || UnknownEndpoint {

@@ -1,10 +1,10 @@
-//! `/commerce/products/{plan}`: what is sold.
+//! `/commerce/products/{plan}`: the product document of the plan.
 
 use serde_json::{Value, json};
 use tollgate_purchase::plan::Plan;
 use tollgate_purchase::wire::Product;
 
-/// The plan as programs read it, and what each way of buying it asks of them.
+/// The product document: the plan, and the requirements of each payment protocol.
 pub(crate) fn product(plan: &Plan, base_url: &str, root_url: &str) -> Value {
     let product = Product::new(plan, base_url, root_url);
     let mut value = serde_json::to_value(product).expect("texts and numbers are JSON");

@@ -1,4 +1,4 @@
-//! `POST /webhooks/paypal`: a notice is checked, stored, and answered.
+//! `POST /webhooks/paypal`: verifies, stores and acknowledges PayPal webhook notifications.
 
 use std::sync::Arc;
 
@@ -12,25 +12,25 @@ use tollgate_store::{CommitError, MandateSubject, TopUpSubject};
 
 use crate::counters::WebhookCounters;
 
-/// What notices of PayPal's need.
+/// Dependencies of PayPal webhooks.
 #[derive(Clone, Debug)]
 pub struct PayPal {
-    /// Who can tell a notice from a forgery.
+    /// The client that verifies signatures.
     pub client: Client,
-    /// Who is told of purchases of credits; `None` where none are sold.
+    /// Credit purchases; `None` where none are sold.
     pub top_ups: Option<TopUps>,
-    /// Who is told of mandates; `None` where the plan is not sold through PayPal.
+    /// Mandates.
     pub mandates: Mandates,
 }
 
-/// Takes the notices of a payment provider.
+/// Receives webhook notifications of a payment provider.
 pub(crate) struct Webhooks {
     paypal: Option<PayPal>,
     counters: Arc<WebhookCounters>,
 }
 
 impl Webhooks {
-    /// Without PayPal there is nothing at its address.
+    /// Without PayPal, the path is 404.
     pub(crate) fn new(paypal: Option<PayPal>) -> Webhooks {
         Webhooks {
             paypal,
@@ -38,23 +38,23 @@ impl Webhooks {
         }
     }
 
-    /// What became of notices.
+    /// Counters of webhook notifications by result.
     pub(crate) fn counters(&self) -> Arc<WebhookCounters> {
         self.counters.clone()
     }
 
-    /// The answer to a notice.
+    /// Handles a notification.
     pub(crate) fn answer<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let Some(paypal) = &self.paypal else {
             return Step::now(Outcome::refuse(ApiError::new(
                 ErrorCode::NotFound,
-                "Nothing is paid with PayPal here.",
+                "PayPal is not configured on this gateway.",
             )));
         };
         Step::later(async move {
             let request = &exchange.request;
             let status = self.receive(paypal, &request.headers, &request.body).await;
-            // Without a body: whoever sends forgeries learns nothing.
+            // Without a body, so that forged notifications reveal nothing.
             Ok(Outcome::reply(Reply {
                 status,
                 headers: HeaderMap::new(),
@@ -69,15 +69,12 @@ impl Webhooks {
             Ok(notice) => notice,
             Err(WebhookError::Refused(reason)) => {
                 WebhookCounters::increment(&counters.refused);
-                tracing::warn!(
-                    why = reason,
-                    "a notice that claims to be PayPal's is not believed"
-                );
+                tracing::warn!(why = reason, "rejected webhook notification");
                 return StatusCode::BAD_REQUEST;
             }
             Err(WebhookError::Undecided(error)) => {
                 WebhookCounters::increment(&counters.undecided);
-                tracing::warn!(%error, "a notice could not be checked; it has to come again");
+                tracing::warn!(%error, "verifying webhook notification failed, awaiting redelivery");
                 return StatusCode::SERVICE_UNAVAILABLE;
             }
         };
@@ -90,12 +87,12 @@ impl Webhooks {
                     &counters.known
                 };
                 WebhookCounters::increment(counter);
-                tracing::info!(notice = id, kind, new, "a notice of PayPal's");
+                tracing::info!(notice = id, kind, new, "stored webhook notification");
                 StatusCode::OK
             }
             Err(error) => {
                 WebhookCounters::increment(&counters.undecided);
-                tracing::warn!(%error, "a notice could not be stored; it has to come again");
+                tracing::warn!(%error, "storing webhook notification failed, awaiting redelivery");
                 StatusCode::SERVICE_UNAVAILABLE
             }
         }
@@ -103,7 +100,7 @@ impl Webhooks {
 }
 
 impl PayPal {
-    /// Hands a notice to whoever it is for: purchases of credits hear of orders and captures, mandates of everything else.
+    /// Dispatches a notification: orders and captures to credit purchases, everything else to mandates.
     async fn deliver(&self, notice: tollgate_paypal::WebhookEvent) -> Result<bool, CommitError> {
         let top_up_of = top_up_of(&notice);
         match &self.top_ups {
@@ -125,13 +122,13 @@ impl PayPal {
                 };
                 top_ups.record_notification(notice).await
             }
-            // Nobody sells what it is about.
+            // Credits are not sold here.
             None => Ok(true),
         }
     }
 }
 
-/// What a notice that is about no order seems to be about: mandates, and purchases whose payment a buyer objects to.
+/// The mandates that a notification without an order refers to, and the purchases whose payment is disputed.
 fn notifications(
     notice: &tollgate_paypal::WebhookEvent,
 ) -> (Vec<MandateSubject>, Vec<TopUpSubject>) {
@@ -148,7 +145,7 @@ fn notifications(
     let by_id = custom_id.and_then(|id| id.parse().ok());
     let subscription = resource.subscription.as_deref();
     let payments = || resource.transactions.iter().map(|id| id.as_str().into());
-    // One ring for one mandate is enough, and the surest name comes first.
+    // One notification per mandate suffices; the most specific identifier comes first.
     let named = by_id
         .map(MandateSubject::Mandate)
         .or_else(|| subscription.map(|id| MandateSubject::Subscription(id.into())));
@@ -163,7 +160,7 @@ fn notifications(
     (mandates, top_ups)
 }
 
-/// The purchase a notice seems to be about. It was told by PayPal, and is used to find a row and for nothing else.
+/// The purchase that a notification refers to. The value comes from PayPal and is only used to find a row.
 fn top_up_of(notice: &tollgate_paypal::WebhookEvent) -> Option<TopUpSubject> {
     let is_payment = ["CHECKOUT.ORDER.", "PAYMENT.CAPTURE."]
         .iter()
@@ -172,7 +169,7 @@ fn top_up_of(notice: &tollgate_paypal::WebhookEvent) -> Option<TopUpSubject> {
         return None;
     }
     let resource = &notice.resource;
-    // A refund has the number of the bill at most, and else only a link to the payment.
+    // A refund carries the invoice id at most, or only a link to the payment.
     let mut names = [&resource.custom_id, &resource.invoice_id]
         .into_iter()
         .flatten();

@@ -1,4 +1,4 @@
-//! `UCP-UcpAgent`: which platform a request comes from (UCP 2026-04-08, Overview, "Platform Advertisement on Request"; RFC 8941 section 3.2).
+//! `UCP-Agent`: the platform of a request (UCP 2026-04-08, Overview, "Platform Advertisement on Request"; RFC 8941 section 3.2).
 
 use std::sync::Arc;
 
@@ -8,45 +8,47 @@ use url::{Host, Url};
 
 use super::VERSION;
 
-/// The longest address of a profile.
+/// Maximum length of a profile URL, in bytes.
 const BYTES_MAX: usize = 2048;
 
-/// A platform, as it says itself.
+/// A platform, as named in the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UcpAgent {
-    /// Where its profile lies.
+    /// URL of its profile.
     pub(crate) profile: Url,
-    /// At which host.
+    /// Host of the profile URL.
     pub(crate) host: Arc<str>,
 }
 
-/// What is wrong with the field.
+/// An invalid `UCP-Agent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentError {
-    /// It is no dictionary, or has no member `profile` that is a text.
+    /// Not a dictionary, or without a string member `profile`.
     Malformed,
-    /// What it names is no `https` address of a host.
+    /// The profile is not an `https` URL with a host.
     Address,
-    /// It asks for a version that is not spoken here.
+    /// An unsupported version.
     Version,
 }
 
 impl AgentError {
-    /// In words for whoever sends it.
+    /// The error message.
     pub(crate) fn message(self) -> &'static str {
         match self {
             AgentError::Malformed => {
-                "UCP-Agent is a dictionary with the platform's profile: `profile=\"https://platform.example/.well-known/ucp\"`."
+                "UCP-Agent must be a dictionary with the platform's profile: `profile=\"https://platform.example/.well-known/ucp\"`."
             }
-            AgentError::Address => "The profile in UCP-Agent is an https address with a host name.",
+            AgentError::Address => {
+                "The profile in UCP-Agent must be an https URL with a host name."
+            }
             AgentError::Version => {
-                "The version in UCP-Agent is not spoken here; this service speaks 2026-04-08."
+                "The version in UCP-Agent is not supported; this service supports 2026-04-08."
             }
         }
     }
 }
 
-/// The platform that a request names; `None` when it names none. `loopback`: a profile may lie on this machine.
+/// The platform that a request names; `None` if it names none. `loopback`: a profile may be on loopback.
 pub(crate) fn read(headers: &HeaderMap, loopback: bool) -> Result<Option<UcpAgent>, AgentError> {
     let fields = headers.get_all("ucp-agent").iter();
     let texts: Option<Vec<&str>> = fields.map(|value| value.to_str().ok()).collect();
@@ -54,7 +56,7 @@ pub(crate) fn read(headers: &HeaderMap, loopback: bool) -> Result<Option<UcpAgen
     if texts.is_empty() {
         return Ok(None);
     }
-    // Several fields of one name are one dictionary (RFC 8941 section 4.2).
+    // Multiple header lines are one dictionary (RFC 8941 section 4.2).
     let text = texts.join(", ");
     let members = Parser::new(&text)
         .parse::<Dictionary>()
@@ -111,7 +113,7 @@ mod tests {
     fn rfc8941_3_2_a_platform_is_named_by_the_profile_in_a_dictionary() {
         use AgentError::{Address, Malformed, Version};
         let host = |host: &str| Ok(Some(host.to_owned()));
-        //  fields, loopback, what is read
+        // fields, loopback, expected
         check(&[], false, Ok(None));
         let plain = "profile=\"https://platform.example/.well-known/ucp\"";
         check(&[plain], false, host("platform.example"));
@@ -132,7 +134,7 @@ mod tests {
             Err(Version),
         );
         check(&[&format!("{plain};version=1")], false, Err(Version));
-        // A member is no parameter of another.
+        // A member is not a parameter of another.
         check(
             &[&format!("{plain}, version=\"2099-01-01\"")],
             false,

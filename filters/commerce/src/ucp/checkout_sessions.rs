@@ -1,4 +1,4 @@
-//! The operations on checkouts, at the service's address and at the protocol's.
+//! Checkout sessions: create, get, update, complete and cancel, at the service's and the protocol's address.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,37 +24,37 @@ use super::wire::{self, MerchantInfo, Negotiated, Notice};
 use super::{VERSION, idempotency_key};
 use crate::config::UcpSettings;
 
-/// After how long to ask again where nothing can be sold.
+/// `Retry-After` while the plan cannot be sold.
 const RETRY_UNAVAILABLE: Duration = Duration::from_secs(30);
 
-/// After how long to ask again while something is on its way.
+/// `Retry-After` while a payment is pending.
 const RETRY_PENDING: Duration = Duration::from_secs(2);
 
-/// Tells that an answer is one that was given before.
+/// Response header of a replayed response.
 const REPLAYED: &str = "idempotent-replayed";
 
-/// What stands at the path of a route.
+/// Format and path kind of a checkout route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CheckoutRoute {
     pub(crate) format: CheckoutFormat,
     pub(crate) path: CheckoutPath,
 }
 
-/// In which form checkouts are told.
+/// Response format of checkouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CheckoutFormat {
-    /// `UcpCheckoutSession`, as the service describes it.
+    /// `UcpCheckoutSession`, the format of the service.
     Service,
-    /// As the protocol does.
+    /// The format of the protocol.
     Protocol,
 }
 
-/// A kind of path.
+/// Kind of path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CheckoutPath {
-    /// All checkouts: one is begun.
+    /// The collection: create.
     All,
-    /// One checkout: it is read, or changed.
+    /// One checkout: get or update.
     One,
     /// `.../complete`
     Complete,
@@ -62,7 +62,7 @@ pub(crate) enum CheckoutPath {
     Cancel,
 }
 
-/// What is asked for.
+/// Operation on a checkout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     Create,
@@ -72,25 +72,25 @@ enum Operation {
     Cancel,
 }
 
-/// Everything that checkouts need.
+/// Checkout operations and their dependencies.
 pub(crate) struct CheckoutSessions {
     pub(crate) settings: UcpSettings,
     pub(crate) checkouts: Checkouts,
     pub(crate) idempotency: IdempotencyKeys,
     pub(crate) merchant: MerchantInfo,
-    /// Where platforms are negotiated with; without them what they can do is taken for granted.
+    /// Platform profiles for negotiation; without them, capabilities are assumed.
     pub(crate) profiles: Option<Profiles>,
 }
 
-/// Why there is no answer of the ordinary kind.
+/// Failure of an operation.
 enum Failure {
-    /// The client is told this.
+    /// An error response.
     Rejected(Box<ApiError>),
-    /// The same, with what has become of the payment.
+    /// An error response with payment state and retry action.
     Payment(Box<ApiError>, PaymentState, RetryAction),
-    /// The platform is told this in the form for business outcomes.
+    /// A business outcome in the format of the protocol.
     BusinessOutcome(StatusCode, Value),
-    /// No decision could be made.
+    /// The filter failed.
     Failed(FilterError),
 }
 
@@ -119,14 +119,14 @@ impl From<CheckoutError> for Failure {
         match error {
             CheckoutError::NotModifiable(status) => {
                 let message = format!(
-                    "The checkout is `{}` and is not changed any more.",
+                    "The checkout is `{}` and can no longer be changed.",
                     status.word()
                 );
                 ApiError::new(ErrorCode::NotModifiable, message).into()
             }
             CheckoutError::Closed(why) => {
-                tracing::warn!(why, "a checkout was not begun");
-                let message = "The plan cannot be bought by checkout at the moment. Nothing was charged; try again later, or choose another way of paying.";
+                tracing::warn!(why, "checkout creation unavailable");
+                let message = "The plan cannot be bought by checkout at the moment. Nothing was charged; try again later, or use another payment route.";
                 Failure::Payment(
                     Box::new(unavailable(message, RETRY_UNAVAILABLE)),
                     PaymentState::Unavailable,
@@ -134,7 +134,7 @@ impl From<CheckoutError> for Failure {
                 )
             }
             CheckoutError::Processing => {
-                let message = "Another payment of this account is not clear yet. Do not pay again; ask again in a moment.";
+                let message = "Another payment of this account is pending. Do not pay again; send the request again in a moment.";
                 Failure::Payment(
                     Box::new(unavailable(message, RETRY_PENDING)),
                     PaymentState::Processing,
@@ -142,8 +142,8 @@ impl From<CheckoutError> for Failure {
                 )
             }
             CheckoutError::Provider(source) => {
-                tracing::warn!(cause = %source, "the payment provider could not be asked about a checkout");
-                let message = "PayPal does not answer at the moment. Nothing is lost; send the same request again.";
+                tracing::warn!(cause = %source, "querying payment provider for checkout failed");
+                let message = "PayPal is not responding at the moment. Nothing is lost; send the same request again.";
                 Failure::Payment(
                     Box::new(unavailable(message, RETRY_PENDING)),
                     PaymentState::Unavailable,
@@ -152,7 +152,7 @@ impl From<CheckoutError> for Failure {
             }
             CheckoutError::Busy => ApiError::new(
                 ErrorCode::Overloaded,
-                "The checkout is being changed by others. Send the request again.",
+                "The checkout is being changed by another request. Send the request again.",
             )
             .retry_after(RETRY_PENDING)
             .into(),
@@ -176,31 +176,31 @@ fn store_failed(error: impl std::error::Error + Send + Sync + 'static) -> Filter
     FilterError::new(answer, error)
 }
 
-/// One request, as far as every operation needs it.
+/// A validated request: route, principal, platform and idempotency key.
 struct CheckoutRequest {
     route: CheckoutRoute,
     operation: Operation,
     principal: Principal,
     agent: Option<UcpAgent>,
-    /// What it and this service have in common.
+    /// Negotiated capabilities.
     negotiated: Negotiated,
-    /// What the platform calls the request.
+    /// The idempotency key.
     idempotency_key: Option<String>,
-    /// Tells it from another request of the same name.
+    /// Digest of the request, to detect reuse of the key for another request.
     request_hash: [u8; 32],
     body: Bytes,
-    /// The text that the path names a checkout by.
+    /// The checkout id in the path, unparsed.
     id: String,
 }
 
-/// What an operation came to, before it is sent.
+/// The response of an operation.
 struct CheckoutResponse {
     answer: Answer,
     replayed: bool,
 }
 
 impl CheckoutSessions {
-    /// The answer to a request at a place.
+    /// Handles a request on a checkout route.
     pub(crate) async fn answer(
         &self,
         route: CheckoutRoute,
@@ -242,7 +242,7 @@ impl CheckoutSessions {
                 replayed: false,
             });
         }
-        // Claimed before anything is done, and before the body is looked at: a name means one request.
+        // The key is claimed before any other work and before the body is parsed: a key identifies one request.
         let claim = match &request.idempotency_key {
             None => None,
             Some(key) => {
@@ -266,18 +266,18 @@ impl CheckoutSessions {
                     }
                     ClaimOutcome::InProgress => {
                         let message =
-                            "The same request is still being worked on. Send it again in a moment.";
+                            "The same request is still in progress. Send it again in a moment.";
                         let error = ApiError::new(ErrorCode::InProgress, message);
                         return Err(error.retry_after(Duration::from_secs(1)).into());
                     }
                     ClaimOutcome::OtherRequest => {
-                        let message = "The Idempotency-Key stands for another request. Use a new one for each.";
+                        let message = "The Idempotency-Key was used for another request. Use a new key for each request.";
                         return Err(ApiError::new(ErrorCode::IdempotencyConflict, message).into());
                     }
                 }
             }
         };
-        // After the claim: what was answered before is told again, wherever the profile is by now.
+        // After the claim: a stored response is replayed even if the profile has changed since.
         request.negotiated = self.negotiate(&request).await?;
         let answer = match request.operation {
             Operation::Create => self.create(&request, claim).await?,
@@ -291,12 +291,15 @@ impl CheckoutSessions {
         })
     }
 
-    /// Checks the head.
+    /// Validates headers and connection.
     fn parse(&self, route: CheckoutRoute, exchange: &Exchange) -> Result<CheckoutRequest, Failure> {
         let request = &exchange.request;
         let principal = exchange.get::<Principal>().cloned();
         let Some(principal) = principal else {
-            let error = ApiError::new(ErrorCode::InternalError, "This address is not set up.");
+            let error = ApiError::new(
+                ErrorCode::InternalError,
+                "This address is not configured correctly.",
+            );
             let why = "the route has no `auth` before `commerce`";
             return Err(Failure::Failed(FilterError::new(error, why)));
         };
@@ -311,7 +314,7 @@ impl CheckoutSessions {
             self.check_connection(exchange)?;
         }
         let key = idempotency_key::read(&request.headers).map_err(|_| {
-            let message = "Idempotency-Key must stand once, with 1 to 255 visible ASCII characters; a UUID is best.";
+            let message = "Idempotency-Key must occur once, with 1 to 255 visible ASCII characters; a UUID is recommended.";
             ApiError::new(ErrorCode::InvalidHeader, message).param("Idempotency-Key")
         })?;
         let agent = self.agent(route.format, request)?;
@@ -333,7 +336,7 @@ impl CheckoutSessions {
         })
     }
 
-    /// TLS 1.3 at least (UCP 2026-04-08, REST binding, "Transport"); whoever is on this machine needs none.
+    /// Requires TLS 1.3 (UCP 2026-04-08, REST binding, "Transport"), except from loopback.
     fn check_connection(&self, exchange: &Exchange) -> Result<(), ApiError> {
         let request = &exchange.request;
         let is_tls13 = request.tls && exchange.get::<OldTls>().is_none();
@@ -342,11 +345,11 @@ impl CheckoutSessions {
         }
         Err(ApiError::new(
             ErrorCode::InsecureConnection,
-            "This address is used over TLS 1.3. Connect with it.",
+            "This address requires TLS 1.3. Connect with TLS 1.3.",
         ))
     }
 
-    /// The platform. The service's address needs none, and never fetches a profile.
+    /// The platform. At the service's address it is optional, and no profile is fetched.
     fn agent(
         &self,
         format: CheckoutFormat,
@@ -358,7 +361,7 @@ impl CheckoutSessions {
         match (format, read) {
             (CheckoutFormat::Protocol, Ok(Some(agent))) if !self.is_served(&agent) => refuse(
                 ErrorCode::ProfileNotTrusted,
-                "This service works with platforms that its operator has named, and this is none of them.",
+                "The platform is not on the list of platforms that the operator of this service allows.",
             ),
             (_, Ok(Some(agent))) => Ok(Some(agent)),
             (CheckoutFormat::Protocol, Ok(None)) if self.settings.agent_required => refuse(
@@ -378,7 +381,7 @@ impl CheckoutSessions {
         }
     }
 
-    /// What the platform and this service can both do. At the service's address no profile is fetched, so nothing fails there for its sake.
+    /// Negotiates capabilities. At the service's address no profile is fetched, so a profile cannot cause a failure.
     async fn negotiate(&self, request: &CheckoutRequest) -> Result<Negotiated, Failure> {
         match (&self.profiles, &request.agent) {
             (Some(profiles), Some(agent)) if request.route.format == CheckoutFormat::Protocol => {
@@ -388,7 +391,7 @@ impl CheckoutSessions {
         }
     }
 
-    /// Whether a platform is one of those that are served.
+    /// Whether the platform is served.
     fn is_served(&self, agent: &UcpAgent) -> bool {
         let hosts = self.settings.profile_hosts.as_ref();
         hosts.is_none_or(|hosts| hosts.iter().any(|host| **host == *agent.host))
@@ -417,13 +420,12 @@ impl CheckoutSessions {
         let view = self.find(request).await?;
         let view = match self.checkouts.refresh(view.clone()).await {
             Ok(view) => view,
-            // What is known is told; whoever wants to know more asks for completion.
+            // Return the stored state; completion reconciles with the provider.
             Err(CheckoutError::Provider(_)) => view,
             Err(error) => return Err(error.into()),
         };
         if request.route.format == CheckoutFormat::Service && view.status() == Status::Canceled {
-            let message =
-                "The checkout session has ended, and nothing was charged by it. Begin another one.";
+            let message = "The checkout session has ended without a charge. Create a new one.";
             return Err(ApiError::new(ErrorCode::SessionGone, message).into());
         }
         Ok(self.session_answer(request, &view, &[], StatusCode::OK))
@@ -455,7 +457,8 @@ impl CheckoutSessions {
         request::complete(&request.body)?;
         let mut is_retry = false;
         if let Some(key) = &request.idempotency_key {
-            // Noted before the provider is asked: should the process die over it, the same request is still not one that came too late.
+            // Recorded before the provider is called: if the process dies during the call, the retry is still recognised as the same
+            // request.
             let key = digest(&[b"complete", key.as_bytes()]);
             (view, is_retry) = self.checkouts.note_completion_request(view, key).await?;
         }
@@ -482,7 +485,7 @@ impl CheckoutSessions {
         Ok(answer(&view))
     }
 
-    /// The checkout of the path. Another's is none: nobody learns that it is there.
+    /// The checkout of the path. Checkouts of other accounts are not found.
     async fn find(&self, request: &CheckoutRequest) -> Result<View, Failure> {
         let id: Option<CheckoutId> = request.id.parse().ok();
         let found = match id {
@@ -492,14 +495,14 @@ impl CheckoutSessions {
         found.ok_or_else(|| match request.route.format {
             CheckoutFormat::Service => ApiError::new(
                 ErrorCode::NotFound,
-                "There is no such checkout session of this account.",
+                "This account has no such checkout session.",
             )
             .into(),
             CheckoutFormat::Protocol => Failure::BusinessOutcome(
                 StatusCode::NOT_FOUND,
                 wire::error(
                     "not_found",
-                    "There is no such checkout session of this account.",
+                    "This account has no such checkout session.",
                     None,
                 ),
             ),
@@ -512,7 +515,7 @@ impl CheckoutSessions {
             CheckoutFormat::Service => request::service(&request.body, product),
             CheckoutFormat::Protocol => request::protocol(&request.body, product),
         };
-        let message = || format!("There is no such product. The one on sale is `{product}`.");
+        let message = || format!("Unknown product. The only product for sale is `{product}`.");
         change.map_err(|invalid| match (invalid, request.route.format) {
             (InvalidRequest::Error(error), _) => error.into(),
             (InvalidRequest::UnknownProduct { path }, CheckoutFormat::Service) => {
@@ -530,7 +533,7 @@ impl CheckoutSessions {
         })
     }
 
-    /// A checkout as an answer.
+    /// The response for a checkout.
     fn session_answer(
         &self,
         request: &CheckoutRequest,
@@ -553,8 +556,7 @@ impl CheckoutSessions {
     }
 }
 
-/// The signature of a request, as far as there is one: keys of platforms are not looked up, so none can be verified, and one that is not
-/// verified is not passed over either.
+/// Rejects signed requests: platform keys are not fetched, so a signature cannot be verified, and an unverified signature is not ignored.
 fn check_signature(request: &Request) -> Result<(), ApiError> {
     let signed = ["signature", "signature-input"]
         .iter()
@@ -564,7 +566,7 @@ fn check_signature(request: &Request) -> Result<(), ApiError> {
     }
     Err(ApiError::new(
         ErrorCode::KeyNotFound,
-        "Keys of platforms are not looked up here, so the signature cannot be verified. Send the request without Signature and \
+        "Signatures of platforms cannot be verified here, because their keys are not fetched. Send the request without Signature and \
          Signature-Input; the bearer credential is enough.",
     ))
 }
@@ -611,7 +613,7 @@ fn reply(response: &CheckoutResponse) -> Reply {
     reply
 }
 
-/// An error with what has become of the payment, in the same object.
+/// An error response that includes payment state and retry action.
 fn payment_error(
     exchange: &mut Exchange,
     error: &ApiError,
@@ -631,7 +633,7 @@ fn payment_error(
     Outcome::reply(reply)
 }
 
-/// Tells a platform its own name of the request again (UCP 2026-04-08, REST binding, `Request-Id`).
+/// Echoes the platform's `Request-Id` (UCP 2026-04-08, REST binding).
 fn echo_request_id(exchange: &mut Exchange) {
     const FIELD: &str = "request-id";
     let sent = exchange.request.single(FIELD);
@@ -641,7 +643,7 @@ fn echo_request_id(exchange: &mut Exchange) {
     }
 }
 
-/// The text in a path that names a checkout.
+/// The checkout id in a path.
 fn checkout_id_in(kind: CheckoutPath, path: &str) -> &str {
     let mut segments = path.rsplit('/');
     match kind {

@@ -1,16 +1,16 @@
-//! `Idempotency-Key`: what a platform calls a request, so that it can ask for the same answer again.
+//! `Idempotency-Key`: parsing of the header.
 
 use http::HeaderMap;
 use sfv::{BareItem, Item, Parser};
 
-/// The most characters of a name.
+/// Maximum length of a key, in characters.
 const CHARS_MAX: usize = 255;
 
-/// A name that cannot be one.
+/// An invalid key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidKey;
 
-/// The name of a request, if it has one: bare, or as a string of structured fields; both spellings are one name.
+/// The idempotency key of a request, if any: bare, or as a structured-field string; both spellings are the same key.
 pub(crate) fn read(headers: &HeaderMap) -> Result<Option<String>, InvalidKey> {
     let mut values = headers.get_all("idempotency-key").iter();
     let text = match (values.next(), values.next()) {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_1_to_255_visible_characters_with_or_without_quotes() {
+    fn an_idempotency_key_has_1_to_255_visible_characters_with_or_without_quotes() {
         let long = "k".repeat(255);
         let key = |key: &str| Ok(Some(key.to_owned()));
         check(&[], Ok(None));

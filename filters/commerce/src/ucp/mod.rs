@@ -1,4 +1,4 @@
-//! The Universal Commerce Protocol, version 2026-04-08, as far as it is spoken here.
+//! The Universal Commerce Protocol, version 2026-04-08: the part that this service supports.
 
 pub(crate) mod agent;
 pub(crate) mod checkout_sessions;
@@ -12,11 +12,11 @@ pub(crate) mod wire;
 /// The version of the protocol.
 pub(crate) const VERSION: &str = "2026-04-08";
 
-/// The service that checkouts belong to.
+/// The service of checkouts.
 pub(crate) const SHOPPING: &str = "dev.ucp.shopping";
 
-/// The capability of checkouts.
+/// The checkout capability.
 pub(crate) const CHECKOUT: &str = "dev.ucp.shopping.checkout";
 
-/// The capability of acting for the owner of an account, by OAuth.
+/// The identity linking capability (OAuth).
 pub(crate) const IDENTITY: &str = "dev.ucp.common.identity_linking";

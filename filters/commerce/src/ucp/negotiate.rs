@@ -1,4 +1,4 @@
-//! On which terms a platform is dealt with, and what it is told where there are none.
+//! Negotiation with a platform, and its error responses.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use super::negotiation::Mismatch;
 use super::profiles::{ProfileError, Profiles};
 use super::wire::{self, Negotiated};
 
-/// After how long to ask again where a profile is not to be had: failures are kept for so long.
+/// `Retry-After` while the plan cannot be sold.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Why a platform is not dealt with (UCP 2026-04-08, Overview, "Error Codes").
+/// Failure of the negotiation (UCP 2026-04-08, Overview, "Error Codes").
 #[derive(Debug)]
 pub(crate) enum NegotiationError {
-    /// It is refused.
+    /// An error response.
     Rejected(Box<ApiError>),
-    /// It is told, in the form for business outcomes.
+    /// A business outcome in the format of the protocol.
     BusinessOutcome(Value),
 }
 
-/// What a platform and this service can both do, by the profile that it names.
+/// Negotiates capabilities with the profile that the platform names.
 pub(crate) async fn negotiate(
     profiles: &Profiles,
     agent: &UcpAgent,
@@ -52,7 +52,7 @@ fn profile_error(failure: ProfileError) -> NegotiationError {
         .retry_after(RETRY_AFTER),
         ProfileError::Malformed => error(
             ErrorCode::ProfileMalformed,
-            "What lies at the address in UCP-Agent is no profile of UCP 2026-04-08. Nothing was done.",
+            "The document at the URL in UCP-Agent is not a profile of UCP 2026-04-08. Nothing was done.",
         ),
     };
     NegotiationError::Rejected(Box::new(error))
@@ -62,13 +62,13 @@ fn mismatch_error(mismatch: Mismatch) -> NegotiationError {
     match mismatch {
         Mismatch::Version => {
             let message =
-                "The platform's profile is of another version; this service speaks 2026-04-08.";
+                "The platform's profile has another version; this service supports 2026-04-08.";
             let error = ApiError::new(ErrorCode::VersionUnsupported, message).param("UCP-Agent");
             NegotiationError::Rejected(Box::new(error))
         }
         Mismatch::Capabilities => NegotiationError::BusinessOutcome(wire::error(
             "capabilities_incompatible",
-            "The platform's profile does not list dev.ucp.shopping.checkout in version 2026-04-08, and nothing else is offered here.",
+            "The platform's profile does not list dev.ucp.shopping.checkout in version 2026-04-08, the only capability offered here.",
             None,
         )),
     }
@@ -88,7 +88,7 @@ mod tests {
     const AGENT: &str = "profile=\"https://platform.example/.well-known/ucp\"";
 
     #[tokio::test]
-    async fn a_platform_is_dealt_with_by_what_its_profile_says() {
+    async fn a_platform_is_negotiated_with_by_its_profile() {
         let found = meet(AGENT, || Ok(SOUND)).await.expect("it can buy");
         assert_eq!(found, Negotiated::granted());
 

@@ -1,4 +1,4 @@
-//! What a platform and this service have in common (UCP 2026-04-08, Overview, "Intersection Algorithm").
+//! Capability negotiation with platforms (UCP 2026-04-08, Overview, "Intersection Algorithm").
 
 use std::collections::BTreeMap;
 
@@ -6,43 +6,43 @@ use serde::Deserialize;
 
 use super::{CHECKOUT, IDENTITY, VERSION};
 
-/// What a platform says of itself, as far as it is negotiated with.
+/// The negotiated part of a platform profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Profile {
     version: String,
-    /// By name, the versions of each capability.
+    /// Versions of each capability, by name.
     capabilities: BTreeMap<String, Vec<String>>,
 }
 
-/// A document that is no profile.
+/// A document that is not a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Why there is nothing in common.
+/// Why negotiation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mismatch {
-    /// The platform speaks another version of the protocol.
+    /// Another protocol version.
     Version,
-    /// It cannot do what is needed here.
+    /// A required capability is missing.
     Capabilities,
 }
 
-/// Something that this service can do.
+/// A capability of this service.
 struct Capability {
     name: &'static str,
     versions: &'static [&'static str],
-    /// What it adds to; of no use without one of these. Empty for what stands by itself.
+    /// The capabilities that it extends, at least one of which is required. Empty for a root capability.
     extends: &'static [&'static str],
 }
 
 impl Capability {
-    /// Whether it is told with checkouts: itself, and what adds to it.
+    /// Whether it is reported in checkouts: the checkout capability and its extensions.
     fn is_of_checkouts(&self) -> bool {
         self.name == CHECKOUT || self.extends.contains(&CHECKOUT)
     }
 }
 
-/// Everything, as it stands in the profile of the service.
+/// All capabilities, as in the profile of the service.
 const CAPABILITIES: [Capability; 2] = [
     Capability {
         name: CHECKOUT,
@@ -56,11 +56,11 @@ const CAPABILITIES: [Capability; 2] = [
     },
 ];
 
-/// Names with the version of each that is spoken.
+/// Negotiated capabilities with their version.
 pub(crate) type Common = BTreeMap<&'static str, &'static str>;
 
-/// The profile in a document (`schemas/ucp.json`, `platform_schema`): its `ucp`, with a version, and capabilities of which each entry has one.
-/// What is not negotiated about is not looked at.
+/// Parses a profile (`schemas/ucp.json`, `platform_schema`): `ucp` with a version, and capabilities with a version in each entry. Members
+/// that are not negotiated are ignored.
 pub(crate) fn parse(document: &[u8]) -> Result<Profile, Malformed> {
     #[derive(Deserialize)]
     struct Document {
@@ -92,7 +92,7 @@ pub(crate) fn parse(document: &[u8]) -> Result<Profile, Malformed> {
     })
 }
 
-/// What of the common is told with a checkout: that, and what extends it.
+/// The negotiated capabilities of a checkout: the checkout capability and its extensions.
 pub(crate) fn for_checkout(profile: &Profile) -> Result<Common, Mismatch> {
     if profile.version != VERSION {
         return Err(Mismatch::Version);
@@ -112,13 +112,13 @@ fn intersect(ours: &[Capability], theirs: &Profile) -> Common {
         .iter()
         .filter_map(|one| {
             let listed = theirs.capabilities.get(one.name)?;
-            // Dates as they are written sort as they lie.
+            // Dates in this notation sort chronologically.
             let both = one.versions.iter().copied();
             let both = both.filter(|version| listed.iter().any(|listed| listed == version));
             Some((one.name, both.max()?))
         })
         .collect();
-    // An extension that goes takes those with it that extend it.
+    // Removing an extension removes the extensions of it.
     loop {
         let orphan = ours.iter().find(|one| {
             let kept = |parent: &&str| common.contains_key(*parent);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkout_needs_a_platform_that_speaks_this_version_and_can_do_it() {
+    fn a_checkout_needs_a_platform_with_this_version_and_capability() {
         use Mismatch::{Capabilities, Version};
         type Listed<'a> = &'a [(&'a str, &'a [&'a str])];
         let cases: [(&str, Listed<'_>, Result<&str, Mismatch>); 9] = [
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_version_of_both_is_spoken_and_what_extends_nothing_goes() {
+    fn the_latest_common_version_is_chosen_and_orphaned_extensions_are_removed() {
         const BOTH: &[&str] = &["2026-04-08", "2026-01-11", "2026-02-01"];
         let one = |name, extends| Capability {
             name,
@@ -248,7 +248,7 @@ mod tests {
             one("a.cart", &[]),
         ];
         let now: &[&str] = &["2026-04-08"];
-        //  what the platform lists, what is left
+        // platform capabilities, expected
         type Listed<'a> = &'a [(&'a str, &'a [&'a str])];
         type Left<'a> = &'a [(&'a str, &'a str)];
         let cases: [(Listed<'_>, Left<'_>); 5] = [
@@ -264,13 +264,13 @@ mod tests {
                     ("a.gift", now[0]),
                 ],
             ),
-            // First one goes, then what extends it.
+            // First one is removed, then its extension.
             (&[("a.gift", now), ("a.discount", now)], &[]),
             (
                 &[("a.gift", now), ("a.checkout", now)],
                 &[("a.checkout", now[0])],
             ),
-            // A parent that both know in no common version is none.
+            // A parent without a common version does not count.
             (&[("a.discount", now), ("a.cart", &["2025-01-01"])], &[]),
         ];
         for (listed, left) in cases {

@@ -1,4 +1,4 @@
-//! Profiles of platforms, fetched when they are needed and kept while they are fresh.
+//! Cache of platform profiles: fetched on demand, kept while fresh.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,15 +13,15 @@ use url::Url;
 
 use super::negotiation::{self, Common, Malformed, Mismatch};
 
-/// The most bytes of a profile: one with all of the protocol's capabilities and a few keys has about ten thousand.
+/// Maximum size of a profile, in bytes: one with all of the protocol's capabilities and a few keys has about ten thousand.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// A document that is no profile is not fetched again for so long.
+/// Cache lifetime of a malformed document.
 const MALFORMED_TTL: Duration = Duration::from_secs(60);
 
 type Fetching<'a> = Pin<Box<dyn Future<Output = Result<Fetched, FetchError>> + Send + 'a>>;
 
-/// Where documents come from.
+/// Source of documents.
 trait Source: Send + Sync {
     fn fetch<'a>(&'a self, url: &'a DocumentUrl) -> Fetching<'a>;
 }
@@ -32,31 +32,31 @@ impl Source for Fetcher {
     }
 }
 
-/// What comes of a profile.
+/// Result of negotiating with a profile.
 type Negotiation = Result<Common, Mismatch>;
 
-/// Profiles of platforms. What comes of each is kept, and not the profile: that is as long as a stranger likes.
+/// Cache of negotiation results per profile. The result is kept, not the profile, whose size is controlled by the platform.
 pub(crate) struct Profiles {
     source: Box<dyn Source>,
     cache: DocumentCache<Result<Negotiation, Malformed>>,
     clock: Clock,
 }
 
-/// Why a profile was not had.
+/// Why a profile is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProfileError {
-    /// Its address is none that is fetched from.
+    /// The URL is not allowed for fetching.
     Address,
-    /// It could not be fetched, now or a moment ago.
+    /// Fetching failed, now or recently.
     Unreachable,
-    /// Too many are being fetched, or too many of its host were.
+    /// Too many fetches in progress, or too many for its host.
     Busy,
-    /// What lies there is no profile.
+    /// The document is not a profile.
     Malformed,
 }
 
 impl Profiles {
-    /// Profiles from the public internet.
+    /// Fetches from the public internet.
     pub(crate) fn new(clock: Clock) -> Result<Profiles, SetupError> {
         Ok(Profiles::over(Box::new(Fetcher::new(BYTES_MAX)?), clock))
     }
@@ -69,7 +69,7 @@ impl Profiles {
         }
     }
 
-    /// What comes of the profile at an address.
+    /// The negotiation result for the profile at a URL.
     pub(crate) async fn at(&self, url: &Url) -> Result<Negotiation, ProfileError> {
         let url: DocumentUrl = url.as_str().parse().map_err(|_| ProfileError::Address)?;
         let now = self.clock.elapsed();
@@ -99,10 +99,10 @@ impl Profiles {
                 self.cache.insert(url.as_str(), &parsed, now + fresh, now);
                 Ok(parsed)
             }
-            // Says nothing of the profile: others were being fetched.
+            // Not a property of the profile: too many fetches in progress.
             Err(FetchError::TooMany) => Err(ProfileError::Busy),
             Err(error) => {
-                tracing::info!(host = url.host(), cause = %error, "the profile of a platform was not had");
+                tracing::info!(host = url.host(), cause = %error, "fetching UCP platform profile failed");
                 self.cache.insert_failure(url.as_str(), now);
                 Err(ProfileError::Unreachable)
             }
@@ -121,10 +121,10 @@ pub(crate) mod tests {
     /// A profile of a platform that can buy.
     pub(crate) const SOUND: &str = r#"{"ucp":{"version":"2026-04-08","capabilities":{"dev.ucp.shopping.checkout":[{"version":"2026-04-08"}]}}}"#;
 
-    /// What lies at an address.
+    /// The document at a URL.
     pub(crate) type Has = fn() -> Result<&'static str, FetchError>;
 
-    /// Has the same for every address, and counts how often it was asked.
+    /// Returns the same document for every URL and counts fetches.
     struct Fake {
         asked: Arc<AtomicUsize>,
         has: Has,
@@ -141,7 +141,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Profiles from a source that has this at every address, and how often it was asked.
+    /// Profiles from a fake source, and its number of fetches.
     pub(crate) fn profiles(has: Has, clock: Clock) -> (Profiles, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let fake = Fake {
@@ -157,7 +157,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn a_profile_is_fetched_once_while_it_is_fresh_and_a_failure_kept_for_a_minute() {
-        //  what lies there, what comes of it, for how many seconds
+        // document, expected, kept for seconds
         let cases: [(Has, Option<ProfileError>, u64); 3] = [
             (|| Ok(SOUND), None, 600),
             (|| Ok("{}"), Some(ProfileError::Malformed), 60),
@@ -180,7 +180,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_asked_says_nothing_of_the_profile() {
+    async fn a_fetch_that_was_not_made_is_not_cached_as_a_failure() {
         let (clock, _) = Clock::manual(1_000_000);
         let (busy, asked) = profiles(|| Err(FetchError::TooMany), clock.clone());
         let address = url("https://platform.example/p");

@@ -1,4 +1,4 @@
-//! What a request to begin or change a checkout says.
+//! Parsing of checkout requests: create, update, complete, cancel.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use tollgate_purchase::checkouts::CheckoutRequest;
 
 use super::wire::Notice;
 
-/// The most bytes that are kept of what is said of the buyer.
+/// Maximum size of the stored `buyer` object, in bytes.
 const BUYER_BYTES_MAX: usize = 8 * 1024;
 
-/// The most things that one request may want to buy: there is one.
+/// Maximum number of line items in a request; the plan is one.
 const LINE_ITEMS_MAX: usize = 100;
 
-/// What is said, checked.
+/// A validated request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CheckoutChange {
     pub(crate) wish: CheckoutRequest,
-    /// What happened to it that its sender must be told.
+    /// Adjustments that the response must report.
     pub(crate) notices: Vec<Notice>,
 }
 
-/// Why it is not done.
+/// A request that cannot be executed.
 #[derive(Debug)]
 pub(crate) enum InvalidRequest {
-    /// It cannot be understood.
+    /// Invalid request.
     Error(ApiError),
-    /// It wants what is not sold; where that stands.
+    /// An unknown product; its location.
     UnknownProduct {
-        /// As JSONPath (RFC 9535).
+        /// JSONPath (RFC 9535).
         path: String,
     },
 }
@@ -40,7 +40,7 @@ impl From<ApiError> for InvalidRequest {
     }
 }
 
-/// `UcpCheckoutRequest`: a body that may be missing, and whose members may all be. What is not said is the one plan on sale.
+/// `UcpCheckoutRequest`: the body and all its members are optional. The default is the one plan for sale.
 pub(crate) fn service(body: &[u8], product: &str) -> Result<CheckoutChange, InvalidRequest> {
     let mut members = match body.trim_ascii() {
         b"" => Map::new(),
@@ -70,8 +70,8 @@ pub(crate) fn service(body: &[u8], product: &str) -> Result<CheckoutChange, Inva
     })
 }
 
-/// The request of the protocol to create or update (UCP 2026-04-08, Checkout, `ucp_request` of the schema): `line_items` is there, and all
-/// that is ours is passed over.
+/// The protocol's create or update request (UCP 2026-04-08, Checkout, `ucp_request` of the schema): `line_items` is required; members owned
+/// by the business are ignored.
 pub(crate) fn protocol(body: &[u8], product: &str) -> Result<CheckoutChange, InvalidRequest> {
     let mut members = object(body)?;
     let lines = match members.remove("line_items") {
@@ -80,7 +80,7 @@ pub(crate) fn protocol(body: &[u8], product: &str) -> Result<CheckoutChange, Inv
     };
     objects(&members, &["context", "signals", "attribution", "payment"])?;
     let mut notices = lines.notices()?;
-    // Claims of what a buyer is entitled to: there is one price for everybody.
+    // Eligibility claims: the price is the same for every buyer.
     let claims = members
         .get("context")
         .and_then(|context| context.get("eligibility"));
@@ -99,8 +99,7 @@ pub(crate) fn protocol(body: &[u8], product: &str) -> Result<CheckoutChange, Inv
     })
 }
 
-/// The request of the protocol to complete: `payment` is there. No way of paying is offered that it could name, so what it says is passed
-/// over.
+/// The protocol's complete request: `payment` is required. No payment handler is offered that it could name, so its content is ignored.
 pub(crate) fn complete(body: &[u8]) -> Result<(), ApiError> {
     let members = object(body)?;
     if !members.contains_key("payment") {
@@ -109,7 +108,7 @@ pub(crate) fn complete(body: &[u8]) -> Result<(), ApiError> {
     objects(&members, &["payment", "signals", "attribution"])
 }
 
-/// A body that may be missing and says nothing that matters.
+/// An optional body whose content is ignored.
 pub(crate) fn cancel(body: &[u8]) -> Result<(), ApiError> {
     match body.trim_ascii() {
         b"" => Ok(()),
@@ -119,14 +118,14 @@ pub(crate) fn cancel(body: &[u8]) -> Result<(), ApiError> {
 
 #[derive(Default)]
 struct LineItems {
-    /// How often the plan is wanted.
+    /// Requested quantity of the plan.
     wanted: u64,
-    /// Where the first thing stands that is not sold here.
+    /// Location of the first unknown product.
     unknown: Option<String>,
 }
 
 impl LineItems {
-    /// What its sender must be told; an error when nothing is left to buy.
+    /// Adjustments to report; an error if nothing is left to buy.
     fn notices(&self) -> Result<Vec<Notice>, InvalidRequest> {
         let mut notices = Vec::new();
         match &self.unknown {
@@ -174,7 +173,7 @@ fn read_lines(lines: Value, product: &str, strict: bool) -> Result<LineItems, In
             }
             Some(_) => return Err(wrong_type(&format!("{at}.item.id"), "a string").into()),
             None if strict => return Err(missing(&format!("{at}.item.id")).into()),
-            // The service's own form leaves open what stands in a line: one that names nothing wants what there is.
+            // In the service's format, line items are free-form: one without a product id means the plan.
             None => {}
         }
         let quantity = match line.get("quantity") {
@@ -183,7 +182,7 @@ fn read_lines(lines: Value, product: &str, strict: bool) -> Result<LineItems, In
                 Some(quantity @ 1..) => quantity,
                 _ if quantity.is_number() => {
                     let param = format!("{at}.quantity");
-                    let message = format!("`{param}` is a whole number from 1.");
+                    let message = format!("`{param}` must be an integer of at least 1.");
                     return Err(ApiError::new(ErrorCode::OutOfRange, message)
                         .param(param)
                         .into());
@@ -196,7 +195,7 @@ fn read_lines(lines: Value, product: &str, strict: bool) -> Result<LineItems, In
     Ok(found)
 }
 
-/// What is said of the buyer, to be told again.
+/// The `buyer` object, stored to be returned.
 fn buyer(members: &mut Map<String, Value>) -> Result<Option<Arc<str>>, ApiError> {
     let Some(buyer) = members.remove("buyer") else {
         return Ok(None);
@@ -222,11 +221,11 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
         Ok(Unambiguous(Value::Object(members))) => Ok(members),
         Ok(_) => Err(ApiError::new(
             ErrorCode::InvalidType,
-            "The body is a JSON object.",
+            "The body must be a JSON object.",
         )),
         Err(_) => Err(ApiError::new(
             ErrorCode::InvalidJson,
-            "The body is not JSON in which every member stands once.",
+            "The body is not valid JSON, or a member occurs twice.",
         )),
     }
 }
@@ -255,7 +254,7 @@ mod tests {
 
     const PRODUCT: &str = "svc-pro-monthly";
 
-    /// What comes of a body: wanted and adjusted, or the code of the error, or where the unknown stands.
+    /// Expected result of a body: has the plan and was adjusted, or the error code, or the location of an unknown product.
     type Parsed = Result<(bool, bool), String>;
 
     fn parsed(change: Result<CheckoutChange, InvalidRequest>) -> Parsed {
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_the_service_may_say_nothing() {
+    fn a_body_of_the_service_may_be_empty() {
         let one: Parsed = Ok((true, false));
         let error = |code: &str| -> Parsed { Err(code.to_owned()) };
         for (body, expected) in [
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_the_protocol_says_what_is_to_be_bought() {
+    fn a_body_of_the_protocol_names_the_product() {
         let error = |code: &str| -> Parsed { Err(code.to_owned()) };
         let line = r#"{"item":{"id":"svc-pro-monthly"},"quantity":1}"#;
         for (body, expected) in [

@@ -1,6 +1,6 @@
-//! A checkout as platforms read it: in the form of the protocol, and in that of the service.
+//! Serialisation of checkouts in the format of the protocol and of the service.
 //!
-//! The two cannot be one: the protocol's `capabilities` is an object, the service's a list. Everything else is the same.
+//! They differ because the protocol's `capabilities` is an object and the service's a list. Everything else is the same.
 
 use serde_json::{Map, Value, json};
 use tollgate_purchase::checkouts::{Status, View};
@@ -10,43 +10,43 @@ use tollgate_purchase::wire::rfc3339;
 use super::negotiation::Common;
 use super::{CHECKOUT, VERSION};
 
-/// The one line of a checkout.
+/// Id of the only line item.
 const LINE: &str = "1";
 
-/// What checkouts say of the service.
+/// Merchant data in checkouts.
 #[derive(Clone, Debug)]
 pub(crate) struct MerchantInfo {
-    /// The service's address, without a slash at its end.
+    /// Base URL of the service, without a trailing slash.
     pub(crate) base_url: String,
-    /// Where its pages are, without a slash at its end.
+    /// Root URL of its pages, without a trailing slash.
     pub(crate) root_url: String,
     pub(crate) plan: Plan,
-    /// Documents that a buyer agrees to: `terms_of_service` and the like, with their addresses.
+    /// Links to legal documents: `terms_of_service` and the like, with their URLs.
     pub(crate) links: Vec<(&'static str, String)>,
 }
 
-/// Something that happened to a request and that its sender must be told.
+/// An adjustment of a request that the response must report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// More than one was wanted.
+    /// Quantity reduced to one.
     QuantityAdjusted,
-    /// Something was wanted besides that is not sold here.
+    /// Unknown items were removed.
     ItemUnavailable,
-    /// The buyer was claimed to be entitled to something.
+    /// An eligibility claim was ignored.
     EligibilityNotAccepted,
 }
 
-/// What a platform and this service have in common: capabilities with their version.
+/// Negotiated capabilities with their version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Negotiated(Map<String, Value>);
 
 impl Negotiated {
-    /// What is taken for granted of a platform that was not asked.
+    /// Capabilities assumed for a platform without negotiation.
     pub(crate) fn granted() -> Negotiated {
         Negotiated::of(&Common::from([(CHECKOUT, VERSION)]))
     }
 
-    /// What both can do.
+    /// The negotiated capabilities.
     pub(crate) fn of(common: &Common) -> Negotiated {
         let entry =
             |(name, version): (&&str, &&str)| ((*name).to_owned(), json!([{"version": version}]));
@@ -54,7 +54,7 @@ impl Negotiated {
     }
 }
 
-/// A checkout in the form of the protocol (UCP 2026-04-08, Checkout; `schemas/shopping/checkout.json`).
+/// A checkout in the format of the protocol (UCP 2026-04-08, Checkout; `schemas/shopping/checkout.json`).
 pub(crate) fn protocol(
     view: &View,
     merchant: &MerchantInfo,
@@ -93,7 +93,7 @@ pub(crate) fn protocol(
         members.insert("continue_url".into(), url.into());
     }
     if let Some(buyer) = &view.row.buyer {
-        // It was JSON when it was stored.
+        // It was valid JSON when stored.
         let buyer = serde_json::from_str(buyer).unwrap_or_else(|_| json!({}));
         members.insert("buyer".into(), buyer);
     }
@@ -108,7 +108,7 @@ pub(crate) fn protocol(
     session
 }
 
-/// The same in the form of the service (`UcpCheckoutSession`): capabilities as a list of names, and two statuses.
+/// The same in the format of the service (`UcpCheckoutSession`): capabilities as a list of names, and two statuses.
 pub(crate) fn service(mut session: Value) -> Value {
     if let Value::Object(map) = &session["ucp"]["capabilities"] {
         let mut names: Vec<String> = map.keys().cloned().collect();
@@ -121,7 +121,7 @@ pub(crate) fn service(mut session: Value) -> Value {
     session
 }
 
-/// The answer where there is no checkout to tell of (`schemas/shopping/types/error_response.json`).
+/// An error response without a checkout (`schemas/shopping/types/error_response.json`).
 pub(crate) fn error(code: &str, content: &str, path: Option<&str>) -> Value {
     let mut message = json!({
         "type": "error",
@@ -143,7 +143,8 @@ fn lines(merchant: &MerchantInfo, has_plan: bool, totals: &Value) -> Value {
         "id": LINE,
         "item": {
             "id": &*merchant.plan.product,
-            // The protocol has no place for what is charged again, so no platform can show it as a price that is paid once.
+            // The protocol has no member for recurring charges, so the title states it; otherwise a platform could present the price as a
+            // one-time payment.
             "title": format!("{}: {PRICE} USD each month until canceled", merchant.plan.name),
             "price": PRICE.cents(),
         },
@@ -158,22 +159,22 @@ fn messages(status: Status, has_plan: bool, notices: &[Notice]) -> Vec<Value> {
         .map(|remark| match remark {
             Notice::QuantityAdjusted => json!({
                 "type": "warning", "code": "quantity_adjusted", "path": "$.line_items[0].quantity",
-                "content": "An account has the plan once; the quantity is 1.",
+                "content": "An account can have the plan once; the quantity was set to 1.",
             }),
             Notice::ItemUnavailable => json!({
                 "type": "warning", "code": "item_unavailable", "path": "$.line_items",
-                "content": "Some of what was asked for is not sold here and was left out.",
+                "content": "Some requested items are not sold here and were removed.",
             }),
             Notice::EligibilityNotAccepted => json!({
                 "type": "warning", "code": "eligibility_not_accepted", "path": "$.context.eligibility",
-                "content": "The price is the same for everybody; no claim of a benefit is accepted.",
+                "content": "The price is the same for all buyers; eligibility claims are not accepted.",
             }),
         })
         .collect();
     match status {
         Status::Incomplete => messages.push(json!({
             "type": "error", "code": "missing_line_item", "severity": "recoverable", "path": "$.line_items",
-            "content": "Nothing is to be bought yet. Update the checkout with the plan as its line item.",
+            "content": "The checkout is empty. Update it with the plan as its line item.",
         })),
         Status::RequiresEscalation => messages.push(json!({
             "type": "error", "code": "recurring_authorization_required", "severity": "requires_buyer_review",
@@ -181,11 +182,11 @@ fn messages(status: Status, has_plan: bool, notices: &[Notice]) -> Vec<Value> {
         })),
         Status::ReadyForComplete => messages.push(json!({
             "type": "info", "code": "approval_returned",
-            "content": "The account owner came back from PayPal. Complete the checkout to have it verified.",
+            "content": "The account owner returned from PayPal. Complete the checkout to verify the payment.",
         })),
         Status::CompleteInProgress => messages.push(json!({
             "type": "info", "code": "payment_processing",
-            "content": "The account owner has agreed. The checkout is completed as soon as the first payment is confirmed; do not pay again.",
+            "content": "The account owner has approved. The checkout is completed when the first payment is confirmed; do not pay again.",
         })),
         Status::Completed | Status::Canceled => {}
     }
@@ -198,7 +199,7 @@ fn messages(status: Status, has_plan: bool, notices: &[Notice]) -> Vec<Value> {
     messages
 }
 
-/// How far the payment has come, and what to do next.
+/// Payment state and retry action of a status.
 fn next_step(status: Status) -> (PaymentState, RetryAction) {
     match status {
         Status::Incomplete => (PaymentState::Required, RetryAction::Pay),
