@@ -6,7 +6,7 @@ use tollgate_fetch::SetupError;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_identity::oauth::{AuthorizationServer, AuthorizationServerDeps};
 use tollgate_oauth::{Endpoints, Service};
-use tollgate_pages::Look;
+use tollgate_pages::PageRenderer;
 use tollgate_store::Store;
 
 use crate::config::Settings;
@@ -33,7 +33,7 @@ pub(crate) fn authorization(
 pub(crate) fn endpoints(
     settings: &Settings,
     authorization: &Arc<AuthorizationServer>,
-    look: &Arc<Look>,
+    look: &Arc<PageRenderer>,
     clock: &Clock,
 ) -> Result<Arc<Endpoints>, SetupError> {
     let service = Service {

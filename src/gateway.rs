@@ -18,7 +18,7 @@ use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::{Meter, Spending};
 use tollgate_onboarding::{Documents, ExpiresError};
-use tollgate_pages::{Look, error_page};
+use tollgate_pages::{PageRenderer, error_page};
 use tollgate_pay::Desks;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_rate_limit::{Counters, RateLimits};
@@ -176,7 +176,7 @@ impl GatewayBuilder {
         let outbox = crate::post::outbox(&settings, &signin, &*store, &clock, &entropy)?;
         let counters = Arc::new(Counters::default());
         let door = Arc::new(Door::default());
-        let look = Arc::new(Look::new(settings.brand.clone()));
+        let look = Arc::new(PageRenderer::new(settings.brand.clone()));
         let authorization = access::authorization(&settings, &store, &clock, &entropy);
         let house = House {
             ledger: ledger.clone(),

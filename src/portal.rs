@@ -7,7 +7,7 @@ use tollgate_filter::{Clock, Entropy, Scope};
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::Ledger;
-use tollgate_pages::Look;
+use tollgate_pages::PageRenderer;
 use tollgate_portal::{Channels, DeprecationInfo, Installation, Portal, RateClassInfo};
 use tollgate_purchase::TopUps;
 use tollgate_purchase::checkouts::Checkouts;
@@ -21,7 +21,7 @@ use crate::proxy::Door;
 /// What of the gateway the pages show and change.
 pub(crate) struct Parts<'a> {
     pub(crate) settings: &'a Settings,
-    pub(crate) look: &'a Arc<Look>,
+    pub(crate) look: &'a Arc<PageRenderer>,
     pub(crate) signin: &'a Signin,
     pub(crate) authorization: &'a Arc<AuthorizationServer>,
     pub(crate) store: &'a Arc<dyn Store>,
@@ -41,7 +41,7 @@ pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
     let settings = parts.settings;
     let service = &settings.service;
     Portal::new(tollgate_portal::PortalDeps {
-        look: parts.look.clone(),
+        renderer: parts.look.clone(),
         authorization: parts.authorization.clone(),
         buy_needs_checkbox: settings.oauth.tick_to_buy,
         signin: parts.signin.clone(),

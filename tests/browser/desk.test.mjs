@@ -30,7 +30,7 @@ test("whoever is new is led to the first request", async () => {
   await page.getByText("No keys yet. A key lets your program call the API in your name.").waitFor();
   await every(page, "keys-empty");
   await page.goto("/usage");
-  await page.getByText(/^Nothing was sent from/).waitFor();
+  await page.getByText(/^No requests from/).waitFor();
   await every(page, "usage-empty");
   await page.context().close();
 });

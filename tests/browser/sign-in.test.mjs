@@ -97,7 +97,7 @@ test("a code asked for too often says when to come back", async () => {
     await page.getByLabel("E-mail or phone number").fill(address);
     await page.getByRole("button", { name: "Send code" }).click();
   }
-  await page.getByText(/Too many codes were asked for. Try again in \d+ seconds?\./).first().waitFor();
+  await page.getByText(/Too many codes were requested. Try again in \d+ seconds?\./).first().waitFor();
   assert.equal(await sent(address), 0, "nobody is written to who has no account");
   await every(page, "sign-in-too-often");
   await page.context().close();

@@ -315,7 +315,7 @@ async fn a_choice_that_is_declined_leads_back_to_paypal() {
     has(
         &declined,
         &[
-            "PayPal could not take the money. Nothing was charged.",
+            "PayPal could not collect the payment. Nothing was charged.",
             "Continue to PayPal",
         ],
     );
@@ -463,7 +463,7 @@ async fn without_paypal_the_pages_say_so_and_grants_still_show() {
     has(
         &browser.get("/credits").await,
         &[
-            "Given by the operator",
+            "Granted by the operator",
             "100.000000",
             "aria-label=\"Ledger\"",
         ],

@@ -272,7 +272,7 @@ async fn a_key_that_cannot_be_made_is_refused_with_what_was_typed() {
                 ("ends", "date"),
                 ("ends_on", "2020-01-01"),
             ],
-            "Choose a day that is not over.",
+            "Choose today or a later day.",
         ),
     ] {
         let page = browser.submit("/keys/create", &fields).await;
@@ -380,11 +380,11 @@ async fn usage_shows_each_request_and_its_cost() {
         &["Requests</p><p class=\"figure\">1</p>", "selected"],
     );
     let page = browser.get("/usage?model=dear").await;
-    has(&page, &["Nothing was sent from"]);
+    has(&page, &["No requests from"]);
     let page = browser.get("/usage?from=2020-11-01&to=2020-11-07").await;
     has(
         &page,
-        &["Nothing was sent from 1 to 7 November 2020. Choose a longer period."],
+        &["No requests from 1 to 7 November 2020. Choose a longer period."],
     );
     for (query, says) in [
         (
@@ -455,7 +455,7 @@ async fn nobody_sees_what_belongs_to_another_account() {
         &["Send your first request in three steps"],
     );
     has(&browser.get("/keys").await, &["No keys yet."]);
-    has(&browser.get("/usage").await, &["Nothing was sent"]);
+    has(&browser.get("/usage").await, &["No requests"]);
     assert_eq!(browser.get("/usage.csv").await.text().lines().count(), 1);
     let mut nobody = Browser::new(&rig);
     for path in [

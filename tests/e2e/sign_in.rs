@@ -243,7 +243,7 @@ async fn codes_are_asked_for_at_a_pace_whether_or_not_there_is_an_account() {
         assert!(
             answer
                 .text()
-                .contains("Too many codes were asked for. Try again in")
+                .contains("Too many codes were requested. Try again in")
         );
         let wait: u64 = answer
             .header("retry-after")

@@ -7,7 +7,7 @@ use tollgate_filter::{
 use tollgate_ledger::Ledger;
 
 use crate::UsdPerCredit;
-use crate::listing::{Asker, Listing};
+use crate::listing::{ListContext, Listing};
 
 /// Answers with the models on sale.
 pub struct Models {
@@ -45,17 +45,17 @@ impl Filter for Models {
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let Some(principal) = exchange.get::<Principal>() else {
-            return Step::failed(undecided(
+            return Step::failed(filter_error(
                 "no principal stands on the exchange; put `auth` before `models`",
             ));
         };
         let account = principal.account;
         let Some(balance) = self.ledger.balance(account) else {
-            return Step::failed(undecided(
+            return Step::failed(filter_error(
                 "the ledger does not know the account of the principal",
             ));
         };
-        let body = self.listing.body(&Asker {
+        let body = self.listing.body(&ListContext {
             owner: account,
             credits_remaining: balance.available,
             models: &principal.models,
@@ -69,7 +69,7 @@ impl Filter for Models {
     }
 }
 
-fn undecided(cause: &'static str) -> FilterError {
+fn filter_error(cause: &'static str) -> FilterError {
     let answer = ApiError::new(
         ErrorCode::InternalError,
         "the model list could not be made; try again later",

@@ -18,7 +18,7 @@ pub(crate) struct Listing {
 }
 
 /// What the list says about the account that asked.
-pub(crate) struct Asker<'a> {
+pub(crate) struct ListContext<'a> {
     pub(crate) owner: AccountId,
     pub(crate) credits_remaining: Micros,
     pub(crate) models: &'a ModelAccess,
@@ -44,13 +44,13 @@ impl Listing {
     }
 
     /// The list for one account: the models that work and that its credential may use, in the order of the settings.
-    pub(crate) fn body(&self, asker: &Asker<'_>) -> Bytes {
+    pub(crate) fn body(&self, context: &ListContext<'_>) -> Bytes {
         let mut body = BytesMut::with_capacity(self.size);
         body.extend_from_slice(br#"{"object":"list","data":["#);
         let shown = self
             .entries
             .iter()
-            .filter(|(model, _)| model.is_working() && asker.models.allows(&model.id));
+            .filter(|(model, _)| model.is_working() && context.models.allows(&model.id));
         for (at, (_, text)) in shown.enumerate() {
             if at > 0 {
                 body.extend_from_slice(b",");
@@ -59,7 +59,7 @@ impl Listing {
         }
         let facts = format!(
             r#"],"{}":{{"owner":"{}","credits_remaining":{}}}}}"#,
-            self.metadata, asker.owner, asker.credits_remaining
+            self.metadata, context.owner, context.credits_remaining
         );
         body.extend_from_slice(facts.as_bytes());
         body.freeze()

@@ -23,7 +23,7 @@ use tollgate_store::{
 };
 
 /// Books with one account that has 41.498 credits.
-struct Books {
+struct TestLedger {
     ledger: Ledger,
     _store: Arc<dyn Store>,
     _folder: TempDir,
@@ -33,7 +33,7 @@ fn account() -> AccountId {
     AccountId::from_parts(1, [1; 10])
 }
 
-async fn books() -> Books {
+async fn test_ledger() -> TestLedger {
     let folder = tempfile::tempdir().expect("a folder");
     let options = Options {
         durability: Durability::Process,
@@ -59,7 +59,7 @@ async fn books() -> Books {
         at: 0,
     };
     ledger.grant(credit).await.expect("credit");
-    Books {
+    TestLedger {
         ledger,
         _store: store,
         _folder: folder,
@@ -141,7 +141,7 @@ fn ids(body: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn the_list_is_as_the_readme_says() {
-    let books = books().await;
+    let test_ledger = test_ledger().await;
     let full = Model {
         name: Some("Small".into()),
         created: Some(1_798_761_600),
@@ -154,7 +154,7 @@ async fn the_list_is_as_the_readme_says() {
     };
     let catalog = Catalog::new(vec![Arc::new(full)], None).expect("a catalog");
     let rate = UsdPerCredit::from_micro_dollars(10_000);
-    let filter = Models::new("svc", &catalog, rate, books.ledger.clone());
+    let filter = Models::new("svc", &catalog, rate, test_ledger.ledger.clone());
     let mut exchange = exchange(ModelAccess::All);
     let expected = format!(
         r#"{{"object":"list","data":[{{"id":"m-small","object":"model","created":1798761600,"owned_by":"svc","name":"Small","context_length":8192,"cost":{{"input":0.15,"output":0.6,"request":0.0005}},"pricing":{{"prompt":"0.0000000015","completion":"0.000000006","request":"0.000005"}},"output_modalities":["text"]}}],"x_svc":{{"owner":"{}","credits_remaining":41.498}}}}"#,
@@ -166,14 +166,14 @@ async fn the_list_is_as_the_readme_says() {
 
 #[tokio::test]
 async fn what_the_settings_do_not_say_is_null_or_left_out() {
-    let books = books().await;
+    let test_ledger = test_ledger().await;
     let odd = Model {
         name: Some("a \"quoted\" name".into()),
         output_modalities: vec!["text".into(), "image".into()],
         ..model("org/m\u{e9}")
     };
     let catalog = Catalog::new(vec![Arc::new(odd)], None).expect("a catalog");
-    let filter = Models::new("toll", &catalog, None, books.ledger.clone());
+    let filter = Models::new("toll", &catalog, None, test_ledger.ledger.clone());
     let body = body(&filter, &mut exchange(ModelAccess::All));
     let list: Value = serde_json::from_str(&body).expect("JSON");
     assert_eq!(
@@ -188,10 +188,10 @@ async fn what_the_settings_do_not_say_is_null_or_left_out() {
 
 #[tokio::test]
 async fn only_models_that_work_and_that_the_credential_may_use_are_listed() {
-    let books = books().await;
+    let test_ledger = test_ledger().await;
     let models: Vec<_> = ["c", "a", "b"].map(|id| Arc::new(model(id))).to_vec();
     let catalog = Catalog::new(models.clone(), None).expect("a catalog");
-    let filter = Models::new("svc", &catalog, None, books.ledger.clone());
+    let filter = Models::new("svc", &catalog, None, test_ledger.ledger.clone());
     let list = |access: ModelAccess| ids(&body(&filter, &mut exchange(access)));
     let only = |ids: &[&str]| ModelAccess::Only(ids.iter().map(|&id| Arc::from(id)).collect());
 
@@ -210,15 +210,15 @@ async fn only_models_that_work_and_that_the_credential_may_use_are_listed() {
 
 #[tokio::test]
 async fn without_a_principal_there_is_no_list() {
-    let books = books().await;
+    let test_ledger = test_ledger().await;
     let catalog = Catalog::new(Vec::new(), None).expect("a catalog");
-    let filter = Models::new("svc", &catalog, None, books.ledger.clone());
+    let filter = Models::new("svc", &catalog, None, test_ledger.ledger.clone());
     let mut nobody = exchange(ModelAccess::All);
     nobody.take::<Principal>();
-    let mut stranger = exchange(ModelAccess::All);
-    let principal = stranger.get_mut::<Principal>().expect("put above");
+    let mut unknown = exchange(ModelAccess::All);
+    let principal = unknown.get_mut::<Principal>().expect("put above");
     principal.account = AccountId::from_parts(2, [2; 10]);
-    for mut exchange in [nobody, stranger] {
+    for mut exchange in [nobody, unknown] {
         let Step::Now(Err(error)) = filter.on_request(&mut exchange) else {
             panic!("a list was made for nobody");
         };

@@ -11,8 +11,8 @@ use tollgate_identity::oauth::{
 use tollgate_store::{ClientRow, ReadError};
 
 use crate::Endpoints;
+use crate::error_pages::{authorization_error_page, unavailable_page, untrusted_request_page};
 use crate::form::Form;
-use crate::page::{cannot_be_trusted, catching_up, sent_back};
 use crate::scopes::scopes_at;
 
 /// The longest `state` that is given back.
@@ -20,23 +20,23 @@ const STATE_BYTES_MAX: usize = 2048;
 
 /// Why a request is answered here and never redirected: its own word for where to redirect to cannot be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Local {
+pub(crate) enum LocalError {
     /// The query is not encoded as queries are.
     Encoding,
     /// `client_id` is missing or doubled.
-    ClientMissing,
+    MissingClient,
     /// `redirect_uri` is missing or doubled.
-    RedirectMissing,
+    MissingRedirect,
     /// There is no such client.
-    ClientUnknown,
+    UnknownClient,
     /// The document about the client cannot be had, or describes none.
     ClientDocument,
     /// The client has not registered this address.
-    RedirectUnknown,
+    UnknownRedirect,
 }
 
 /// What stands fast once the client and its address are known.
-struct Known<'a> {
+struct VerifiedClient<'a> {
     form: &'a Form,
     client: ClientRow,
     redirect_uri: &'a str,
@@ -47,17 +47,17 @@ impl Endpoints {
     pub(crate) async fn authorize(&self, exchange: &Exchange) -> Outcome {
         let query = exchange.request.query.as_deref().unwrap_or_default();
         let Ok(form) = Form::parse(query.as_bytes()) else {
-            return self.local(exchange, Local::Encoding);
+            return self.local_error(exchange, LocalError::Encoding);
         };
-        let known = match self.known(&form).await {
-            Ok(Ok(known)) => known,
-            Ok(Err(why)) => return self.local(exchange, why),
+        let verified = match self.verify_client(&form).await {
+            Ok(Ok(verified)) => verified,
+            Ok(Err(error)) => return self.local_error(exchange, error),
             Err(error) => {
                 tracing::error!(%error, "a request for authorization could not be judged");
-                return Outcome::reply(catching_up(&self.look, &exchange.request));
+                return Outcome::reply(unavailable_page(&self.renderer, &exchange.request));
             }
         };
-        let answer = match asking(self, &known) {
+        let answer = match authorization_request(self, &verified) {
             Err(error) => Err(error),
             // Nobody who asks for the head alone comes to decide, so nothing is kept for them; whoever did would sign in first.
             Ok(_) if exchange.request.method == Method::HEAD => {
@@ -76,14 +76,14 @@ impl Endpoints {
             Err(error) => error,
         };
         let issuer = self.server.issuer();
-        let address = response_url(known.redirect_uri, Err(error), known.state, issuer);
-        match host(known.redirect_uri) {
+        let address = response_url(verified.redirect_uri, Err(error), verified.state, issuer);
+        match host(verified.redirect_uri) {
             // The person's own computer: nobody is led astray.
             None => see_other(&address),
             // Anybody can register, so a link to this service must not lead a person to where its maker likes before they have been
             // asked (RFC 9700 section 4.11.2). They see where it goes, and go there if they want to.
-            Some(host) => Outcome::reply(sent_back(
-                &self.look,
+            Some(host) => Outcome::reply(authorization_error_page(
+                &self.renderer,
                 &exchange.request,
                 error,
                 (&host, &address),
@@ -92,52 +92,59 @@ impl Endpoints {
     }
 
     /// The client of this id: registered, or described by the document at the address that the id is.
-    async fn client(&self, id: &str) -> Result<Result<ClientRow, Local>, ReadError> {
+    async fn client(&self, id: &str) -> Result<Result<ClientRow, LocalError>, ReadError> {
         if let Some(documents) = &self.documents
             && id.starts_with("https://")
         {
             return Ok(documents.client(id).await.map_err(|error| {
                 tracing::info!(%error, "a document about a client was not believed");
-                Local::ClientDocument
+                LocalError::ClientDocument
             }));
         }
         // What was stored when somebody allowed it something is no registration.
         let client = self.server.client(id).await?.filter(|row| !row.document);
-        Ok(client.ok_or(Local::ClientUnknown))
+        Ok(client.ok_or(LocalError::UnknownClient))
     }
 
-    fn local(&self, exchange: &Exchange, why: Local) -> Outcome {
-        Outcome::reply(cannot_be_trusted(&self.look, &exchange.request, why))
+    fn local_error(&self, exchange: &Exchange, error: LocalError) -> Outcome {
+        Outcome::reply(untrusted_request_page(
+            &self.renderer,
+            &exchange.request,
+            error,
+        ))
     }
 
     /// Checks 1 to 3: whatever fails before the address is known to be the client's is told here.
-    async fn known<'a>(&self, form: &'a Form) -> Result<Result<Known<'a>, Local>, ReadError> {
+    async fn verify_client<'a>(
+        &self,
+        form: &'a Form,
+    ) -> Result<Result<VerifiedClient<'a>, LocalError>, ReadError> {
         let once = |name: &str| form.get(name).filter(|_| form.count(name) == 1);
         let Some(id) = once("client_id") else {
-            return Ok(Err(Local::ClientMissing));
+            return Ok(Err(LocalError::MissingClient));
         };
         if form.count("redirect_uri") > 1 {
-            return Ok(Err(Local::RedirectMissing));
+            return Ok(Err(LocalError::MissingRedirect));
         }
         let client = match self.client(id).await? {
             Ok(client) => client,
-            Err(why) => return Ok(Err(why)),
+            Err(error) => return Ok(Err(error)),
         };
         let Some(redirect_uri) = once("redirect_uri") else {
-            return Ok(Err(Local::RedirectMissing));
+            return Ok(Err(LocalError::MissingRedirect));
         };
         let registered = client
             .redirect_uris
             .iter()
             .any(|one| redirect_matches(one, redirect_uri));
         if !registered {
-            return Ok(Err(Local::RedirectUnknown));
+            return Ok(Err(LocalError::UnknownRedirect));
         }
         let state = form
             .all("state")
             .next()
             .filter(|state| form.count("state") == 1 && state.len() <= STATE_BYTES_MAX);
-        Ok(Ok(Known {
+        Ok(Ok(VerifiedClient {
             form,
             client,
             redirect_uri,
@@ -147,13 +154,13 @@ impl Endpoints {
 }
 
 /// Checks 4 to 8, whose failures the client is told of.
-fn asking(
+fn authorization_request(
     endpoints: &Endpoints,
-    known: &Known<'_>,
+    verified: &VerifiedClient<'_>,
 ) -> Result<AuthorizationRequest, AuthorizationError> {
-    let form = known.form;
+    let form = verified.form;
     let long = |state: &str| state.len() > STATE_BYTES_MAX;
-    if form.doubled(&["resource"]).is_some() || form.all("state").any(long) {
+    if form.duplicate(&["resource"]).is_some() || form.all("state").any(long) {
         return Err(AuthorizationError::InvalidRequest);
     }
     match form.get("response_type") {
@@ -167,7 +174,7 @@ fn asking(
         .filter(|_| form.get("code_challenge_method") == Some("S256"))
         .and_then(Challenge::parse)
         .ok_or(AuthorizationError::InvalidRequest)?;
-    let resource = match endpoints.names.asked(form.all("resource")) {
+    let resource = match endpoints.names.requested(form.all("resource")) {
         Requested::Omitted => Resource::Api,
         Requested::Bits(bits) => Resources::from_bits(bits)
             .iter()
@@ -180,12 +187,12 @@ fn asking(
         Some(text) => scopes_at(resource, text).ok_or(AuthorizationError::InvalidScope)?,
     };
     Ok(AuthorizationRequest {
-        client: known.client.id.clone(),
-        client_name: known.client.name.clone(),
-        refresh: known.client.refresh,
-        document: known.client.document,
-        redirect_uri: Arc::from(known.redirect_uri),
-        state: known.state.map(Arc::from),
+        client: verified.client.id.clone(),
+        client_name: verified.client.name.clone(),
+        refresh: verified.client.refresh,
+        document: verified.client.document,
+        redirect_uri: Arc::from(verified.redirect_uri),
+        state: verified.state.map(Arc::from),
         challenge,
         resource: Resources::only(resource).bits(),
         asked: form.get("resource").map(Arc::from),

@@ -13,7 +13,7 @@ use tollgate_identity::oauth::{CheckedClient, ClientError};
 use tollgate_store::ClientRow;
 
 use crate::json::Json;
-use crate::register::read;
+use crate::register::parse_metadata;
 
 /// The most bytes that a document may have.
 const BYTES_MAX: usize = 5 * 1024;
@@ -22,7 +22,7 @@ const BYTES_MAX: usize = 5 * 1024;
 const SECRETS: [&str; 2] = ["client_secret", "client_secret_expires_at"];
 
 /// Documents, fetched when they are asked for and kept while they are fresh.
-pub(crate) struct Documents {
+pub(crate) struct ClientDocuments {
     fetcher: Fetcher,
     cache: DocumentCache<CheckedClient>,
     clock: Clock,
@@ -37,24 +37,24 @@ pub(crate) enum DocumentError {
     Address,
     /// It was fetched a moment ago, in vain.
     #[error("the document could not be had a moment ago")]
-    Failed,
+    RecentFailure,
     /// Its host was asked too often.
     #[error("too many documents were fetched from that host")]
-    Often,
+    RateLimited,
     /// It cannot be fetched.
     #[error("the document could not be fetched")]
     Fetch(#[source] FetchError),
     /// It says nothing that can be used.
     #[error("the document does not describe a client: {0}")]
-    Content(&'static str),
+    Invalid(&'static str),
     /// It describes a client that could not register either.
     #[error("the document describes a client that cannot be one here: {0}")]
-    Client(#[source] ClientError),
+    Rejected(#[source] ClientError),
 }
 
-impl Documents {
-    pub(crate) fn new(clock: Clock, refresh_offered: bool) -> Result<Documents, SetupError> {
-        Ok(Documents {
+impl ClientDocuments {
+    pub(crate) fn new(clock: Clock, refresh_offered: bool) -> Result<ClientDocuments, SetupError> {
+        Ok(ClientDocuments {
             fetcher: Fetcher::new(BYTES_MAX)?,
             cache: DocumentCache::default(),
             clock,
@@ -68,10 +68,10 @@ impl Documents {
         let now = self.clock.elapsed();
         let client = match self.cache.get(id, now) {
             Some(Cached::Found(client)) => client,
-            Some(Cached::Failure) => return Err(DocumentError::Failed),
+            Some(Cached::Failure) => return Err(DocumentError::RecentFailure),
             None => {
                 if !self.cache.may_fetch(url.host(), now) {
-                    return Err(DocumentError::Often);
+                    return Err(DocumentError::RateLimited);
                 }
                 self.fetch(&url).await?
             }
@@ -82,7 +82,8 @@ impl Documents {
     async fn fetch(&self, url: &DocumentUrl) -> Result<Arc<CheckedClient>, DocumentError> {
         let read = match self.fetcher.fetch(url).await {
             Ok(Fetched { body, fresh }) => {
-                judge(url.as_str(), &body, self.refresh_offered).map(|client| (client, fresh))
+                parse_document(url.as_str(), &body, self.refresh_offered)
+                    .map(|client| (client, fresh))
             }
             Err(error) => Err(DocumentError::Fetch(error)),
         };
@@ -104,23 +105,27 @@ impl Documents {
 }
 
 /// What a document says about the client whose address it stands at.
-fn judge(url: &str, body: &[u8], refresh_offered: bool) -> Result<CheckedClient, DocumentError> {
-    let members = Json::object(body).ok_or(DocumentError::Content("it is no JSON object"))?;
+fn parse_document(
+    url: &str,
+    body: &[u8],
+    refresh_offered: bool,
+) -> Result<CheckedClient, DocumentError> {
+    let members = Json::object(body).ok_or(DocumentError::Invalid("it is no JSON object"))?;
     match members.get("client_id") {
         // Byte for byte: another spelling is another client.
         Some(Json::Text(id)) if id == url => {}
-        _ => return Err(DocumentError::Content("client_id is not its address")),
+        _ => return Err(DocumentError::Invalid("client_id is not its address")),
     }
     if SECRETS.iter().any(|name| members.contains_key(*name)) {
-        return Err(DocumentError::Content("it has a secret"));
+        return Err(DocumentError::Invalid("it has a secret"));
     }
-    let metadata = read(members).map_err(DocumentError::Content)?;
+    let metadata = parse_metadata(members).map_err(DocumentError::Invalid)?;
     let client = metadata
         .check(refresh_offered)
-        .map_err(DocumentError::Client)?;
+        .map_err(DocumentError::Rejected)?;
     match client.name {
         Some(_) => Ok(client),
-        None => Err(DocumentError::Content("client_name is missing")),
+        None => Err(DocumentError::Invalid("client_name is missing")),
     }
 }
 
@@ -161,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_document_describes_the_client_at_its_own_address_and_no_secret() {
-        let client = judge(URL, document(|_| {}).as_bytes(), false).expect("sound");
+        let client = parse_document(URL, document(|_| {}).as_bytes(), false).expect("sound");
         assert_eq!(client.name.as_deref(), Some("Notebook Copilot"));
         assert_eq!(client.redirect_uris.len(), 2);
         let row = row(URL, &client);
@@ -194,10 +199,16 @@ mod tests {
         ];
         for (at, change) in refused.into_iter().enumerate() {
             let text = document(change);
-            assert!(judge(URL, text.as_bytes(), false).is_err(), "{at}: {text}");
+            assert!(
+                parse_document(URL, text.as_bytes(), false).is_err(),
+                "{at}: {text}"
+            );
         }
         for text in ["", "[]", "{", r#"{"client_id":1,"client_id":2}"#] {
-            assert!(judge(URL, text.as_bytes(), false).is_err(), "{text}");
+            assert!(
+                parse_document(URL, text.as_bytes(), false).is_err(),
+                "{text}"
+            );
         }
     }
 }

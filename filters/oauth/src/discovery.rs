@@ -14,12 +14,12 @@ const KEYS: &str = "/.well-known/jwks.json";
 /// Every document, by the path it stands at.
 #[derive(Debug)]
 pub(crate) struct Discovery {
-    by_path: HashMap<String, Vec<Named>>,
+    by_path: HashMap<String, Vec<HostDocument>>,
 }
 
 /// A document at a path, for the requests of one host or of all.
 #[derive(Debug)]
-struct Named {
+struct HostDocument {
     /// `None` for whoever asks under another name.
     host: Option<String>,
     document: Document,
@@ -32,7 +32,7 @@ impl Discovery {
         };
         let (base, root) = (&service.base_url, &service.root_url);
         let (base_path, root_path) = (path_of(base), path_of(root));
-        let server = Document::json(&server(service, config));
+        let server = Document::json(&server_metadata(service, config));
         for path in [
             format!("{base_path}{SERVER}"),
             // With the path of the issuer behind it (RFC 8414 section 3.1).
@@ -43,7 +43,7 @@ impl Discovery {
         }
         for resource in Resource::ALL {
             let name = service.name_of(resource);
-            let document = Document::json(&about(service, &name, resource));
+            let document = Document::json(&resource_metadata(service, &name, resource));
             let rest = resource.path();
             // As the service's own description has it, and with the path of the resource behind it (RFC 9728 section 3.1).
             discovery.put(format!("{base_path}{RESOURCE}{rest}"), None, &document);
@@ -51,11 +51,11 @@ impl Discovery {
         }
         // The two addresses of the service name the API too, and each must be told its own name: a client has to refuse a document about
         // another (RFC 9728 section 3.3). Where they differ in nothing but the host, the host tells them apart.
-        let of_root = Document::json(&about(service, root, Resource::Api));
+        let of_root = Document::json(&resource_metadata(service, root, Resource::Api));
         discovery.put(format!("{root_path}{RESOURCE}"), None, &of_root);
         discovery.put(format!("{RESOURCE}{root_path}"), None, &of_root);
         if base != root {
-            let of_base = Document::json(&about(service, base, Resource::Api));
+            let of_base = Document::json(&resource_metadata(service, base, Resource::Api));
             let host = (base_path == root_path).then(|| authority_of(base).to_owned());
             discovery.put(format!("{base_path}{RESOURCE}"), host.clone(), &of_base);
             discovery.put(format!("{RESOURCE}{base_path}"), host, &of_base);
@@ -69,7 +69,7 @@ impl Discovery {
     fn put(&mut self, path: String, host: Option<String>, document: &Document) {
         let at = self.by_path.entry(path).or_default();
         if at.iter().all(|named| named.host != host) {
-            at.push(Named {
+            at.push(HostDocument {
                 host,
                 document: document.clone(),
             });
@@ -84,7 +84,7 @@ impl Discovery {
 
     fn find_at(&self, path: &str, host: &str) -> Option<&Document> {
         let at = self.by_path.get(path)?;
-        let of = |named: &&Named| {
+        let of = |named: &&HostDocument| {
             let named = named.host.as_deref();
             named.is_some_and(|name| name.eq_ignore_ascii_case(host))
         };
@@ -96,7 +96,7 @@ impl Discovery {
 }
 
 /// Metadata of the authorization server (RFC 8414 section 2).
-fn server(service: &Service, config: &OAuthConfig) -> Value {
+fn server_metadata(service: &Service, config: &OAuthConfig) -> Value {
     let base = &service.base_url;
     let scopes: Vec<&str> = Scope::ALL.into_iter().map(Scope::name).collect();
     let mut grant_types = vec!["authorization_code"];
@@ -129,7 +129,7 @@ fn server(service: &Service, config: &OAuthConfig) -> Value {
 }
 
 /// Metadata of a resource under one of its names (RFC 9728 section 2).
-fn about(service: &Service, name: &str, resource: Resource) -> Value {
+fn resource_metadata(service: &Service, name: &str, resource: Resource) -> Value {
     // Clients ask for everything in this list when a challenge names no scope, so buying is not in it.
     let scopes: Vec<&str> = resource.default_scopes().iter().map(Scope::name).collect();
     let what = match resource {

@@ -9,17 +9,17 @@ const PARAMETERS_MAX: usize = 64;
 
 /// A text that is no form: a `%` without two hex digits, bytes that are no UTF-8, or more than [`PARAMETERS_MAX`] parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BrokenEncoding;
+pub(crate) struct InvalidEncoding;
 
 impl Form {
     /// Reads a query or a body.
-    pub(crate) fn parse(text: &[u8]) -> Result<Form, BrokenEncoding> {
+    pub(crate) fn parse(text: &[u8]) -> Result<Form, InvalidEncoding> {
         let pairs = || {
             text.split(|&byte| byte == b'&')
                 .filter(|pair| !pair.is_empty())
         };
         if pairs().nth(PARAMETERS_MAX).is_some() {
-            return Err(BrokenEncoding);
+            return Err(InvalidEncoding);
         }
         pairs()
             .map(|pair| {
@@ -51,17 +51,17 @@ impl Form {
         self.all(name).next().filter(|value| !value.is_empty())
     }
 
-    /// A parameter that stands there more than once, but for those of `apart`.
-    pub(crate) fn doubled(&self, apart: &[&str]) -> Option<&str> {
+    /// A parameter that stands there more than once, but for those of `allowed`.
+    pub(crate) fn duplicate(&self, allowed: &[&str]) -> Option<&str> {
         self.0
             .iter()
             .map(|(name, _)| name.as_str())
-            .filter(|name| !apart.contains(name))
+            .filter(|name| !allowed.contains(name))
             .find(|name| self.count(name) > 1)
     }
 }
 
-fn decode(text: &[u8]) -> Result<String, BrokenEncoding> {
+fn decode(text: &[u8]) -> Result<String, InvalidEncoding> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [byte, after @ ..] = rest {
@@ -70,7 +70,7 @@ fn decode(text: &[u8]) -> Result<String, BrokenEncoding> {
             b'+' => b' ',
             b'%' => {
                 let [high, low, after @ ..] = rest else {
-                    return Err(BrokenEncoding);
+                    return Err(InvalidEncoding);
                 };
                 rest = after;
                 hex(*high)? << 4 | hex(*low)?
@@ -78,14 +78,14 @@ fn decode(text: &[u8]) -> Result<String, BrokenEncoding> {
             byte => *byte,
         });
     }
-    String::from_utf8(bytes).map_err(|_| BrokenEncoding)
+    String::from_utf8(bytes).map_err(|_| InvalidEncoding)
 }
 
-fn hex(digit: u8) -> Result<u8, BrokenEncoding> {
+fn hex(digit: u8) -> Result<u8, InvalidEncoding> {
     char::from(digit)
         .to_digit(16)
         .and_then(|digit| u8::try_from(digit).ok())
-        .ok_or(BrokenEncoding)
+        .ok_or(InvalidEncoding)
 }
 
 #[cfg(test)]
@@ -109,10 +109,10 @@ mod tests {
         assert_eq!(form.get("b"), Some("x y&é"));
         assert_eq!((form.get("c"), form.count("c")), (None, 1));
         assert_eq!(form.get("e"), None, "empty is left out");
-        assert_eq!(form.doubled(&[]), Some("a"));
-        assert_eq!(form.doubled(&["a"]), None);
+        assert_eq!(form.duplicate(&[]), Some("a"));
+        assert_eq!(form.duplicate(&["a"]), None);
         for broken in [&b"a=%"[..], b"a=%4", b"a=%zz", b"%=1", b"a=%ff", b"a=\xff"] {
-            assert_eq!(Form::parse(broken), Err(BrokenEncoding), "{broken:?}");
+            assert_eq!(Form::parse(broken), Err(InvalidEncoding), "{broken:?}");
         }
         assert_eq!(Form::parse(b""), Ok(Form(Vec::new())));
     }

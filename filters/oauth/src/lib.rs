@@ -1,18 +1,18 @@
 #![doc = include_str!("../README.md")]
 
 mod authorize;
+mod client_document;
 mod config;
 mod discovery;
-mod document;
-mod failure;
+mod error_pages;
 mod filter;
 mod form;
 mod json;
-mod page;
 mod register;
 mod resources;
 mod revoke;
 mod scopes;
+mod store_errors;
 mod token;
 
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 use tollgate_fetch::SetupError;
 use tollgate_filter::{Clock, Resource};
 use tollgate_identity::oauth::AuthorizationServer;
-use tollgate_pages::Look;
+use tollgate_pages::PageRenderer;
 
 pub use config::{OAuthConfig, RawOAuth};
 pub use filter::{OAuth, UnknownEndpoint};
 
+use client_document::ClientDocuments;
 use discovery::Discovery;
-use document::Documents;
 use resources::ResourceNames;
 
 /// What the service is called, and where it is.
@@ -51,9 +51,9 @@ impl Service {
 pub struct Endpoints {
     server: Arc<AuthorizationServer>,
     config: OAuthConfig,
-    look: Arc<Look>,
+    renderer: Arc<PageRenderer>,
     /// Documents about clients, where they may name themselves by one.
-    documents: Option<Documents>,
+    documents: Option<ClientDocuments>,
     names: ResourceNames,
     discovery: Discovery,
     /// The path before the addresses of pages.
@@ -76,18 +76,21 @@ impl Endpoints {
         service: &Service,
         config: OAuthConfig,
         server: Arc<AuthorizationServer>,
-        look: Arc<Look>,
+        renderer: Arc<PageRenderer>,
         clock: Clock,
     ) -> Result<Arc<Endpoints>, SetupError> {
         let basic = format!("Basic realm=\"{}\"", service.name);
         let documents = match config.client_documents {
-            true => Some(Documents::new(clock, config.server.refresh.is_some())?),
+            true => Some(ClientDocuments::new(
+                clock,
+                config.server.refresh.is_some(),
+            )?),
             false => None,
         };
         Ok(Arc::new(Endpoints {
             server,
             config,
-            look,
+            renderer,
             documents,
             names: ResourceNames::new(service),
             discovery: Discovery::new(service, &config),

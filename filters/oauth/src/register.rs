@@ -8,8 +8,8 @@ use tollgate_filter::{ApiError, ErrorCode, Exchange, FilterError, Outcome, Reply
 use tollgate_identity::oauth::{ClientError, ClientMetadata};
 
 use crate::Endpoints;
-use crate::failure::unwritten;
 use crate::json::Json;
+use crate::store_errors::commit_failed;
 
 /// The client as it was registered. There is no secret, and no address to change the registration at.
 #[derive(Serialize)]
@@ -28,16 +28,16 @@ impl Endpoints {
     pub(crate) async fn register(&self, exchange: &Exchange) -> Result<Outcome, FilterError> {
         let request = &exchange.request;
         if !is_json(&request.headers) {
-            return Ok(refused(
+            return Ok(invalid_metadata(
                 "Send the metadata as application/json, uncompressed.",
             ));
         }
         let Some(members) = Json::object(&request.body) else {
-            return Ok(refused(
+            return Ok(invalid_metadata(
                 "The body has to be one JSON object in which no member stands twice.",
             ));
         };
-        let metadata = match read(members) {
+        let metadata = match parse_metadata(members) {
             Ok(metadata) => metadata,
             Err(member) => {
                 let what = format!("{member} has the wrong type.");
@@ -51,11 +51,11 @@ impl Endpoints {
         };
         let client = match metadata.check(self.config.server.refresh.is_some()) {
             Ok(client) => client,
-            Err(error) => return Ok(Outcome::refuse(told(&error))),
+            Err(error) => return Ok(Outcome::refuse(client_error(&error))),
         };
         let row = match self.server.register(&client).await {
             Ok(row) => row,
-            Err(error) => return unwritten(error),
+            Err(error) => return commit_failed(error),
         };
         let registered = Registered {
             client_id: &row.id,
@@ -74,11 +74,11 @@ impl Endpoints {
     }
 }
 
-fn refused(message: &'static str) -> Outcome {
+fn invalid_metadata(message: &'static str) -> Outcome {
     Outcome::refuse(ApiError::new(ErrorCode::InvalidClientMetadata, message))
 }
 
-pub(crate) fn told(error: &ClientError) -> ApiError {
+pub(crate) fn client_error(error: &ClientError) -> ApiError {
     let code = match error.is_about_redirect_uris() {
         true => ErrorCode::InvalidRedirectUri,
         false => ErrorCode::InvalidClientMetadata,
@@ -99,7 +99,9 @@ fn is_json(headers: &http::HeaderMap) -> bool {
 }
 
 /// The members that matter, or the name of one that has the wrong type. `null` is as if it were left out.
-pub(crate) fn read(mut members: BTreeMap<String, Json>) -> Result<ClientMetadata, &'static str> {
+pub(crate) fn parse_metadata(
+    mut members: BTreeMap<String, Json>,
+) -> Result<ClientMetadata, &'static str> {
     let mut text = |name: &'static str| match members.remove(name) {
         None | Some(Json::Null) => Ok(None),
         Some(Json::Text(text)) => Ok(Some(text)),

@@ -39,7 +39,7 @@ impl ResourceNames {
 
     /// What a request with these values of `resource` asks for. The same one several times counts once; two are too many, since a token
     /// has one audience (RFC 8707 section 2).
-    pub(crate) fn asked<'a>(&self, mut values: impl Iterator<Item = &'a str>) -> Requested {
+    pub(crate) fn requested<'a>(&self, mut values: impl Iterator<Item = &'a str>) -> Requested {
         let Some(first) = values.next() else {
             return Requested::Omitted;
         };
@@ -123,7 +123,11 @@ mod tests {
             (vec![v1, ""], Requested::Unknown),
             (vec!["https://evil.example"], Requested::Unknown),
         ] {
-            assert_eq!(names.asked(values.clone().into_iter()), asked, "{values:?}");
+            assert_eq!(
+                names.requested(values.clone().into_iter()),
+                asked,
+                "{values:?}"
+            );
         }
     }
 }

@@ -6,7 +6,7 @@ use tollgate_filter::{Exchange, FilterError, Outcome, Reply, ReplyBody};
 use tollgate_identity::oauth::RevokeError;
 
 use crate::Endpoints;
-use crate::failure::{unread, unwritten};
+use crate::store_errors::{commit_failed, read_failed};
 use crate::token::{form, missing};
 
 impl Endpoints {
@@ -23,10 +23,10 @@ impl Endpoints {
         };
         match self.server.revoke(token, form.get("client_id")).await {
             Ok(()) => {}
-            Err(RevokeError::Read(error)) => return Err(unread(error)),
-            Err(RevokeError::Store(error)) => return unwritten(error),
+            Err(RevokeError::Read(error)) => return Err(read_failed(error)),
+            Err(RevokeError::Store(error)) => return commit_failed(error),
             Err(error) => {
-                return Err(FilterError::new(crate::failure::unavailable(), error));
+                return Err(FilterError::new(crate::store_errors::unavailable(), error));
             }
         }
         let mut headers = HeaderMap::with_capacity(4);

@@ -18,12 +18,12 @@ pub(crate) fn unavailable() -> ApiError {
 }
 
 /// A read that failed.
-pub(crate) fn unread(error: ReadError) -> FilterError {
+pub(crate) fn read_failed(error: ReadError) -> FilterError {
     FilterError::new(unavailable(), error)
 }
 
 /// A change that failed: an overload is an ordinary refusal, everything else goes to the log as well.
-pub(crate) fn unwritten(error: CommitError) -> Result<Outcome, FilterError> {
+pub(crate) fn commit_failed(error: CommitError) -> Result<Outcome, FilterError> {
     match error {
         CommitError::Overloaded { .. } => Ok(Outcome::refuse(unavailable())),
         error => Err(FilterError::new(unavailable(), error)),

@@ -10,13 +10,13 @@ use tollgate_filter::{
 use tollgate_identity::oauth::{CodeRequest, RefreshRequest, Requested, TokenError, TokenResponse};
 
 use crate::Endpoints;
-use crate::failure::{unread, unwritten};
 use crate::form::Form;
 use crate::scopes::scopes_at;
+use crate::store_errors::{commit_failed, read_failed};
 
 /// What a client is given (RFC 6749 section 5.1).
 #[derive(Serialize)]
-struct Answer<'a> {
+struct TokenResponseBody<'a> {
     access_token: &'a str,
     token_type: &'static str,
     expires_in: u64,
@@ -27,7 +27,7 @@ struct Answer<'a> {
 
 impl Endpoints {
     pub(crate) async fn token(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
-        never_kept(&mut exchange.reply_headers);
+        set_no_store(&mut exchange.reply_headers);
         let request = &exchange.request;
         let form = match form(&request.headers, &request.body) {
             Ok(form) => form,
@@ -36,9 +36,9 @@ impl Endpoints {
         let authenticates = request.headers.contains_key(header::AUTHORIZATION);
         let result = match form.get("grant_type") {
             None => return Ok(missing("grant_type")),
-            Some("authorization_code") => self.by_code(&form, authenticates).await,
+            Some("authorization_code") => self.exchange_code(&form, authenticates).await,
             Some("refresh_token") if self.config.server.refresh.is_some() => {
-                self.by_refresh(&form, authenticates).await
+                self.refresh_token(&form, authenticates).await
             }
             Some(_) => {
                 let message = match self.config.server.refresh {
@@ -51,32 +51,46 @@ impl Endpoints {
         };
         match result {
             Ok(granted) => Ok(Outcome::reply(reply(&granted))),
-            Err(Refused::Told(outcome)) => Ok(outcome),
-            Err(Refused::By(error)) => self.refuse(error),
+            Err(TokenFailure::Response(outcome)) => Ok(outcome),
+            Err(TokenFailure::Grant(error)) => self.refuse(error),
         }
     }
 
-    async fn by_code(&self, form: &Form, authenticates: bool) -> Result<TokenResponse, Refused> {
-        let parameter = |name| form.get(name).ok_or_else(|| Refused::Told(missing(name)));
+    async fn exchange_code(
+        &self,
+        form: &Form,
+        authenticates: bool,
+    ) -> Result<TokenResponse, TokenFailure> {
+        let parameter = |name| {
+            form.get(name)
+                .ok_or_else(|| TokenFailure::Response(missing(name)))
+        };
         let request = CodeRequest {
             client: parameter("client_id")?,
             code: parameter("code")?,
             redirect_uri: parameter("redirect_uri")?,
             verifier: parameter("code_verifier")?,
-            resource: self.names.asked(form.all("resource")),
+            resource: self.names.requested(form.all("resource")),
         };
         if authenticates {
-            return Err(Refused::Told(self.no_secrets()));
+            return Err(TokenFailure::Response(self.unexpected_authentication()));
         }
         Ok(self.server.exchange(request).await?)
     }
 
-    async fn by_refresh(&self, form: &Form, authenticates: bool) -> Result<TokenResponse, Refused> {
-        let parameter = |name| form.get(name).ok_or_else(|| Refused::Told(missing(name)));
+    async fn refresh_token(
+        &self,
+        form: &Form,
+        authenticates: bool,
+    ) -> Result<TokenResponse, TokenFailure> {
+        let parameter = |name| {
+            form.get(name)
+                .ok_or_else(|| TokenFailure::Response(missing(name)))
+        };
         let request = RefreshRequest {
             client: parameter("client_id")?,
             token: parameter("refresh_token")?,
-            resource: self.names.asked(form.all("resource")),
+            resource: self.names.requested(form.all("resource")),
             scopes: match form.get("scope") {
                 None => Requested::Omitted,
                 // Those of another resource are none that the grant could have.
@@ -87,13 +101,13 @@ impl Endpoints {
             },
         };
         if authenticates {
-            return Err(Refused::Told(self.no_secrets()));
+            return Err(TokenFailure::Response(self.unexpected_authentication()));
         }
         Ok(self.server.refresh(request).await?)
     }
 
     /// A client that authenticates has mistaken itself for one with a secret (RFC 6749 section 5.2).
-    fn no_secrets(&self) -> Outcome {
+    fn unexpected_authentication(&self) -> Outcome {
         let error = ApiError::new(
             ErrorCode::InvalidClient,
             "Clients have no secret here. Leave Authorization out and send client_id in the form.",
@@ -120,8 +134,8 @@ impl Endpoints {
                 ErrorCode::InvalidScope,
                 "The grant does not have all of these scopes. Ask for fewer, or leave scope out.",
             ),
-            TokenError::Read(error) => return Err(unread(error)),
-            TokenError::Store(error) => return unwritten(error),
+            TokenError::Read(error) => return Err(read_failed(error)),
+            TokenError::Store(error) => return commit_failed(error),
             _ => (ErrorCode::InternalError, "Something failed on our side."),
         };
         Ok(Outcome::refuse(ApiError::new(code, message)))
@@ -129,19 +143,19 @@ impl Endpoints {
 }
 
 /// Why there is no token.
-enum Refused {
-    Told(Outcome),
-    By(TokenError),
+enum TokenFailure {
+    Response(Outcome),
+    Grant(TokenError),
 }
 
-impl From<TokenError> for Refused {
-    fn from(error: TokenError) -> Refused {
-        Refused::By(error)
+impl From<TokenError> for TokenFailure {
+    fn from(error: TokenError) -> TokenFailure {
+        TokenFailure::Grant(error)
     }
 }
 
 /// Fields for answers that nobody may keep, as old as RFC 6749 section 5.1.
-fn never_kept(headers: &mut HeaderMap) {
+fn set_no_store(headers: &mut HeaderMap) {
     headers.insert(header::PRAGMA, HeaderValue::from_static("no-cache"));
 }
 
@@ -164,7 +178,7 @@ pub(crate) fn form(headers: &HeaderMap, body: &[u8]) -> Result<Form, ApiError> {
     }
     let form = Form::parse(body)
         .map_err(|_| wrong(Cow::Borrowed("The form is not encoded as forms are.")))?;
-    match form.doubled(&["resource"]) {
+    match form.duplicate(&["resource"]) {
         None => Ok(form),
         Some(_) => Err(wrong(Cow::Borrowed("A parameter stands there twice."))),
     }
@@ -176,7 +190,7 @@ pub(crate) fn missing(name: &str) -> Outcome {
 }
 
 fn reply(granted: &TokenResponse) -> Reply {
-    let answer = Answer {
+    let answer = TokenResponseBody {
         access_token: granted.access.expose(),
         token_type: "Bearer",
         expires_in: granted.life.as_secs(),

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{At, Problems};
 
-use crate::address::{AddressReference, PublicAddress};
+use crate::public_url::{PublicUrl, UrlReference};
 
 const DEVICES_MAX: u64 = 1_000_000;
 
@@ -147,7 +147,7 @@ impl RawOnboarding {
             ),
             sandbox_available: flag(self.sandbox_available.as_ref(), true),
             sandbox_url: reader
-                .parsed::<AddressReference>("sandbox_url", self.sandbox_url.as_ref())
+                .parsed::<UrlReference>("sandbox_url", self.sandbox_url.as_ref())
                 .unwrap_or_else(|| "/sandbox".to_owned()),
             sandbox_uses_production_api: flag(self.sandbox_uses_production_api.as_ref(), true),
             free_tier,
@@ -189,7 +189,7 @@ impl Reader<'_> {
     }
 
     fn address(&mut self, name: &str, at: Option<&At<String>>, path: &str) -> String {
-        self.parsed::<PublicAddress>(name, at)
+        self.parsed::<PublicUrl>(name, at)
             .unwrap_or_else(|| format!("{}{path}", self.base_url))
     }
 
@@ -261,7 +261,7 @@ impl Reader<'_> {
                 address.contains('@') && address.bytes().all(|byte| byte.is_ascii_graphic())
             })
         };
-        if !is_mail(&contact.value) && contact.value.parse::<PublicAddress>().is_err() {
+        if !is_mail(&contact.value) && contact.value.parse::<PublicUrl>().is_err() {
             let key = self.key("security.contact");
             self.problems.note(
                 key,
@@ -283,7 +283,7 @@ impl Reader<'_> {
                 None
             }
         };
-        let policy = self.parsed::<PublicAddress>("security.policy", raw.policy.as_ref());
+        let policy = self.parsed::<PublicUrl>("security.policy", raw.policy.as_ref());
         let languages = raw
             .languages
             .as_ref()

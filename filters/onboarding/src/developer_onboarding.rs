@@ -10,7 +10,7 @@ const SELF_SERVICE: &str = "self_service";
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct DeveloperOnboarding<'a> {
     service: &'a str,
     #[schemars(extend("const" = SELF_SERVICE))]
     status: &'static str,
@@ -58,10 +58,10 @@ struct FreeTier<'a> {
     apk_download_url: &'a str,
 }
 
-impl<'a> Entry<'a> {
-    pub(crate) fn new(settings: &'a OnboardingSettings) -> Entry<'a> {
+impl<'a> DeveloperOnboarding<'a> {
+    pub(crate) fn new(settings: &'a OnboardingSettings) -> DeveloperOnboarding<'a> {
         let tier = &settings.free_tier;
-        Entry {
+        DeveloperOnboarding {
             service: &settings.service,
             status: SELF_SERVICE,
             login_required: settings.login_required,

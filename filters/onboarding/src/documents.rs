@@ -6,26 +6,26 @@ use tollgate_filter::Document;
 use tollgate_purchase::plan::Plan;
 
 use crate::config::OnboardingSettings;
-use crate::entry::Entry;
+use crate::developer_onboarding::DeveloperOnboarding;
 use crate::openapi;
-use crate::security::{self, ExpiresError};
+use crate::security_txt::{self, ExpiresError};
 
-const ENTRY: &str = "/developer/onboarding";
+const ONBOARDING: &str = "/developer/onboarding";
 pub(crate) const GENERAL_CARD: &str = "/.well-known/mcp/server-card.json";
 pub(crate) const ANDROID_CARD: &str = "/.well-known/mcp/android/server-card.json";
-const SECURITY: &str = "/.well-known/security.txt";
-const FOR_MODELS: &str = "/llms.txt";
-const FOR_CRAWLERS: &str = "/robots.txt";
+const SECURITY_TXT: &str = "/.well-known/security.txt";
+const LLMS_TXT: &str = "/llms.txt";
+const ROBOTS_TXT: &str = "/robots.txt";
 const OPENAPI: &str = "/openapi.json";
 
 /// The paths of all documents.
 pub(crate) const PATHS: [&str; 7] = [
-    ENTRY,
+    ONBOARDING,
     GENERAL_CARD,
     ANDROID_CARD,
-    SECURITY,
-    FOR_MODELS,
-    FOR_CRAWLERS,
+    SECURITY_TXT,
+    LLMS_TXT,
+    ROBOTS_TXT,
     OPENAPI,
 ];
 
@@ -73,7 +73,7 @@ pub struct Deprecated<'a> {
 
 /// Every document that tells how to get in.
 pub struct Documents {
-    made: Vec<(&'static str, Document)>,
+    documents: Vec<(&'static str, Document)>,
 }
 
 impl Documents {
@@ -88,13 +88,13 @@ impl Documents {
         now: Timestamp,
     ) -> Result<Documents, ExpiresError> {
         let service = installation.service;
-        let entry = serde_json::to_value(Entry::new(settings))
+        let entry = serde_json::to_value(DeveloperOnboarding::new(settings))
             .expect("texts, numbers and truth values are JSON");
-        let mut made = vec![
-            (ENTRY, Document::json(&entry)),
+        let mut documents = vec![
+            (ONBOARDING, Document::json(&entry)),
             (
                 GENERAL_CARD,
-                Document::json(&card(
+                Document::json(&server_card(
                     settings,
                     service,
                     &format!("{}/mcp", service.base_url),
@@ -104,7 +104,7 @@ impl Documents {
             ),
             (
                 ANDROID_CARD,
-                Document::json(&card(
+                Document::json(&server_card(
                     settings,
                     service,
                     &settings.free_tier.endpoint,
@@ -113,32 +113,32 @@ impl Documents {
                 )),
             ),
             (
-                FOR_MODELS,
-                Document::new(PLAIN, for_models(settings, installation)),
+                LLMS_TXT,
+                Document::new(PLAIN, llms_txt(settings, installation)),
             ),
-            (FOR_CRAWLERS, Document::new(PLAIN, FOR_CRAWLERS_TEXT)),
+            (ROBOTS_TXT, Document::new(PLAIN, ROBOTS_TXT_BODY)),
             (
                 OPENAPI,
                 Document::json(&openapi::document(settings, installation)),
             ),
         ];
         if let Some(security) = &settings.security {
-            let canonical = format!("{}{SECURITY}", service.base_url);
-            let text = security::text(security, &canonical, now)?;
-            made.push((SECURITY, Document::new(PLAIN, text)));
+            let canonical = format!("{}{SECURITY_TXT}", service.base_url);
+            let text = security_txt::text(security, &canonical, now)?;
+            documents.push((SECURITY_TXT, Document::new(PLAIN, text)));
         }
-        Ok(Documents { made })
+        Ok(Documents { documents })
     }
 
     /// The document of this path, if there is one.
     pub(crate) fn find(&self, path: &str) -> Option<&Document> {
-        let found = self.made.iter().find(|(known, _)| *known == path);
+        let found = self.documents.iter().find(|(known, _)| *known == path);
         found.map(|(_, document)| document)
     }
 }
 
 /// The card of an MCP server: what it is and where, before anybody connects (SEP-2127). What it can do is said by the server itself.
-fn card(
+fn server_card(
     settings: &OnboardingSettings,
     service: Service<'_>,
     endpoint: &str,
@@ -176,7 +176,7 @@ fn reversed_host(base_url: &str) -> String {
 }
 
 /// What models that read about the service are told, in Markdown.
-fn for_models(settings: &OnboardingSettings, installation: &Installation<'_>) -> String {
+fn llms_txt(settings: &OnboardingSettings, installation: &Installation<'_>) -> String {
     let Service {
         base_url: base,
         name,
@@ -190,7 +190,7 @@ fn for_models(settings: &OnboardingSettings, installation: &Installation<'_>) ->
          ## Getting in\n\n\
          - [Sign up]({signup}): an account, by a code to e-mail or phone\n\
          - [API keys]({keys}): made and revoked by a signed-in person\n\
-         - [Onboarding for programs]({base}{ENTRY}): the same as JSON\n\
+         - [Onboarding for programs]({base}{ONBOARDING}): the same as JSON\n\
          - [OAuth metadata]({base}/.well-known/oauth-authorization-server): registration, authorization code with PKCE\n\n\
          ## Using it\n\n\
          - [Documentation]({docs}): quick start, errors, limits, paying from a program\n\
@@ -222,7 +222,7 @@ fn for_models(settings: &OnboardingSettings, installation: &Installation<'_>) ->
 }
 
 /// Documents may be read by all; pages that belong to somebody, and operations, lead a crawler nowhere (RFC 9309).
-const FOR_CRAWLERS_TEXT: &str = "User-agent: *\n\
+const ROBOTS_TXT_BODY: &str = "User-agent: *\n\
     Allow: /docs\n\
     Allow: /llms.txt\n\
     Disallow: /v1/\n\
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use crate::config::RawOnboarding;
 
-    fn documents(text: &str) -> Documents {
+    fn build(text: &str) -> Documents {
         let raw: RawOnboarding = toml::from_str(text).expect("TOML of the section");
         let mut problems = Problems::default();
         let service = Service {
@@ -285,8 +285,8 @@ mod tests {
 
     #[test]
     fn the_entry_has_every_member_and_no_other() {
-        let made = documents("free_tier.apk_download_url = \"https://e.example/a.apk\"");
-        let entry = json_at(&made, ENTRY);
+        let documents = build("free_tier.apk_download_url = \"https://e.example/a.apk\"");
+        let entry = json_at(&documents, ONBOARDING);
         let base = "https://api.svc.example:8443/gate";
         assert_eq!(
             entry,
@@ -311,22 +311,22 @@ mod tests {
 
     #[test]
     fn a_card_names_its_server_and_where_it_is() {
-        let made = documents("service = \"Example\"\nmcp_version = \"2.1.0\"");
-        let card = json_at(&made, GENERAL_CARD);
+        let documents = build("service = \"Example\"\nmcp_version = \"2.1.0\"");
+        let card = json_at(&documents, GENERAL_CARD);
         assert_eq!(card["name"], "example.svc.api/mcp");
         assert_eq!(card["version"], "2.1.0");
         assert_eq!(
             card["remotes"],
             json!([{"type": "streamable-http", "url": "https://api.svc.example:8443/gate/mcp"}])
         );
-        let android = json_at(&made, ANDROID_CARD);
+        let android = json_at(&documents, ANDROID_CARD);
         assert_eq!(
             android["remotes"][0]["url"],
             "https://api.svc.example:8443/gate/mcp/android"
         );
         assert_eq!(reversed_host("http://127.0.0.1:8080"), "127.0.0.1");
         assert_eq!(reversed_host("http://[::1]:8080"), "[::1]");
-        let long = documents(&format!("service = \"{}\"", "long ".repeat(40)));
+        let long = build(&format!("service = \"{}\"", "long ".repeat(40)));
         let card = json_at(&long, GENERAL_CARD);
         let description = card["description"].as_str().expect("a text");
         assert_eq!(description.chars().count(), CARD_DESCRIPTION_CHARS_MAX);
@@ -334,11 +334,15 @@ mod tests {
 
     #[test]
     fn there_is_a_security_contact_where_there_is_one() {
-        assert!(documents("").find(SECURITY).is_none());
-        let made = documents(
+        assert!(build("").find(SECURITY_TXT).is_none());
+        let documents = build(
             "security = { contact = \"mailto:s@e.example\", expires = \"2027-06-01T00:00:00Z\" }",
         );
-        let text = made.find(SECURITY).expect("a contact").body().clone();
+        let text = documents
+            .find(SECURITY_TXT)
+            .expect("a contact")
+            .body()
+            .clone();
         assert!(text.starts_with(b"Contact: mailto:s@e.example\n"));
     }
 }

@@ -1,15 +1,15 @@
 #![doc = include_str!("../README.md")]
 
-mod address;
 mod config;
+mod developer_onboarding;
 mod documents;
-mod entry;
 mod filter;
 mod openapi;
-mod security;
+mod public_url;
+mod security_txt;
 
 pub use config::{FreeTier, OnboardingSettings, RawFreeTier, RawOnboarding, RawSecurity, Security};
 pub use documents::{Deprecated, Documents, Installation, Service};
 pub use filter::{Onboarding, UnknownDocument};
 pub use openapi::document as openapi;
-pub use security::ExpiresError;
+pub use security_txt::ExpiresError;

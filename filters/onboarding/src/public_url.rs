@@ -7,11 +7,11 @@ use http::Uri;
 
 /// An absolute `http` or `https` address that may stand in a public document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PublicAddress(String);
+pub(crate) struct PublicUrl(String);
 
 /// Why a text is no such address. It is not repeated: whoever pastes a secret here would see it in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AddressError {
+pub(crate) enum UrlError {
     #[error("does not start with `https://` or `http://`; write the whole address")]
     Scheme,
     #[error("is not an address; write it like `https://example.com/app.apk`")]
@@ -20,53 +20,51 @@ pub(crate) enum AddressError {
     User,
 }
 
-impl FromStr for PublicAddress {
-    type Err = AddressError;
+impl FromStr for PublicUrl {
+    type Err = UrlError;
 
-    fn from_str(text: &str) -> Result<PublicAddress, AddressError> {
+    fn from_str(text: &str) -> Result<PublicUrl, UrlError> {
         if !text.starts_with("https://") && !text.starts_with("http://") {
-            return Err(AddressError::Scheme);
+            return Err(UrlError::Scheme);
         }
-        let uri: Uri = text.parse().map_err(|_| AddressError::Malformed)?;
-        let authority = uri.authority().ok_or(AddressError::Malformed)?;
+        let uri: Uri = text.parse().map_err(|_| UrlError::Malformed)?;
+        let authority = uri.authority().ok_or(UrlError::Malformed)?;
         if authority.as_str().contains('@') {
-            return Err(AddressError::User);
+            return Err(UrlError::User);
         }
         if authority.host().is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(AddressError::Malformed);
+            return Err(UrlError::Malformed);
         }
-        Ok(PublicAddress(text.to_owned()))
+        Ok(PublicUrl(text.to_owned()))
     }
 }
 
-impl fmt::Display for PublicAddress {
+impl fmt::Display for PublicUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// An address as in [`PublicAddress`], or a path of this service: `/sandbox` (RFC 3986 section 4.1).
+/// An address as in [`PublicUrl`], or a path of this service: `/sandbox` (RFC 3986 section 4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AddressReference(String);
+pub(crate) struct UrlReference(String);
 
-impl FromStr for AddressReference {
-    type Err = AddressError;
+impl FromStr for UrlReference {
+    type Err = UrlError;
 
-    fn from_str(text: &str) -> Result<AddressReference, AddressError> {
+    fn from_str(text: &str) -> Result<UrlReference, UrlError> {
         if !text.starts_with('/') {
-            return text
-                .parse()
-                .map(|PublicAddress(text)| AddressReference(text));
+            return text.parse().map(|PublicUrl(text)| UrlReference(text));
         }
-        let sound = !text.starts_with("//") && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_valid = !text.starts_with("//") && text.bytes().all(|byte| byte.is_ascii_graphic());
         match text.parse::<Uri>() {
-            Ok(_) if sound => Ok(AddressReference(text.to_owned())),
-            _ => Err(AddressError::Malformed),
+            Ok(_) if is_valid => Ok(UrlReference(text.to_owned())),
+            _ => Err(UrlError::Malformed),
         }
     }
 }
 
-impl fmt::Display for AddressReference {
+impl fmt::Display for UrlReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -81,27 +79,23 @@ mod tests {
         for (text, expected) in [
             ("https://example.com/app.apk", Ok(())),
             ("http://localhost:8080", Ok(())),
-            ("ftp://example.com", Err(AddressError::Scheme)),
-            ("example.com", Err(AddressError::Scheme)),
-            ("/sandbox", Err(AddressError::Scheme)),
-            ("https://", Err(AddressError::Malformed)),
-            ("https://exa mple.com", Err(AddressError::Malformed)),
-            ("https://user:secret@example.com", Err(AddressError::User)),
+            ("ftp://example.com", Err(UrlError::Scheme)),
+            ("example.com", Err(UrlError::Scheme)),
+            ("/sandbox", Err(UrlError::Scheme)),
+            ("https://", Err(UrlError::Malformed)),
+            ("https://exa mple.com", Err(UrlError::Malformed)),
+            ("https://user:secret@example.com", Err(UrlError::User)),
         ] {
-            assert_eq!(
-                text.parse::<PublicAddress>().map(|_| ()),
-                expected,
-                "{text}"
-            );
+            assert_eq!(text.parse::<PublicUrl>().map(|_| ()), expected, "{text}");
         }
-        for (text, sound) in [
+        for (text, is_valid) in [
             ("/sandbox", true),
             ("https://play.example.com", true),
             ("//example.com", false),
             ("sandbox", false),
             ("/a b", false),
         ] {
-            assert_eq!(text.parse::<AddressReference>().is_ok(), sound, "{text}");
+            assert_eq!(text.parse::<UrlReference>().is_ok(), is_valid, "{text}");
         }
     }
 }

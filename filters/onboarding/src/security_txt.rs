@@ -7,10 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use crate::config::Security;
 
 /// The least time that a document has to last from the start of the gateway: nobody restarts it to put off an end.
-const LASTS_MIN: SignedDuration = SignedDuration::from_hours(30 * 24);
+const VALIDITY_MIN: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// The longest that it may last (RFC 9116 section 2.5.5).
-const LASTS_MAX: SignedDuration = SignedDuration::from_hours(366 * 24);
+const VALIDITY_MAX: SignedDuration = SignedDuration::from_hours(366 * 24);
 
 /// The contact ends too soon, or too late to be believed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +28,7 @@ pub(crate) fn text(
     now: Timestamp,
 ) -> Result<String, ExpiresError> {
     let lasts = security.expires.duration_since(now);
-    if !(LASTS_MIN..=LASTS_MAX).contains(&lasts) {
+    if !(VALIDITY_MIN..=VALIDITY_MAX).contains(&lasts) {
         return Err(ExpiresError {
             expires: security.expires,
         });

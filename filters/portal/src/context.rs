@@ -1,4 +1,4 @@
-//! What all pages work on.
+//! Dependencies and derived values shared by all page handlers.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tollgate_filter::{Clock, Entropy};
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Form, Signin};
 use tollgate_ledger::Ledger;
-use tollgate_pages::Look;
+use tollgate_pages::PageRenderer;
 use tollgate_purchase::TopUps;
 use tollgate_purchase::checkouts::Checkouts;
 use tollgate_purchase::mandates::Mandates;
@@ -18,60 +18,60 @@ use crate::installation::Installation;
 use crate::pages::sandbox::SandboxTokens;
 use crate::samples::Address;
 
-/// What the portal is built from.
+/// Dependencies of the portal.
 pub struct PortalDeps {
-    /// How pages look.
-    pub look: Arc<Look>,
-    /// What is stored.
+    /// Rendering of pages: brand, stylesheets, headers.
+    pub renderer: Arc<PageRenderer>,
+    /// The store.
     pub store: Arc<dyn Store>,
-    /// Balances.
+    /// Account balances.
     pub ledger: Ledger,
-    /// One-time codes.
+    /// Sign-in with one-time codes.
     pub signin: Signin,
-    /// Apps, and what they were allowed.
+    /// The OAuth authorization server: connected apps and their grants.
     pub authorization: Arc<AuthorizationServer>,
-    /// Whether buying is a box on the consent page that a person has to tick.
+    /// Whether permission to buy is a separate checkbox on the consent page, not preselected.
     pub buy_needs_checkbox: bool,
-    /// By which ways codes can be sent.
+    /// Channels through which one-time codes are sent.
     pub channels: Channels,
-    /// People may make accounts themselves.
+    /// Whether self-service sign-up is on.
     pub sign_up: bool,
     /// The service's name and addresses.
     pub service: Service,
-    /// What pages say about this installation.
+    /// Configuration of this installation as pages show it.
     pub installation: Installation,
-    /// The credentials in memory, which know when they were last used.
+    /// The credential cache, which holds the time of last use.
     pub credentials: Arc<Credentials>,
-    /// The API, for the sandbox without a script; without it the sandbox says that it is not available.
+    /// The API for the sandbox without JavaScript; `None` makes the sandbox report that it is unavailable.
     pub api: Option<Arc<dyn InProcessApi>>,
-    /// Where credits are bought; without it they cannot be.
+    /// Credit purchases; `None` where credits are not for sale.
     pub top_ups: Option<TopUps>,
-    /// Where a person agrees to pay for the plan each month; without it nobody can here.
+    /// Monthly mandates for the plan; `None` where the plan is not sold through PayPal.
     pub mandates: Option<Mandates>,
-    /// Checkouts that programs began.
+    /// Checkouts created through the API.
     pub checkouts: Checkouts,
-    /// Where the refund policy is told, if it is.
+    /// URL of the refund policy, if there is one.
     pub refund_url: Option<String>,
-    /// What accounts have of the plan.
+    /// Subscriptions to the plan.
     pub plans: Plans,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// Randomness.
+    /// The source of randomness.
     pub entropy: Entropy,
 }
 
 /// The service's name and addresses.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// Its own word: it gives the cookie its name.
+    /// The service name; the cookie name contains it.
     pub name: String,
-    /// The address clients are given, without a slash at its end.
+    /// Base URL of the API, without a trailing slash.
     pub base_url: String,
-    /// The address of discovery, without a slash at its end.
+    /// Root URL for discovery documents, without a trailing slash.
     pub root_url: String,
 }
 
-/// By which ways codes can be sent. One that is not set up is off, and says so.
+/// Channels through which one-time codes are sent. A channel that is not configured is off, and the page says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
     /// By e-mail.
@@ -80,20 +80,20 @@ pub struct Channels {
     pub phone: bool,
 }
 
-/// The deps, with what is worked out once from them.
+/// The dependencies and values derived from them once.
 pub(crate) struct PortalContext {
     pub(crate) deps: PortalDeps,
-    /// The name of the session cookie.
+    /// Name of the session cookie.
     pub(crate) cookie: String,
-    /// Origins that forms may come from besides the one that the request itself names.
+    /// Origins accepted for forms, in addition to the one that the request itself names.
     pub(crate) origins: Vec<String>,
-    /// What examples name.
+    /// Service name and URL used in code examples.
     pub(crate) address: Address,
-    /// How keys look.
+    /// Format of API keys.
     pub(crate) key_form: Form,
-    /// How access tokens look.
+    /// Format of access tokens.
     pub(crate) token_form: Form,
-    /// The tokens that sandboxes were given.
+    /// Access tokens issued to sandboxes.
     pub(crate) sandbox: SandboxTokens,
 }
 
@@ -111,7 +111,7 @@ impl PortalContext {
         }
     }
 
-    /// A source of random bytes for the functions that ask for one.
+    /// A source of random bytes, for functions that take one as a closure.
     pub(crate) fn draw(&self) -> impl FnMut(&mut [u8]) + Send + use<> {
         let entropy = self.deps.entropy.clone();
         move |out| entropy.fill(out)

@@ -1,11 +1,10 @@
-//! The one cookie.
+//! The session cookie: parsing and `Set-Cookie`.
 
 use http::{HeaderMap, HeaderValue, header};
 use tollgate_identity::SessionValue;
 use tollgate_identity::session::LIFE;
 
-/// The value of the session cookie that a browser sent (RFC 6265 section 5.4). `__Host-` in its name keeps other hosts and paths from
-/// setting it.
+/// Parses the session cookie (RFC 6265 section 5.4). The `__Host-` prefix keeps other hosts and paths from setting it.
 pub(crate) fn read(headers: &HeaderMap, name: &str) -> Option<SessionValue> {
     let fields = headers.get_all(header::COOKIE);
     let pairs = fields
@@ -18,7 +17,7 @@ pub(crate) fn read(headers: &HeaderMap, name: &str) -> Option<SessionValue> {
     SessionValue::read(value)
 }
 
-/// Gives a browser its value. `SameSite=Lax` and not `Strict`, so that somebody who is sent here by a program on their computer is still
+/// Sets the session cookie. `SameSite=Lax`, not `Strict`, so that a person who follows a link from a program on their computer is still
 /// signed in.
 pub(crate) fn set(headers: &mut HeaderMap, name: &str, value: &SessionValue) {
     let life = LIFE / 1_000_000;
@@ -26,7 +25,8 @@ pub(crate) fn set(headers: &mut HeaderMap, name: &str, value: &SessionValue) {
         "{name}={}; Path=/; Max-Age={life}; Secure; HttpOnly; SameSite=Lax",
         value.expose()
     );
-    let mut value = HeaderValue::try_from(text).expect("a cookie of hex digits is a field value");
+    let mut value =
+        HeaderValue::try_from(text).expect("a cookie of hex digits is a valid header value");
     value.set_sensitive(true);
     headers.append(header::SET_COOKIE, value);
 }
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_is_told_to_guard_it() {
+    fn the_cookie_is_secure_http_only_and_sensitive() {
         let mut headers = HeaderMap::new();
         let value = SessionValue::draw(|out| out.fill(0xab));
         set(&mut headers, "__Host-svc-session", &value);
@@ -69,7 +69,7 @@ mod tests {
         );
         assert!(
             headers[header::SET_COOKIE].is_sensitive(),
-            "HTTP/2 remembers it nowhere"
+            "excluded from HTTP/2 header compression"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What the credentials of an account are called.
+//! Display names of the credentials of an account.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use tollgate_money::AccountId;
 use tollgate_pages::format;
 use tollgate_store::{CredentialId, CredentialKind, CredentialRow, Read, ReadError};
 
-/// What the credentials of an account are called by those who look at what they did.
+/// Display names of the credentials of an account, for usage and statement pages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CredentialNames {
     names: HashMap<CredentialId, String>,
 }
 
 impl CredentialNames {
-    /// Reads them. Waits for the disk.
+    /// Reads the names. Blocks on disk I/O.
     pub(crate) fn read(
         read: &dyn Read,
         account: AccountId,
@@ -35,15 +35,15 @@ impl CredentialNames {
         })
     }
 
-    /// The name of the credential of a request.
+    /// The name of the credential that sent a request.
     pub(crate) fn of(&self, credential: Option<CredentialId>) -> &str {
         let known = credential.and_then(|id| self.names.get(&id));
-        // Tokens are forgotten some time after they end.
+        // Expired tokens are deleted after a while.
         known.map_or("an app, ended", String::as_str)
     }
 }
 
-/// What a credential is called; `client` is what the app it was given to calls itself.
+/// Display name of a credential; `client` is the name that its OAuth client registered.
 fn display_name(row: &CredentialRow, client: Option<&str>) -> String {
     let made = &row.made;
     let (id, label) = (made.client_id.as_deref(), made.label.as_deref());
@@ -52,5 +52,5 @@ fn display_name(row: &CredentialRow, client: Option<&str>) -> String {
         (_, Some(client), _) => client,
         _ => "Sandbox",
     };
-    format::line(name)
+    format::single_line(name)
 }

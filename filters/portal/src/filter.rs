@@ -1,4 +1,4 @@
-//! The filter: finds the page, lets in who may, and answers.
+//! The filter `portal`: routing, access control, CSRF protection, and the page handlers.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ use crate::page_request::PageRequest;
 use crate::return_path::ReturnPath;
 use crate::routes::{Access, Route, RouteMatch, find};
 
-/// Bytes of a form.
+/// Maximum size of a form, in bytes.
 const FORM_BYTES: usize = 64 * 1024;
 
-/// A form of more bytes is not kept until its sender has confirmed who they are.
+/// A larger form is not stored as a draft while its sender confirms their identity.
 const DRAFT_BYTES: usize = 16 * 1024;
 
 const ASSETS: &str = "/assets/";
 
-/// Answers with pages.
+/// Serves the dashboard pages.
 pub struct Portal {
     context: Arc<PortalContext>,
 }
 
 impl Portal {
-    /// The pages of one gateway.
+    /// Creates the filter.
     pub fn new(parts: PortalDeps) -> Portal {
         Portal {
             context: Arc::new(PortalContext::new(parts)),
@@ -58,7 +58,7 @@ impl Filter for Portal {
         let request = &exchange.request;
         let context = &*self.context;
         if let Some(file) = request.path.strip_prefix(ASSETS) {
-            let file = context.look.asset(file);
+            let file = context.renderer.asset(file);
             let reply = file.unwrap_or_else(|| error_page(context, request, &PageError::NotFound));
             return Step::now(Outcome::reply(reply));
         }
@@ -73,7 +73,7 @@ impl Filter for Portal {
 }
 
 fn error_page(context: &PortalContext, request: &Request, error: &PageError) -> Reply {
-    error.page(&context.look, &request.id.to_string())
+    error.page(&context.renderer, &request.id.to_string())
 }
 
 async fn handle(context: &PortalContext, request: &Request) -> Result<Reply, PageError> {
@@ -102,7 +102,7 @@ async fn handle(context: &PortalContext, request: &Request) -> Result<Reply, Pag
     Ok(reply)
 }
 
-/// Where somebody is led who may not use a page yet.
+/// The redirect for a request that does not meet the access requirement of its page: to sign-in, or to confirmation.
 async fn require_access(
     context: &PortalContext,
     page_request: &PageRequest,
@@ -136,7 +136,7 @@ async fn require_access(
     ))
 }
 
-/// Whether the body is what a browser makes of a form.
+/// Whether the body has the content type of a browser form.
 fn is_form(request: &Request) -> bool {
     let kind = request.headers.get(CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or("");

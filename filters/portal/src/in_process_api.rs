@@ -1,4 +1,4 @@
-//! The gateway's own API, called from its pages.
+//! The gateway's own API, called in process by its pages.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,35 +12,35 @@ use tollgate_identity::Secret;
 /// One request to the API.
 #[derive(Debug)]
 pub struct InProcessRequest {
-    /// The path of the operation.
+    /// Path of the operation.
     pub path: &'static str,
-    /// The credential, as a client would send it.
+    /// The bearer credential.
     pub bearer: Secret,
-    /// What makes it the same request when it is sent again.
+    /// The idempotency key.
     pub idempotency_key: String,
     /// The body, JSON.
     pub body: Bytes,
-    /// The address of the person in whose name it is sent.
+    /// Client address of the person who sent the form.
     pub client: ClientAddress,
 }
 
-/// What the API answered.
+/// The result of a chat request.
 #[derive(Clone, Debug)]
 pub struct InProcessResponse {
-    /// The status.
+    /// Status code.
     pub status: StatusCode,
     /// The body, JSON.
     pub body: Bytes,
-    /// How long it took.
+    /// Time until the complete response.
     pub took: Duration,
 }
 
-/// An answer on its way; `None` when the gateway could not take the request to its end.
+/// A pending response; `None` if the gateway could not complete the request.
 pub type InProcessFuture<'a> = Pin<Box<dyn Future<Output = Option<InProcessResponse>> + Send + 'a>>;
 
-/// The API without a socket: the whole chain of the operation's route, with its limits, its charge and its cache. Whoever stops waiting
-/// has left, as a client that closes its connection.
+/// The API without a socket: the complete filter chain of the route, with limits, charging and cache. Dropping the future cancels the
+/// request, as a closed client connection does.
 pub trait InProcessApi: Send + Sync {
-    /// Sends a request for a whole answer.
+    /// Sends a request and returns the complete, unstreamed response.
     fn call(&self, call: InProcessRequest) -> InProcessFuture<'_>;
 }

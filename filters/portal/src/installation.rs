@@ -1,57 +1,57 @@
-//! What pages say about this installation, as it is set.
+//! Configuration of this installation as pages show it: models, prices, limits, deprecations.
 
 use std::sync::Arc;
 
 use tollgate_filter::Catalog;
 use tollgate_pages::format::count;
 
-/// What pages say about this installation.
+/// Configuration of this installation as pages show it.
 #[derive(Clone, Debug)]
 pub struct Installation {
-    /// The models on sale.
+    /// Models for sale.
     pub catalog: Arc<Catalog>,
-    /// What a credit costs, as a sentence, where that is set.
+    /// Price of a credit as a sentence, if configured.
     pub credit_price: Option<String>,
     /// The rate classes.
     pub classes: Vec<RateClassInfo>,
-    /// The most bytes of a request for a completion.
+    /// Maximum size of a completion request, in bytes.
     pub completion_bytes_max: u64,
-    /// The paths at which programs buy, as far as there are any.
+    /// Paths of the payment endpoints, if any.
     pub payment_paths: Vec<String>,
-    /// The routes that end.
+    /// Deprecated routes.
     pub deprecations: Vec<DeprecationInfo>,
 }
 
-/// How a route ends.
+/// Deprecation and sunset of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeprecationInfo {
-    /// Its methods and its path: `POST /v1/completions`.
+    /// Methods and path: `POST /v1/completions`.
     pub route: String,
-    /// Since when, or from when on, nothing new should be built on it: microseconds since 1970.
+    /// Time of deprecation, Unix microseconds; may be in the future.
     pub deprecated_at: Option<i64>,
-    /// From when on it may be gone, likewise.
+    /// Time from which the route may be removed, Unix microseconds.
     pub sunset_at: Option<i64>,
-    /// The address of what takes its place.
+    /// URL of the successor.
     pub successor: Option<String>,
 }
 
-/// How much a rate class allows.
+/// Limits of a rate class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateClassInfo {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Requests in one window.
+    /// Requests per window.
     pub requests: u32,
-    /// The window, in seconds.
+    /// Length of the window, in seconds.
     pub window_secs: u32,
-    /// Tokens in one window, if that is limited.
+    /// Tokens per window, if limited.
     pub tokens: Option<u64>,
-    /// Requests under way at once, if that is limited.
+    /// Concurrent requests, if limited.
     pub concurrent: Option<u32>,
 }
 
 impl RateClassInfo {
-    /// What it allows, in words: `600 requests a minute`.
+    /// The request limit as text: `600 requests a minute`.
     pub(crate) fn describe(&self) -> String {
         let requests = count(self.requests.into());
         match self.window_secs {

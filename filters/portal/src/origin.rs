@@ -1,12 +1,12 @@
-//! Whether a form was sent from a page of ours.
+//! Cross-site request forgery: checks of `Sec-Fetch-Site` and `Origin`.
 
 use http::HeaderMap;
 use http::header::{HOST, ORIGIN};
 
-/// Whether what the browser says of the sender allows for it (Fetch Metadata; RFC 6454 section 7).
+/// Whether the request headers allow a form submission (Fetch Metadata; RFC 6454 section 7).
 ///
-/// A browser says where a form comes from in `Sec-Fetch-Site` and in `Origin`, and a page of somebody else can change neither. A client
-/// that sends none of them is no browser, and has no cookie that it was not given; the form's token decides alone then.
+/// Browsers send `Sec-Fetch-Site` and `Origin`, and pages of another site cannot change them. A client that sends neither is not a browser
+/// and holds no cookie but its own; the form token alone decides then.
 pub(crate) fn is_same_origin(headers: &HeaderMap, origins: &[String]) -> bool {
     let site = headers.get("sec-fetch-site");
     if site.is_some_and(|site| site != "same-origin") {
@@ -18,7 +18,7 @@ pub(crate) fn is_same_origin(headers: &HeaderMap, origins: &[String]) -> bool {
     let Ok(origin) = origin.to_str() else {
         return false;
     };
-    // A gateway that listens under more names than its settings say is the one that the browser asked.
+    // A gateway may be reachable under more host names than its settings list; the one that the browser requested counts.
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let asked = host.is_some_and(|host| {
         let authority = origin
@@ -29,7 +29,7 @@ pub(crate) fn is_same_origin(headers: &HeaderMap, origins: &[String]) -> bool {
     asked || origins.iter().any(|known| known == origin)
 }
 
-/// Scheme, host and port of an address.
+/// Scheme, host and port of a URL.
 pub(crate) fn of(url: &str) -> String {
     let end = url
         .find("://")
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_come_from_our_own_pages_or_from_no_browser() {
+    fn forms_are_accepted_from_own_pages_and_non_browsers_only() {
         //    Sec-Fetch-Site, Origin, Host
         let ours = [
             (None, None, "svc.example"),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_what_stands_before_the_path() {
+    fn an_origin_is_the_url_up_to_the_path() {
         assert_eq!(
             of("https://api.svc.example/base/"),
             "https://api.svc.example"

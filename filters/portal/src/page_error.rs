@@ -1,4 +1,4 @@
-//! Why a page cannot be shown, and what is shown instead.
+//! Page errors and their error pages.
 
 use std::error::Error;
 
@@ -6,42 +6,42 @@ use http::{HeaderValue, StatusCode, header};
 use maud::html;
 use tollgate_filter::Reply;
 use tollgate_identity::signin::{SendCodeError, VerifyCodeError};
-use tollgate_pages::{Failure, Look, failure};
+use tollgate_pages::{Failure, PageRenderer, failure};
 use tollgate_store::{CommitError, ReadError, Refusal};
 
-/// Why a page cannot be shown.
+/// An error of a page handler.
 #[derive(Debug)]
 pub(crate) enum PageError {
-    /// There is no such page.
+    /// No such page.
     NotFound,
-    /// The page does not take this method; it takes these.
+    /// Method not allowed; the value of `Allow`.
     MethodNotAllowed(String),
-    /// The form was sent by a page of somebody else.
+    /// The form was sent from another site.
     CrossOrigin,
-    /// The form's token is not that of the session.
+    /// The CSRF token does not belong to the session.
     InvalidFormToken,
-    /// The form is no form.
+    /// The body is not a form.
     NotAForm,
-    /// Their session was ended while the request was under way.
+    /// The session ended during the request.
     SignedOut,
-    /// The store did not answer or did not write. Nothing was changed.
+    /// The store failed. Nothing was changed.
     Store(Box<dyn Error + Send + Sync>),
-    /// A fault of ours.
+    /// An internal error.
     Internal(Box<dyn Error + Send + Sync>),
 }
 
 impl PageError {
-    /// The page that tells of it; a fault of ours is told to the log too.
-    pub(crate) fn page(&self, look: &Look, request: &str) -> Reply {
-        let page = |status, heading, text: &str, way_on| {
+    /// The error page; internal errors are logged too.
+    pub(crate) fn page(&self, renderer: &PageRenderer, request: &str) -> Reply {
+        let page = |status, heading, text: &str, link| {
             let details = Failure {
                 status,
                 heading,
                 text: html! { p { (text) } },
-                way_on,
+                link,
                 request: request.to_owned(),
             };
-            failure(look, &details)
+            failure(renderer, &details)
         };
         const HOME: Option<(&str, &str)> = Some(("/", "Go to the overview"));
         match self {
@@ -54,7 +54,7 @@ impl PageError {
             PageError::MethodNotAllowed(allow) => {
                 let mut reply = page(
                     StatusCode::METHOD_NOT_ALLOWED,
-                    "This page cannot be used in this way",
+                    "This page does not accept this method",
                     "Open it from the page that leads to it.",
                     HOME,
                 );
@@ -71,32 +71,32 @@ impl PageError {
             ),
             PageError::InvalidFormToken => page(
                 StatusCode::FORBIDDEN,
-                "This page was open too long",
-                "Open it again; nothing was changed.",
+                "This form has expired",
+                "Nothing was changed. Open the page again.",
                 HOME,
             ),
             PageError::NotAForm => page(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "This is not a form",
-                "Pages take forms as browsers send them. Programs use the API.",
+                "Pages accept forms from browsers. Programs use the API.",
                 Some(("/docs", "Read the docs")),
             ),
-            PageError::SignedOut => look.see_other("/sign-in"),
+            PageError::SignedOut => renderer.see_other("/sign-in"),
             PageError::Store(source) => {
-                tracing::error!(request, error = %chain(&**source), "a page could not be made: the store did not do its part");
+                tracing::error!(request, error = %chain(&**source), "rendering page failed: store error");
                 page(
                     StatusCode::SERVICE_UNAVAILABLE,
-                    "We are catching up",
-                    "Your credits and keys are safe; try again in a minute.",
+                    "The service is temporarily unavailable",
+                    "Your credits and keys are safe. Try again in a minute.",
                     None,
                 )
             }
             PageError::Internal(source) => {
-                tracing::error!(request, error = %chain(&**source), "a page could not be made");
+                tracing::error!(request, error = %chain(&**source), "rendering page failed");
                 page(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "Something failed on our side",
-                    "Try again; if it stays, tell us the line below.",
+                    "Try again. If the problem persists, report the request id below.",
                     HOME,
                 )
             }
@@ -104,7 +104,7 @@ impl PageError {
     }
 }
 
-/// An error with its causes.
+/// An error message with its causes.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! One request for a page, and who sent it.
+//! A page request: path parameters, form, session and CSRF token.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,32 +17,32 @@ use crate::routes::Params;
 
 /// One request for a page.
 pub(crate) struct PageRequest {
-    /// The method; `GET` for a `HEAD`.
+    /// The method; `GET` for `HEAD`.
     pub(crate) method: Method,
-    /// The path, as it was sent.
+    /// The request path.
     pub(crate) path: String,
-    /// What the path's pattern leaves open.
+    /// The path parameters.
     pub(crate) params: Params,
     /// The query.
     pub(crate) query: Form,
-    /// The form; empty for a `GET`. Its token has been checked.
+    /// The form; empty for `GET`. Its CSRF token has been checked.
     pub(crate) form: Form,
-    /// The sender's address.
+    /// The client address.
     pub(crate) client: ClientAddress,
-    /// The id of the request, as people may quote it.
+    /// The request id, as error pages show it.
     pub(crate) request_id: String,
     /// Unix microseconds.
     pub(crate) now: i64,
-    /// Who is signed in.
+    /// The session, if signed in.
     pub(crate) session: Option<Session>,
-    /// What the browser holds, or will hold after this answer.
+    /// The cookie value that the browser has, or will have after this reply.
     browser: SessionValue,
-    /// The browser has to be given its value.
+    /// Whether the reply must set the cookie.
     set_cookie: AtomicBool,
 }
 
 impl PageRequest {
-    /// Looks at who asks. The form is read, and not yet trusted.
+    /// Parses the request and loads its session. The form is not trusted yet.
     pub(crate) async fn open(
         context: &PortalContext,
         request: &Request,
@@ -74,37 +74,37 @@ impl PageRequest {
         })
     }
 
-    /// What the browser holds: what its codes are bound to.
+    /// The cookie value, which codes are bound to.
     pub(crate) fn browser(&self) -> &SessionValue {
-        // Whoever binds something to it needs the browser to keep it.
+        // A value that something is bound to has to be kept by the browser.
         self.set_cookie.store(true, Ordering::Relaxed);
         &self.browser
     }
 
-    /// The token for every form of the answer.
+    /// The CSRF token for every form on the page.
     pub(crate) fn csrf(&self, context: &PortalContext) -> String {
         context.signin.keys().form_token(self.browser())
     }
 
-    /// Whether the form has the token of this browser.
+    /// Whether the form carries the CSRF token of this browser.
     pub(crate) fn has_valid_form_token(&self, context: &PortalContext) -> bool {
         let token = self.form.text("csrf");
         context.signin.keys().is_form_token(&self.browser, token)
     }
 
-    /// From here on the browser holds another value: at sign-in, at sign-out, and when somebody has confirmed who they are.
+    /// Replaces the cookie value: at sign-in, sign-out and confirmation.
     pub(crate) fn rotate_session(&mut self, value: SessionValue) {
         self.browser = value;
         self.set_cookie.store(true, Ordering::Relaxed);
     }
 
-    /// Who is signed in, on pages that nobody else is shown.
+    /// The session, on pages that require one.
     pub(crate) fn require_session(&self) -> Result<&Session, PageError> {
-        // The table of routes let them in, so this is a mistake in the table.
+        // The route table requires a session, so this is an error in the table.
         self.session.as_ref().ok_or(PageError::NotFound)
     }
 
-    /// What the frame of the dashboard shows of them.
+    /// Account data for the frame of the dashboard.
     pub(crate) fn viewer(&self, context: &PortalContext) -> Result<Viewer, PageError> {
         let session = self.require_session()?;
         let available = context.ledger.available(session.account);
@@ -115,13 +115,13 @@ impl PageRequest {
         })
     }
 
-    /// Where they wanted to go.
+    /// The return path.
     pub(crate) fn return_path(&self) -> ReturnPath {
         let next = self.form.find("next").or(self.query.find("next"));
         ReturnPath::read(next.unwrap_or("/"))
     }
 
-    /// The fields of a form that waited until its sender had confirmed who they are; taken once.
+    /// The form stored before the identity check; consumed by this call.
     pub(crate) async fn take_draft(
         &self,
         context: &PortalContext,
@@ -140,23 +140,25 @@ impl PageRequest {
         Ok(Some(Form::read(draft.form.as_bytes())))
     }
 
-    /// A page as the answer.
+    /// A page with status 200.
     pub(crate) fn page(&self, context: &PortalContext, page: &Page) -> Reply {
-        context.look.reply(StatusCode::OK, page)
+        context.renderer.reply(StatusCode::OK, page)
     }
 
-    /// A form that was refused, with what was typed.
+    /// A page with status 422: the form with its problems and the values entered.
     pub(crate) fn refused(&self, context: &PortalContext, page: Page) -> Reply {
-        let page = page.refused();
-        context.look.reply(StatusCode::UNPROCESSABLE_ENTITY, &page)
+        let page = page.with_error_title();
+        context
+            .renderer
+            .reply(StatusCode::UNPROCESSABLE_ENTITY, &page)
     }
 
-    /// Another page as the answer.
+    /// A redirect (303).
     pub(crate) fn redirect(&self, context: &PortalContext, address: &str) -> Reply {
-        context.look.see_other(address)
+        context.renderer.see_other(address)
     }
 
-    /// Gives the browser its value, where this answer needs it to hold one.
+    /// Adds `Set-Cookie` if this reply needs it.
     pub(crate) fn write_cookie(&self, context: &PortalContext, headers: &mut HeaderMap) {
         if self.set_cookie.load(Ordering::Relaxed) {
             cookie::set(headers, &context.cookie, &self.browser);

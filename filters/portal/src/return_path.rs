@@ -1,17 +1,17 @@
-//! Where somebody goes once they are signed in.
+//! The return path after sign-in: validation against open redirects.
 
 use std::fmt;
 
 const BYTES_MAX: usize = 512;
 
-/// A page of ours: path and query. Nothing that a browser could take for another host.
+/// Path and query of a page of this service. Never a value that a browser could resolve to another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReturnPath(String);
 
 impl ReturnPath {
-    /// Reads what came with a request; anything but a page of ours leads to the first page.
+    /// Parses the `next` parameter; anything other than a local page becomes `/`.
     pub(crate) fn read(text: &str) -> ReturnPath {
-        // `//host` and `/\host` lead to another host; so may what a browser removes before it looks.
+        // `//host` and `/\host` resolve to another host, and browsers strip some characters before they parse a URL.
         let sound = text.len() <= BYTES_MAX
             && text.starts_with('/')
             && !text.starts_with("//")
@@ -26,12 +26,12 @@ impl ReturnPath {
         &self.0
     }
 
-    /// Whether it is more than the first page.
+    /// Whether the target is a page other than `/`.
     pub(crate) fn has_target(&self) -> bool {
         self.0 != "/"
     }
 
-    /// The address of a page that hands it on.
+    /// URL of `page` with this path as its `next` parameter.
     pub(crate) fn append_to(&self, page: &str) -> String {
         if !self.has_target() {
             return page.to_owned();
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_led_to_another_host() {
+    fn no_return_path_leads_to_another_host() {
         for own in [
             "/",
             "/keys",
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_handed_on_whole() {
+    fn a_return_path_is_passed_on_unchanged() {
         let next = ReturnPath::read("/consent/1?a=b&c=d");
         assert_eq!(
             next.append_to("/sign-in"),

@@ -1,4 +1,4 @@
-//! The one table of pages.
+//! The route table: path, method, access requirement and handler of every page.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,50 +12,50 @@ use crate::pages::{
     apps, checkout, consent, credits, docs, keys, overview, plan, sandbox, sign_in, sign_out, usage,
 };
 
-/// Who may use a page.
+/// Access requirement of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Everybody.
+    /// No session required.
     Public,
-    /// Whoever is signed in; others are led to sign in first, and back.
+    /// A session; requests without one are redirected to sign-in, and back.
     SignedIn,
-    /// Whoever has typed a code in the last minutes; others are asked for one, and then find the form as they sent it.
+    /// A session confirmed by a code in the last minutes; others are asked for a code and then get their form back as they sent it.
     SignedInRecently,
 }
 
-/// What makes the answer.
+/// The page handler.
 pub(crate) type Handler = for<'a> fn(&'a PortalContext, &'a mut PageRequest) -> Answer<'a>;
 
-/// An answer on its way.
+/// A pending reply.
 pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<Reply, PageError>> + Send + 'a>>;
 
-/// What the open parts of a pattern stand for in a path.
+/// Path parameters: the values of the `{name}` segments of a pattern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Params(Vec<(&'static str, String)>);
 
 impl Params {
-    /// The part called `name`; empty when the pattern has none.
+    /// The parameter `name`; empty if the pattern has none.
     pub(crate) fn get(&self, name: &str) -> &str {
         let found = self.0.iter().find(|(known, _)| *known == name);
         found.map_or("", |(_, value)| value)
     }
 }
 
-/// One line of the table.
+/// One row of the route table.
 pub(crate) struct Route {
     /// `GET` (which answers `HEAD` too) or `POST`.
     pub(crate) method: &'static str,
-    /// The path; `{name}` stands for one part of it.
+    /// Path pattern; `{name}` matches one segment.
     pub(crate) path: &'static str,
-    /// Who may.
+    /// Access requirement.
     pub(crate) access: Access,
-    /// What makes the answer.
+    /// The page handler.
     pub(crate) handler: Handler,
 }
 
 macro_rules! routes {
     ($($method:ident $path:literal $access:ident $handler:path;)*) => {
-        /// Every page.
+        /// All routes.
         pub(crate) const ROUTES: &[Route] = &[$(Route {
             method: stringify!($method),
             path: $path,
@@ -110,17 +110,17 @@ routes! {
     POST "/apps/{id}/remove"   SignedIn  apps::remove;
 }
 
-/// What the table has for a path.
+/// Result of a route lookup.
 pub(crate) enum RouteMatch {
-    /// A page.
+    /// A route.
     Found(&'static Route, Params),
-    /// Pages for other methods: these.
+    /// The path exists for other methods only; the value of `Allow`.
     MethodNotAllowed(String),
-    /// Nothing.
+    /// No such path.
     NotFound,
 }
 
-/// Looks a path up. `HEAD` finds what `GET` does.
+/// Looks up a route. `HEAD` matches `GET` routes.
 pub(crate) fn find(method: &str, path: &str) -> RouteMatch {
     let method = if method == "HEAD" { "GET" } else { method };
     let mut others = Vec::new();
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_fit_whole_paths() {
+    fn patterns_match_whole_paths() {
         let id =
             |path| match_path("/keys/{id}/revoke", path).map(|params| params.get("id").to_owned());
         assert_eq!(id("/keys/key_1/revoke").as_deref(), Some("key_1"));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn no_page_stands_in_the_table_twice() {
+    fn every_route_is_unique() {
         let mut seen = BTreeSet::new();
         for route in ROUTES {
             assert!(
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_must_confirm_comes_back_to_a_form() {
+    fn every_confirmed_post_has_a_form_page() {
         for route in ROUTES
             .iter()
             .filter(|route| route.access == Access::SignedInRecently)

@@ -1,11 +1,11 @@
-//! A chat request as people copy it: for a shell, for Python, for JavaScript.
+//! Code examples of a chat request: shell, Python, JavaScript.
 //!
-//! The key is always read from the environment, so that no example teaches anybody to write one into a file.
+//! Every example reads the key from the environment, so that none shows a key written into a file.
 
 use serde::Serialize;
 use tollgate_pages::parts::Sample;
 
-/// What every example names of an installation.
+/// Values of an installation that every example contains.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     /// `https://api.example.com`
@@ -15,7 +15,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// The address of a service of this name.
+    /// Values for a service of this name.
     pub(crate) fn new(service: &str, base_url: &str) -> Address {
         let word = service
             .to_ascii_uppercase()
@@ -26,23 +26,23 @@ impl Address {
         }
     }
 
-    /// Where clients point: the base address with the version.
+    /// Base URL for OpenAI clients: the service URL with the version.
     pub(crate) fn api(&self) -> String {
         format!("{}/v1", self.base_url)
     }
 
-    /// Without the version.
+    /// The service URL, without the version.
     pub(crate) fn base_url(&self) -> &str {
         &self.base_url
     }
 
-    /// The variable of the environment that examples read the key from.
+    /// The environment variable that examples read the key from.
     pub(crate) fn variable(&self) -> &str {
         &self.variable
     }
 }
 
-/// A chat request, with its members in the order in which examples show them.
+/// A chat request; members in the order in which examples show them.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ChatExample<'a> {
     pub(crate) model: &'a str,
@@ -57,7 +57,7 @@ pub(crate) struct ChatExample<'a> {
     pub(crate) messages: Vec<ExampleMessage<'a>>,
 }
 
-/// One message of a conversation.
+/// One message of an example.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ExampleMessage<'a> {
     pub(crate) role: &'a str,
@@ -65,7 +65,7 @@ pub(crate) struct ExampleMessage<'a> {
 }
 
 impl<'a> ChatExample<'a> {
-    /// The smallest request that says something.
+    /// A minimal request.
     pub(crate) fn hello(model: &'a str) -> ChatExample<'a> {
         ChatExample {
             model,
@@ -77,7 +77,7 @@ impl<'a> ChatExample<'a> {
         }
     }
 
-    /// The same request in each language.
+    /// The request in each language.
     pub(crate) fn samples(&self, address: &Address) -> Vec<Sample<'static>> {
         [
             ("curl", self.curl(address)),
@@ -88,11 +88,11 @@ impl<'a> ChatExample<'a> {
         .to_vec()
     }
 
-    /// For a shell.
+    /// The request as a curl command.
     pub(crate) fn curl(&self, address: &Address) -> String {
         let Address { variable, .. } = address;
         let unbuffered = if self.stream == Some(true) { " -N" } else { "" };
-        // A quote within quotes: end them, an escaped one, begin them again.
+        // A quote inside single quotes: close, escaped quote, reopen.
         let body = self.json("  ").replace('\'', r"'\''");
         format!(
             "curl{unbuffered} \\\n  {}/chat/completions \\\n  -H \"Authorization: Bearer ${variable}\" \\\n  \
@@ -159,9 +159,9 @@ impl<'a> ChatExample<'a> {
         )
     }
 
-    /// As JSON over several lines, a message on each; all but the first begin with `margin`.
+    /// JSON over several lines, one message per line; all but the first begin with `margin`.
     fn json(&self, margin: &str) -> String {
-        let value = serde_json::to_value(self).expect("texts and numbers serialise");
+        let value = serde_json::to_value(self).expect("strings and numbers serialise");
         let mut lines = vec![format!("\"model\": {}", literal(self.model))];
         for name in ["temperature", "max_tokens", "stream", "cache"] {
             if let Some(value) = value.get(name) {
@@ -187,9 +187,9 @@ impl<'a> ChatExample<'a> {
     }
 }
 
-/// A text as Python and JavaScript both read it.
+/// A string literal that is valid in Python and JavaScript.
 fn literal(text: &str) -> String {
-    serde_json::to_string(text).expect("a text serialises")
+    serde_json::to_string(text).expect("a string serialises")
 }
 
 #[cfg(test)]
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_typed_stays_within_its_quotes() {
+    fn user_input_stays_within_its_quotes() {
         let said = "it's \"5 o'clock\"\n$(rm)";
         let mut example = ChatExample::hello("small");
         example.messages[0].content = said;
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_show_in_every_language() {
+    fn request_settings_appear_in_every_language() {
         let example = ChatExample {
             temperature: serde_json::Number::from_f64(0.7),
             max_tokens: Some(256),

@@ -1,4 +1,4 @@
-//! Credits promised at sign-up.
+//! Sign-up grants: credits for new accounts.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use tollgate_filter::{Clock, Entropy};
 use tollgate_identity::Signin;
 use tollgate_ledger::{Credit, Ledger};
 
-/// What they are booked under: once for an account, however often it is tried.
+/// Reference of the ledger entry: one grant per account, however often booking is retried.
 const REFERENCE: &str = "sign-up";
 
-/// Books what was promised to new accounts and is not booked yet. The promise is written with the account; whoever dies between that and
-/// the booking leaves it to the next run.
+/// Books pending sign-up grants. The grant is recorded together with the account; if the process ends before it is booked, the next run
+/// books it.
 pub async fn book_signup_grants(
     signin: &Signin,
     ledger: &Ledger,
@@ -20,7 +20,7 @@ pub async fn book_signup_grants(
     let owed = match signin.grants_owed().await {
         Ok(owed) => owed,
         Err(error) => {
-            tracing::error!(%error, "credits promised at sign-up could not be looked up");
+            tracing::error!(%error, "reading pending sign-up grants failed");
             return;
         }
     };
@@ -40,7 +40,7 @@ pub async fn book_signup_grants(
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = booked {
-            tracing::error!(%account, error, "credits promised at sign-up are not booked yet");
+            tracing::error!(%account, error, "booking sign-up grant failed, retrying later");
         }
     }
 }

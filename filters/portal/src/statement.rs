@@ -1,46 +1,46 @@
-//! Lines of a ledger as people read them: days and keys folded, and what the balance was after each.
+//! Account statement: ledger entries and daily spending per key, with the running balance.
 
 use tollgate_money::Micros;
 use tollgate_store::{CredentialId, EntryKind, Statement};
 
 use crate::usage::DAY;
 
-/// One line.
+/// One line of the statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// When, in Unix microseconds; the beginning of the day for what was spent on it.
+    /// Time, Unix microseconds; for spending, the start of the day.
     pub(crate) at: i64,
-    /// What happened.
+    /// Kind of a line.
     pub(crate) kind: LineKind,
-    /// By how much the balance changed.
+    /// Change of the balance.
     pub(crate) change: Micros,
-    /// What it was after that.
+    /// Balance after the line.
     pub(crate) after: Micros,
 }
 
-/// What happened.
+/// Kind of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LineKind {
-    /// Credit came or went under a reference.
+    /// A ledger entry with a reference.
     Credit {
-        /// How.
+        /// Kind of the entry.
         kind: EntryKind,
-        /// Which.
+        /// The reference.
         reference: String,
     },
     /// Requests of one day with one credential.
     Spent {
         /// The credential.
         credential: Option<CredentialId>,
-        /// How many.
+        /// Number of requests.
         requests: u64,
     },
 }
 
-/// The lines of some days, newest first.
+/// The lines of a statement, newest first.
 ///
-/// What was spent on a day is one line for each key and has no moment of its own. It stands after what came in on that day and before
-/// what was taken away, so that no line shows a debt that never was.
+/// Spending is one line per day and key and has no time of its own. It sorts after the day's credits and before the day's debits, so that
+/// no line shows a negative balance that never existed.
 pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
     let credits = statement.credits.iter().map(|entry| Line {
         at: entry.at,
@@ -61,7 +61,7 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
         after: Micros::ZERO,
     });
     let mut lines: Vec<Line> = credits.chain(spent).collect();
-    // Oldest first, and then turned around: equal ones keep the order they came in.
+    // Sort ascending, then reverse: equal lines keep their order.
     lines.sort_by_key(|line| {
         let place = match (&line.kind, line.change.is_positive()) {
             (LineKind::Credit { .. }, true) => 0,
@@ -79,7 +79,7 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
     lines
 }
 
-/// Cuts a list after the day on which it has `most` lines; the day that the next page ends before.
+/// Truncates the list after the day on which it reaches `most` lines; returns the day that the next page ends before.
 pub(crate) fn truncate_at_day(lines: &mut Vec<Line>, most: usize) -> Option<i64> {
     let last = lines.get(most.checked_sub(1)?)?;
     let day = last.at.div_euclid(DAY);
@@ -140,12 +140,12 @@ mod tests {
 
     #[test]
     fn lines_add_up_from_the_newest_to_the_oldest() {
-        let told: Vec<(i64, i64)> = lines(&statement())
+        let balances: Vec<(i64, i64)> = lines(&statement())
             .iter()
             .map(|line| (line.change.get(), line.after.get()))
             .collect();
         assert_eq!(
-            told,
+            balances,
             [(-20, 75), (-30, 95), (100, 125), (-15, 25), (40, 40)],
             "spent after what came in on that day"
         );

@@ -51,7 +51,7 @@ async fn whoever_has_yet_to_sign_in_is_told_what_comes_then() {
     let away = app.browser.get(&path).await;
     assert_eq!(away.status, 303, "{}", away.text());
     let sign_in = app.browser.follow(away).await;
-    let words = "Then you decide about “Notebook Copilot”.";
+    let words = "Then you decide on access for “Notebook Copilot”.";
     assert!(sign_in.text().contains(words), "{}", sign_in.text());
     // Nobody hears of a request that has found the person who decides.
     let mut decider = Browser::signed_in(&rig).await;

@@ -47,7 +47,7 @@ impl Colour {
     }
 
     /// So much of this colour in `ground`, from 0 to 1, channel by channel.
-    pub(crate) fn mixed_into(self, ground: Colour, share: f64) -> Colour {
+    pub(crate) fn blend_onto(self, ground: Colour, share: f64) -> Colour {
         let mut channels = [0; 3];
         for (at, channel) in channels.iter_mut().enumerate() {
             let (own, other) = (f64::from(self.channels[at]), f64::from(ground.channels[at]));
@@ -56,21 +56,29 @@ impl Colour {
         Colour { channels }
     }
 
-    /// The first colour of the same hue, from this one upwards or downwards in lightness, that `is_good`. The last one, white or
+    /// The first colour of the same hue, from this one upwards or downwards in lightness, that `accept`. The last one, white or
     /// black, when none is.
-    pub(crate) fn moved_until(self, up: bool, is_good: impl Fn(Colour) -> bool) -> Colour {
-        if is_good(self) {
+    pub(crate) fn adjust_lightness_until(
+        self,
+        lighter: bool,
+        accept: impl Fn(Colour) -> bool,
+    ) -> Colour {
+        if accept(self) {
             return self;
         }
         let start = Oklch::of(self);
         let mut lightness = start.lightness;
         loop {
-            lightness += if up { STEP } else { -STEP };
+            lightness += if lighter { STEP } else { -STEP };
             if !(0.0..=1.0).contains(&lightness) {
-                return if up { Colour::WHITE } else { Colour::BLACK };
+                return if lighter {
+                    Colour::WHITE
+                } else {
+                    Colour::BLACK
+                };
             }
-            let colour = Oklch { lightness, ..start }.inside();
-            if is_good(colour) {
+            let colour = Oklch { lightness, ..start }.gamut_mapped();
+            if accept(colour) {
                 return colour;
             }
         }
@@ -154,15 +162,15 @@ impl Oklch {
         ]
     }
 
-    fn is_inside(self) -> bool {
+    fn is_in_gamut(self) -> bool {
         self.linear()
             .iter()
             .all(|channel| (-1e-4..=1.0 + 1e-4).contains(channel))
     }
 
     /// The colour of this lightness and hue, its chroma lowered in steps until sRGB has it.
-    fn inside(mut self) -> Colour {
-        while !self.is_inside() && self.chroma > 0.0 {
+    fn gamut_mapped(mut self) -> Colour {
+        while !self.is_in_gamut() && self.chroma > 0.0 {
             self.chroma = (self.chroma - CHROMA_STEP).max(0.0);
         }
         self.rounded()
@@ -210,7 +218,7 @@ mod tests {
         #[test]
         fn a_colour_comes_back_from_its_polar_form(hex in 0u32..0x100_0000) {
             let colour = Colour::of(hex);
-            let back = Oklch::of(colour).inside();
+            let back = Oklch::of(colour).gamut_mapped();
             for (one, other) in colour.channels.into_iter().zip(back.channels) {
                 prop_assert!(one.abs_diff(other) <= 1, "{} became {}", colour, back);
             }

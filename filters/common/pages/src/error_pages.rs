@@ -7,8 +7,8 @@ use maud::{Markup, html};
 use tollgate_filter::{ApiError, ErrorPage, ErrorType, Reply};
 
 use crate::format;
-use crate::look::Look;
 use crate::page::Page;
+use crate::renderer::PageRenderer;
 
 /// What a person is told when there is no page to show.
 pub struct Failure<'a> {
@@ -19,20 +19,20 @@ pub struct Failure<'a> {
     /// What to do.
     pub text: Markup,
     /// One way on: address and words.
-    pub way_on: Option<(&'a str, &'a str)>,
+    pub link: Option<(&'a str, &'a str)>,
     /// The id of the request, for whoever is asked for help.
     pub request: String,
 }
 
 /// The page of a failure.
-pub fn failure(look: &Look, failure: &Failure<'_>) -> Reply {
-    let support = look.brand().support.as_deref();
-    let inside = html! {
+pub fn failure(renderer: &PageRenderer, failure: &Failure<'_>) -> Reply {
+    let support = renderer.brand().support.as_deref();
+    let content = html! {
         p.status { (failure.status.as_str()) }
         h1 { (failure.heading) }
         div.prose { (failure.text) }
-        @if let Some((address, words)) = failure.way_on {
-            p.actions { a.button href=(address) { (words) } }
+        @if let Some((address, text)) = failure.link {
+            p.actions { a.button href=(address) { (text) } }
         }
         p.fine.rule {
             "Request " code { (failure.request) }
@@ -41,28 +41,28 @@ pub fn failure(look: &Look, failure: &Failure<'_>) -> Reply {
             }
         }
     };
-    look.reply(failure.status, &Page::solo(failure.heading, inside))
+    renderer.reply(failure.status, &Page::card(failure.heading, content))
 }
 
 /// Pages for errors that something other than a page has met with: too many requests, a body too large, an address that nobody answers.
-pub fn error_page(look: Arc<Look>) -> ErrorPage {
+pub fn error_page(renderer: Arc<PageRenderer>) -> ErrorPage {
     ErrorPage::new(move |error, request| {
-        let (heading, text) = words(error);
+        let (heading, text) = text(error);
         let told = Failure {
             status: error.status(),
             heading,
             text: html! { p { (text) } },
-            way_on: Some(("/", "Go to the overview")),
+            link: Some(("/", "Go to the overview")),
             request: request.to_owned(),
         };
-        failure(&look, &told)
+        failure(&renderer, &told)
     })
 }
 
-fn words(error: &ApiError) -> (&'static str, String) {
+fn text(error: &ApiError) -> (&'static str, String) {
     let wait = error.retry_after.map(|wait| {
         let micros = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
-        format!("Try again in {}.", format::wait(micros))
+        format!("Try again in {}.", format::duration(micros))
     });
     match (error.code.kind(), error.status()) {
         (ErrorType::RateLimit, _) => (
@@ -70,19 +70,19 @@ fn words(error: &ApiError) -> (&'static str, String) {
             wait.unwrap_or_else(|| "Try again in a minute.".into()),
         ),
         (ErrorType::Unavailable, _) => (
-            "We are catching up",
-            "Your credits and keys are safe; try again in a minute.".into(),
+            "The service is temporarily unavailable",
+            "Your credits and keys are safe. Try again in a minute.".into(),
         ),
         (ErrorType::Server, _) => (
             "Something failed on our side",
-            "Try again; if it stays, tell us the line below.".into(),
+            "Try again. If the problem persists, report the request id below.".into(),
         ),
         (_, StatusCode::NOT_FOUND) => (
             "This page does not exist",
             "The address may be wrong, or the page has moved.".into(),
         ),
         (_, StatusCode::METHOD_NOT_ALLOWED) => (
-            "This page cannot be used in this way",
+            "This page does not accept this method",
             "Open it from the page that leads to it.".into(),
         ),
         (_, StatusCode::PAYLOAD_TOO_LARGE) => (
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn an_error_becomes_a_page_that_says_what_to_do() {
-        let pages = error_page(Arc::new(Look::new(Brand::named("Tolls"))));
+        let pages = error_page(Arc::new(PageRenderer::new(Brand::named("Tolls"))));
         let error = ApiError::new(ErrorCode::RateLimitExceeded, "Slow down.")
             .retry_after(Duration::from_secs(38));
         let reply = pages.draw(&error, "req_0190");

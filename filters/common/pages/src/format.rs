@@ -45,7 +45,7 @@ pub fn credits_6(amount: Micros) -> String {
 }
 
 /// A change with its sign, in all six places.
-pub fn change_6(amount: Micros) -> String {
+pub fn signed_credits_6(amount: Micros) -> String {
     let sign = if amount > Micros::ZERO { "+" } else { "" };
     format!("{sign}{}", credits(amount, 6))
 }
@@ -76,14 +76,14 @@ pub(crate) fn credits(amount: Micros, places: u32) -> String {
     let shown = amount.get().div_euclid(unit);
     let sign = if shown < 0 { "\u{2212}" } else { "" };
     let micros = shown.unsigned_abs() * unit.unsigned_abs();
-    let (whole, fraction) = (micros / MICROS, micros % MICROS);
+    let (date_time, fraction) = (micros / MICROS, micros % MICROS);
     let fraction = &format!("{fraction:06}")[..places as usize];
     let point = if places > 0 { "." } else { "" };
-    format!("{sign}{}{point}{fraction}", count(whole))
+    format!("{sign}{}{point}{fraction}", count(date_time))
 }
 
 /// Text from outside in one line: bidirectional controls, line breaks and other controls are gone.
-pub fn line(text: &str) -> String {
+pub fn single_line(text: &str) -> String {
     let kept = text.chars().map(|character| match character {
         '\n' | '\r' | '\t' | '\u{2028}' | '\u{2029}' => ' ',
         other => other,
@@ -96,7 +96,7 @@ pub fn line(text: &str) -> String {
 }
 
 /// A moment (Unix microseconds): how long ago where that is less than a day, else the date; the whole of it is in the `time` element.
-pub fn moment(at: i64, now: i64) -> Markup {
+pub fn relative_time(at: i64, now: i64) -> Markup {
     let past = now.saturating_sub(at);
     let words = if (0..MINUTE).contains(&past) {
         "just now".to_owned()
@@ -105,11 +105,11 @@ pub fn moment(at: i64, now: i64) -> Markup {
     } else if (0..DAY).contains(&past) {
         plural(past / HOUR, "hour") + " ago"
     } else if (-DAY..0).contains(&past) {
-        "in ".to_owned() + &wait(-past)
+        "in ".to_owned() + &duration(-past)
     } else {
         date(at, now)
     };
-    html! { time datetime=(rfc3339(at)) title=(whole(at)) { (words) } }
+    html! { time datetime=(rfc3339(at)) title=(date_time(at)) { (words) } }
 }
 
 /// A date, with the year where it is not this one: `3 August`, `3 August 2025`.
@@ -119,36 +119,36 @@ pub fn date(at: i64, now: i64) -> String {
     } else {
         "%-d %B %Y"
     };
-    written(at, form)
+    formatted(at, form)
 }
 
 /// A date as forms have it: `2026-11-21`.
 pub fn day(at: i64) -> String {
-    written(at, "%Y-%m-%d")
+    formatted(at, "%Y-%m-%d")
 }
 
 /// A date as it stands at an axis: `23 Oct`.
 pub fn day_short(at: i64) -> String {
-    written(at, "%-d %b")
+    formatted(at, "%-d %b")
 }
 
 /// A time of day with its zone: `14:02:11 UTC`.
 pub fn time_of_day(at: i64) -> String {
-    written(at, "%H:%M:%S UTC")
+    formatted(at, "%H:%M:%S UTC")
 }
 
 /// Date and time in words with the zone: `21 November 2026, 14:02:11 UTC`.
-pub fn whole(at: i64) -> String {
-    written(at, "%-d %B %Y, %H:%M:%S UTC")
+pub fn date_time(at: i64) -> String {
+    formatted(at, "%-d %B %Y, %H:%M:%S UTC")
 }
 
 /// The form of RFC 3339 for machines.
 pub fn rfc3339(at: i64) -> String {
-    written(at, "%Y-%m-%dT%H:%M:%SZ")
+    formatted(at, "%Y-%m-%dT%H:%M:%SZ")
 }
 
 /// A wait (microseconds) in words, rounded up: `38 seconds`, `4 minutes`.
-pub fn wait(micros: i64) -> String {
+pub fn duration(micros: i64) -> String {
     let micros = micros.max(1);
     let up = |unit: i64| micros.div_euclid(unit) + i64::from(micros.rem_euclid(unit) > 0);
     match micros {
@@ -167,13 +167,16 @@ pub fn plural(number: i64, word: &str) -> String {
 }
 
 fn year(at: i64) -> String {
-    written(at, "%Y")
+    formatted(at, "%Y")
 }
 
-fn written(at: i64, form: &str) -> String {
+fn formatted(at: i64, form: &str) -> String {
     // A time that no calendar has is one that nobody meant.
-    let moment = Timestamp::from_microsecond(at).unwrap_or(Timestamp::UNIX_EPOCH);
-    moment.to_zoned(TimeZone::UTC).strftime(form).to_string()
+    let relative_time = Timestamp::from_microsecond(at).unwrap_or(Timestamp::UNIX_EPOCH);
+    relative_time
+        .to_zoned(TimeZone::UTC)
+        .strftime(form)
+        .to_string()
 }
 
 #[cfg(test)]
@@ -217,7 +220,7 @@ mod tests {
             assert_eq!(credits_6(amount), ledger);
         }
         assert_eq!(credits_2(Micros::new(i64::MAX)), "9,223,372,036,854.77");
-        assert_eq!(change_6(Micros::new(5)), "+0.000005");
+        assert_eq!(signed_credits_6(Micros::new(5)), "+0.000005");
         let prices =
             [0, 10_000, 150_000_000, 50_000_000_000].map(|amount| price(Micros::new(amount)));
         assert_eq!(prices, ["0", "0.01", "150", "50,000"]);
@@ -227,19 +230,19 @@ mod tests {
 
     #[test]
     fn text_from_outside_stays_in_its_line_and_direction() {
-        assert_eq!(line("a\u{202e}b\nc\u{7}"), "ab c");
-        assert_eq!(line("Ünï – ok"), "Ünï – ok");
+        assert_eq!(single_line("a\u{202e}b\nc\u{7}"), "ab c");
+        assert_eq!(single_line("Ünï – ok"), "Ünï – ok");
     }
 
     #[test]
     fn times_are_words_below_a_day_and_dates_beyond() {
         const NOW: i64 = 1_795_269_731_000_000; // 2026-11-21T14:02:11Z
         let shown = |past: i64| {
-            let text = moment(NOW - past, NOW).into_string();
+            let text = relative_time(NOW - past, NOW).into_string();
             let text = text.split_once('>').expect("an element").1.to_owned();
             text.trim_end_matches("</time>").to_owned()
         };
-        assert_eq!(whole(NOW), "21 November 2026, 14:02:11 UTC");
+        assert_eq!(date_time(NOW), "21 November 2026, 14:02:11 UTC");
         assert_eq!(shown(0), "just now");
         assert_eq!(shown(MINUTE), "1 minute ago");
         assert_eq!(shown(59 * MINUTE), "59 minutes ago");
@@ -247,8 +250,8 @@ mod tests {
         assert_eq!(shown(DAY), "20 November");
         assert_eq!(shown(400 * DAY), "17 October 2025");
         assert_eq!(shown(-2 * HOUR), "in 2 hours");
-        assert_eq!(wait(1), "1 second");
-        assert_eq!(wait(38_000_000), "38 seconds");
-        assert_eq!(wait(3 * MINUTE + 1), "4 minutes");
+        assert_eq!(duration(1), "1 second");
+        assert_eq!(duration(38_000_000), "38 seconds");
+        assert_eq!(duration(3 * MINUTE + 1), "4 minutes");
     }
 }

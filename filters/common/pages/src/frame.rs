@@ -4,11 +4,11 @@ use maud::{Markup, html};
 use tollgate_money::Micros;
 
 use crate::format;
-use crate::look::Links;
+use crate::renderer::Links;
 
 /// The pages of the dashboard that its menu lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum NavItem {
     /// `/`
     Overview,
     /// `/keys`
@@ -27,42 +27,42 @@ pub enum Place {
     Docs,
 }
 
-const ACCOUNT: [Place; 6] = [
-    Place::Overview,
-    Place::Keys,
-    Place::Usage,
-    Place::Credits,
-    Place::Plan,
-    Place::Apps,
+const ACCOUNT: [NavItem; 6] = [
+    NavItem::Overview,
+    NavItem::Keys,
+    NavItem::Usage,
+    NavItem::Credits,
+    NavItem::Plan,
+    NavItem::Apps,
 ];
 
-const BUILD: [Place; 2] = [Place::Sandbox, Place::Docs];
+const BUILD: [NavItem; 2] = [NavItem::Sandbox, NavItem::Docs];
 
-impl Place {
+impl NavItem {
     fn name(self) -> &'static str {
         match self {
-            Place::Overview => "Overview",
-            Place::Keys => "API keys",
-            Place::Usage => "Usage",
-            Place::Credits => "Credits",
-            Place::Plan => "Plan",
-            Place::Apps => "Connected apps",
-            Place::Sandbox => "Sandbox",
-            Place::Docs => "Docs",
+            NavItem::Overview => "Overview",
+            NavItem::Keys => "API keys",
+            NavItem::Usage => "Usage",
+            NavItem::Credits => "Credits",
+            NavItem::Plan => "Plan",
+            NavItem::Apps => "Connected apps",
+            NavItem::Sandbox => "Sandbox",
+            NavItem::Docs => "Docs",
         }
     }
 
     /// Its address.
     pub fn path(self) -> &'static str {
         match self {
-            Place::Overview => "/",
-            Place::Keys => "/keys",
-            Place::Usage => "/usage",
-            Place::Credits => "/credits",
-            Place::Plan => "/plan",
-            Place::Apps => "/apps",
-            Place::Sandbox => "/sandbox",
-            Place::Docs => "/docs",
+            NavItem::Overview => "/",
+            NavItem::Keys => "/keys",
+            NavItem::Usage => "/usage",
+            NavItem::Credits => "/credits",
+            NavItem::Plan => "/plan",
+            NavItem::Apps => "/apps",
+            NavItem::Sandbox => "/sandbox",
+            NavItem::Docs => "/docs",
         }
     }
 }
@@ -80,20 +80,20 @@ pub struct Viewer {
 
 /// What stands around the inside of a page.
 pub(crate) enum Frame {
-    Solo,
-    Dashboard(Place, Viewer),
-    Open(Place),
+    Card,
+    Dashboard(NavItem, Viewer),
+    Public(NavItem),
 }
 
 impl Frame {
-    pub(crate) fn around(&self, inside: &Markup, links: &Links<'_>) -> Markup {
+    pub(crate) fn wrap(&self, content: &Markup, links: &Links<'_>) -> Markup {
         match self {
-            Frame::Solo => html! {
+            Frame::Card => html! {
                 body.solo {
                     (skip())
                     header.crown { (brand(links)) }
-                    main #main { div.card { (inside) } }
-                    (legal(links))
+                    main #main { div.card { (content) } }
+                    (legal_links(links))
                 }
             },
             Frame::Dashboard(place, viewer) => html! {
@@ -106,11 +106,11 @@ impl Frame {
                         }
                         (menu_button())
                     }
-                    (side(*place, links, &foot(viewer)))
-                    main #main { (inside) }
+                    (side(*place, links, &footer(viewer)))
+                    main #main { (content) }
                 }
             },
-            Frame::Open(place) => html! {
+            Frame::Public(place) => html! {
                 body.board {
                     (skip())
                     header.bar {
@@ -121,7 +121,7 @@ impl Frame {
                     (side(*place, links, &html! {
                         p { a.button.small href="/sign-in" { "Sign in" } }
                     }))
-                    main #main { (inside) }
+                    main #main { (content) }
                 }
             },
         }
@@ -162,8 +162,8 @@ fn brand(links: &Links<'_>) -> Markup {
 }
 
 /// The side column, which on a phone is the menu that the bar opens.
-fn side(current: Place, links: &Links<'_>, foot: &Markup) -> Markup {
-    let group = |name: &str, id: &str, places: &[Place]| {
+fn side(current: NavItem, links: &Links<'_>, footer: &Markup) -> Markup {
+    let group = |name: &str, id: &str, places: &[NavItem]| {
         html! {
             p.group id=(id) { (name) }
             ul aria-labelledby=(id) {
@@ -182,27 +182,27 @@ fn side(current: Place, links: &Links<'_>, foot: &Markup) -> Markup {
                 (group("Account", "menu-account", &ACCOUNT))
                 (group("Build", "menu-build", &BUILD))
             }
-            div.foot { (foot) }
+            div.footer { (footer) }
         }
     }
 }
 
-fn foot(viewer: &Viewer) -> Markup {
+fn footer(viewer: &Viewer) -> Markup {
     html! {
-        p.foot-label { "Balance" }
-        p.foot-balance { b { (format::credits_2(viewer.available)) } " credits" }
+        p.footer-label { "Balance" }
+        p.footer-balance { b { (format::credits_2(viewer.available)) } " credits" }
         p { a.button.small href="/credits/add" { "Add credits" } }
-        p.foot-who { (format::line(&viewer.address)) }
+        p.footer-who { (format::single_line(&viewer.address)) }
         form method="post" action="/sign-out" {
             (crate::parts::csrf(&viewer.csrf))
             button.link type="submit" { "Sign out" }
         }
-        p.foot-everywhere { a href="/sign-out/everywhere" { "Sign out everywhere" } }
+        p.footer-everywhere { a href="/sign-out/everywhere" { "Sign out everywhere" } }
     }
 }
 
 /// Terms, privacy and help, under a card.
-fn legal(links: &Links<'_>) -> Markup {
+fn legal_links(links: &Links<'_>) -> Markup {
     let brand = links.brand;
     let support = brand.support.as_ref().map(|support| {
         if support.contains('@') {
@@ -220,7 +220,7 @@ fn legal(links: &Links<'_>) -> Markup {
         return html! {};
     }
     html! {
-        footer.legal {
+        footer.legal_links {
             @for (address, name) in &all {
                 @if let Some(address) = address {
                     a href=(address) { (name) }

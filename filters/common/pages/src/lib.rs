@@ -16,18 +16,18 @@
 
 mod brand;
 mod colour;
-mod failure;
-mod fields;
+mod error_pages;
 pub mod format;
 mod frame;
-mod look;
 mod page;
 mod palette;
 pub mod parts;
+mod renderer;
+mod security_headers;
 
 pub use brand::{ACCENT, Brand, Logo, LogoKind};
 pub use colour::{Colour, ColourError};
-pub use failure::{Failure, error_page, failure};
-pub use frame::{Place, Viewer};
-pub use look::Look;
+pub use error_pages::{Failure, error_page, failure};
+pub use frame::{NavItem, Viewer};
 pub use page::{Page, Script};
+pub use renderer::PageRenderer;

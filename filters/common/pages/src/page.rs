@@ -2,8 +2,8 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::frame::{Frame, Place, Viewer};
-use crate::look::Links;
+use crate::frame::{Frame, NavItem, Viewer};
+use crate::renderer::Links;
 
 /// A page: its title, what stands in it, and what stands around that.
 ///
@@ -11,7 +11,7 @@ use crate::look::Links;
 pub struct Page {
     title: String,
     frame: Frame,
-    inside: Markup,
+    content: Markup,
     scripts: Vec<Script>,
     form_action: Option<String>,
     refused: bool,
@@ -47,25 +47,30 @@ impl Script {
 
 impl Page {
     /// One card with the brand above it and nothing else to click: signing in, deciding, being told.
-    pub fn solo(title: impl Into<String>, inside: Markup) -> Page {
-        Page::new(title.into(), Frame::Solo, inside)
+    pub fn card(title: impl Into<String>, content: Markup) -> Page {
+        Page::new(title.into(), Frame::Card, content)
     }
 
     /// A page of the dashboard, for someone who is signed in.
-    pub fn framed(title: impl Into<String>, place: Place, viewer: Viewer, inside: Markup) -> Page {
-        Page::new(title.into(), Frame::Dashboard(place, viewer), inside)
+    pub fn dashboard(
+        title: impl Into<String>,
+        place: NavItem,
+        viewer: Viewer,
+        content: Markup,
+    ) -> Page {
+        Page::new(title.into(), Frame::Dashboard(place, viewer), content)
     }
 
     /// A page with the side column that is readable signed out.
-    pub fn open(title: impl Into<String>, place: Place, inside: Markup) -> Page {
-        Page::new(title.into(), Frame::Open(place), inside)
+    pub fn public(title: impl Into<String>, place: NavItem, content: Markup) -> Page {
+        Page::new(title.into(), Frame::Public(place), content)
     }
 
-    fn new(title: String, frame: Frame, inside: Markup) -> Page {
+    fn new(title: String, frame: Frame, content: Markup) -> Page {
         Page {
             title,
             frame,
-            inside,
+            content,
             scripts: Vec::new(),
             form_action: None,
             refused: false,
@@ -82,7 +87,7 @@ impl Page {
 
     /// Lets a form of this page end at one more origin: scheme, host and port.
     #[must_use]
-    pub fn ending_at(self, origin: impl Into<String>) -> Page {
+    pub fn allow_form_action(self, origin: impl Into<String>) -> Page {
         Page {
             form_action: Some(origin.into()),
             ..self
@@ -91,7 +96,7 @@ impl Page {
 
     /// Says in the title that a form was refused.
     #[must_use]
-    pub fn refused(self) -> Page {
+    pub fn with_error_title(self) -> Page {
         Page {
             refused: true,
             ..self
@@ -100,7 +105,7 @@ impl Page {
 
     /// Has the browser ask for the page again after so many seconds.
     #[must_use]
-    pub fn reloading(self, secs: u32) -> Page {
+    pub fn reload_after(self, secs: u32) -> Page {
         Page {
             reload_secs: Some(secs),
             ..self
@@ -138,7 +143,7 @@ impl Page {
                         script src=(links.script(*script)) defer {}
                     }
                 }
-                (self.frame.around(&self.inside, links))
+                (self.frame.wrap(&self.content, links))
             }
         }
     }

@@ -43,7 +43,7 @@ const ON_ACCENT: f64 = 4.5;
 
 /// What is made of an accent for one scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Derived {
+struct DerivedColours {
     /// Links, and other text.
     text: Colour,
     /// Borders, marks and meters.
@@ -53,21 +53,22 @@ struct Derived {
 }
 
 impl Scheme {
-    fn derive(&self, accent: Colour) -> Derived {
+    fn derived_colours(&self, accent: Colour) -> DerivedColours {
         let grounds = [self.surface, self.canvas, self.sunken];
-        let wash = accent.mixed_into(self.surface, self.wash);
+        let wash = accent.blend_onto(self.surface, self.wash);
         let text_grounds = [self.surface, self.canvas, self.sunken, wash];
-        Derived {
-            text: accent.moved_until(self.dark, |colour| {
+        DerivedColours {
+            text: accent.adjust_lightness_until(self.dark, |colour| {
                 colour.contrast_min(&text_grounds) >= self.text
             }),
-            line: accent.moved_until(self.dark, |colour| colour.contrast_min(&grounds) >= LINE),
+            line: accent
+                .adjust_lightness_until(self.dark, |colour| colour.contrast_min(&grounds) >= LINE),
             wash,
         }
     }
 
     fn properties(&self, accent: Colour) -> String {
-        let Derived { text, line, wash } = self.derive(accent);
+        let DerivedColours { text, line, wash } = self.derived_colours(accent);
         format!("--accent-text:{text};--accent-line:{line};--accent-wash:{wash};")
     }
 }
@@ -126,7 +127,7 @@ mod tests {
 
         fn check(accent: &str, on: &str, text: &str, line: &str, dark: &str, dark_line: &str) {
             let accent: Colour = accent.parse().expect("a colour");
-            let (light, night) = (LIGHT.derive(accent), DARK.derive(accent));
+            let (light, night) = (LIGHT.derived_colours(accent), DARK.derived_colours(accent));
             let made = [
                 on_accent(accent),
                 light.text,
@@ -146,7 +147,7 @@ mod tests {
             prop_assert!(accent.contrast(on_accent(accent)) >= ON_ACCENT);
             let inks = [(&LIGHT, 0x14181d, 0x47505a), (&DARK, 0xeceff2, 0xb4bcc5)];
             for (scheme, ink, second) in inks {
-                let made = scheme.derive(accent);
+                let made = scheme.derived_colours(accent);
                 let grounds = [scheme.surface, scheme.canvas, scheme.sunken];
                 prop_assert!(made.text.contrast_min(&grounds) >= scheme.text);
                 prop_assert!(made.text.contrast(made.wash) >= scheme.text);

@@ -5,9 +5,9 @@ use http::{HeaderValue, StatusCode, header};
 use tollgate_filter::{Reply, ReplyBody};
 
 use crate::brand::Brand;
-use crate::fields::Policy;
 use crate::page::{Page, Script};
 use crate::palette;
+use crate::security_headers::SecurityHeaders;
 
 /// Where the files lie.
 const FOLDER: &str = "/assets/";
@@ -22,8 +22,8 @@ const SHEET: &str = concat!(
     include_str!("assets/parts.css"),
     include_str!("assets/table.css"),
     include_str!("assets/chart.css"),
-    include_str!("assets/desk.css"),
-    include_str!("assets/talk.css"),
+    include_str!("assets/dashboard.css"),
+    include_str!("assets/sandbox.css"),
     include_str!("assets/consent.css"),
     include_str!("assets/credits.css"),
     include_str!("assets/print.css"),
@@ -33,7 +33,7 @@ const SHEET: &str = concat!(
 const ICON: &str = include_str!("assets/icon.svg");
 
 /// How all pages of a gateway look: built once, at start.
-pub struct Look {
+pub struct PageRenderer {
     brand: Brand,
     files: Vec<File>,
     sheets: [String; 2],
@@ -64,9 +64,9 @@ impl Links<'_> {
     }
 }
 
-impl Look {
+impl PageRenderer {
     /// The look of a brand.
-    pub fn new(brand: Brand) -> Look {
+    pub fn new(brand: Brand) -> PageRenderer {
         let mut files = Vec::new();
         let mut add = |name: &str, extension: &str, media_type, bytes: Bytes| {
             let name = format!("{name}-{}.{extension}", digest(&bytes));
@@ -98,7 +98,7 @@ impl Look {
             let text = Bytes::from_static(script.text().as_bytes());
             add(script.name(), "js", "text/javascript; charset=utf-8", text)
         });
-        Look {
+        PageRenderer {
             brand,
             files,
             sheets,
@@ -124,7 +124,7 @@ impl Look {
         };
         let text = page.write(&links).into_string();
         let mut reply = Reply::of(status, "text/html; charset=utf-8", text.into());
-        let policy = Policy {
+        let policy = SecurityHeaders {
             script: page.has_script(),
             form_action: page.form_action(),
         };
@@ -149,7 +149,7 @@ impl Look {
         let location = location.unwrap_or_else(|_| HeaderValue::from_static("/"));
         reply.headers.remove(header::CONTENT_TYPE);
         reply.headers.insert(header::LOCATION, location);
-        let policy = Policy {
+        let policy = SecurityHeaders {
             script: false,
             form_action: None,
         };
@@ -206,13 +206,13 @@ mod tests {
             kind: LogoKind::Png,
             bytes: Bytes::from_static(b"\x89PNG"),
         });
-        let look = Look::new(brand);
-        let page = Page::solo("Sign in", html! { h1 { "Sign in" } }).with_script(Script::Copy);
-        let reply = look.reply(StatusCode::OK, &page);
+        let renderer = PageRenderer::new(brand);
+        let page = Page::card("Sign in", html! { h1 { "Sign in" } }).with_script(Script::Copy);
+        let reply = renderer.reply(StatusCode::OK, &page);
         let text = text(&reply);
         let mut named = 0;
         for piece in text.split('"').filter(|piece| piece.starts_with(FOLDER)) {
-            let file = look.asset(&piece[FOLDER.len()..]).expect("a file");
+            let file = renderer.asset(&piece[FOLDER.len()..]).expect("a file");
             assert_eq!(file.headers[header::CACHE_CONTROL], CACHE);
             named += 1;
         }
@@ -223,8 +223,8 @@ mod tests {
 
     #[test]
     fn a_page_has_no_style_and_no_script_of_its_own() {
-        let look = Look::new(Brand::named("Tolls"));
-        let reply = look.reply(StatusCode::OK, &Page::solo("A", html! { h1 { "A" } }));
+        let renderer = PageRenderer::new(Brand::named("Tolls"));
+        let reply = renderer.reply(StatusCode::OK, &Page::card("A", html! { h1 { "A" } }));
         let text = text(&reply);
         for forbidden in ["<style", " style=", "<script", "javascript:", "data:"] {
             assert!(!text.contains(forbidden), "{forbidden} in {text}");
@@ -235,9 +235,9 @@ mod tests {
     #[test]
     fn another_accent_is_another_file() {
         let mut brand = Brand::named("Tolls");
-        let one = Look::new(brand.clone());
+        let one = PageRenderer::new(brand.clone());
         brand.accent = crate::Colour::of(0xe11d2e);
-        let other = Look::new(brand);
+        let other = PageRenderer::new(brand);
         assert_eq!(one.sheets[0], other.sheets[0]);
         assert_ne!(one.sheets[1], other.sheets[1]);
         assert!(one.asset(&other.sheets[1][FOLDER.len()..]).is_none());
@@ -245,10 +245,10 @@ mod tests {
 
     #[test]
     fn a_way_on_takes_no_line_break_with_it() {
-        let look = Look::new(Brand::named("Tolls"));
-        let reply = look.see_other("/keys\r\nset-cookie: a=b");
+        let renderer = PageRenderer::new(Brand::named("Tolls"));
+        let reply = renderer.see_other("/keys\r\nset-cookie: a=b");
         assert_eq!(reply.headers[header::LOCATION], "/");
-        let reply = look.see_other("/keys?at=2");
+        let reply = renderer.see_other("/keys?at=2");
         assert_eq!(reply.headers[header::LOCATION], "/keys?at=2");
     }
 }

@@ -3,18 +3,18 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// What a page may do besides showing text and pictures of this origin.
-pub(crate) struct Policy<'a> {
+pub(crate) struct SecurityHeaders<'a> {
     /// It has a script.
     pub(crate) script: bool,
     /// An origin that a form on it may end at, besides this one.
     pub(crate) form_action: Option<&'a str>,
 }
 
-impl Policy<'_> {
+impl SecurityHeaders<'_> {
     /// Sets the fields of a page.
     ///
     /// `form-action` is applied along a chain of redirects (Content Security Policy 3, section 6.4.1), so a form that ends at another
-    /// origin names it. `Referrer-Policy` is not `no-referrer`: that would make browsers send `Origin: null` with forms, and the check of
+    /// origin names it. `Referrer-SecurityHeaders` is not `no-referrer`: that would make browsers send `Origin: null` with forms, and the check of
     /// that field would refuse honest people.
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
         let mut policy = String::from("default-src 'none'; style-src 'self'; img-src 'self'");
@@ -58,7 +58,7 @@ mod tests {
 
     fn policy(script: bool, form_action: Option<&str>) -> String {
         let mut headers = HeaderMap::new();
-        Policy {
+        SecurityHeaders {
             script,
             form_action,
         }

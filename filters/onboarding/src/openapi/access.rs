@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::answers;
 use super::operations::object;
+use super::responses;
 use super::schemas::{open, reference};
 use crate::documents::Installation;
 
@@ -15,7 +15,7 @@ pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
     object([
         (
             "/oauth/register",
-            json!({"post": answered(
+            json!({"post": with_responses(
                 json!({
                     "operationId": "registerClient",
                     "summary": "Registers an OAuth client (RFC 7591). There is no secret",
@@ -46,10 +46,10 @@ pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
                     query("state", false, text("Given back as it is.")),
                 ],
                 "responses": {
-                    "303": {"description": "To the page where the person decides, or back to the app with a refusal", "headers": sent_on()},
+                    "303": {"description": "To the page where the person decides, or back to the app with a refusal", "headers": redirect_headers()},
                     "default": {
                         "description": "What cannot be believed is told on a page, and never redirected",
-                        "headers": answers::fields(&[], false),
+                        "headers": responses::fields(&[], false),
                         "content": {"text/html": {"schema": {"type": "string"}}, "application/json": {"schema": reference("OAuthError")}},
                     },
                 },
@@ -57,7 +57,7 @@ pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
         ),
         (
             "/oauth/token",
-            json!({"post": answered(
+            json!({"post": with_responses(
                 json!({
                     "operationId": "requestToken",
                     "summary": "Exchanges a code for an access token (RFC 6749 section 4.1.3)",
@@ -80,7 +80,7 @@ pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
         ),
         (
             "/oauth/revoke",
-            json!({"post": answered(
+            json!({"post": with_responses(
                 json!({
                     "operationId": "revokeToken",
                     "summary": "Takes a token back (RFC 7009). 200 whatever the token is",
@@ -132,8 +132,8 @@ pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
 }
 
 /// The fields of an answer that leads elsewhere.
-fn sent_on() -> Value {
-    let mut fields = answers::fields(&[], true);
+fn redirect_headers() -> Value {
+    let mut fields = responses::fields(&[], true);
     fields["Location"] = json!({
         "description": "Where the browser goes.",
         "schema": {"type": "string", "format": "uri-reference"},
@@ -153,9 +153,9 @@ fn form(required: &[&str], properties: Value) -> Value {
 }
 
 /// An operation that anybody may ask for, with its good answer; all others have the shape of OAuth.
-fn answered(mut operation: Value, status: u16, content: Value) -> Value {
+fn with_responses(mut operation: Value, status: u16, content: Value) -> Value {
     let mut good =
-        json!({"description": operation["summary"], "headers": answers::fields(&[], true)});
+        json!({"description": operation["summary"], "headers": responses::fields(&[], true)});
     if !content.is_null() {
         good["content"] = content;
     }
@@ -165,7 +165,7 @@ fn answered(mut operation: Value, status: u16, content: Value) -> Value {
         status.to_string(): good,
         "default": {
             "description": "Refused, or not possible at the moment",
-            "headers": answers::fields(&[], false),
+            "headers": responses::fields(&[], false),
             "content": {"application/json": {"schema": reference("OAuthError")}},
         },
     });
@@ -176,7 +176,7 @@ fn answered(mut operation: Value, status: u16, content: Value) -> Value {
 fn metadata(id: &str, summary: &str, required: &[&str]) -> Value {
     let schema = json!({"type": "object", "required": required});
     let operation = json!({"operationId": id, "summary": summary});
-    json!({"get": answered(operation, 200, json!({"application/json": {"schema": schema}}))})
+    json!({"get": with_responses(operation, 200, json!({"application/json": {"schema": schema}}))})
 }
 
 /// The schemas of access, by their names.

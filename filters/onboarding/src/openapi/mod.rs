@@ -4,9 +4,9 @@
 //! that `DeveloperOnboarding`, the plan and what an account has of it are written from.
 
 mod access;
-mod answers;
 mod operations;
 mod purchase;
+mod responses;
 mod schemas;
 
 use serde_json::{Map, Value, json};
@@ -50,8 +50,8 @@ pub fn document(settings: &OnboardingSettings, installation: &Installation<'_>) 
         "components": {
             "securitySchemes": security_schemes(service),
             "schemas": schemas::all(installation),
-            "responses": answers::all(),
-            "headers": answers::headers(),
+            "responses": responses::all(),
+            "headers": responses::headers(),
         },
     })
 }
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    fn made() -> Value {
+    fn documents() -> Value {
         let plan = plan();
         let service = Service {
             name: "svc",
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_deprecated_operation_says_so_and_no_other_does() {
-        let document = made();
+        let document = documents();
         let operation = |path: &str| &document["paths"][path]["post"];
         assert_eq!(operation("/v1/completions")["deprecated"], true);
         assert!(operation("/v1/chat/completions")["deprecated"].is_null());
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn every_reference_leads_somewhere_and_everything_is_used() {
-        let document = made();
+        let document = documents();
         let mut used = Vec::new();
         each(&document, "", &mut |path, value| {
             if let Some(target) = path.ends_with("/$ref").then(|| value.as_str()).flatten() {
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn every_code_is_described_with_its_status() {
-        let document = made();
+        let document = documents();
         for code in CODES {
             let status = code.status().as_u16();
             let answer = match code.kind() {
@@ -204,14 +204,17 @@ mod tests {
                 }
                 _ => &document["components"]["responses"][format!("Error{status}")],
             };
-            let words = answer["description"].as_str().expect("words");
-            assert!(words.contains(&format!("`{}`", code.word())), "{words}");
+            let description = answer["description"].as_str().expect("words");
+            assert!(
+                description.contains(&format!("`{}`", code.word())),
+                "{description}"
+            );
         }
     }
 
     #[test]
     fn the_plan_is_offered_as_it_is_sold() {
-        let document = made();
+        let document = documents();
         let post = |way: &str| {
             let path = format!("/commerce/subscriptions/svc-pro/{way}");
             document["paths"][path]["post"].clone()
@@ -251,13 +254,13 @@ mod tests {
 
     #[test]
     fn it_is_no_larger_than_what_registries_take() {
-        let size = made().to_string().len();
+        let size = documents().to_string().len();
         assert!(size < 64 * 1024, "{size} bytes");
     }
 
     #[test]
     fn every_operation_says_what_opens_it() {
-        let document = made();
+        let document = documents();
         let security = |path: &str| document["paths"][path]["post"]["security"].clone();
         assert_eq!(
             security("/v1/chat/completions"),
@@ -277,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_onboarding_object_is_closed_and_whole() {
-        let schema = made()["components"]["schemas"]["DeveloperOnboarding"].clone();
+        let schema = documents()["components"]["schemas"]["DeveloperOnboarding"].clone();
         assert_eq!(schema["additionalProperties"], false, "{schema}");
         assert_eq!(schema["properties"]["status"]["const"], "self_service");
         assert_eq!(schema["properties"]["signup_url"]["format"], "uri");

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tollgate_filter::{ErrorCode, Scope};
 
-use super::{access, answers, purchase, schemas};
+use super::{access, purchase, responses, schemas};
 use crate::documents::{Deprecated, Installation};
 
 /// What an operation with a credential may answer before it does anything.
@@ -83,9 +83,9 @@ pub(super) struct Operation<'a> {
 
 impl Operation<'_> {
     /// The operation with these answers beside those of its errors.
-    pub(super) fn answers(&self, own: impl IntoIterator<Item = (u16, Value)>) -> Value {
-        let mut answers = answers::of(self.errors);
-        answers.extend(
+    pub(super) fn responses(&self, own: impl IntoIterator<Item = (u16, Value)>) -> Value {
+        let mut responses = responses::for_codes(self.errors);
+        responses.extend(
             own.into_iter()
                 .map(|(status, answer)| (status.to_string(), answer)),
         );
@@ -93,7 +93,7 @@ impl Operation<'_> {
             "operationId": self.id,
             "tags": [self.tag],
             "summary": self.summary,
-            "responses": answers,
+            "responses": responses,
             "security": match self.scope {
                 Some(scope) => json!([{"apiKey": []}, {"oauth": [scope.name()]}]),
                 None => json!([]),
@@ -119,14 +119,14 @@ pub(super) fn document(document: Document<'_>) -> Value {
         scope: None,
         errors: &[],
     };
-    let whole = answers::good(
+    let whole = responses::success(
         document.summary,
         document.answer,
         document.example,
         &["ETag"],
     );
-    let known = json!({"description": "The version that `If-None-Match` names is still the one.", "headers": answers::fields(&["ETag"], true)});
-    operation.answers([(200, whole), (304, known)])
+    let known = json!({"description": "The version that `If-None-Match` names is still the one.", "headers": responses::fields(&["ETag"], true)});
+    operation.responses([(200, whole), (304, known)])
 }
 
 fn models() -> Value {
@@ -137,9 +137,9 @@ fn models() -> Value {
         scope: Some(Scope::ApiModels),
         errors: &ACCESS,
     };
-    operation.answers([(
+    operation.responses([(
         200,
-        answers::good(operation.summary, "ModelList", None, &[]),
+        responses::success(operation.summary, "ModelList", None, &[]),
     )])
 }
 
@@ -160,12 +160,12 @@ fn completion(completion: Completion<'_>) -> Value {
         scope: Some(completion.scope),
         errors: &COMPLETION,
     };
-    let mut whole = answers::good(completion.summary, completion.answer, None, &[]);
+    let mut whole = responses::success(completion.summary, completion.answer, None, &[]);
     // No type: some tools look at the text of the stream, and others at one event after the other.
     whole["content"]["text/event-stream"] = json!({"schema": {
         "description": "With `stream`: server-sent events whose data is the JSON of a chunk, or of an `Error` that ends the stream. The last data is `[DONE]`."
     }});
-    let mut described = operation.answers([(200, whole)]);
+    let mut described = operation.responses([(200, whole)]);
     described["requestBody"] = json!({
         "required": true,
         "content": {"application/json": {"schema": schemas::reference(completion.body), "example": completion.example}},

@@ -6,7 +6,7 @@ use tollgate_purchase::plan::{PRICE, PaymentState, RetryAction};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Status, Subscription};
 
 use super::operations::{ACCESS, Document, Operation, document, idempotency_key, object};
-use super::{answers, schemas};
+use super::{responses, schemas};
 use crate::documents::Installation;
 
 /// The version of UCP that sessions name.
@@ -57,11 +57,11 @@ fn product(installation: &Installation<'_>) -> Value {
         tag: "commerce",
         summary: "The monthly plan: its price, what it gives, and where it is bought",
         answer: "CommerceProduct",
-        example: serde_json::to_value(sold(installation)).ok(),
+        example: serde_json::to_value(product_example(installation)).ok(),
     })
 }
 
-fn sold(installation: &Installation<'_>) -> Product {
+fn product_example(installation: &Installation<'_>) -> Product {
     Product::new(
         installation.plan,
         installation.service.base_url,
@@ -77,7 +77,7 @@ fn create_session(installation: &Installation<'_>) -> Value {
         scope: Some(Scope::CommerceSubscribe),
         errors: &PURCHASE,
     };
-    let mut session = answers::good(
+    let mut session = responses::success(
         "The session. `completed` where the account has the plan already",
         "UcpCheckoutSession",
         Some(session(installation)),
@@ -88,7 +88,7 @@ fn create_session(installation: &Installation<'_>) -> Value {
         "parameters": {"id": "$response.body#/id"},
         "description": "How it stands later.",
     }});
-    let mut described = operation.answers([(201, session)]);
+    let mut described = operation.responses([(201, session)]);
     described["parameters"] = json!([
         {
             "name": "UCP-Agent",
@@ -114,13 +114,13 @@ fn get_session(installation: &Installation<'_>) -> Value {
         scope: Some(Scope::CommerceSubscribe),
         errors: &ACCESS,
     };
-    let found = answers::good(
+    let found = responses::success(
         operation.summary,
         "UcpCheckoutSession",
         Some(session(installation)),
         &[],
     );
-    let mut described = operation.answers([(200, found)]);
+    let mut described = operation.responses([(200, found)]);
     described["parameters"] = json!([{
         "name": "id",
         "in": "path",
@@ -141,13 +141,13 @@ fn mpp(installation: &Installation<'_>) -> Value {
     };
     let problem = |media: &str, fields: &[&str], means: &str, example: Value| {
         json!({
-            "description": format!("{means} {}", answers::listed(payment_codes())),
-            "headers": answers::fields(fields, true),
+            "description": format!("{means} {}", responses::code_list(payment_codes())),
+            "headers": responses::fields(fields, true),
             "content": {media: {"schema": schemas::reference("Problem"), "example": example}},
         })
     };
-    let mut described = operation.answers([
-        (200, bought(installation, "paypal", "I-BW452GLLEP1G", &["Payment-Receipt"])),
+    let mut described = operation.responses([
+        (200, purchase_response(installation, "paypal", "I-BW452GLLEP1G", &["Payment-Receipt"])),
         (
             402,
             problem(
@@ -166,7 +166,7 @@ fn mpp(installation: &Installation<'_>) -> Value {
     ]);
     described["parameters"] = json!([
         {
-            "name": format!("X-{}-Authorization", capital(installation.service.name)),
+            "name": format!("X-{}-Authorization", capitalised(installation.service.name)),
             "in": "header",
             "description": "`Bearer` and the credential of the account, where `Authorization` carries the `Payment` credential.",
             "schema": {"type": "string", "pattern": r"^Bearer\s+.+$"},
@@ -195,9 +195,9 @@ fn x402(installation: &Installation<'_>) -> Value {
     let required = json!({
         "description": format!(
             "Not paid yet, or refused. `PAYMENT-REQUIRED` carries what is asked for. x402 clients refuse to pay more than 1 USD until their cap is raised. {}",
-            answers::listed(payment_codes())
+            responses::code_list(payment_codes())
         ),
-        "headers": answers::fields(&["PAYMENT-REQUIRED", "PAYMENT-RESPONSE"], true),
+        "headers": responses::fields(&["PAYMENT-REQUIRED", "PAYMENT-RESPONSE"], true),
         "content": {"application/json": {
             "schema": schemas::reference("Problem"),
             "example": required(
@@ -209,10 +209,10 @@ fn x402(installation: &Installation<'_>) -> Value {
         }},
     });
     let reference = format!("0x{}", "ab".repeat(32));
-    let mut described = operation.answers([
+    let mut described = operation.responses([
         (
             200,
-            bought(installation, "x402", &reference, &["PAYMENT-RESPONSE"]),
+            purchase_response(installation, "x402", &reference, &["PAYMENT-RESPONSE"]),
         ),
         (402, required),
         (503, unavailable()),
@@ -259,7 +259,12 @@ fn body(schema: &str, example: Value) -> Value {
 }
 
 /// The plan, bought now or before.
-fn bought(installation: &Installation<'_>, route: &str, reference: &str, own: &[&str]) -> Value {
+fn purchase_response(
+    installation: &Installation<'_>,
+    route: &str,
+    reference: &str,
+    own: &[&str],
+) -> Value {
     let subscription = Subscription {
         id: "sub_01937b1c7d3a7c4e9f0a5b6c7d8e9f01".into(),
         product_id: installation.plan.product.to_string(),
@@ -270,8 +275,8 @@ fn bought(installation: &Installation<'_>, route: &str, reference: &str, own: &[
         cancel_at_period_end: route == "x402",
         provider_reference: reference.into(),
     };
-    let example = CommerceSubscription::active(sold(installation), subscription, false);
-    answers::good(
+    let example = CommerceSubscription::active(product_example(installation), subscription, false);
+    responses::success(
         "The account has the plan. With `already_active` it had it before, and nothing was charged; the receipt is there where this route \
          has one",
         "CommerceSubscription",
@@ -285,9 +290,9 @@ fn unavailable() -> Value {
     json!({
         "description": format!(
             "Nothing can be paid here now, or an earlier payment is not clear yet: `payment_state` and `retry_action` say which. {}",
-            answers::listed(answers::codes(503))
+            responses::code_list(responses::codes(503))
         ),
-        "headers": answers::fields(&["Retry-After"], false),
+        "headers": responses::fields(&["Retry-After"], false),
         "content": {"application/json": {"schema": schemas::reference("PurchaseError")}},
     })
 }
@@ -339,16 +344,16 @@ pub(super) fn schemas(installation: &Installation<'_>) -> Map<String, Value> {
     product["properties"]["price_usd"] = json!({"type": "number", "const": PRICE.cents() / 100});
     product["properties"]["billing_interval"]["const"] = json!("month");
     product["properties"]["purchase"]["required"] = json!(["ucp", "mpp", "x402", "paypal"]);
-    let mut bought = schemas::of::<CommerceSubscription>();
-    bought["properties"]["product"] = schemas::reference("CommerceProduct");
-    bought["properties"]["subscription"] = schemas::reference("Subscription");
-    bought["properties"]["payment_state"] = words(
+    let mut subscription = schemas::of::<CommerceSubscription>();
+    subscription["properties"]["product"] = schemas::reference("CommerceProduct");
+    subscription["properties"]["subscription"] = schemas::reference("Subscription");
+    subscription["properties"]["payment_state"] = described_enum(
         &PaymentState::ALL
             .iter()
             .map(|one| (one.word(), one.meaning()))
             .collect::<Vec<_>>(),
     );
-    bought["properties"]["retry_action"] = words(
+    subscription["properties"]["retry_action"] = described_enum(
         &RetryAction::ALL
             .iter()
             .map(|one| (one.word(), one.meaning()))
@@ -359,8 +364,8 @@ pub(super) fn schemas(installation: &Installation<'_>) -> Map<String, Value> {
         "title": {"type": "string", "description": "The same for every problem of its type."},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "What happened and what to do, for a person."},
-        "payment_state": bought["properties"]["payment_state"],
-        "retry_action": bought["properties"]["retry_action"],
+        "payment_state": subscription["properties"]["payment_state"],
+        "retry_action": subscription["properties"]["retry_action"],
         "approval_url": {"type": "string", "format": "uri", "description": "Where the owner of the account agrees to the payment."},
         "error": {"$ref": "#/components/schemas/Error/properties/error"},
     });
@@ -368,7 +373,7 @@ pub(super) fn schemas(installation: &Installation<'_>) -> Map<String, Value> {
     object([
         ("CommerceProduct", product),
         ("Subscription", schemas::of::<Subscription>()),
-        ("CommerceSubscription", bought),
+        ("CommerceSubscription", subscription),
         (
             "Problem",
             schemas::open(
@@ -423,7 +428,7 @@ pub(super) fn schemas(installation: &Installation<'_>) -> Map<String, Value> {
 }
 
 /// One of these words, with what each means.
-fn words(known: &[(&str, &str)]) -> Value {
+fn described_enum(known: &[(&str, &str)]) -> Value {
     let each: Vec<Value> = known
         .iter()
         .map(|(word, meaning)| json!({"const": word, "description": meaning}))
@@ -432,7 +437,7 @@ fn words(known: &[(&str, &str)]) -> Value {
 }
 
 /// A name as it stands in a field's: `Svc`.
-fn capital(name: &str) -> String {
+fn capitalised(name: &str) -> String {
     let mut letters = name.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
     first.into_iter().chain(letters).collect()

@@ -21,7 +21,7 @@ const QUOTA_FIELDS: [(&str, &str); 5] = [
 ];
 
 /// The statuses that every operation may answer with, beside its own.
-const ANYWHERE: [u16; 10] = [404, 405, 408, 413, 414, 417, 429, 431, 500, 503];
+const COMMON_STATUSES: [u16; 10] = [404, 405, 408, 413, 414, 417, 429, 431, 500, 503];
 
 /// The name of the answer of a status.
 fn name(status: u16) -> String {
@@ -36,30 +36,30 @@ pub(super) fn codes(status: u16) -> impl Iterator<Item = ErrorCode> {
 }
 
 /// Words of codes, for people.
-pub(super) fn listed(codes: impl Iterator<Item = ErrorCode>) -> String {
+pub(super) fn code_list(codes: impl Iterator<Item = ErrorCode>) -> String {
     let words: Vec<&str> = codes.map(ErrorCode::word).collect();
     format!("`error.code`: `{}`.", words.join("`, `"))
 }
 
 /// All answers of an error, by their names: one for each status.
 pub(super) fn all() -> Value {
-    let mut answers = Map::new();
+    let mut responses = Map::new();
     for code in CODES {
         let status = code.status().as_u16();
-        answers
+        responses
             .entry(name(status))
-            .or_insert_with(|| answer(status));
+            .or_insert_with(|| response(status));
     }
-    Value::Object(answers)
+    Value::Object(responses)
 }
 
-fn answer(status: u16) -> Value {
+fn response(status: u16) -> Value {
     let reason = http::StatusCode::from_u16(status)
         .ok()
         .and_then(|status| status.canonical_reason())
         .unwrap_or("Error");
     let mut answer = json!({
-        "description": format!("{reason}. {}", listed(codes(status))),
+        "description": format!("{reason}. {}", code_list(codes(status))),
         "content": {"application/json": {"schema": reference("Error")}},
     });
     let own: &[&str] = match status {
@@ -93,7 +93,7 @@ pub(super) fn fields(own: &[&str], counted: bool) -> Value {
 }
 
 /// A good answer: its meaning, its schema with an example, and its own fields.
-pub(super) fn good(means: &str, schema: &str, example: Option<Value>, own: &[&str]) -> Value {
+pub(super) fn success(means: &str, schema: &str, example: Option<Value>, own: &[&str]) -> Value {
     let mut media = json!({"schema": reference(schema)});
     if let Some(example) = example {
         media["example"] = example;
@@ -123,7 +123,7 @@ pub(super) fn headers() -> Value {
             )
         })
         .collect();
-    for (name, meaning, schema) in others() {
+    for (name, meaning, schema) in other_headers() {
         headers.insert(
             name.to_owned(),
             json!({"description": meaning, "schema": schema}),
@@ -133,7 +133,7 @@ pub(super) fn headers() -> Value {
 }
 
 /// Fields besides those of quotas: name, meaning, schema.
-fn others() -> [(&'static str, &'static str, Value); 9] {
+fn other_headers() -> [(&'static str, &'static str, Value); 9] {
     let text = || json!({"type": "string"});
     let base64 = || json!({"type": "string", "contentEncoding": "base64", "contentMediaType": "application/json"});
     [
@@ -186,9 +186,9 @@ fn others() -> [(&'static str, &'static str, Value); 9] {
 }
 
 /// The answers of an operation to which these codes belong, beside those that every operation may give.
-pub(super) fn of(codes: &[ErrorCode]) -> Map<String, Value> {
+pub(super) fn for_codes(codes: &[ErrorCode]) -> Map<String, Value> {
     let own = codes.iter().map(|code| code.status().as_u16());
-    own.chain(ANYWHERE)
+    own.chain(COMMON_STATUSES)
         .map(|status| {
             let reference = json!({"$ref": format!("#/components/responses/{}", name(status))});
             (status.to_string(), reference)

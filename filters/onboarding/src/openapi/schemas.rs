@@ -5,8 +5,8 @@ use tollgate_openai::Endpoint;
 use tollgate_openai::contract::{MESSAGE, MemberRule, Shape, members};
 
 use super::{access, purchase};
+use crate::developer_onboarding::DeveloperOnboarding;
 use crate::documents::Installation;
-use crate::entry::Entry;
 
 /// Every schema, by its name.
 pub(super) fn all(installation: &Installation<'_>) -> Value {
@@ -116,7 +116,7 @@ pub(super) fn all(installation: &Installation<'_>) -> Value {
             )}),
         ),
     );
-    add("DeveloperOnboarding", of::<Entry<'static>>());
+    add("DeveloperOnboarding", of::<DeveloperOnboarding<'static>>());
     schemas.extend(purchase::schemas(installation));
     schemas.extend(access::schemas());
     Value::Object(schemas)

@@ -1,11 +1,11 @@
-//! `/apps`: who else can use the account.
+//! `/apps`: connected OAuth apps.
 
 use std::sync::Arc;
 
 use maud::html;
 use tollgate_filter::{Reply, Scopes};
 use tollgate_identity::oauth::{App, Destination};
-use tollgate_pages::{Page, Place, format, parts};
+use tollgate_pages::{NavItem, Page, format, parts};
 use tollgate_store::GrantId;
 
 use super::scope_text;
@@ -42,9 +42,9 @@ pub(crate) async fn show(
             section.panel { (parts::table("Connected apps", &columns, &rows, None)) }
         }
     };
-    let page = Page::framed(
+    let page = Page::dashboard(
         "Connected apps",
-        Place::Apps,
+        NavItem::Apps,
         request.viewer(context)?,
         content,
     );
@@ -66,8 +66,8 @@ fn row(app: &App, now: i64) -> Vec<parts::Cell> {
             (may.join(", "))
             @if scopes.has_any(Scopes::BUYING) { " " (parts::pill(parts::Tone::Warn, "Can buy")) }
         }),
-        parts::Cell::labelled(format::moment(app.first_allowed_at, now)),
-        parts::Cell::labelled(format::moment(app.used_at, now)),
+        parts::Cell::labelled(format::relative_time(app.first_allowed_at, now)),
+        parts::Cell::labelled(format::relative_time(app.used_at, now)),
         parts::Cell::new(html! {
             a.button.quiet.bad.small href=(format!("/apps/{}/remove", app.id)) aria-label=(format!("Remove access for {name}")) {
                 "Remove"
@@ -88,7 +88,7 @@ pub(crate) async fn confirm(
         h1 { (title) }
         p.second {
             "Access went to " b { (destination(&app)) } ". The app is refused from its next request; it can ask you again. Last used "
-            (format::moment(app.used_at, request.now)) "."
+            (format::relative_time(app.used_at, request.now)) "."
         }
         form method="post" action=(format!("/apps/{}/remove", app.id)) {
             (parts::csrf(&request.csrf(context)))
@@ -98,7 +98,7 @@ pub(crate) async fn confirm(
             }
         }
     };
-    Ok(request.page(context, &Page::solo(title, content)))
+    Ok(request.page(context, &Page::card(title, content)))
 }
 
 /// `POST /apps/{id}/remove`
@@ -112,7 +112,7 @@ pub(crate) async fn remove(
     Ok(request.redirect(context, "/apps?removed=1"))
 }
 
-/// The app of the path, among those that can use the account now.
+/// The connected app of the path.
 async fn find(context: &PortalContext, request: &PageRequest) -> Result<App, PageError> {
     let account = request.require_session()?.account;
     let client = client(context, request).await?;
@@ -122,7 +122,7 @@ async fn find(context: &PortalContext, request: &PageRequest) -> Result<App, Pag
         .ok_or(PageError::NotFound)
 }
 
-/// The client of the path's grant, which may have ended since the page was made.
+/// The client of the grant in the path, which may have been revoked since the page was rendered.
 async fn client(context: &PortalContext, request: &PageRequest) -> Result<Arc<str>, PageError> {
     let account = request.require_session()?.account;
     let grant = GrantId::read(request.params.get("id")).ok_or(PageError::NotFound)?;
@@ -130,7 +130,7 @@ async fn client(context: &PortalContext, request: &PageRequest) -> Result<Arc<st
     client.ok_or(PageError::NotFound)
 }
 
-/// Where its codes go.
+/// Destination of its authorization codes.
 fn destination(app: &App) -> String {
     match &app.destination {
         Destination::Loopback => String::from("This computer"),
@@ -140,7 +140,7 @@ fn destination(app: &App) -> String {
 
 fn name(app: &App) -> String {
     match &app.name {
-        Some(name) => format::line(name),
+        Some(name) => format::single_line(name),
         None => String::from("an app without a name"),
     }
 }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_text_and_who_can_buy_carries_a_mark() {
+    fn app_names_are_escaped_and_buying_is_marked() {
         let app = App {
             id: GrantId::from_bytes([1; 16]),
             client: "c_1".into(),

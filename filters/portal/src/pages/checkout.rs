@@ -1,7 +1,7 @@
-//! `/commerce/continue/{id}`: where a checkout that a program began is finished by its owner, or not.
+//! `/commerce/continue/{id}`: approval of a checkout that a program created.
 //!
-//! The program has no say here: the page shows what is bought, for how much, each month, and its button leads to PayPal. Whoever comes back
-//! from there proves nothing; it makes the gateway look.
+//! The page shows product, price and billing period, independent of the program; its button leads to PayPal. The redirect back from PayPal
+//! proves nothing; it triggers a reconciliation.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use crate::credential_names::CredentialNames;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 
-/// How long a page waits for PayPal. The look goes on without it.
+/// Time limit of a page for PayPal; the reconciliation continues in the background.
 const PROVIDER_WAIT: Duration = Duration::from_secs(6);
 
-/// Seconds until a page that waits asks again.
+/// Reload interval of a waiting page, in seconds.
 const RELOAD_SECS: u32 = 3;
 
 pub(crate) async fn show(
@@ -38,7 +38,7 @@ pub(crate) async fn show(
     };
     let own = path(view.row.id);
     match request.query.text("from") {
-        // Loaded again, the page does not claim again that there is news.
+        // A redirect, so that reloading the page does not trigger another reconciliation.
         "paypal" => {
             reconcile_return(context, view).await;
             return Ok(request.redirect(context, &format!("{own}?back=1")));
@@ -49,14 +49,14 @@ pub(crate) async fn show(
     let view =
         match tokio::time::timeout(PROVIDER_WAIT, context.checkouts.refresh(view.clone())).await {
             Ok(Ok(view)) => view,
-            // What is known is shown; the look goes on without the page.
+            // Show the stored state; the reconciliation continues in the background.
             Ok(Err(_)) | Err(_) => view,
         };
     let page = page(context, request, &view, None).await?;
     Ok(request.page(context, &page))
 }
 
-/// The owner wants to buy.
+/// `POST`: the owner starts the purchase.
 pub(crate) async fn agree(
     context: &PortalContext,
     request: &mut PageRequest,
@@ -75,11 +75,11 @@ pub(crate) async fn agree(
         Ok(_) => return Ok(request.redirect(context, &own)),
         Err(CheckoutError::Processing) => parts::notice(
             Tone::Warn,
-            "Another payment of yours is under way. Nothing was charged for this one.",
-            html! { "Wait until it is clear; this page then says that you have the plan." },
+            "Another payment of yours is in progress. Nothing was charged for this one.",
+            html! { "Wait until it is settled. This page then shows that you have the plan." },
         ),
         Err(CheckoutError::Closed(why)) => {
-            tracing::warn!(why, "the plan cannot be bought");
+            tracing::warn!(why, "plan purchase unavailable");
             parts::notice(
                 Tone::Bad,
                 &format!(
@@ -97,10 +97,12 @@ pub(crate) async fn agree(
         Err(error) => return Err(PageError::Store(Box::new(error))),
     };
     let page = page(context, request, &view, Some(notice)).await?;
-    Ok(context.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page))
+    Ok(context
+        .renderer
+        .reply(StatusCode::SERVICE_UNAVAILABLE, &page))
 }
 
-/// Whose checkout the address names.
+/// The checkout of the path, or the error page if it belongs to another account.
 enum Lookup {
     Own(Box<View>),
     OtherAccount(Reply),
@@ -120,10 +122,10 @@ async fn find(context: &PortalContext, request: &PageRequest) -> Result<Lookup, 
             status: StatusCode::FORBIDDEN,
             heading: "This checkout belongs to another account",
             text: html! { p { "Sign out, and sign in to the account that the program works for. Nothing was charged." } },
-            way_on: Some(("/", "Go to the overview")),
+            link: Some(("/", "Go to the overview")),
             request: request.request_id.clone(),
         };
-        return Ok(Lookup::OtherAccount(failure(&context.look, &details)));
+        return Ok(Lookup::OtherAccount(failure(&context.renderer, &details)));
     }
     let view = context.checkouts.find(account, id).await;
     let view = view.map_err(|error| PageError::Store(Box::new(error)))?;
@@ -131,9 +133,9 @@ async fn find(context: &PortalContext, request: &PageRequest) -> Result<Lookup, 
         .ok_or(PageError::NotFound)
 }
 
-/// Looks at what the owner has decided at PayPal, for a while. What came of it stands in the store, and what went wrong in the log.
+/// Reconciles with PayPal after the owner returns, within the time limit. The result is in the store, errors are in the log.
 ///
-/// PayPal leads back to the checkout that opened the account's one mandate, which may be over by now: the mandate is looked at all the same.
+/// PayPal redirects to the checkout that created the mandate, which may have ended; the mandate is reconciled nevertheless.
 async fn reconcile_return(context: &PortalContext, view: View) {
     if view.status().is_final() {
         if let Some(mandates) = &context.mandates
@@ -148,7 +150,7 @@ async fn reconcile_return(context: &PortalContext, view: View) {
         return;
     }
     if let Err(error) = context.checkouts.owner_returned(view).await {
-        tracing::warn!(%error, "could not note that the owner of a checkout came back");
+        tracing::warn!(%error, "storing return to checkout failed");
     }
 }
 
@@ -165,35 +167,35 @@ async fn page(
     let name = &context.plans.plan().name;
     let back = request.query.text("back") == "1";
     Ok(match view.status() {
-        Status::Completed => Page::solo(format!("{name} is active"), completed_page(context, view)),
-        // Ended, and its owner has the plan: what they agreed to for another way of buying led back here.
+        Status::Completed => Page::card(format!("{name} is active"), completed_page(context, view)),
+        // The checkout ended, but the owner has the plan: an approval for another purchase route redirected here.
         Status::Canceled if view.active.is_some() => {
-            Page::solo(format!("{name} is active"), completed_page(context, view))
+            Page::card(format!("{name} is active"), completed_page(context, view))
         }
-        Status::Canceled => Page::solo("Checkout ended", ended_page()),
-        Status::Incomplete => Page::solo(format!("Finish buying {name}"), empty_page()),
+        Status::Canceled => Page::card("Checkout ended", ended_page()),
+        Status::Incomplete => Page::card(format!("Finish buying {name}"), empty_page()),
         Status::ReadyForComplete | Status::CompleteInProgress => {
-            Page::solo("Waiting for PayPal", waiting_page(name, None)).reloading(RELOAD_SECS)
+            Page::card("Waiting for PayPal", waiting_page(name, None)).reload_after(RELOAD_SECS)
         }
         Status::RequiresEscalation => {
             let link = approval_url(context, view).await?;
             match link {
-                // PayPal may tell a little late that its owner has agreed.
+                // PayPal may report the approval with a delay.
                 Some(url) if back && notice.is_none() => {
-                    Page::solo("Waiting for PayPal", waiting_page(name, Some(&url)))
-                        .reloading(RELOAD_SECS)
+                    Page::card("Waiting for PayPal", waiting_page(name, Some(&url)))
+                        .reload_after(RELOAD_SECS)
                 }
                 link => {
                     let content =
                         offer_page(context, request, view, link.as_deref(), notice).await?;
-                    Page::solo(format!("Finish buying {name}"), content)
+                    Page::card(format!("Finish buying {name}"), content)
                 }
             }
         }
     })
 }
 
-/// Where the owner agrees, when that is known already and they have opened it from here.
+/// The PayPal approval URL, if one exists and was created from this page.
 async fn approval_url(context: &PortalContext, view: &View) -> Result<Option<String>, PageError> {
     let Some(id) = view.row.mandate.filter(|_| view.is_clear) else {
         return Ok(None);
@@ -235,7 +237,7 @@ async fn offer_page(
             }
         }
         @if !view.is_clear {
-            (parts::notice(Tone::Warn, "Another payment of yours is under way.", html! { "This page shows how to pay once that is clear. You will not be charged twice." }))
+            (parts::notice(Tone::Warn, "Another payment of yours is in progress.", html! { "This page shows how to pay once it is settled. You will not be charged twice." }))
         } @else if let Some(url) = link {
             p { "Agree to the monthly payment at PayPal, and come back here." }
             p { (parts::link_button(url, "Continue to PayPal", true)) }
@@ -247,18 +249,18 @@ async fn offer_page(
         }
         p { a href="/plan" { "Do not buy" } }
         (legal_links(context))
-        p.rule.small.second { "Signed in as " b { (format::line(&signed_in.address)) } "." }
+        p.rule.small.second { "Signed in as " b { (format::single_line(&signed_in.address)) } "." }
     })
 }
 
-/// Who began it, and when.
+/// Creator and date of the checkout.
 async fn origin_line(context: &PortalContext, view: &View) -> Result<Markup, PageError> {
     let (account, now, credential) = (view.row.account, view.now, view.row.credential);
     let names = reading(&context.store, move |store| {
         CredentialNames::read(store, account, now)
     })
     .await?;
-    let platform = view.row.platform.as_deref().map(format::line);
+    let platform = view.row.platform.as_deref().map(format::single_line);
     Ok(html! {
         "Started by " b { "“" (names.of(credential)) "”" }
         @if let Some(platform) = platform { " for " (platform) }
@@ -266,7 +268,7 @@ async fn origin_line(context: &PortalContext, view: &View) -> Result<Markup, Pag
     })
 }
 
-/// What the plan gives, in words.
+/// Benefits of the plan as text.
 fn plan_benefits(context: &PortalContext) -> Vec<String> {
     let plan = context.plans.plan();
     let mut all: Vec<String> = plan.features.to_vec();
@@ -285,9 +287,9 @@ fn plan_benefits(context: &PortalContext) -> Vec<String> {
     all
 }
 
-/// What a buyer agrees to, where the operator has it written.
+/// Links to terms, privacy and refund policy, as far as configured.
 fn legal_links(context: &PortalContext) -> Markup {
-    let brand = context.look.brand();
+    let brand = context.renderer.brand();
     let links = [
         ("Terms", &brand.terms_url),
         ("Privacy", &brand.privacy_url),
@@ -317,7 +319,7 @@ fn waiting_page(name: &str, link: Option<&str>) -> Markup {
             @if let Some(url) = link {
                 p { "If you have not agreed yet, " a href=(url) { "go back to PayPal" } "." }
             }
-            p.second { "This page looks again by itself. It is safe to close." }
+            p.second { "This page refreshes by itself. You can close it." }
         }
         p { a href="/plan" { "See your plan" } }
     }
@@ -326,13 +328,13 @@ fn waiting_page(name: &str, link: Option<&str>) -> Markup {
 fn completed_page(context: &PortalContext, view: &View) -> Markup {
     let plan = context.plans.plan();
     html! {
-        (parts::notice(Tone::Good, &format!("{} is active.", plan.name), html! { "The program that began this can go on." }))
+        (parts::notice(Tone::Good, &format!("{} is active.", plan.name), html! { "The program that started this checkout can continue." }))
         h1 { (plan.name) " is active" }
         section.panel aria-label="Receipt" {
             dl.sum {
                 div { dt { "Price" } dd.number { (usd(PRICE)) " each month" } }
                 @if let Some(active) = &view.active {
-                    div { dt { "Paid until" } dd { (format::whole(active.period_end)) } }
+                    div { dt { "Paid until" } dd { (format::date_time(active.period_end)) } }
                     div { dt { "Reference" } dd { (active.reference) } }
                 }
                 @if let Some(subscription) = &view.row.subscription {
@@ -348,15 +350,15 @@ fn completed_page(context: &PortalContext, view: &View) -> Markup {
 fn ended_page() -> Markup {
     html! {
         h1 { "This checkout has ended" }
-        p { "Nothing was charged by it." }
+        p { "It charged nothing." }
         p { (parts::link_button("/plan", "Start again", true)) }
     }
 }
 
 fn empty_page() -> Markup {
     html! {
-        h1 { "Nothing is to be bought yet" }
-        p { "The program that began this checkout has not put the plan into it. Go back to the program." }
+        h1 { "This checkout is empty" }
+        p { "The program that created this checkout has not added the plan to it. Go back to the program." }
         p { a href="/" { "Go to the overview" } }
     }
 }

@@ -1,4 +1,4 @@
-//! `/consent/{id}`: a person decides what an app may do with their account.
+//! `/consent/{id}`: the OAuth consent page.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 use crate::return_path::ReturnPath;
 
-/// The box that allows buying, where that is a box.
+/// Name of the checkbox that permits buying.
 const BUY: &str = "buy";
 
 /// `GET /consent/{id}`
@@ -27,15 +27,15 @@ pub(crate) async fn show(
     let id = id(request)?;
     match context.authorization.open_request(id, &session).await {
         Ok(pending) => {
-            let page = Page::solo("Allow access", content(context, request, &pending)?)
-                .ending_at(pending.form_action());
+            let page = Page::card("Allow access", content(context, request, &pending)?)
+                .allow_form_action(pending.form_action());
             Ok(request.page(context, &page))
         }
         Err(error) => decision_error_page(context, request, error),
     }
 }
 
-/// `POST /consent/{id}`: what the person decided, and on to the app with it.
+/// `POST /consent/{id}`: records the decision and redirects to the app.
 pub(crate) async fn decide(
     context: &PortalContext,
     request: &mut PageRequest,
@@ -61,9 +61,9 @@ pub(crate) async fn decide(
     };
     match decided {
         Ok(address) => Ok(request.redirect(context, &address)),
-        // The app is told that it is our fault, and may try again; nothing was decided.
+        // The app receives `server_error` and may retry; nothing was decided.
         Err(DecideError::Store(error)) => {
-            tracing::error!(%error, "a decision about an app was not written");
+            tracing::error!(%error, "storing consent decision failed");
             let error = AuthorizationError::TemporarilyUnavailable;
             Ok(request.redirect(context, &server.failure_address(&pending, error)))
         }
@@ -79,14 +79,14 @@ fn id(request: &PageRequest) -> Result<PendingId, PageError> {
         .map_err(|_| PageError::NotFound)
 }
 
-/// Whether buying is a box of its own: where the operator wants that, and there is something else to allow.
+/// Whether buying is a separate checkbox: if the operator requires it and there is another scope to allow.
 fn has_buy_checkbox(context: &PortalContext, scopes: Scopes) -> bool {
     context.buy_needs_checkbox
         && scopes.has_any(Scopes::BUYING)
         && !scopes.less(Scopes::BUYING).is_empty()
 }
 
-/// There is nothing to decide on any more.
+/// The error page of a request that can no longer be decided.
 fn decision_error_page(
     context: &PortalContext,
     request: &PageRequest,
@@ -96,17 +96,17 @@ fn decision_error_page(
         DecideError::Gone => (
             StatusCode::GONE,
             "This request has ended",
-            "It was decided already, or its ten minutes are over. Begin again in the app.",
+            "It was already decided, or it has expired after ten minutes. Start again in the app.",
         ),
         DecideError::OtherSession => (
             StatusCode::FORBIDDEN,
             "This request belongs to another browser session",
-            "Somebody who was signed in otherwise opened it first. Begin again in the app.",
+            "It was opened first in a session of another account. Start again in the app.",
         ),
         DecideError::NoClient => (
             StatusCode::GONE,
-            "This app is not registered any more",
-            "Begin again in the app; it registers by itself.",
+            "This app is no longer registered",
+            "Start again in the app; it registers automatically.",
         ),
         DecideError::SignedOut => return Err(PageError::SignedOut),
         DecideError::Read(error) => return Err(error.into()),
@@ -117,10 +117,10 @@ fn decision_error_page(
         status,
         heading,
         text: html! { p { (text) " Nothing was allowed." } },
-        way_on: Some(("/apps", "See connected apps")),
+        link: Some(("/apps", "See connected apps")),
         request: request.request_id.clone(),
     };
-    Ok(failure(&context.look, &details))
+    Ok(failure(&context.renderer, &details))
 }
 
 fn content(
@@ -182,13 +182,13 @@ fn content(
                 button.button type="submit" name="decision" value="cancel" { "Cancel" }
             }
         }
-        p.rule.small.second { "Signed in as " b { (format::line(&signed_in.address)) } "." }
+        p.rule.small.second { "Signed in as " b { (format::single_line(&signed_in.address)) } "." }
     })
 }
 
 fn app_name(pending: &Pending) -> String {
     match pending.client_name() {
-        Some(name) => format::line(name),
+        Some(name) => format::single_line(name),
         None => String::from("an app without a name"),
     }
 }
@@ -202,7 +202,7 @@ fn request_summary(resource: Option<Resource>, rest: Scopes) -> &'static str {
     }
 }
 
-/// The one thing on the page that is certain.
+/// The redirect destination, the only verified fact about the app.
 fn destination_panel(pending: &Pending) -> Markup {
     let destination = pending.destination();
     html! {
@@ -221,7 +221,7 @@ fn destination_panel(pending: &Pending) -> Markup {
                 _ => {},
             }
             p.small.second {
-                "Nobody checks the name above: the app’s maker typed it. "
+                "The name above is not verified: the app’s maker chose it. "
                 @if destination == Destination::Loopback {
                     "Only this is certain: a program on this computer gets access. "
                     b { "If you did not start one just now, choose Cancel." }
@@ -237,7 +237,7 @@ fn destination_panel(pending: &Pending) -> Markup {
     }
 }
 
-/// A name that may be broken behind its dots before it is broken anywhere else.
+/// A host name with line-break opportunities after its dots.
 fn break_after_dots(name: &str) -> Markup {
     html! {
         @for (at, piece) in name.split_inclusive('.').enumerate() {
@@ -276,7 +276,7 @@ fn check_mark() -> Markup {
     }
 }
 
-/// When access ends by itself.
+/// Expiry of the access.
 fn access_expiry(context: &PortalContext, pending: &Pending) -> String {
     let settings = context.authorization.settings();
     let life = match settings.refresh {
@@ -289,7 +289,7 @@ fn access_expiry(context: &PortalContext, pending: &Pending) -> String {
     )
 }
 
-/// A time in the largest unit that tells it whole.
+/// A duration in the largest unit that divides it.
 fn duration_words(time: Duration) -> String {
     let secs = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     for (unit, word) in [(86_400, "day"), (3600, "hour"), (60, "minute")] {
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_in_the_largest_unit_that_fits() {
+    fn durations_use_the_largest_unit_that_divides_them() {
         for (secs, details) in [
             (3600, "1 hour"),
             (900, "15 minutes"),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_breaks_behind_its_dots() {
+    fn a_host_name_breaks_after_its_dots() {
         let shown = break_after_dots("a.b<.example").into_string();
         assert_eq!(shown, "a.<wbr>b&lt;.<wbr>example");
     }

@@ -1,4 +1,4 @@
-//! The pages: one file each.
+//! Page handlers, one file per page.
 
 pub(crate) mod apps;
 pub(crate) mod checkout;

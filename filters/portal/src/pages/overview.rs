@@ -1,12 +1,12 @@
-//! `/`: what the account has, whether it works, and where the credits go.
+//! `/`: overview of balance, plan, spending and latest requests.
 
 use maud::{Markup, html};
 use tollgate_filter::Reply;
 use tollgate_ledger::Balance;
 use tollgate_money::Micros;
 use tollgate_pages::format::{self, costs_2, count, credits_2, plural};
-use tollgate_pages::parts::{self, Bars, Tone};
-use tollgate_pages::{Page, Place, Script};
+use tollgate_pages::parts::{self, BarChart, Tone};
+use tollgate_pages::{NavItem, Page, Script};
 use tollgate_store::{
     Place as At, Read, ReadError, RequestsWanted, SubscriptionRow, UsageDay, UsageRow, reading,
 };
@@ -20,22 +20,22 @@ use crate::pages::requests::requests;
 use crate::samples::ChatExample;
 use crate::usage::{Change, Forecast, Period, Ranking, Totals, change, forecast};
 
-/// Days over which models are ranked, and the longest period that is shown.
+/// Days over which models are ranked; the longest selectable period.
 const RANKING_DAYS: i64 = 90;
-/// A balance that lasts fewer days than this is worth a notice.
+/// Threshold of the low-balance notice, in days.
 const LOW_BALANCE_DAYS: i64 = 4;
-/// Requests shown.
+/// Number of requests shown.
 const LATEST_ROWS: usize = 5;
 
-/// What the page is made of.
+/// Data of the page.
 struct OverviewData {
-    /// Days of the last ninety, and what there was before them as far as a period is compared with it.
+    /// Usage of the last 90 days and of the preceding period that it is compared with.
     days: Vec<UsageDay>,
     latest: Vec<UsageRow>,
     names: CredentialNames,
     balance: Balance,
     class: String,
-    /// What it has of the plan, ended or not.
+    /// The subscription, current or ended.
     subscription: Option<SubscriptionRow>,
     period: Period,
     chosen: i64,
@@ -90,11 +90,12 @@ pub(crate) async fn show(
     } else {
         dashboard(context, &data)
     };
-    let page = Page::framed("Overview", Place::Overview, viewer, content).with_script(Script::Copy);
+    let page =
+        Page::dashboard("Overview", NavItem::Overview, viewer, content).with_script(Script::Copy);
     Ok(request.page(context, &page))
 }
 
-/// Until the first request: what to do.
+/// Onboarding steps, shown until the first request.
 fn getting_started(context: &PortalContext, data: &OverviewData, address: &str) -> Markup {
     let has_credits = data.balance.available.is_positive();
     let model = context.installation.catalog.default_model().or(context
@@ -138,7 +139,7 @@ fn getting_started(context: &PortalContext, data: &OverviewData, address: &str) 
             }
         }
         section.panel { (parts::samples("first", "First request", &example.samples(&context.address))) }
-        // A program may buy the plan before it asks for anything else.
+        // A program may buy the plan before its first request.
         @if data.subscription.is_some() { (plan(context, data)) }
         div.empty {
             h2 { "No requests yet" }
@@ -167,7 +168,7 @@ fn dashboard(context: &PortalContext, data: &OverviewData) -> Markup {
     }
 }
 
-/// What needs doing, if anything does.
+/// The balance notice, if action is needed.
 fn notice(available: Micros, forecast: Option<Forecast>) -> Option<Markup> {
     let add = html! { a href="/credits/add" { "Add credits" } };
     if !available.is_positive() {
@@ -188,7 +189,7 @@ fn key_figures(data: &OverviewData, forecast: Option<Forecast>) -> Markup {
         |period: Period| Totals::of(data.days.iter().filter(move |day| period.has(day.day_at)));
     let totals = of(data.period);
     let before = data.period.before();
-    // What is older than all that was read is not known.
+    // Usage older than the period read is unknown.
     let is_known = before.from() >= Period::last(RANKING_DAYS, data.now).from();
     let change = is_known
         .then(|| change(of(before).cost, totals.cost))
@@ -265,8 +266,8 @@ fn spending(data: &OverviewData) -> Markup {
         let day = format::day(at);
         format!("/usage?from={day}&to={day}")
     });
-    let bars = Bars {
-        what: "Credits spent per day by model",
+    let bars = BarChart {
+        title: "Credits spent per day by model",
         series: &series,
         days: &days,
     };
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_stands_only_where_something_needs_doing() {
+    fn a_notice_is_shown_only_when_action_is_needed() {
         for (available, days_left, says) in [
             (0, None, "Your balance is used up."),
             (-5, Some(0), "Your balance is used up."),

@@ -1,4 +1,4 @@
-//! Requests in a table, as the overview and the usage page show them.
+//! Table of requests, for the overview and usage pages.
 
 use maud::{Markup, html};
 use tollgate_pages::format::{self, count, credits_4};
@@ -7,7 +7,7 @@ use tollgate_store::{Endpoint, UsageFlags, UsageRow};
 
 use crate::credential_names::CredentialNames;
 
-/// How a request ended, from what was written down of it.
+/// Result of a request, from its usage flags.
 pub(crate) fn result(flags: UsageFlags) -> Markup {
     let (tone, word) = if flags.contains(UsageFlags::CUT_UPSTREAM) {
         (Tone::Bad, "Upstream failed")
@@ -21,7 +21,7 @@ pub(crate) fn result(flags: UsageFlags) -> Markup {
     pill(tone, word)
 }
 
-/// Requests, newest first. With `details` each can be opened, and its date stands beside its time.
+/// Requests, newest first. With `details`, each row can be expanded and shows date and time.
 pub(crate) fn requests(
     caption: &str,
     rows: &[UsageRow],
@@ -42,12 +42,12 @@ pub(crate) fn requests(
             let usage = &row.usage;
             vec![
                 Cell::new(html! {
-                    (format::line(&usage.model))
+                    (format::single_line(&usage.model))
                     span.fine { (names.of(usage.credential)) }
                     @if details { (details_list(row)) }
                 }),
                 Cell::new(html! {
-                    time datetime=(format::rfc3339(row.at)) title=(format::whole(row.at)) {
+                    time datetime=(format::rfc3339(row.at)) title=(format::date_time(row.at)) {
                         @if details { (format::date(row.at, now)) " " }
                         (format::time_of_day(row.at))
                     }
@@ -63,7 +63,7 @@ pub(crate) fn requests(
     html! { div.requests { (table(caption, &columns, &rows, None)) } }
 }
 
-/// What else is known of a request.
+/// Further fields of a request.
 fn details_list(row: &UsageRow) -> Markup {
     let usage = &row.usage;
     let flag = |flag| usage.flags.contains(flag);
@@ -81,7 +81,7 @@ fn details_list(row: &UsageRow) -> Markup {
                 dt { "Cost" } dd { (format::credits_6(row.cost)) " credits" }
                 @if let Some(micros) = usage.ttfb_us { dt { "First byte" } dd { (lasted(micros)) } }
                 @if let Some(micros) = usage.total_us { dt { "Took" } dd { (lasted(micros)) } }
-                @if flag(UsageFlags::ESTIMATED) { dt { "Tokens" } dd { "Counted here: the model provider did not say." } }
+                @if flag(UsageFlags::ESTIMATED) { dt { "Tokens" } dd { "Estimated: the model provider did not report them." } }
             }
         }
     }

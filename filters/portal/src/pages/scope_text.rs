@@ -1,8 +1,8 @@
-//! Scopes and resources in words.
+//! Descriptions of OAuth scopes and resources.
 
 use tollgate_filter::{Resource, Scope};
 
-/// What a scope lets an app do, and what to know about it.
+/// What a scope permits, and a remark.
 pub(crate) fn of(scope: Scope) -> (&'static str, &'static str) {
     match scope {
         Scope::ApiModels => (
@@ -35,7 +35,7 @@ pub(crate) fn of(scope: Scope) -> (&'static str, &'static str) {
     }
 }
 
-/// Where that holds.
+/// The resource to which the permission is limited.
 pub(crate) fn at(resource: Option<Resource>) -> &'static str {
     match resource {
         Some(Resource::Api) => "This holds at the completions API and nowhere else.",

@@ -11,12 +11,12 @@ use crate::page_request::PageRequest;
 
 const APPS: &str = "apps";
 
-/// Ends the session. The browser gets a new value, so that nothing it kept is worth anything.
+/// Ends the session and rotates the cookie value, so that copies of the old one are useless.
 pub(crate) async fn sign_out(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
-    // The session first: after it nothing new is given to it.
+    // The session first: an ended session is issued no further tokens.
     session::end_session(&context.store, request.browser()).await?;
     if let Some(session) = &request.session {
         context
@@ -37,8 +37,8 @@ pub(crate) async fn confirm_everywhere(
     let content = html! {
         h1 { "Sign out everywhere?" }
         p.second {
-            "Every browser that is signed in as " b { (format::line(&session.address)) }
-            " is signed out at once, this one too. API keys go on working: revoke those you do not trust."
+            "Every browser that is signed in as " b { (format::single_line(&session.address)) }
+            " is signed out at once, including this one. API keys keep working: revoke those you do not trust."
         }
         form.stack method="post" action="/sign-out/everywhere" {
             (parts::csrf(&request.csrf(context)))
@@ -46,7 +46,7 @@ pub(crate) async fn confirm_everywhere(
                 input type="checkbox" id=(APPS) name=(APPS) value="yes" aria-describedby="apps-more";
                 div {
                     label for=(APPS) { "Remove access of all connected apps too" }
-                    div.more id="apps-more" { "They are refused from their next request, and have to ask again." }
+                    div.more id="apps-more" { "They are refused from their next request and must ask for access again." }
                 }
             }
             div.actions {
@@ -55,7 +55,7 @@ pub(crate) async fn confirm_everywhere(
             }
         }
     };
-    Ok(request.page(context, &Page::solo("Sign out everywhere?", content)))
+    Ok(request.page(context, &Page::card("Sign out everywhere?", content)))
 }
 
 /// `POST /sign-out/everywhere`
@@ -64,7 +64,7 @@ pub(crate) async fn everywhere(
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
     let account = request.require_session()?.account;
-    // The sessions first: after them nothing can be given that would outlast what is taken here.
+    // The sessions first: ended sessions are issued no tokens that would outlive this revocation.
     match request.form.find(APPS) {
         Some(_) => session::end_sessions_and_apps(&context.store, account, request.now).await?,
         None => session::end_sessions(&context.store, account).await?,
@@ -73,7 +73,7 @@ pub(crate) async fn everywhere(
         .sandbox
         .end_all(context, account, request.now)
         .await?;
-    tracing::info!(%account, request = request.request_id, "somebody signed out everywhere");
+    tracing::info!(%account, request = request.request_id, "signed out everywhere");
     request.rotate_session(SessionValue::draw(context.draw()));
     Ok(request.redirect(context, "/sign-in?out=1"))
 }

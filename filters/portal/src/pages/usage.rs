@@ -1,4 +1,4 @@
-//! `/usage`: what it cost, and which model or key did it; and the same as a file.
+//! `/usage`: usage by day, model and key; the same as a CSV file.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use tollgate_filter::Reply;
 use tollgate_identity::{Key, KeyId, list_keys};
 use tollgate_money::{AccountId, OperationId};
 use tollgate_pages::format::{self, costs_2, count};
-use tollgate_pages::parts::{self, Bars, Field, FieldKind, Problem};
-use tollgate_pages::{Page, Place};
+use tollgate_pages::parts::{self, BarChart, Field, FieldKind, Problem};
+use tollgate_pages::{NavItem, Page};
 use tollgate_store::{
     Place as PageCursor, Read, ReadError, RequestMark, RequestsWanted, UsageDay, UsageRow, reading,
 };
@@ -23,14 +23,14 @@ use crate::page_request::PageRequest;
 use crate::pages::requests::requests;
 use crate::usage::{Period, Ranking, Totals, csv};
 
-/// Requests on one page.
+/// Requests per page.
 const PAGE_ROWS: usize = 50;
-/// Requests in one file: a few megabytes.
+/// Maximum rows of a CSV file: a few megabytes.
 const FILE_ROWS_MAX: usize = 50_000;
 /// Days over which models are ranked.
 const RANKING_DAYS: i64 = 90;
 
-/// What the filter form asks for.
+/// The usage filter: period, model and key.
 #[derive(Clone, Debug)]
 struct UsageFilter {
     period: Period,
@@ -45,7 +45,7 @@ impl UsageFilter {
         Ok(UsageFilter {
             period,
             model: model.map(Arc::from),
-            // A key that is none is not there any more, or never was: the form shows that all of them are meant.
+            // An unknown key is ignored: the form then shows all keys selected.
             key: query.text("key").parse().ok(),
         })
     }
@@ -68,7 +68,7 @@ impl UsageFilter {
         }
     }
 
-    /// The query that asks for the same; `more` fields come on top.
+    /// The query string of this filter, with the `more` fields appended.
     fn query(&self, more: &[(&str, &str)]) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("from", &self.period.first_day());
@@ -86,7 +86,7 @@ impl UsageFilter {
     }
 }
 
-/// Where a page of requests begins or ends, as addresses have it: the time and the id of a request.
+/// Pagination cursor: the time and id of a request, from the query.
 fn cursor(query: &Form) -> PageCursor {
     let cursor_text = |text: &str| {
         let (at, operation) = text.split_once('.')?;
@@ -107,12 +107,12 @@ fn cursor_text(row: &UsageRow) -> String {
     format!("{}.{}", row.at, row.operation)
 }
 
-/// What the page is made of.
+/// Data of the page.
 struct UsageData {
     days: Vec<UsageDay>,
     ranking: Ranking,
     rows: Vec<UsageRow>,
-    /// Whether there are newer ones than these, and older ones.
+    /// Whether there are newer requests, and older ones.
     has_more: (bool, bool),
     names: CredentialNames,
     keys: Vec<Key>,
@@ -138,7 +138,7 @@ pub(crate) async fn show(
         (filter_form(context, request, filter.as_ref(), &data, &problems))
         @if let Some(filter) = &filter { (results(&data, filter, now)) }
     };
-    let page = Page::framed("Usage", Place::Usage, viewer, content);
+    let page = Page::dashboard("Usage", NavItem::Usage, viewer, content);
     Ok(match problems.is_empty() {
         true => request.page(context, &page),
         false => request.refused(context, page),
@@ -172,7 +172,7 @@ fn load(
         read.usage_days(account, period.from(), period.to())?
     };
     data.days.retain(|day| filter.matches(day));
-    // One more than is shown, to see whether there is more in that direction.
+    // One row more than shown, to detect a further page.
     data.rows = read.requests(&filter.requests(account, cursor, PAGE_ROWS + 1))?;
     let is_more = data.rows.len() > PAGE_ROWS;
     data.has_more = match cursor {
@@ -189,7 +189,7 @@ fn load(
     Ok(data)
 }
 
-/// The form that chooses.
+/// The filter form.
 fn filter_form(
     context: &PortalContext,
     request: &PageRequest,
@@ -206,7 +206,7 @@ fn filter_form(
         let field = Field::new(name, label).kind(FieldKind::Date).value(value);
         field.narrow().problem(problems).show()
     };
-    // Models that are not on sale any more were used all the same.
+    // Models no longer for sale may have usage.
     let chosen = filter.and_then(|filter| filter.model.as_deref());
     let mut models: Vec<&str> = context
         .installation
@@ -220,7 +220,7 @@ fn filter_form(
     models.dedup();
     let models: Vec<_> = models
         .iter()
-        .map(|model| (model.to_string(), format::line(model)))
+        .map(|model| (model.to_string(), format::single_line(model)))
         .collect();
     let keys: Vec<_> = data
         .keys
@@ -245,12 +245,12 @@ fn results(data: &UsageData, filter: &UsageFilter, now: i64) -> Markup {
     if data.days.is_empty() && data.rows.is_empty() {
         let words = filter.period.words(now);
         let of_some = filter.model.is_some() || filter.key.is_some();
-        let way_on = if of_some {
+        let advice = if of_some {
             "Choose another model or key, or a longer period."
         } else {
             "Choose a longer period."
         };
-        return parts::empty(&format!("Nothing was sent {words}. {way_on}"), None);
+        return parts::empty(&format!("No requests {words}. {advice}"), None);
     }
     let totals = Totals::of(&data.days);
     let series = data.ranking.series(&data.days);
@@ -265,8 +265,8 @@ fn results(data: &UsageData, filter: &UsageFilter, now: i64) -> Markup {
             };
             format!("/usage?{}", one.query(&[]))
         });
-    let bars = Bars {
-        what: "Credits spent per day by model",
+    let bars = BarChart {
+        title: "Credits spent per day by model",
         series: &series,
         days: &days,
     };
@@ -296,7 +296,7 @@ fn results(data: &UsageData, filter: &UsageFilter, now: i64) -> Markup {
                 a href={ "/usage.csv?" (filter.query(&[])) } download { "Download CSV" }
             }
             @if data.rows.is_empty() {
-                p.second { "There are no more requests in this direction." }
+                p.second { "There are no more requests." }
             } @else {
                 (requests("Requests", &data.rows, &data.names, now, true))
             }
@@ -309,14 +309,14 @@ fn results(data: &UsageData, filter: &UsageFilter, now: i64) -> Markup {
     }
 }
 
-/// The same requests as a file.
+/// The same requests as a CSV file.
 pub(crate) async fn file(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
     let (account, now) = (request.require_session()?.account, request.now);
     let Ok(filter) = UsageFilter::read(&request.query, now) else {
-        // The page says what is wrong.
+        // The page shows the problem.
         let query = request.query.write_without("");
         return Ok(request.redirect(context, &format!("/usage?{query}")));
     };
@@ -335,7 +335,7 @@ pub(crate) async fn file(
                 a href={ "/usage?" (filter.query(&[])) } { "Back to usage" }
             }))
         };
-        let page = Page::framed("Usage", Place::Usage, viewer, content);
+        let page = Page::dashboard("Usage", NavItem::Usage, viewer, content);
         return Ok(request.refused(context, page));
     };
     let mut reply = Reply::of(StatusCode::OK, "text/csv; charset=utf-8", Bytes::from(text));

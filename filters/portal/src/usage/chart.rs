@@ -1,4 +1,4 @@
-//! Which models have a colour of their own, and the bars of a period.
+//! Chart data: the ranking of models, and the bars of a period.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,16 +9,15 @@ use tollgate_store::UsageDay;
 
 use super::period::Period;
 
-/// Models with a colour of their own; all others share one.
+/// Models with their own colour; all others share one.
 const OWN: usize = 4;
 
-/// The models that have a colour of their own, in the order of the colours. Found once over 90 days, so that a model keeps its colour
-/// when another period is shown.
+/// Models with their own colour, in colour order. Computed over 90 days, so that a model keeps its colour when the period changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranking(Vec<String>);
 
 impl Ranking {
-    /// Those that cost most in these days; of two that cost the same, the one that was asked more often.
+    /// The models with the highest cost in these days; ties are broken by number of requests.
     pub(crate) fn of(days: &[UsageDay]) -> Ranking {
         let mut models: HashMap<&str, (Micros, u64)> = HashMap::new();
         for day in days {
@@ -37,21 +36,21 @@ impl Ranking {
         )
     }
 
-    /// The names of the series of these days: the models with a colour, and `Other` where a day has any other.
+    /// Series names for these days: the coloured models, and `Other` if any other model occurs.
     pub(crate) fn series(&self, days: &[UsageDay]) -> Vec<String> {
         let mut names: Vec<String> = self
             .0
             .iter()
-            .map(|name| tollgate_pages::format::line(name))
+            .map(|name| tollgate_pages::format::single_line(name))
             .collect();
         if days.iter().any(|day| self.place(&day.model) == OWN) {
-            // There are others only where all colours are taken, so theirs is always the fifth.
+            // `Other` exists only if all colours are taken, so it is always the fifth.
             names.push("Other".to_owned());
         }
         names
     }
 
-    /// The bars of a period: a day for each of its days, with an amount for each of `series`.
+    /// The bars of a period: one per day, with an amount for each of `series`.
     pub(crate) fn bars(
         &self,
         days: &[UsageDay],
@@ -144,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_picture_shows_all_that_was_spent(
+        fn a_chart_shows_all_spending(
             spent in prop::collection::vec((0i64..40, 0usize..7, 0i64..1_000_000), 0..60),
         ) {
             let days: Vec<_> = spent.iter().map(|&(at, model, cost)| day(at, &format!("m{model}"), cost)).collect();

@@ -1,14 +1,14 @@
-//! Requests as a file for spreadsheets.
+//! Usage as CSV (RFC 4180).
 
 use std::fmt::Write as _;
 
 use tollgate_pages::format;
 use tollgate_store::{Endpoint, UsageFlags, UsageRow};
 
-/// Requests as comma-separated values (RFC 4180), a head first. `key` names the credential of a request.
+/// Requests as comma-separated values (RFC 4180), with a header row. `key` names the credential of a request.
 ///
-/// Names come from outside. A spreadsheet takes a text that begins with one of a few characters for a formula, so such a text gets an
-/// apostrophe before it.
+/// Names are untrusted. Spreadsheets evaluate text that begins with certain characters as a formula (CSV injection), so such text is
+/// prefixed with an apostrophe.
 pub(crate) fn csv<'a>(rows: &[UsageRow], key: impl Fn(&UsageRow) -> &'a str) -> String {
     let mut text = String::with_capacity(160 * (rows.len() + 1));
     text.push_str(
@@ -32,7 +32,7 @@ pub(crate) fn csv<'a>(rows: &[UsageRow], key: impl Fn(&UsageRow) -> &'a str) -> 
         } else {
             "done"
         };
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(
             text,
             "{},{},{endpoint},",
@@ -55,7 +55,7 @@ pub(crate) fn csv<'a>(rows: &[UsageRow], key: impl Fn(&UsageRow) -> &'a str) -> 
     text
 }
 
-/// Writes a text from outside as one field.
+/// Writes untrusted text as one field.
 fn field(out: &mut String, text: &str) {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '|', '%'])
         || text.starts_with(['\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}']);
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(lines.len(), 5, "the last line ends too");
     }
 
-    /// A file as RFC 4180 reads it.
+    /// Parses a file according to RFC 4180.
     fn read(text: &str) -> Vec<Vec<String>> {
         let (mut rows, mut row, mut field, mut quoted) =
             (Vec::new(), Vec::new(), String::new(), false);
@@ -146,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_name_leaves_its_field_or_becomes_a_formula(
+        fn csv_fields_cannot_break_out_or_become_formulas(
             model in "[=+@\\-\"',;\t\r\na-z\u{ff1d}]{0,8}",
             key in "[=+@\\-\"',;\t\r\na-z\u{ff1d}]{0,8}",
         ) {

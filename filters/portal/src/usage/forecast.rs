@@ -1,28 +1,28 @@
-//! How long a balance lasts.
+//! Forecast: days until the balance is used up.
 
 use tollgate_money::Micros;
 use tollgate_store::UsageDay;
 
 use super::period::{DAY, Period};
 
-/// Days that a pace is taken from, today among them.
+/// Days of the average, including today.
 const WEEK: i64 = 7;
-/// Less than this tells nothing about the days to come.
+/// Minimum observed time for a forecast.
 const KNOWN_MIN: i64 = 3 * DAY;
 
-/// How long a balance lasts if the next days are like the last ones.
+/// Days that the balance lasts at the recent rate of spending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Forecast {
     /// Whole days.
     pub(crate) days_left: i64,
 }
 
-/// How long `available` lasts at the pace of the last seven days. Nothing is said where fewer than three days are known, counted from
-/// the first request of the week, or where nothing was spent.
+/// Forecast for `available` at the rate of the last seven days. `None` if fewer than three days are known, counted from the first request
+/// of the week, or if nothing was spent.
 pub(crate) fn forecast(days: &[UsageDay], available: Micros, now: i64) -> Option<Forecast> {
     let week = Period::last(WEEK, now);
     let of_week = || days.iter().filter(|day| week.has(day.day_at));
-    // Whoever has used it before this week has known all of it, with the days on which nothing was sent.
+    // An account with usage before this week has a full week of data, days without requests included.
     let is_older = days.iter().any(|day| day.day_at < week.from());
     let first = of_week().map(|day| day.day_at).min()?;
     let from = if is_older { week.from() } else { first };
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_balance_lasts_as_long_as_at_the_pace_of_the_week() {
+    fn the_forecast_uses_the_spending_of_the_last_week() {
         //   (days ago, spent), available, days left
         assert_eq!(
             left(&[(6, 65), (20, 1)], 100),
@@ -97,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn less_is_never_promised_to_last_longer(
+        fn a_smaller_balance_never_lasts_longer(
             spent in prop::collection::vec((0i64..10, 0i64..1_000_000), 0..20),
             available in 0i64..i64::MAX / 2,
             less in 0i64..i64::MAX / 2,

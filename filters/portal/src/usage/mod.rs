@@ -1,4 +1,4 @@
-//! What an account has used, put together for people: periods, sums, pictures, files. No HTTP and no store.
+//! Usage of an account prepared for display: periods, totals, charts, CSV. No HTTP and no store access.
 
 mod chart;
 mod csv;

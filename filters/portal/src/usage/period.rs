@@ -1,4 +1,4 @@
-//! Whole days (UTC) from one to another.
+//! Periods of whole days (UTC).
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -8,19 +8,19 @@ use tollgate_pages::parts::Problem;
 /// Microseconds of a day.
 pub(crate) const DAY: i64 = 86_400_000_000;
 
-/// The most days that are shown together: a picture has a bar for each.
+/// Maximum days of a period: the chart has one bar per day.
 const DAYS_MAX: i64 = 92;
 
-/// Days that follow each other, one at least.
+/// Consecutive days, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Period {
-    /// The first, counted from 1970-01-01.
+    /// First day, in days since 1970-01-01.
     first: i64,
     days: i64,
 }
 
 impl Period {
-    /// The last `days` up to today.
+    /// The last `days` including today.
     pub(crate) fn last(days: i64, now: i64) -> Period {
         let today = now.div_euclid(DAY);
         Period {
@@ -29,7 +29,7 @@ impl Period {
         }
     }
 
-    /// What the fields `from` and `to` of a form say. A field that is empty is as in the last 30 days.
+    /// Parses the form fields `from` and `to`. Empty fields default to the last 30 days.
     pub(crate) fn read(from: &str, to: &str, now: i64) -> Result<Period, Vec<Problem>> {
         let mut problems = Vec::new();
         let usual = Period::last(30, now);
@@ -50,7 +50,7 @@ impl Period {
             let text = format!("Choose {DAYS_MAX} days at most.");
             problems.push(Problem::new("from", text));
         }
-        // In the order of the form.
+        // In form order.
         problems.reverse();
         match problems.is_empty() {
             true => Ok(Period {
@@ -61,7 +61,7 @@ impl Period {
         }
     }
 
-    /// The days before it, as many.
+    /// The preceding period of equal length.
     pub(crate) fn before(self) -> Period {
         Period {
             first: self.first - self.days,
@@ -69,37 +69,37 @@ impl Period {
         }
     }
 
-    /// Its first instant, Unix microseconds.
+    /// Start, Unix microseconds.
     pub(crate) fn from(self) -> i64 {
         self.first * DAY
     }
 
-    /// The first instant after it, Unix microseconds.
+    /// End (exclusive), Unix microseconds.
     pub(crate) fn to(self) -> i64 {
         (self.first + self.days) * DAY
     }
 
-    /// The beginning of each day, oldest first.
+    /// Start of each day, oldest first.
     pub(crate) fn starts(self) -> impl Iterator<Item = i64> {
         (self.first..self.first + self.days).map(|day| day * DAY)
     }
 
-    /// Whether an instant is in it.
+    /// Whether a time lies in the period.
     pub(crate) fn has(self, at: i64) -> bool {
         (self.from()..self.to()).contains(&at)
     }
 
-    /// Its first day, as forms and addresses have it: `2026-11-01`.
+    /// First day in the format of forms and URLs: `2026-11-01`.
     pub(crate) fn first_day(self) -> String {
         format::day(self.from())
     }
 
-    /// Its last day.
+    /// Last day.
     pub(crate) fn last_day(self) -> String {
         format::day(self.to() - DAY)
     }
 
-    /// In words, within a sentence: `from 1 to 7 November`, `on 7 November`.
+    /// As text within a sentence: `from 1 to 7 November`, `on 7 November`.
     pub(crate) fn words(self, now: i64) -> String {
         let (first, last) = (self.from(), self.to() - DAY);
         let end = format::date(last, now);
@@ -132,8 +132,8 @@ mod tests {
     const NOW: i64 = 1_795_269_731_000_000;
 
     #[test]
-    fn a_form_is_read_or_told_what_is_wrong_with_it() {
-        //   from          to              what it comes to
+    fn a_period_form_is_parsed_or_its_problem_reported() {
+        // from          to              expected
         let cases = [
             ("", "", Ok("from 23 October to 21 November")),
             ("2026-11-01", "2026-11-07", Ok("from 1 to 7 November")),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_days_before_are_as_many_and_end_where_it_begins() {
+    fn the_preceding_period_has_equal_length_and_is_adjacent() {
         let period = Period::last(7, NOW);
         assert_eq!(period.before().to(), period.from());
         assert_eq!(period.starts().count(), 7);
@@ -194,13 +194,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_in_the_form_reads_back(days in 1i64..=DAYS_MAX, at in 0i64..3_000_000_000_000_000) {
+        fn a_period_round_trips_through_its_form(days in 1i64..=DAYS_MAX, at in 0i64..3_000_000_000_000_000) {
             let period = Period::last(days, at);
             prop_assert_eq!(Period::read(&period.first_day(), &period.last_day(), NOW), Ok(period));
         }
 
         #[test]
-        fn no_text_makes_it_fail(from in ".{0,20}", to in ".{0,20}") {
+        fn no_input_panics(from in ".{0,20}", to in ".{0,20}") {
             let _ = Period::read(&from, &to, NOW);
         }
     }

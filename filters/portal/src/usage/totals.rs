@@ -1,9 +1,9 @@
-//! What days come to.
+//! Totals of usage days, and comparison of amounts.
 
 use tollgate_money::Micros;
 use tollgate_store::UsageDay;
 
-/// Days added up.
+/// Totals of usage days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) requests: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// All of these.
+    /// Adds up the days.
     pub(crate) fn of<'a>(days: impl IntoIterator<Item = &'a UsageDay>) -> Totals {
         days.into_iter().fold(Totals::default(), |mut totals, day| {
             totals.requests += day.requests;
@@ -33,20 +33,20 @@ impl Totals {
     }
 }
 
-/// How an amount compares with an earlier one.
+/// Relative change of an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// So many hundredths more.
+    /// Percent more.
     More(u64),
-    /// So many hundredths less.
+    /// Percent less.
     Less(u64),
-    /// Less than one hundredth apart.
+    /// Difference below one percent.
     Same,
     /// More than ten times as much.
     ManyTimes,
 }
 
-/// How `now` compares with `before`; `None` where there was nothing before.
+/// Change from `before` to `now`; `None` if `before` is not positive.
 pub(crate) fn change(before: Micros, now: Micros) -> Option<Change> {
     if !before.is_positive() {
         return None;
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_compared_in_whole_hundredths() {
+    fn amounts_are_compared_in_whole_percent() {
         //   before, now
         check(0, 5, None);
         check(100, 118, Some(Change::More(18)));

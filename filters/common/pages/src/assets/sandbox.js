@@ -157,7 +157,7 @@
     if (answer.status === 401 && !fresh) return call(body, signal, true);
     if (!answer.ok) {
       const { error } = await answer.json().catch(() => ({ error: {} }));
-      throw new Refusal(error.code || String(answer.status), error.message || "The answer could not be understood.");
+      throw new Refusal(error.code || String(answer.status), error.message || "The response could not be parsed.");
     }
     return answer;
   }

@@ -39,16 +39,16 @@ impl BarDay {
 
 /// Bars for some days, stacked by series.
 #[derive(Clone, Debug)]
-pub struct Bars<'a> {
+pub struct BarChart<'a> {
     /// What it shows, as the beginning of a sentence: `Credits spent per day by model`.
-    pub what: &'a str,
+    pub title: &'a str,
     /// What the series are: their names, from the bottom of a bar up, at most five. The last of five is for all others.
     pub series: &'a [String],
     /// Every day, also those without anything, oldest first.
     pub days: &'a [BarDay],
 }
 
-impl Bars<'_> {
+impl BarChart<'_> {
     /// Picture, dates, legend and table. Nothing without days.
     pub fn show(&self, now: i64) -> Markup {
         let (Some(first), Some(last)) = (self.days.first(), self.days.last()) else {
@@ -59,7 +59,7 @@ impl Bars<'_> {
         let scale = Scale::to(highest.sum());
         let sentence = format!(
             "{} from {} to {}: {} credits in all, most on {} with {}.",
-            self.what,
+            self.title,
             format::date(first.at, now),
             format::date(last.at, now),
             costs_2(sum(self.days.iter().map(BarDay::sum))),
@@ -79,7 +79,7 @@ impl Bars<'_> {
                             g {
                                 title { (format::date(day.at, now)) ": " (costs_2(day.sum())) " credits" }
                                 rect.hit x=(place * PITCH) y="0" width=(PITCH) height=(HEIGHT) {}
-                                @for piece in self.pieces(day, &scale) {
+                                @for piece in self.segments(day, &scale) {
                                     rect.(self.colour(piece.series)) x=(place * PITCH + (PITCH - WIDTH) / 2) width=(WIDTH)
                                         y=(piece.top) height=(piece.height) {}
                                 }
@@ -108,13 +108,13 @@ impl Bars<'_> {
             }
             details aria-label="Show as a table" {
                 summary { "Show as a table" }
-                (self.twin(now))
+                (self.data_table(now))
             }
         }
     }
 
     /// The same in numbers, newest first.
-    fn twin(&self, now: i64) -> Markup {
+    fn data_table(&self, now: i64) -> Markup {
         let mut columns = vec![Column::text("Day")];
         columns.extend(self.series.iter().map(|name| Column::number(name)));
         columns.push(Column::number("All"));
@@ -136,8 +136,8 @@ impl Bars<'_> {
             })
             .collect();
         html! {
-            div.scroll tabindex="0" role="region" aria-label={ (self.what) ", as a table" } {
-                (table(self.what, &columns, &rows, None))
+            div.scroll tabindex="0" role="region" aria-label={ (self.title) ", as a table" } {
+                (table(self.title, &columns, &rows, None))
             }
         }
     }
@@ -154,12 +154,12 @@ impl Bars<'_> {
     }
 
     /// The rectangles of one day, from the bottom up.
-    fn pieces(&self, day: &BarDay, scale: &Scale) -> Vec<Piece> {
+    fn segments(&self, day: &BarDay, scale: &Scale) -> Vec<Segment> {
         let top = scale.height(day.sum(), HEIGHT);
         let shown: Vec<usize> = (0..day.amounts.len())
             .filter(|&series| day.amounts[series].is_positive())
             .collect();
-        let mut pieces = Vec::new();
+        let mut segments = Vec::new();
         let (mut below, mut from) = (Micros::ZERO, 0);
         for (place, &series) in shown.iter().enumerate() {
             below = below.saturating_add(day.amounts[series]);
@@ -175,20 +175,20 @@ impl Bars<'_> {
                 continue;
             }
             let gap = i64::from(from > 0 && to - from > 1);
-            pieces.push(Piece {
+            segments.push(Segment {
                 series,
                 top: HEIGHT - to,
                 height: to - from - gap,
             });
             from = to;
         }
-        pieces
+        segments
     }
 }
 
 /// One rectangle, measured from the top of the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+struct Segment {
     series: usize,
     top: i64,
     height: i64,
@@ -209,9 +209,9 @@ mod tests {
     /// 2026-10-23T00:00:00Z
     const FIRST: i64 = 1_792_713_600_000_000;
 
-    fn bars<'a>(series: &'a [String], days: &'a [BarDay]) -> Bars<'a> {
-        Bars {
-            what: "Credits spent per day by model",
+    fn bars<'a>(series: &'a [String], days: &'a [BarDay]) -> BarChart<'a> {
+        BarChart {
+            title: "Credits spent per day by model",
             series,
             days,
         }
@@ -266,17 +266,17 @@ mod tests {
             let highest = days.iter().map(BarDay::sum).max().expect("a day");
             let scale = Scale::to(highest);
             for day in &days {
-                let pieces = bars.pieces(day, &scale);
-                prop_assert_eq!(pieces.is_empty(), day.sum() == Micros::ZERO, "a day with anything shows");
+                let segments = bars.segments(day, &scale);
+                prop_assert_eq!(segments.is_empty(), day.sum() == Micros::ZERO, "a day with anything shows");
                 let mut at = HEIGHT;
-                for piece in &pieces {
-                    prop_assert!(piece.height >= 1, "{:?}", pieces);
+                for piece in &segments {
+                    prop_assert!(piece.height >= 1, "{:?}", segments);
                     let bottom = piece.top + piece.height;
-                    prop_assert!(bottom == at || bottom == at - 1, "apart by a pixel at most: {:?}", pieces);
+                    prop_assert!(bottom == at || bottom == at - 1, "apart by a pixel at most: {:?}", segments);
                     at = piece.top;
                 }
                 prop_assert!(at >= 0, "within the picture");
-                if let Some(last) = pieces.last() {
+                if let Some(last) = segments.last() {
                     prop_assert_eq!(HEIGHT - last.top, scale.height(day.sum(), HEIGHT));
                 }
             }

@@ -1,13 +1,13 @@
 //! The parts that pages are put together from.
 
-mod bars;
+mod bar_chart;
 mod code;
 mod form;
 mod table;
 
 use maud::{Markup, html};
 
-pub use bars::{BarDay, Bars};
+pub use bar_chart::{BarChart, BarDay};
 pub use code::{Sample, code, samples};
 pub use form::{Choice, Field, FieldKind, Problem, csrf, problems, select};
 pub use table::{Cell, Column, table};
@@ -63,16 +63,16 @@ pub fn heading(title: &str, action: Option<Markup>) -> Markup {
 }
 
 /// A sheet with a heading of its own.
-pub fn panel(title: &str, inside: Markup) -> Markup {
-    panel_beside(title, html! {}, inside)
+pub fn panel(title: &str, content: Markup) -> Markup {
+    panel_beside(title, html! {}, content)
 }
 
 /// A sheet with a heading and something at its right.
-pub fn panel_beside(title: &str, beside: Markup, inside: Markup) -> Markup {
+pub fn panel_beside(title: &str, beside: Markup, content: Markup) -> Markup {
     html! {
         section.panel {
             div.panel-head { h2 { (title) } div { (beside) } }
-            (inside)
+            (content)
         }
     }
 }

@@ -32,23 +32,23 @@ impl<'a> Column<'a> {
 /// A cell.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    inside: Markup,
+    content: Markup,
     label: bool,
 }
 
 impl Cell {
     /// A value that speaks for itself where the heads of columns are out of sight.
-    pub fn new(inside: Markup) -> Cell {
+    pub fn new(content: Markup) -> Cell {
         Cell {
-            inside,
+            content,
             label: false,
         }
     }
 
     /// A value that says nothing alone: on a phone the head of its column stands before it.
-    pub fn labelled(inside: Markup) -> Cell {
+    pub fn labelled(content: Markup) -> Cell {
         Cell {
-            inside,
+            content,
             label: true,
         }
     }
@@ -80,9 +80,9 @@ pub fn table(
                         @for (place, (cell, column)) in row.iter().zip(columns).enumerate() {
                             @let label = cell.label.then_some(column.head);
                             @if place == 0 {
-                                th role="rowheader" scope="row" { (cell.inside) }
+                                th role="rowheader" scope="row" { (cell.content) }
                             } @else {
-                                td.number[column.numeric] role="cell" data-label=[label] { (cell.inside) }
+                                td.number[column.numeric] role="cell" data-label=[label] { (cell.content) }
                             }
                         }
                     }

@@ -1,6 +1,6 @@
-//! `/credits/add`: an amount is chosen, looked at once more, and ordered.
+//! `/credits/add`: choose an amount, review, order.
 //!
-//! No script: the amount travels in the address to a page that says what is paid and what for, and only its button orders.
+//! Works without JavaScript: the amount is a query parameter of the review page, whose button creates the order.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -8,7 +8,7 @@ use tollgate_filter::Reply;
 use tollgate_money::{TopUpId, Usd};
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Choice, Field, FieldKind, Problem, Tone};
-use tollgate_pages::{Page, Place};
+use tollgate_pages::{NavItem, Page};
 use tollgate_purchase::{BeginError, FailureKind as Refusal, Offer, PurchaseRequest, TopUps};
 
 use super::{amount, usd};
@@ -17,10 +17,10 @@ use crate::form::Form;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 
-/// The value of the choice that has a field of its own.
+/// Value of the option with a free amount.
 const OTHER: &str = "other";
 
-/// Choosing, or what was chosen.
+/// The choice of an amount, or the review of the chosen amount.
 pub(crate) async fn show(
     context: &PortalContext,
     request: &mut PageRequest,
@@ -28,7 +28,7 @@ pub(crate) async fn show(
     let Some(top_ups) = &context.top_ups else {
         return unavailable_page(context, request);
     };
-    // A form that waited until its sender had confirmed who they are: with all that it had, the way on among it.
+    // A draft stored before the identity check, with all its fields including `next`.
     if let Some(draft) = request.take_draft(context).await? {
         request.query = draft;
     }
@@ -51,7 +51,7 @@ pub(crate) async fn show(
     }
 }
 
-/// Ordering.
+/// Creates the order.
 pub(crate) async fn order(
     context: &PortalContext,
     request: &mut PageRequest,
@@ -67,7 +67,7 @@ pub(crate) async fn order(
             return Ok(request.refused(context, page));
         }
     };
-    // The form brings the id that the purchase will have: sent twice, it is one purchase.
+    // The form carries the purchase id, an idempotency key: submitted twice, it is one purchase.
     let id: TopUpId = match request.form.text("id").parse() {
         Ok(id) => id,
         Err(_) => top_ups.new_id(),
@@ -89,7 +89,7 @@ pub(crate) async fn order(
     let (tone, lead, text) = match begun.await {
         Ok(()) => return Ok(request.redirect(context, &own)),
         Err(BeginError::OtherPurchase(_)) => return Ok(request.redirect(context, "/credits/add")),
-        // It is over, and its own page says so: the same form would find it again.
+        // The order has ended and its own page says so: the same form would find it again.
         Err(BeginError::Provider(error)) if error.kind == Refusal::Refused => {
             return Ok(request.redirect(context, &own));
         }
@@ -109,7 +109,9 @@ pub(crate) async fn order(
     let page = review_page(context, request, top_ups.offer(), (id, price), Some(notice))?;
     Ok(match tone {
         Tone::Warn => request.refused(context, page),
-        _ => context.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page),
+        _ => context
+            .renderer
+            .reply(StatusCode::SERVICE_UNAVAILABLE, &page),
     })
 }
 
@@ -132,7 +134,7 @@ fn chosen_amount(offer: &Offer, form: &Form) -> Result<Usd, Problem> {
     })
 }
 
-/// Dollars without their unit, and without cents where there are none: for a range that ends with the unit.
+/// A dollar amount without currency, and without cents if zero: for the start of a range.
 fn short(price: Usd) -> String {
     let text = price.to_string();
     text.strip_suffix(".00").unwrap_or(&text).to_owned()
@@ -183,7 +185,12 @@ fn choose_page(
             p.second { "You pay with PayPal. The next page says what you pay before you do." }
         }
     };
-    Ok(Page::framed("Add credits", Place::Credits, viewer, content))
+    Ok(Page::dashboard(
+        "Add credits",
+        NavItem::Credits,
+        viewer,
+        content,
+    ))
 }
 
 fn review_page(
@@ -211,10 +218,15 @@ fn review_page(
             p { a href=(next.append_to("/credits/add")) { "Choose another amount" } }
         }
     };
-    Ok(Page::framed("Add credits", Place::Credits, viewer, content))
+    Ok(Page::dashboard(
+        "Add credits",
+        NavItem::Credits,
+        viewer,
+        content,
+    ))
 }
 
-/// Nothing can be bought.
+/// The page shown when credits are not for sale.
 fn unavailable_page(context: &PortalContext, request: &PageRequest) -> Result<Reply, PageError> {
     let viewer = request.viewer(context)?;
     let content = html! {
@@ -225,6 +237,6 @@ fn unavailable_page(context: &PortalContext, request: &PageRequest) -> Result<Re
             p { a href="/credits" { "See your credits" } }
         }
     };
-    let page = Page::framed("Add credits", Place::Credits, viewer, content);
+    let page = Page::dashboard("Add credits", NavItem::Credits, viewer, content);
     Ok(request.page(context, &page))
 }

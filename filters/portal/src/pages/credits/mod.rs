@@ -1,4 +1,4 @@
-//! `/credits`: what is there, and everything that made it so.
+//! `/credits`: balance, statement and receipts.
 
 pub(crate) mod add;
 pub(crate) mod order;
@@ -10,7 +10,7 @@ use tollgate_ledger::Balance;
 use tollgate_money::{AccountId, Micros, Usd};
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Cell, Column, Tone, table};
-use tollgate_pages::{Page, Place};
+use tollgate_pages::{NavItem, Page};
 use tollgate_store::{EntryKind, Read, ReadError, TopUpRow, TopUpState, reading};
 
 use crate::context::PortalContext;
@@ -20,16 +20,16 @@ use crate::page_request::PageRequest;
 use crate::statement::{Line, LineKind, lines, truncate_at_day};
 use crate::usage::{DAY, Period};
 
-/// Lines of a page.
+/// Lines per page.
 const LINES: usize = 50;
 
-/// Days that are read at once.
+/// Days read at once.
 const WINDOW: i64 = 31 * DAY;
 
-/// Windows that are read for one page; a quiet account has few lines in many days.
+/// Windows read for one page at most; an account with little activity has few lines in many days.
 const WINDOWS: usize = 12;
 
-/// Receipts shown.
+/// Number of receipts shown.
 const RECEIPTS: usize = 10;
 
 pub(crate) async fn show(
@@ -72,11 +72,11 @@ pub(crate) async fn show(
         }
         (receipts(&bought, now))
     };
-    let page = Page::framed("Credits", Place::Credits, viewer, content);
+    let page = Page::dashboard("Credits", NavItem::Credits, viewer, content);
     Ok(request.page(context, &page))
 }
 
-/// The lines of a page that ends before a day, and the day that the next one ends before.
+/// The lines of a page that ends before a day, and the day before which the next page ends.
 fn ledger(
     read: &dyn Read,
     account: AccountId,
@@ -109,7 +109,7 @@ fn sum(balance: &Balance) -> Markup {
         section.panel aria-label="Balance" {
             dl.sum {
                 div { dt { "Balance" } dd.number { (format::credits_6(balance.total())) } }
-                div { dt { "Held for running requests" } dd.number { (format::change_6(-balance.held)) } }
+                div { dt { "Held for running requests" } dd.number { (format::signed_credits_6(-balance.held)) } }
                 div.total { dt { "Available" } dd.number { (format::credits_6(balance.available)) " " small { "credits" } } }
             }
         }
@@ -127,7 +127,7 @@ fn ledger_table(lines: &[Line], names: &CredentialNames, now: i64) -> Markup {
         .iter()
         .map(|line| {
             let time = match line.kind {
-                LineKind::Credit { .. } => format::moment(line.at, now),
+                LineKind::Credit { .. } => format::relative_time(line.at, now),
                 LineKind::Spent { .. } => html! {
                     time datetime=(format::day(line.at)) { (format::date(line.at, now)) }
                 },
@@ -135,7 +135,7 @@ fn ledger_table(lines: &[Line], names: &CredentialNames, now: i64) -> Markup {
             vec![
                 Cell::new(time),
                 Cell::new(words(line, names)),
-                Cell::labelled(html! { (format::change_6(line.change)) }),
+                Cell::labelled(html! { (format::signed_credits_6(line.change)) }),
                 Cell::labelled(html! { (format::credits_6(line.after)) }),
             ]
         })
@@ -143,7 +143,7 @@ fn ledger_table(lines: &[Line], names: &CredentialNames, now: i64) -> Markup {
     table("Ledger", &columns, &rows, None)
 }
 
-/// A line in words. What it is known by comes from the books and never from a request.
+/// A line as text. It contains ledger data only, nothing from a request.
 fn words(line: &Line, names: &CredentialNames) -> Markup {
     match &line.kind {
         LineKind::Spent {
@@ -168,14 +168,14 @@ fn words(line: &Line, names: &CredentialNames) -> Markup {
                 EntryKind::TopUp => "Added by PayPal",
                 EntryKind::Grant if reference == "sign-up" => "Welcome credits",
                 EntryKind::Grant if reference.starts_with("plan/") => "Credits of the plan",
-                EntryKind::Grant => "Given by the operator",
-                EntryKind::Refund => "Given back by the operator",
-                EntryKind::Expiry => "Ended unused",
+                EntryKind::Grant => "Granted by the operator",
+                EntryKind::Refund => "Refunded by the operator",
+                EntryKind::Expiry => "Expired unused",
                 _ if reference.starts_with("plan/") => {
                     "Taken back: the payment for the plan was returned"
                 }
                 _ if reference.starts_with("paypal/") => "Taken back: PayPal returned the payment",
-                _ => "Put right by the operator",
+                _ => "Corrected by the operator",
             };
             html! { (text) }
         }
@@ -212,7 +212,7 @@ fn receipts(bought: &[TopUpRow], now: i64) -> Markup {
     parts::panel("Receipts", table("Receipts", &columns, &paid, None))
 }
 
-/// Dollars as pages write them: `199.00 USD`.
+/// A dollar amount: `199.00 USD`.
 pub(crate) fn usd(price: Usd) -> String {
     let text = price.to_string();
     let (whole, cents) = text.split_once('.').unwrap_or((&text, "00"));
@@ -222,7 +222,7 @@ pub(crate) fn usd(price: Usd) -> String {
     format!("{whole}.{cents} USD")
 }
 
-/// Credits in words that promise no place too many: `2,000`, `333.33`.
+/// A credit amount, rounded down to two decimals at most: `2,000`, `333.33`.
 pub(crate) fn amount(credits: Micros) -> String {
     let whole = credits.get() / tollgate_money::MICROS_PER_CREDIT;
     match Micros::from_credits(whole) == Some(credits) {
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn money_is_written_as_people_read_it() {
+    fn amounts_are_formatted_for_people() {
         for (cents, text) in [
             (500, "5.00 USD"),
             (19_900, "199.00 USD"),

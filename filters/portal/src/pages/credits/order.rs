@@ -1,6 +1,6 @@
-//! `/credits/add/{id}`: how far a purchase has come, and its receipt.
+//! `/credits/add/{id}`: state of a credit purchase, and its receipt.
 //!
-//! Buyers come back here from PayPal. What the address says then proves nothing; it makes the gateway look.
+//! PayPal redirects buyers to this page. The query parameters prove nothing; they trigger a reconciliation.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tollgate_filter::Reply;
 use tollgate_money::TopUpId;
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Tone};
-use tollgate_pages::{Page, Place};
+use tollgate_pages::{NavItem, Page};
 use tollgate_purchase::OFFERED;
 use tollgate_store::{TopUpRow, TopUpState, reading};
 
@@ -18,16 +18,16 @@ use crate::context::PortalContext;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 
-/// How long a page waits for PayPal. The look goes on without it.
+/// Time limit of a page for PayPal; the reconciliation continues in the background.
 const PROVIDER_WAIT: Duration = Duration::from_secs(6);
 
-/// Seconds until a page that waits asks again.
+/// Reload interval of a waiting page, in seconds.
 const RELOAD_SECS: u32 = 3;
 
-/// The same where the money may take days.
+/// Reload interval while a payment may take days.
 const RELOAD_SLOW_SECS: u32 = 60;
 
-/// A purchase that was looked at so lately is not looked at again for a page.
+/// A purchase reconciled more recently than this (microseconds) is not reconciled again for a page.
 const RECHECK_AFTER: i64 = 2_000_000;
 
 pub(crate) async fn show(
@@ -41,7 +41,7 @@ pub(crate) async fn show(
         .parse()
         .map_err(|_| PageError::NotFound)?;
     let row = reading(&context.store, move |store| store.top_up(id)).await?;
-    // Another's purchase is none.
+    // Purchases of other accounts are not found.
     let mut row = row
         .filter(|row| row.account == account)
         .ok_or(PageError::NotFound)?;
@@ -51,7 +51,7 @@ pub(crate) async fn show(
     let joint = if own.contains('?') { '&' } else { '?' };
     if request.query.text("from") == "paypal" {
         reconcile(context, id, true).await;
-        // Loaded again, the page does not claim again that there is news.
+        // A redirect, so that reloading the page does not trigger another reconciliation.
         return Ok(request.redirect(context, &format!("{own}{joint}back=1")));
     }
     let has_returned = request.query.text("back") == "1";
@@ -79,23 +79,23 @@ pub(crate) async fn show(
     Ok(request.page(context, &page))
 }
 
-/// Looks at a purchase, and waits for it for a while.
+/// Reconciles a purchase, within the time limit.
 async fn reconcile(context: &PortalContext, id: TopUpId, notified: bool) {
     let Some(top_ups) = &context.top_ups else {
         return;
     };
-    // What came of it stands in the store, and what went wrong in the log.
+    // The result is in the store, errors are in the log.
     let _ = tokio::time::timeout(PROVIDER_WAIT, top_ups.reconcile(id, notified)).await;
 }
 
 struct View<'a> {
     row: &'a TopUpRow,
-    /// The buyer has come back from PayPal.
+    /// The buyer returned from PayPal.
     has_returned: bool,
-    /// The buyer has come back without having agreed.
+    /// The buyer returned without approving.
     has_declined: bool,
     now: i64,
-    /// Where the buyer was on the way to.
+    /// The return path.
     next: Option<String>,
 }
 
@@ -127,19 +127,19 @@ impl View<'_> {
             TopUpState::Created => ("Add credits", self.not_created(&viewer.csrf), None),
             _ => ("Add credits", self.ended(), None),
         };
-        let page = Page::framed(title, Place::Credits, viewer, content);
+        let page = Page::dashboard(title, NavItem::Credits, viewer, content);
         Ok(match reload_secs {
-            Some(secs) => page.reloading(secs),
+            Some(secs) => page.reload_after(secs),
             None => page,
         })
     }
 
-    /// The order is there; the buyer goes to PayPal.
+    /// The order exists and awaits approval at PayPal.
     fn approval(&self) -> Markup {
         let row = self.row;
         html! {
             @if row.declines > 0 {
-                (parts::notice(Tone::Bad, "PayPal could not take the money. Nothing was charged.",
+                (parts::notice(Tone::Bad, "PayPal could not collect the payment. Nothing was charged.",
                     html! { "Choose another way to pay at PayPal." }))
             } @else if self.has_declined {
                 (parts::notice(Tone::Info, "You did not pay. Nothing was charged.",
@@ -157,7 +157,7 @@ impl View<'_> {
         }
     }
 
-    /// The order was not made; the same one can be asked for again.
+    /// The order could not be created; the form retries it under the same id.
     fn not_created(&self, csrf: &str) -> Markup {
         let row = self.row;
         html! {
@@ -195,7 +195,7 @@ impl View<'_> {
         }
     }
 
-    /// Paid: what was got for it, as a receipt.
+    /// The receipt of a completed purchase.
     fn receipt(&self) -> Markup {
         let row = self.row;
         html! {
@@ -208,9 +208,9 @@ impl View<'_> {
                     div { dt { "Credits" } dd.number { (format::credits_6(row.credits)) } }
                     @if row.returned.is_positive() {
                         div { dt { "Returned by PayPal" } dd.number { (usd(row.returned)) } }
-                        div { dt { "Credits taken back" } dd.number { (format::change_6(-row.taken_back)) } }
+                        div { dt { "Credits taken back" } dd.number { (format::signed_credits_6(-row.taken_back)) } }
                     }
-                    div { dt { "Date" } dd { (format::whole(row.created_at)) } }
+                    div { dt { "Date" } dd { (format::date_time(row.created_at)) } }
                     @if let Some(capture) = &row.capture {
                         div { dt { "PayPal transaction" } dd { (capture) } }
                     }
@@ -231,7 +231,7 @@ fn waiting(text: Markup, secs: u32) -> (&'static str, Markup, Option<u32>) {
         (parts::heading("Waiting for PayPal", None))
         section.panel role="status" {
             p { (text) }
-            p.second { "This page looks again by itself. It is safe to close." }
+            p.second { "This page refreshes by itself. You can close it." }
             p { a href="/credits" { "See your credits" } }
         }
     };

@@ -1,4 +1,4 @@
-//! What can go wrong, from the table that answers are made from.
+//! Error codes, generated from the table of the API.
 
 use maud::{Markup, html};
 use tollgate_filter::{CODES, ErrorCode, ErrorType};
@@ -20,13 +20,13 @@ pub(super) fn sections(_: &PortalContext) -> Vec<Section> {
     vec![
         Section {
             anchor: "shape",
-            heading: "How an error looks",
+            heading: "Error format",
             content: html! {
-                p { "Every error is JSON of this shape. Decide by " code { "code" } "; the message is for people and may change." }
+                p { "Every error is JSON in this format. Programs should use " code { "code" } "; the message is for people and may change." }
                 (parts::code("example", "An error", EXAMPLE))
                 p {
-                    "The field " code { "x-request-id" } " of every answer names the request; tell us when you ask about it. Answers of "
-                    code { "/oauth/" } " have OAuth’s own shape, and a 402 of a payment address that of its protocol."
+                    "The field " code { "x-request-id" } " of every response contains the request id; include it in questions about a request. Responses of "
+                    code { "/oauth/" } " use the OAuth error format, and a 402 of a payment address that of its protocol."
                 }
             },
         },
@@ -37,11 +37,11 @@ pub(super) fn sections(_: &PortalContext) -> Vec<Section> {
         },
         Section {
             anchor: "retrying",
-            heading: "Trying again",
+            heading: "Retries",
             content: html! {
                 p {
-                    "Wait as long as " code { "Retry-After" } " says. Without it, 500 to 504 may be tried again after a second, twice that "
-                    "the next time. Send an " code { "Idempotency-Key" } " with a request: the same key with the same body is answered and "
+                    "Wait for the time in " code { "Retry-After" } ". Without it, retry 500 to 504 with exponential backoff: after one second, twice that "
+                    "the next time, and so on. Send an " code { "Idempotency-Key" } " with a request: the same key with the same body is answered and "
                     "charged once, however often it is sent."
                 }
                 p { "A request that failed before its answer began is never charged." }
@@ -74,14 +74,14 @@ fn table() -> Markup {
     }
 }
 
-/// What to do about an error: its own advice, or that of its type.
+/// Remedy of an error: specific to the code, or by its type.
 fn remedy(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::ModelNotSupported => "Name a model that GET /v1/models lists.",
         ErrorCode::UpstreamRejected => "Read the message: it is the model provider’s.",
         ErrorCode::MissingCredential => "Send Authorization: Bearer with a key or token.",
         ErrorCode::InvalidCredential => {
-            "Throw the credential away. Use another key, or sign in again."
+            "Discard the credential. Use another key, or sign in again."
         }
         ErrorCode::WrongResource => "Ask for a token for this resource.",
         ErrorCode::InsufficientScope => {
@@ -93,18 +93,18 @@ fn remedy(code: ErrorCode) -> &'static str {
         ErrorCode::NotFound => "Check the address.",
         ErrorCode::MethodNotAllowed => "Use a method that the field Allow lists.",
         ErrorCode::IdempotencyConflict => "Use another Idempotency-Key for another request.",
-        ErrorCode::InProgress => "Wait for the first one, then send it again.",
-        ErrorCode::BodyTooLarge => "Send less.",
-        ErrorCode::ConcurrencyExceeded => "Let some of your requests end first.",
-        ErrorCode::RequestTimeout => "Send the request again, faster.",
+        ErrorCode::InProgress => "Wait for the first request, then send it again.",
+        ErrorCode::BodyTooLarge => "Send a smaller body.",
+        ErrorCode::ConcurrencyExceeded => "Wait for some of your requests to finish.",
+        ErrorCode::RequestTimeout => "Send the complete request again, without delay.",
         _ => match code.kind() {
             ErrorType::InvalidRequest => "Change the request as the message says.",
             ErrorType::Authentication => "Use another credential.",
             ErrorType::InsufficientCredits => "Add credits, or ask for less.",
-            ErrorType::PaymentRequired => "Pay as the answer says.",
+            ErrorType::PaymentRequired => "Pay as the response describes.",
             ErrorType::Permission => "Ask for the permission.",
-            ErrorType::RateLimit => "Wait as long as Retry-After says.",
-            ErrorType::Server => "Try again; if it stays, tell us the request id.",
+            ErrorType::RateLimit => "Wait for the time in Retry-After.",
+            ErrorType::Server => "Try again. If it persists, report the request id.",
             ErrorType::Upstream => "Try again, or use another model.",
             _ => "Try again in a moment.",
         },
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_an_anchor_a_meaning_and_something_to_do() {
+    fn every_error_code_has_an_anchor_a_meaning_and_a_remedy() {
         let table = table().into_string();
         for code in CODES {
             assert!(

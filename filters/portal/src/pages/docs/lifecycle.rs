@@ -1,4 +1,4 @@
-//! What stays, and how changes are told.
+//! Versioning, deprecation and sunset.
 
 use maud::html;
 use tollgate_pages::format;
@@ -14,8 +14,8 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
             heading: "Versions",
             content: html! {
                 p {
-                    "The version stands in the path: " code { (context.address.api()) } " is version 1. Within it, members, codes and models may be "
-                    "added; nothing that a program relies on is taken away or changes its meaning. Pass over members that you do not know."
+                    "The version is part of the path: " code { (context.address.api()) } " is version 1. Within it, members, codes and models may be "
+                    "added; nothing that a program relies on is removed or changes its meaning. Ignore members that you do not know."
                 }
             },
         },
@@ -23,16 +23,16 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
             anchor: "deprecation",
             heading: "Deprecation and sunset",
             content: html! {
-                @if context.installation.deprecations.is_empty() { p { "Nothing is deprecated, and no end is set." } }
-                @else { (table("What ends", &columns(), &deprecations(context), None)) }
+                @if context.installation.deprecations.is_empty() { p { "Nothing is deprecated." } }
+                @else { (table("Deprecated addresses", &columns(), &deprecations(context), None)) }
                 p {
-                    "An address on which nothing new should be built says so in every answer, in the field " code { "Deprecation" }
-                    " (RFC 9745: the moment, in seconds since 1970, behind an " code { "@" } "). The date in " code { "Sunset" }
-                    " (RFC 8594) is the first on which it may be gone; until then it works as before. " code { "Link" } " leads to this page ("
-                    code { "rel=\"deprecation\"" } ", " code { "rel=\"sunset\"" } ") and to what takes its place ("
+                    "A deprecated address says so in every response, in the header " code { "Deprecation" }
+                    " (RFC 9745: the time in seconds since 1970, after an " code { "@" } "). The date in " code { "Sunset" }
+                    " (RFC 8594) is the first on which it may be removed; until then it works as before. " code { "Link" } " leads to this page ("
+                    code { "rel=\"deprecation\"" } ", " code { "rel=\"sunset\"" } ") and to its successor ("
                     code { "rel=\"successor-version\"" } "). The OpenAPI document marks the operation as " code { "deprecated" } "."
                 }
-                p { "A program does well to log these fields, and to tell somebody." }
+                p { "Programs should log these headers and alert their maintainers." }
             },
         },
         Section {
@@ -41,7 +41,7 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
             content: html! {
                 p {
                     "A key works until it is revoked, or until the end that it was made with. A token of an app ends by itself; revoking the app "
-                    "ends all of its tokens. Whatever is revoked is refused from the next request, everywhere within 2 seconds. A stream that is "
+                    "ends all of its tokens. Revoked credentials are refused from the next request, everywhere within 2 seconds. A stream that is "
                     "under way goes on to its end."
                 }
             },
@@ -57,13 +57,13 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
 }
 
 fn columns() -> [Column<'static>; 4] {
-    ["Address", "Deprecated from", "May be gone from", "Use"].map(Column::text)
+    ["Address", "Deprecated from", "May be removed from", "Use"].map(Column::text)
 }
 
 fn deprecations(context: &PortalContext) -> Vec<Vec<Cell>> {
     let date = |at: Option<i64>| {
         Cell::labelled(html! {
-            @if let Some(at) = at { time datetime=(format::rfc3339(at)) { (format::whole(at)) } } @else { "Not set" }
+            @if let Some(at) = at { time datetime=(format::rfc3339(at)) { (format::date_time(at)) } } @else { "Not set" }
         })
     };
     let rows = context.installation.deprecations.iter().map(|path_suffix| {

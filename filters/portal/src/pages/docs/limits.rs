@@ -1,4 +1,4 @@
-//! How much is allowed, as it is set now.
+//! Rate limits, as configured.
 
 use maud::html;
 use tollgate_pages::format::count;
@@ -47,18 +47,18 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
             heading: "Requests",
             content: html! {
                 p {
-                    "Every account has a class. Its quota is refilled steadily over the window, so a full one may be spent at once. Requests "
-                    "without an account count as " code { "anonymous" } ", by the address they come from."
+                    "Every account has a class. Its quota refills continuously over the window; a full quota may be used at once. Requests "
+                    "without credentials count as " code { "anonymous" } ", by client address."
                 }
                 (parts::table("Limits by class", &columns, &rows, None))
             },
         },
         Section {
             anchor: "headers",
-            heading: "How the fields look",
+            heading: "Response headers",
             content: html! {
-                p { "Every answer that was counted says what is left. When nothing is left the answer is 429, and tells how long to wait:" }
-                (parts::code("fields", "Fields of a refusal", &example))
+                p { "Every counted response reports the remaining quota. When the quota is used up the response is 429, with the time to wait:" }
+                (parts::code("fields", "Headers of a 429 response", &example))
             },
         },
         Section {
@@ -67,7 +67,7 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
             content: html! {
                 p {
                     "A request for a completion has at most " (count(context.installation.completion_bytes_max / 1024)) " KiB. What a model can read and write "
-                    "together is its context length; " code { "GET " (context.address.api()) "/models" } " tells it for each."
+                    "together is its context length; " code { "GET " (context.address.api()) "/models" } " lists it for each."
                 }
             },
         },
@@ -77,7 +77,7 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
             content: html! {
                 p {
                     "Before a request is sent to a model, the most that it can cost is held; when it ends you pay for what was used, and the rest "
-                    "is free again. A request that you cannot pay for is refused with 402, and nothing is taken. A key can have a cap of its own."
+                    "is released. A request that the balance does not cover is refused with 402, and nothing is charged. A key can have its own spending cap."
                 }
             },
         },

@@ -1,6 +1,6 @@
-//! `/docs`: how to use this installation. Readable signed out.
+//! `/docs`: documentation of this installation, readable without signing in.
 //!
-//! What can be made from what the code uses is made from it: codes of errors, limits, models, addresses.
+//! Error codes, limits, models and URLs are generated from the configuration and tables that the code uses.
 
 mod errors;
 mod lifecycle;
@@ -11,22 +11,22 @@ mod start;
 
 use maud::{Markup, html};
 use tollgate_filter::Reply;
-use tollgate_pages::{Page, Place, Script, parts};
+use tollgate_pages::{NavItem, Page, Script, parts};
 
 use crate::context::PortalContext;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 
-/// One page of the documentation.
+/// One chapter of the documentation.
 struct Chapter {
-    /// Its part of the address; empty for the first.
+    /// Path segment; empty for the first chapter.
     path: &'static str,
     title: &'static str,
-    /// Its sections: the anchor, the heading, and what stands there.
+    /// Sections: anchor, heading and body.
     sections: fn(&PortalContext) -> Vec<Section>,
 }
 
-/// One thing with a heading and an address of its own.
+/// A section with a heading and an anchor.
 struct Section {
     anchor: &'static str,
     heading: &'static str,
@@ -114,13 +114,13 @@ fn show(
         }
     };
     let page = match request.session {
-        Some(_) => Page::framed(
+        Some(_) => Page::dashboard(
             chapter.title,
-            Place::Docs,
+            NavItem::Docs,
             request.viewer(context)?,
             content,
         ),
-        None => Page::open(chapter.title, Place::Docs, content),
+        None => Page::public(chapter.title, NavItem::Docs, content),
     };
     Ok(request.page(context, &page.with_script(Script::Copy)))
 }

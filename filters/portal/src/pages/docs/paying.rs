@@ -1,4 +1,4 @@
-//! How a program pays by itself, as far as this installation lets it.
+//! Payment by programs, as far as configured.
 
 use maud::{Markup, html};
 use tollgate_pages::parts::{Cell, Column, table};
@@ -33,7 +33,7 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
 
 fn plan(context: &PortalContext) -> Section {
     let plan = context.plans.plan();
-    let columns = ["Way", "What is paid", "Who agrees"].map(Column::text);
+    let columns = ["Protocol", "Price", "Approved by"].map(Column::text);
     let protocols: Vec<Vec<Cell>> = protocols::protocols(context)
         .map(|(protocol, _)| {
             let (paid, agrees) = protocol.terms();
@@ -49,16 +49,16 @@ fn plan(context: &PortalContext) -> Section {
         heading: "The plan",
         content: html! {
             @if protocols.is_empty() {
-                p { "Programs cannot buy the " (plan.name) " plan here at the moment: no address for it is set up." }
+                p { "Programs cannot buy the " (plan.name) " plan here: no payment address is configured." }
             } @else {
                 p {
                     (plan.name) " costs " (usd(PRICE)) " a month. A program buys it for the account of its credential, which is a key or a token "
                     "with the scope " code { "commerce:subscribe" } ". " code { "GET " (context.address.base_url()) "/commerce/products/" (plan.slug) }
-                    " tells what it gives."
+                    " describes it."
                 }
-                (table("Ways to buy the plan", &columns, &protocols, None))
+                (table("Payment protocols for the plan", &columns, &protocols, None))
                 p {
-                    "However it is bought, there is one plan for an account. An account that has it is answered 200 with "
+                    "An account has the plan at most once, whatever the protocol. A request for an account that has it is answered 200 with "
                     code { "already_active" } ", and nothing is charged. " (DAYS) " days bought with x402 can be bought again in the last "
                     (plan.renewal_days) " of them, and are added at the end."
                 }
@@ -67,7 +67,7 @@ fn plan(context: &PortalContext) -> Section {
     }
 }
 
-/// The words that say what to do.
+/// Payment states and retry actions.
 fn answers() -> Section {
     let states = PaymentState::ALL
         .iter()
@@ -80,15 +80,15 @@ fn answers() -> Section {
         heading: "What to do next",
         content: html! {
             p {
-                "Every answer to a purchase says it in two words that are the same on every way: "
-                code { "payment_state" } " is how far the payment has come, " code { "retry_action" } " is what to do. "
-                code { "detail" } " says it to a person."
+                "Every response to a purchase has two members that are the same in every protocol: "
+                code { "payment_state" } " is the state of the payment, " code { "retry_action" } " is what to do. "
+                code { "detail" } " is a description for people."
             }
             (words("payment_state", "Means", states))
             (words("retry_action", "Do", actions))
             p {
-                "A connection that broke tells nothing. Send the very same request again, with the same payment and the same "
-                code { "idempotency_key" } ": it is answered as the first time, and nothing is paid twice."
+                "After a broken connection the outcome is unknown. Send the same request again, with the same payment and the same "
+                code { "idempotency_key" } ": the first response is repeated, and nothing is paid twice."
             }
         },
     }
@@ -110,7 +110,7 @@ fn words<'a>(
     table(name, &[Column::text(name), Column::text(head)], &rows, None)
 }
 
-/// A sentence in which the names between backticks are code.
+/// A sentence with the names between backticks as code.
 fn with_code_spans(sentence: &str) -> Markup {
     html! {
         @for (at, part) in sentence.split('`').enumerate() {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_that_an_answer_may_say_is_explained() {
+    fn every_payment_state_and_retry_action_is_explained() {
         let page = answers().content.into_string();
         let states = PaymentState::ALL.iter().map(|state| state.word());
         let actions = RetryAction::ALL.iter().map(|action| action.word());

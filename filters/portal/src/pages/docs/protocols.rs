@@ -1,4 +1,4 @@
-//! The ways in which a program buys the plan: each with its requests and what is answered.
+//! Payment protocols for buying the plan: x402, MPP, UCP, with their requests and responses.
 
 use maud::html;
 use tollgate_pages::parts;
@@ -6,7 +6,7 @@ use tollgate_pages::parts;
 use super::Section;
 use crate::context::PortalContext;
 
-/// A way to buy the plan.
+/// A protocol for buying the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PurchaseProtocol {
     X402,
@@ -45,12 +45,12 @@ impl PurchaseProtocol {
         }
     }
 
-    /// What is paid, and who has to agree.
+    /// Price, and who approves.
     pub(super) fn terms(self) -> (&'static str, &'static str) {
         match self {
             PurchaseProtocol::X402 => (
                 "199 USDC on Base, for 30 days",
-                "Nobody: the program’s wallet pays",
+                "No one: the program’s wallet pays",
             ),
             PurchaseProtocol::Mpp => (
                 "199.00 USD each month, at PayPal",
@@ -64,7 +64,7 @@ impl PurchaseProtocol {
     }
 }
 
-/// The ways that have an address here, with it.
+/// The protocols that are configured, with their paths.
 pub(super) fn protocols(
     context: &PortalContext,
 ) -> impl Iterator<Item = (PurchaseProtocol, String)> {
@@ -116,7 +116,7 @@ fn x402(context: &PortalContext, path: &str) -> Section {
         heading: PurchaseProtocol::X402.name(),
         content: html! {
             p {
-                "Version 2, scheme " code { "exact" } ": the wallet signs a transfer of exactly 199 USDC, and we have it sent. The offer is in "
+                "Version 2, scheme " code { "exact" } ": the wallet signs a transfer of exactly 199 USDC, and we submit it. The offer is in "
                 code { "PAYMENT-REQUIRED" } ", JSON in base64; the signed transfer goes back in " code { "PAYMENT-SIGNATURE" } "."
             }
             (parts::code("x402-exchange", "Buying with x402", &exchange))
@@ -128,11 +128,11 @@ fn x402(context: &PortalContext, path: &str) -> Section {
             ul.bullets {
                 li { "A 402 again: this payment was not taken, and nothing has moved. The problem says why, and carries a new offer." }
                 li {
-                    "503 with " code { "processing" } ": the transfer may be on its way. Send the very same request again; sign nothing new."
+                    "503 with " code { "processing" } ": the transfer may be pending. Send the same request again; do not sign a new one."
                 }
-                li { "409 " code { "payment_already_used" } ": somebody else has used this transfer." }
+                li { "409 " code { "payment_already_used" } ": this transfer was already used for another purchase." }
             }
-            p { "Nothing is charged by itself after the 30 days." }
+            p { "It does not renew: nothing is charged after the 30 days." }
         },
     }
 }
@@ -156,18 +156,18 @@ fn mpp(context: &PortalContext, path: &str) -> Section {
         content: html! {
             p {
                 "The " code { "Payment" } " scheme of HTTP authentication. The account’s owner opens " code { "approval_url" }
-                " and agrees to the monthly payment at PayPal; then the program shows the challenge again, and we ask PayPal whether it was paid."
+                " and approves the monthly payment at PayPal; then the program sends the request with the challenge again, and we verify the payment with PayPal."
             }
             (parts::code("mpp-exchange", "Buying with MPP", &exchange))
             p {
-                "The credential is JSON in base64url without padding. It repeats every parameter of the challenge as it was, and names the "
-                "subscription, which is in " code { "methodDetails.subscriptionId" } " of the " code { "request" } ":"
+                "The credential is JSON in base64url without padding. It repeats every parameter of the challenge unchanged, and the "
+                "subscription from " code { "methodDetails.subscriptionId" } " of the " code { "request" } ":"
             }
             (parts::code("mpp-credential", "The credential", credential))
             ul.bullets {
-                li { "A 402 again, " code { "approval_pending" } ": the owner has not agreed yet. Wait as long as " code { "Retry-After" } " says." }
-                li { "The approval URL stays the same until it is decided: asking again makes no second payment." }
-                li { "503: PayPal cannot be asked now. The same credential works later." }
+                li { "A 402 again, " code { "approval_pending" } ": the owner has not approved yet. Wait for the time in " code { "Retry-After" } "." }
+                li { "The approval URL stays the same until the owner decides: retries create no second payment." }
+                li { "503: PayPal is unavailable. The same credential works later." }
                 li { "The owner ends it under " a href="/plan" { "Plan" } " at any time." }
             }
         },
@@ -189,7 +189,7 @@ fn ucp(context: &PortalContext, path: &str) -> Section {
         heading: PurchaseProtocol::Ucp.name(),
         content: html! {
             p {
-                "A checkout session. The account’s owner opens " code { "continue_url" } ", signs in, sees the plan and its price, and agrees at PayPal. "
+                "A checkout session. The account’s owner opens " code { "continue_url" } ", signs in, reviews the plan and its price, and approves at PayPal. "
                 "The session is then " code { "completed" } "."
             }
             (parts::code("ucp-exchange", "Buying with UCP", &exchange))
@@ -197,7 +197,7 @@ fn ucp(context: &PortalContext, path: &str) -> Section {
                 li { "The same " code { "Idempotency-Key" } " gives the same session for 24 hours." }
                 li { "404 with " code { "session_gone" } ": the session has expired or was canceled. Make a new one." }
                 li {
-                    "Platforms that speak the Universal Commerce Protocol find its whole interface in "
+                    "Platforms that support the Universal Commerce Protocol find its complete interface in "
                     code { (base) "/.well-known/ucp" } "."
                 }
             }
@@ -205,7 +205,7 @@ fn ucp(context: &PortalContext, path: &str) -> Section {
     }
 }
 
-/// The field for the account’s credential where `Authorization` holds a payment.
+/// The header for the account credential when `Authorization` carries a payment.
 fn account_header(service: &str) -> String {
     let mut letters = service.chars();
     let first: String = letters

@@ -1,4 +1,4 @@
-//! `/keys/create`: a key is made, and shown once.
+//! `/keys/create`: creates a key and shows its secret once.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tollgate_identity::{CreateKeyError, CreatedKey, KeyId, NewKey, create_key_as
 use tollgate_money::Micros;
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Choice, Field, FieldKind, Problem, Tone};
-use tollgate_pages::{Page, Place, Script};
+use tollgate_pages::{NavItem, Page, Script};
 use tollgate_store::{CapPeriod, SpendingCap};
 
 use super::{Keys, OPERATIONS, list};
@@ -21,13 +21,13 @@ use crate::usage::{DAY, Period};
 
 const NAME_CHARS_MAX: usize = 80;
 
-/// The form, empty, or as it was sent by somebody who had to confirm first.
+/// The form, empty or from the draft stored before the identity check.
 pub(crate) async fn show(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
     let draft = request.take_draft(context).await?;
-    // What was sent before is shown and not done: the button is theirs to press.
+    // The draft only fills the form; the user submits it again.
     let form = draft.unwrap_or_default();
     let id = KeyId::draw(request.now, context.draw());
     let page = page(context, request, &form, id, &[])?;
@@ -41,7 +41,7 @@ pub(crate) async fn create(
     let session = request.require_session()?.clone();
     let account = session.account;
     let form = std::mem::take(&mut request.form);
-    // The form brings the id that the key will have: sent twice, it makes one key.
+    // The form carries the key id, an idempotency key: submitted twice, it creates one key.
     let id: Option<KeyId> = form.text("id").parse().ok();
     let id = id.unwrap_or_else(|| KeyId::draw(request.now, context.draw()));
     let keys = Keys::read(context, account, request.now).await?;
@@ -54,7 +54,7 @@ pub(crate) async fn create(
         .name
         .is_some_and(|name| keys.is_taken(name, request.now))
     {
-        let name = format::line(form.text("name"));
+        let name = format::single_line(form.text("name"));
         problems.insert(
             0,
             Problem::new("name", format!("You already have a key called {name}.")),
@@ -77,19 +77,19 @@ pub(crate) async fn create(
     let (form, draw) = (&context.key_form, context.draw());
     match create_key_as(&*context.store, form, id, key, &session, draw).await {
         Ok(made) => created_page(context, request, &made).await,
-        // The same form, sent twice at once.
+        // The same form submitted twice concurrently.
         Err(CreateKeyError::AlreadyMade(_)) => {
             let keys = Keys::read(context, account, request.now).await?;
             already_created_page(context, request, &keys)
         }
         Err(CreateKeyError::SignedOut) => Err(PageError::SignedOut),
         Err(CreateKeyError::Store(error)) => Err(error.into()),
-        // Whatever else can be wrong was fields above.
+        // Other errors were excluded by validation.
         Err(error) => Err(PageError::Internal(Box::new(error))),
     }
 }
 
-/// What a form asks for, as far as it could be understood.
+/// The validated fields of the form.
 #[derive(Debug, Default)]
 struct KeyForm<'a> {
     name: Option<&'a str>,
@@ -112,11 +112,11 @@ impl<'a> KeyForm<'a> {
         if name.is_empty() {
             wrong("name", "Give the key a name, for example ci-runner.");
         } else if name.chars().count() > NAME_CHARS_MAX {
-            wrong("name", "Give the key a name of 80 characters at most.");
-        } else if format::line(name) != name {
+            wrong("name", "Use at most 80 characters for the name.");
+        } else if format::single_line(name) != name {
             wrong(
                 "name",
-                "Give the key a name of letters and digits in one line.",
+                "Use only printable characters in the name, on one line.",
             );
         } else {
             fields.name = Some(name);
@@ -156,11 +156,11 @@ impl<'a> KeyForm<'a> {
             "90" => Some(now + 90 * DAY),
             "date" => {
                 let day = form.text("ends_on");
-                // The key works on its last day.
+                // The key works until the end of its last day.
                 match Period::read(day, day, now) {
                     Ok(last) if !day.is_empty() && last.to() > now => Some(last.to()),
                     Ok(_) if !day.is_empty() => {
-                        wrong("ends_on", "Choose a day that is not over.");
+                        wrong("ends_on", "Choose today or a later day.");
                         None
                     }
                     _ => {
@@ -213,7 +213,7 @@ fn page(
             let chosen = form.all("models").any(|chosen| chosen == &*model.id);
             (
                 &*model.id,
-                html! { (format::line(&model.id)) },
+                html! { (format::single_line(&model.id)) },
                 None,
                 chosen,
             )
@@ -239,7 +239,7 @@ fn page(
         form.panel.stack.narrow-panel method="post" action="/keys/create" {
             (parts::csrf(&viewer.csrf))
             input type="hidden" name="id" value=(id);
-            (Field::new("name", "Name").value(form.text("name")).hint(html! { "Says what the key is for, for example ci-runner." })
+            (Field::new("name", "Name").value(form.text("name")).hint(html! { "What the key is for, for example ci-runner." })
                 .problem(problems).show())
             (choice("may", "May call", None, may, true).show(problems))
             (choice("ends", "Ends", None, ends, false).show(problems))
@@ -248,7 +248,7 @@ fn page(
             @if !models.is_empty() {
                 details.more-fields open[form.all("models").next().is_some()] {
                     summary { "Limit it to some models" }
-                    (choice("models", "Models (optional)", Some("Leave all open to allow every model, also new ones."), models, true)
+                    (choice("models", "Models (optional)", Some("Leave all unchecked to allow every model, including new ones."), models, true)
                         .show(problems))
                 }
             }
@@ -261,10 +261,15 @@ fn page(
             (parts::submit("Create key", true))
         }
     };
-    Ok(Page::framed("Create a key", Place::Keys, viewer, content))
+    Ok(Page::dashboard(
+        "Create a key",
+        NavItem::Keys,
+        viewer,
+        content,
+    ))
 }
 
-/// The one answer that has the key in it.
+/// The only page that contains the secret.
 async fn created_page(
     context: &PortalContext,
     request: &PageRequest,
@@ -278,7 +283,8 @@ async fn created_page(
         (secret_panel(context, &name, made))
         (list(&keys, Some(made.id), request.now))
     };
-    let page = Page::framed("API keys", Place::Keys, viewer, content).with_script(Script::Copy);
+    let page =
+        Page::dashboard("API keys", NavItem::Keys, viewer, content).with_script(Script::Copy);
     Ok(request.page(context, &page))
 }
 
@@ -299,7 +305,7 @@ fn secret_panel(context: &PortalContext, name: &str, made: &CreatedKey) -> Marku
             h2 #ready { (parts::tick()) "Key “" (name) "” is ready" }
             p.second {
                 b { "Copy it now. This is the only time it is shown." }
-                " We keep a fingerprint, not the key, so nobody here can read it back to you. If you lose it, revoke it and create another."
+                " We store a fingerprint, not the key, so it cannot be shown again. If you lose it, revoke it and create another."
             }
             div.field {
                 label for="secret" { "Secret key" }
@@ -320,7 +326,7 @@ fn secret_panel(context: &PortalContext, name: &str, made: &CreatedKey) -> Marku
     }
 }
 
-/// The answer to a form that has done its work.
+/// The page for a form that already created its key.
 fn already_created_page(
     context: &PortalContext,
     request: &PageRequest,
@@ -334,6 +340,6 @@ fn already_created_page(
         (parts::heading("API keys", Some(parts::link_button("/keys/create", "Create key", true))))
         (list(keys, None, request.now))
     };
-    let page = Page::framed("API keys", Place::Keys, viewer, content);
+    let page = Page::dashboard("API keys", NavItem::Keys, viewer, content);
     Ok(request.page(context, &page))
 }

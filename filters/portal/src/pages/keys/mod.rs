@@ -1,4 +1,4 @@
-//! `/keys`: which keys live, and which are used.
+//! `/keys`: list of API keys with status, last use and spending.
 
 pub(crate) mod create;
 pub(crate) mod revoke;
@@ -11,7 +11,7 @@ use tollgate_identity::{Key, KeyId, list_keys};
 use tollgate_money::{AccountId, Micros};
 use tollgate_pages::format::{self, costs_2, credits_2, plural};
 use tollgate_pages::parts::{self, Cell, Column, Tone};
-use tollgate_pages::{Page, Place};
+use tollgate_pages::{NavItem, Page};
 use tollgate_store::{CapPeriod, CredentialId, Read, ReadError, reading};
 
 use crate::context::PortalContext;
@@ -19,12 +19,12 @@ use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 use crate::usage::{DAY, Period};
 
-/// Days for which a key is listed after it was revoked.
+/// Time for which a revoked key is listed.
 const REVOKED_SHOWN: i64 = 90 * DAY;
-/// A key that ends within this says so.
+/// Threshold of the expiry warning.
 const ENDS_SOON: i64 = 7 * DAY;
 
-/// The keys of an account, with what each has spent in the last 30 days.
+/// The keys of an account, with their spending in the last 30 days.
 pub(super) struct Keys {
     keys: Vec<Key>,
     spent: HashMap<CredentialId, Micros>,
@@ -43,11 +43,11 @@ impl Keys {
         };
         let (mut keys, days) = reading(&context.store, read).await?;
         for key in &mut keys {
-            // What is in memory is newer by a minute.
+            // The cache is up to one minute newer than the store.
             key.used_at = key.used_at.max(context.credentials.used_at(key.id.0));
         }
         keys.retain(|key| key.revoked_at.is_none_or(|at| now - at < REVOKED_SHOWN));
-        // Those that work first, then those that ended, then those that were revoked; the newest of each first.
+        // Active keys first, then expired, then revoked; newest first within each group.
         keys.sort_by_key(|key| {
             let rank = match (key.revoked_at, is_ended(key, now)) {
                 (Some(_), _) => 2,
@@ -70,7 +70,7 @@ impl Keys {
         self.keys.iter().find(|key| key.id == id)
     }
 
-    /// Whether a key that works is called this.
+    /// Whether an active key has this name.
     pub(super) fn is_taken(&self, name: &str, now: i64) -> bool {
         let works = |key: &&Key| key.revoked_at.is_none() && !is_ended(key, now);
         self.keys
@@ -86,7 +86,7 @@ pub(crate) async fn show(
 ) -> Result<Reply, PageError> {
     let viewer = request.viewer(context)?;
     let keys = Keys::read(context, request.require_session()?.account, request.now).await?;
-    // What was done is told from what is so, and not from what the address says.
+    // The notice reflects the stored state, not the query parameter.
     let revoked = request
         .query
         .text("revoked")
@@ -101,11 +101,11 @@ pub(crate) async fn show(
         (parts::heading("API keys", Some(parts::link_button("/keys/create", "Create key", true))))
         (list(&keys, None, request.now))
     };
-    let page = Page::framed("API keys", Place::Keys, viewer, content);
+    let page = Page::dashboard("API keys", NavItem::Keys, viewer, content);
     Ok(request.page(context, &page))
 }
 
-/// The table, with the row of a key just made marked.
+/// The table of keys, with a newly created key highlighted.
 fn list(keys: &Keys, made: Option<KeyId>, now: i64) -> Markup {
     if keys.keys.is_empty() {
         let text = "No keys yet. A key lets your program call the API in your name.";
@@ -164,7 +164,7 @@ fn row(keys: &Keys, key: &Key, made: Option<KeyId>, now: i64) -> Vec<Cell> {
         Cell::new(parts::pill(tone, &status)),
         Cell::labelled(html! { (may_call(key)) }),
         Cell::labelled(html! {
-            @match key.used_at { Some(at) => (format::moment(at, now)), None => "Never" }
+            @match key.used_at { Some(at) => (format::relative_time(at, now)), None => "Never" }
         }),
         Cell::labelled(html! { (costs_2(spent)) }),
         Cell::new(html! {
@@ -177,11 +177,11 @@ fn row(keys: &Keys, key: &Key, made: Option<KeyId>, now: i64) -> Vec<Cell> {
     ]
 }
 
-/// What its owner calls it.
+/// The name given by its owner.
 fn name(key: &Key) -> String {
     key.label
         .as_deref()
-        .map_or_else(|| "a key without a name".to_owned(), format::line)
+        .map_or_else(|| "a key without a name".to_owned(), format::single_line)
 }
 
 fn is_ended(key: &Key, now: i64) -> bool {
@@ -193,9 +193,10 @@ fn status(key: &Key, is_new: bool, now: i64) -> (Tone, String) {
         _ if key.revoked_at.is_some() => (Tone::Off, "Revoked".into()),
         Some(end) if end <= now => (Tone::Off, "Expired".into()),
         _ if is_new => (Tone::Info, "New".into()),
-        Some(end) if end - now < DAY => {
-            (Tone::Warn, format!("Ends in {}", format::wait(end - now)))
-        }
+        Some(end) if end - now < DAY => (
+            Tone::Warn,
+            format!("Ends in {}", format::duration(end - now)),
+        ),
         Some(end) if end - now < ENDS_SOON => (
             Tone::Warn,
             format!("Ends in {}", plural((end - now) / DAY, "day")),
@@ -204,7 +205,7 @@ fn status(key: &Key, is_new: bool, now: i64) -> (Tone, String) {
     }
 }
 
-/// The operations that a key can be allowed, in the order of the form, with their words here and in the form.
+/// Operations that a key can permit, in form order: scope, form value, short and long label.
 pub(super) const OPERATIONS: [(Scope, &str, &str, &str); 4] = [
     (Scope::ApiChat, "chat", "Chat", "Send chat requests"),
     (
@@ -245,7 +246,7 @@ fn may_call(key: &Key) -> Markup {
     html! {
         (words)
         @if let Some(models) = &key.models {
-            span.fine { "only " (format::line(&models.join(", "))) }
+            span.fine { "only " (format::single_line(&models.join(", "))) }
         }
         @if let Some(cap) = key.spending_cap {
             span.fine {
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_says_how_it_stands() {
+    fn a_key_shows_its_status() {
         //    ends in, revoked, new
         check(None, false, false, "Active");
         check(None, false, true, "New");
@@ -304,19 +305,19 @@ mod tests {
     }
 
     #[test]
-    fn a_key_says_what_it_may_call() {
-        let told = |key: Key| may_call(&key).into_string();
-        assert_eq!(told(key()), "Everything");
+    fn a_key_shows_what_it_may_call() {
+        let text_of = |key: Key| may_call(&key).into_string();
+        assert_eq!(text_of(key()), "Everything");
         let scopes = Scopes::NONE
             .with(Scope::ApiModels)
             .with(Scope::ApiChat)
             .bits();
-        assert_eq!(told(Key { scopes, ..key() }), "Chat, models");
+        assert_eq!(text_of(Key { scopes, ..key() }), "Chat, models");
         let scopes = Scopes::NONE
             .with(Scope::ApiChat)
             .with(Scope::CommerceSubscribe)
             .bits();
-        assert_eq!(told(Key { scopes, ..key() }), "Chat, buying Pro");
+        assert_eq!(text_of(Key { scopes, ..key() }), "Chat, buying Pro");
         let limited = Key {
             models: Some(Arc::from([Arc::from("a<b")])),
             spending_cap: Some(SpendingCap {
@@ -325,7 +326,7 @@ mod tests {
             }),
             ..key()
         };
-        let limited = told(limited);
+        let limited = text_of(limited);
         assert!(limited.contains("only a&lt;b"), "{limited}");
         assert!(limited.contains("up to 50.00 credits a month"), "{limited}");
     }

@@ -1,10 +1,10 @@
-//! `/keys/{id}/revoke`: names the key, what follows, and asks once.
+//! `/keys/{id}/revoke`: confirmation page and revocation.
 
 use maud::html;
 use tollgate_filter::Reply;
 use tollgate_identity::{Key, revoke_key};
 use tollgate_pages::parts::{self, Tone};
-use tollgate_pages::{Page, Place, format};
+use tollgate_pages::{NavItem, Page, format};
 
 use super::{Keys, name};
 use crate::context::PortalContext;
@@ -30,7 +30,7 @@ pub(crate) async fn show(
                 p {
                     "Programs that use it are refused from their next request, everywhere within 2 seconds. This cannot be undone. "
                     @match key.used_at {
-                        Some(at) => { "Last used " (format::moment(at, request.now)) "." }
+                        Some(at) => { "Last used " (format::relative_time(at, request.now)) "." }
                         None => "It was never used.",
                     }
                 }
@@ -44,7 +44,7 @@ pub(crate) async fn show(
             }
         }
     };
-    let page = Page::framed(title, Place::Keys, viewer, content);
+    let page = Page::dashboard(title, NavItem::Keys, viewer, content);
     Ok(request.page(context, &page))
 }
 
@@ -60,7 +60,7 @@ pub(crate) async fn revoke(
     Ok(request.redirect(context, &format!("/keys?revoked={}", key.id)))
 }
 
-/// The key of the address, among those of whoever is signed in: somebody else's is not there.
+/// The key of the path; keys of other accounts are not found.
 async fn find(context: &PortalContext, request: &PageRequest) -> Result<Key, PageError> {
     let id = request
         .params

@@ -1,6 +1,6 @@
-//! `/plan/back/{id}`: how far an agreement with PayPal has come.
+//! `/plan/back/{id}`: state of a mandate after approval at PayPal.
 //!
-//! Buyers come back here from PayPal. What the address says then proves nothing; it makes the gateway look.
+//! PayPal redirects buyers to this page. The query parameters prove nothing; they trigger a reconciliation.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tollgate_filter::Reply;
 use tollgate_money::MandateId;
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Tone};
-use tollgate_pages::{Page, Place};
+use tollgate_pages::{NavItem, Page};
 use tollgate_purchase::mandates::{RECURRING_OFFERED, is_past_due};
 use tollgate_purchase::plan::{PRICE, PlanState};
 use tollgate_store::{MandateRow, MandateState, reading};
@@ -19,19 +19,19 @@ use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 use crate::pages::credits::usd;
 
-/// How long a page waits for PayPal. The look goes on without it.
+/// Time limit of a page for PayPal; the reconciliation continues in the background.
 const PROVIDER_WAIT: Duration = Duration::from_secs(6);
 
-/// Seconds until a page that waits asks again.
+/// Reload interval of a waiting page, in seconds.
 const RELOAD_SECS: u32 = 3;
 
-/// The same where the money may take days.
+/// Reload interval while a payment may take days.
 const RELOAD_SLOW_SECS: u32 = 60;
 
-/// How long the first payment usually takes at most, microseconds.
+/// Usual maximum time until the first payment is confirmed, in microseconds.
 const SOON: i64 = 5 * 60 * 1_000_000;
 
-/// A mandate that was looked at so lately is not looked at again for a page.
+/// A mandate reconciled more recently than this (microseconds) is not reconciled again for a page.
 const RECHECK_AFTER: i64 = 2_000_000;
 
 pub(crate) async fn show(
@@ -45,14 +45,14 @@ pub(crate) async fn show(
         .parse()
         .map_err(|_| PageError::NotFound)?;
     let row = reading(&context.store, move |store| store.mandate(id)).await?;
-    // Another's is none.
+    // Mandates of other accounts are not found.
     let mut row = row
         .filter(|row| row.account == account)
         .ok_or(PageError::NotFound)?;
     let has_declined = request.query.text("from") == "cancel";
     if !has_declined && request.query.find("subscription_id").is_some() {
         reconcile(context, id).await;
-        // Loaded again, the page does not claim again that there is news.
+        // A redirect, so that reloading the page does not trigger another reconciliation.
         return Ok(request.redirect(context, &format!("/plan/back/{id}?back=1")));
     }
     let has_returned = request.query.text("back") == "1";
@@ -79,21 +79,21 @@ pub(crate) async fn show(
     Ok(request.page(context, &page))
 }
 
-/// Looks at a mandate, and waits for it for a while.
+/// Reconciles a mandate, within the time limit.
 async fn reconcile(context: &PortalContext, id: MandateId) {
     let Some(mandates) = &context.mandates else {
         return;
     };
-    // What came of it stands in the store, and what went wrong in the log.
+    // The result is in the store, errors are in the log.
     let _ = tokio::time::timeout(PROVIDER_WAIT, mandates.verify(id)).await;
 }
 
 struct View<'a> {
     row: &'a MandateRow,
     standing: PlanState,
-    /// The buyer has come back from PayPal.
+    /// The buyer returned from PayPal.
     has_returned: bool,
-    /// The buyer has come back without having agreed.
+    /// The buyer returned without approving.
     has_declined: bool,
     now: i64,
     plan: &'a str,
@@ -130,14 +130,14 @@ impl View<'_> {
             Created => (format!("Buy {}", self.plan), self.not_created(&viewer.csrf), None),
             _ => (String::from("Plan"), self.ended(), None),
         };
-        let page = Page::framed(&title, Place::Plan, viewer, content);
+        let page = Page::dashboard(&title, NavItem::Plan, viewer, content);
         Ok(match reload_secs {
-            Some(secs) => page.reloading(secs),
+            Some(secs) => page.reload_after(secs),
             None => page,
         })
     }
 
-    /// The subscription is there; the buyer goes to PayPal.
+    /// The subscription exists and awaits approval at PayPal.
     fn approval(&self) -> Markup {
         html! {
             @if self.has_declined {
@@ -156,7 +156,7 @@ impl View<'_> {
         }
     }
 
-    /// The subscription was not made; the same one can be asked for again.
+    /// The subscription could not be created; the form retries it.
     fn not_created(&self, csrf: &str) -> Markup {
         html! {
             (parts::notice(Tone::Bad, "PayPal did not answer. Nothing was charged.", html! { "Try again in a minute." }))
@@ -196,7 +196,7 @@ impl View<'_> {
     fn failed(&self) -> Markup {
         html! {
             (parts::notice(Tone::Warn, "PayPal could not collect the first payment. Nothing was charged.",
-                html! { "See how you pay there. PayPal may try again, and you can begin anew." }))
+                html! { "Check your payment method there. PayPal may retry, or you can start again." }))
             (parts::heading("Plan", None))
             section.panel { p { (parts::link_button("/plan", "See your plan", true)) } }
         }
@@ -205,7 +205,7 @@ impl View<'_> {
     fn duplicate(&self) -> Markup {
         html! {
             (parts::notice(Tone::Info, "This agreement is not needed.",
-                html! { "It is cancelled at PayPal, and whatever it charged goes back to you." }))
+                html! { "It is cancelled at PayPal, and anything it charged is returned to you." }))
             (parts::heading("Plan", None))
             section.panel { p { (parts::link_button("/plan", "See your plan", true)) } }
         }
@@ -215,7 +215,7 @@ impl View<'_> {
         let is_ended = self.row.payment.is_some();
         html! {
             @if is_ended {
-                (parts::notice(Tone::Info, "This agreement has ended.", html! { "PayPal charges nothing for it any more." }))
+                (parts::notice(Tone::Info, "This agreement has ended.", html! { "PayPal charges nothing more for it." }))
             } @else {
                 (parts::notice(Tone::Bad, "This agreement has ended. Nothing was charged.", html! { "Start again if you still want it." }))
             }
@@ -229,7 +229,7 @@ impl View<'_> {
             (parts::heading("Waiting for PayPal", None))
             section.panel role="status" {
                 p { (text) }
-                p.second { "This page looks again by itself. It is safe to close." }
+                p.second { "This page refreshes by itself. You can close it." }
                 p { a href="/plan" { "See your plan" } }
             }
         };

@@ -1,10 +1,10 @@
-//! `/plan/begin`: what is paid each month and for what, looked at once more; its button has PayPal asked.
+//! `/plan/begin`: review of the price; its button creates the PayPal subscription.
 
 use http::StatusCode;
 use maud::{Markup, html};
 use tollgate_filter::Reply;
 use tollgate_pages::parts::{self, Tone};
-use tollgate_pages::{Page, Place};
+use tollgate_pages::{NavItem, Page};
 use tollgate_purchase::FailureKind as Refusal;
 use tollgate_purchase::mandates::{OpenError, Urls};
 use tollgate_purchase::plan::PRICE;
@@ -18,7 +18,7 @@ pub(crate) async fn show(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
-    // A form that waited until its sender had confirmed who they are brings nothing but itself.
+    // A draft stored before the identity check carries no fields of its own.
     let _ = request.take_draft(context).await?;
     let account = request.require_session()?.account;
     let standing = context.plans.state(account).await;
@@ -34,7 +34,7 @@ pub(crate) async fn show(
     Ok(request.page(context, &page))
 }
 
-/// Has a subscription made, or finds the one that waits for its owner.
+/// Creates a subscription, or finds the one that awaits approval.
 pub(crate) async fn begin(
     context: &PortalContext,
     request: &mut PageRequest,
@@ -57,7 +57,7 @@ pub(crate) async fn begin(
         Err(OpenError::Provider(error)) if error.kind == Refusal::Refused => (
             Tone::Warn,
             "PayPal does not accept this. Nothing was charged.",
-            "PayPal knows why: see your account there, then try again.",
+            "Check your PayPal account for the reason, then try again.",
         ),
         Err(OpenError::Provider(_) | OpenError::Closed(_)) => (
             Tone::Bad,
@@ -70,7 +70,9 @@ pub(crate) async fn begin(
     let page = review_page(context, request, Some(notice))?;
     Ok(match tone {
         Tone::Warn => request.refused(context, page),
-        _ => context.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page),
+        _ => context
+            .renderer
+            .reply(StatusCode::SERVICE_UNAVAILABLE, &page),
     })
 }
 
@@ -94,5 +96,5 @@ fn review_page(
             p { a href="/plan" { "Do not buy" } }
         }
     };
-    Ok(Page::framed(&title, Place::Plan, viewer, content))
+    Ok(Page::dashboard(&title, NavItem::Plan, viewer, content))
 }

@@ -1,11 +1,11 @@
-//! `/plan/cancel`: ending the monthly payment, after one question.
+//! `/plan/cancel`: confirmation page and cancellation of the monthly payment.
 
 use http::StatusCode;
 use maud::{Markup, html};
 use tollgate_filter::Reply;
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Tone};
-use tollgate_pages::{Page, Place};
+use tollgate_pages::{NavItem, Page};
 use tollgate_purchase::mandates::{CancelError, is_stopped};
 use tollgate_purchase::plan::PlanState;
 use tollgate_store::MandateState;
@@ -32,16 +32,16 @@ pub(crate) async fn cancel(
 ) -> Result<Reply, PageError> {
     let account = request.require_session()?.account;
     let Some(mandates) = &context.mandates else {
-        tracing::error!("a plan was not ended: the settings name no payment provider");
+        tracing::error!("plan cancellation failed: no payment provider is configured");
         return cancel_failed(context, request).await;
     };
     match mandates.cancel(account).await {
-        // Where PayPal has not confirmed it yet, it is stored that it ends, and the plan's page says so.
+        // If PayPal has not confirmed yet, the cancellation is stored and the plan page says so.
         Ok(_) | Err(CancelError::UnderWay(_) | CancelError::Nothing) => {
             Ok(request.redirect(context, "/plan"))
         }
         Err(error) => {
-            tracing::warn!(%error, "a plan was not ended");
+            tracing::warn!(%error, "plan cancellation failed");
             cancel_failed(context, request).await
         }
     }
@@ -55,10 +55,12 @@ async fn cancel_failed(context: &PortalContext, request: &PageRequest) -> Result
         html! { "Try again in a minute." },
     );
     let page = confirm_page(context, request, &standing, Some(notice))?;
-    Ok(context.look.reply(StatusCode::SERVICE_UNAVAILABLE, &page))
+    Ok(context
+        .renderer
+        .reply(StatusCode::SERVICE_UNAVAILABLE, &page))
 }
 
-/// Whether there is something that charges, or will.
+/// Whether there is a mandate that charges or will charge.
 pub(super) fn can_cancel(standing: &PlanState) -> bool {
     standing.mandate.as_ref().is_some_and(|row| {
         matches!(row.state, MandateState::Active | MandateState::Agreed) || is_stopped(row)
@@ -87,11 +89,11 @@ fn confirm_page(
             (parts::csrf(&viewer.csrf))
             @match standing.active() {
                 Some(row) => p { "You keep " (plan) " until " (format::date(row.period_end, request.now)) ". No more payments." },
-                None => p { "Nothing is charged any more. A payment that is on its way goes back to you." },
+                None => p { "Nothing more is charged. A pending payment is returned to you." },
             }
             (parts::submit("Cancel plan", true))
             p { a href="/plan" { "Keep " (plan) } }
         }
     };
-    Ok(Page::framed(&title, Place::Plan, viewer, content))
+    Ok(Page::dashboard(&title, NavItem::Plan, viewer, content))
 }

@@ -1,4 +1,4 @@
-//! `/plan`: what the account has, until when, and what the plan adds.
+//! `/plan`: current subscription and the benefits of the plan.
 
 pub(crate) mod approval;
 pub(crate) mod begin;
@@ -8,7 +8,7 @@ pub(crate) mod status;
 use maud::{Markup, html};
 use tollgate_filter::Reply;
 use tollgate_pages::parts::{self, Cell, Column, table};
-use tollgate_pages::{Page, Place};
+use tollgate_pages::{NavItem, Page};
 use tollgate_purchase::mandates::is_past_due;
 use tollgate_purchase::plan::{DAYS, PRICE, PlanState};
 use tollgate_store::{MandateState, Read, ReadError, reading};
@@ -19,7 +19,7 @@ use crate::installation::RateClassInfo;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 
-/// Payments shown.
+/// Number of payments shown.
 const PAYMENTS: usize = 12;
 
 pub(crate) async fn show(
@@ -78,11 +78,11 @@ pub(crate) async fn show(
             }
         }
     };
-    let page = Page::framed("Plan", Place::Plan, viewer, content);
+    let page = Page::dashboard("Plan", NavItem::Plan, viewer, content);
     Ok(request.page(context, &page))
 }
 
-/// A rate class as people call it.
+/// Display name of a rate class.
 pub(crate) fn class_name(context: &PortalContext, class: &str) -> String {
     let plan = context.plans.plan();
     match class {
@@ -92,21 +92,21 @@ pub(crate) fn class_name(context: &PortalContext, class: &str) -> String {
     }
 }
 
-/// What can be done about it here.
+/// Actions: buy, follow up, cancel.
 fn buying(context: &PortalContext, standing: &PlanState, is_sold: bool) -> Markup {
     let plan = context.plans.plan();
     let mandate = standing.mandate.as_ref();
     let is_cancel_pending = mandate.is_some_and(|row| row.state == MandateState::CancelPending);
     html! {
         @if standing.is_active() {
-            p { "You have what " (plan.name) " adds." }
-            @if is_cancel_pending { p { "PayPal has not confirmed yet that it charges nothing more. It is asked again by itself." } }
+            p { "You have " (plan.name) "." }
+            @if is_cancel_pending { p { "PayPal has not confirmed the cancellation yet. We ask again automatically." } }
         } @else if let Some(row) = mandate.filter(|row| row.state == MandateState::Agreed && !is_past_due(row)) {
             p { "You have agreed at PayPal, and the first payment is not confirmed yet." }
-            p { a href={ "/plan/back/" (row.id) "?back=1" } { "See how far it has come" } }
+            p { a href={ "/plan/back/" (row.id) "?back=1" } { "See its progress" } }
         } @else if is_sold {
             @if mandate.is_some_and(|row| row.state == MandateState::Agreed) {
-                p { "PayPal could not collect the first payment. Nothing was charged. PayPal may try again, and you can begin anew." }
+                p { "PayPal could not collect the first payment. Nothing was charged. PayPal may retry, or you can start again." }
             }
             p { (parts::link_button("/plan/begin", &format!("Buy {} for {} a month", plan.name, usd(PRICE)), true)) }
         } @else {

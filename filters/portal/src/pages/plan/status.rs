@@ -1,4 +1,4 @@
-//! What an account has of the plan, in words, and what was paid for it.
+//! Status of the subscription as text, and its payments.
 
 use maud::{Markup, html};
 use tollgate_pages::format;
@@ -8,7 +8,7 @@ use tollgate_store::{PaymentRow, PaymentStatus, Route, SubscriptionRow, Subscrip
 
 use crate::pages::credits::{amount, usd};
 
-/// How the plan stands, as a pill; nothing for an account that never had it.
+/// Status of the plan as a pill; empty for an account that never had it.
 pub(crate) fn pill(row: Option<&SubscriptionRow>, now: i64) -> Markup {
     let Some(row) = row else {
         return html! {};
@@ -21,7 +21,7 @@ pub(crate) fn pill(row: Option<&SubscriptionRow>, now: i64) -> Markup {
     }
 }
 
-/// Until when, and what comes then, as one or two sentences.
+/// End of the paid period and renewal, as one or two sentences.
 pub(crate) fn until(row: &SubscriptionRow, now: i64) -> String {
     let end = format::date(row.period_end, now);
     match row.status_at(now) {
@@ -37,7 +37,7 @@ pub(crate) fn until(row: &SubscriptionRow, now: i64) -> String {
     }
 }
 
-/// A notice where something needs doing.
+/// A notice if action is needed.
 pub(crate) fn notice(plan: &Plan, row: Option<&SubscriptionRow>, now: i64) -> Markup {
     let Some(row) = row.filter(|row| row.status_at(now) == SubscriptionStatus::PastDue) else {
         return html! {};
@@ -46,12 +46,12 @@ pub(crate) fn notice(plan: &Plan, row: Option<&SubscriptionRow>, now: i64) -> Ma
         Tone::Warn,
         &format!("{} could not collect the payment.", by(row.route)),
         html! {
-            (plan.name) " ends on " (format::date(row.period_end, now)) " unless it succeeds. See how you pay there."
+            (plan.name) " ends on " (format::date(row.period_end, now)) " unless it succeeds. Check your payment method there."
         },
     )
 }
 
-/// What was paid, newest first.
+/// Payments, newest first.
 pub(crate) fn payments(rows: &[PaymentRow], now: i64) -> Markup {
     if rows.is_empty() {
         return html! {};
@@ -96,13 +96,13 @@ pub(crate) fn payments(rows: &[PaymentRow], now: i64) -> Markup {
     )
 }
 
-/// What a person can look a payment up by: the last part of what the route calls it.
+/// The payment reference for people: the last part of the provider reference.
 fn reference(row: &PaymentRow) -> &str {
     let text = row.provider_ref.rsplit(['/', ':']).next();
     text.unwrap_or(&row.provider_ref)
 }
 
-/// Who took the money.
+/// Name of the payment provider.
 fn by(route: Route) -> &'static str {
     match route {
         Route::X402 => "USDC",
@@ -121,7 +121,7 @@ mod tests {
     const DAY: i64 = 86_400_000_000;
 
     #[test]
-    fn a_subscription_is_told_in_sentences() {
+    fn a_subscription_status_is_described() {
         let now = 1_796_083_200_000_000;
         let end = now + 12 * DAY;
         for (route, status, renews, at, words) in [

@@ -1,14 +1,14 @@
-//! A conversation, as it travels in the form of the sandbox, and what an answer was like.
+//! Chat messages of the sandbox: the conversation in the form, and parsing of API responses.
 
 use serde_json::Value;
 use tollgate_money::Micros;
 
 use crate::form::Form;
 
-/// Messages that a conversation has at most.
+/// Maximum number of messages of a conversation.
 const MESSAGES_MAX: usize = 100;
 
-/// Who said something.
+/// Author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     User,
@@ -29,11 +29,11 @@ impl Role {
 pub(super) struct ChatMessage {
     pub(super) role: Role,
     pub(super) content: String,
-    /// What is known of an answer.
+    /// Statistics of an answer.
     pub(super) stats: Option<AnswerStats>,
 }
 
-/// What an answer cost and how it came.
+/// Cost, tokens, cache status and duration of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AnswerStats {
     pub(super) cost: Micros,
@@ -44,7 +44,7 @@ pub(super) struct AnswerStats {
 }
 
 impl AnswerStats {
-    /// As the form carries them.
+    /// Serialised for the form.
     pub(super) fn write(&self) -> String {
         let AnswerStats {
             cost,
@@ -72,7 +72,7 @@ impl AnswerStats {
     }
 }
 
-/// The messages that a form carries: `user` and `assistant` fields in their order, and after an answer what is known of it.
+/// The messages in a form: `user` and `assistant` fields in order, each answer followed by its statistics.
 pub(super) fn read_messages(form: &Form) -> Vec<ChatMessage> {
     let mut messages: Vec<ChatMessage> = Vec::new();
     for (name, value) in form.iter() {
@@ -101,16 +101,16 @@ pub(super) fn read_messages(form: &Form) -> Vec<ChatMessage> {
     messages
 }
 
-/// What the API answered.
+/// The result of a chat request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChatOutcome {
     /// An answer of a model.
     Answer(ChatMessage),
-    /// A refusal, with its code and its message.
+    /// An error, with code and message.
     Refused { code: String, message: String },
 }
 
-/// Reads an answer of the API. `metadata` names the member with what it cost.
+/// Parses an API response. `metadata` names the member that contains the cost.
 pub(super) fn parse_response(body: &[u8], metadata: &str, took_ms: u64) -> ChatOutcome {
     let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
     let error = &body["error"];
@@ -119,7 +119,7 @@ pub(super) fn parse_response(body: &[u8], metadata: &str, took_ms: u64) -> ChatO
             |member: &str, otherwise: &str| error[member].as_str().unwrap_or(otherwise).to_owned();
         return ChatOutcome::Refused {
             code: text("code", "internal_error"),
-            message: text("message", "The answer could not be understood."),
+            message: text("message", "The response could not be parsed."),
         };
     }
     let message = &body["choices"][0]["message"];
@@ -129,7 +129,7 @@ pub(super) fn parse_response(body: &[u8], metadata: &str, took_ms: u64) -> ChatO
         role: Role::Assistant,
         content: message["content"].as_str().unwrap_or_default().to_owned(),
         stats: Some(AnswerStats {
-            // The number is written as a decimal, and read as one.
+            // Parsed from its decimal text, not as a float.
             cost: service_metadata["credits_used"]
                 .to_string()
                 .parse()
@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_conversation_survives_its_form(messages in prop::collection::vec((any::<bool>(), "[^\r]{0,20}", 0i64..1 << 40), 0..8)) {
+        fn a_conversation_round_trips_through_its_form(messages in prop::collection::vec((any::<bool>(), "[^\r]{0,20}", 0i64..1 << 40), 0..8)) {
             let messages: Vec<ChatMessage> = messages
                 .into_iter()
                 .map(|(user, content, cost)| ChatMessage {

@@ -1,7 +1,8 @@
 //! `/sandbox`: real requests, paid from the balance.
 //!
-//! With a script the browser asks the API itself, with a token that it fetches here, and the answer streams. Without one the form is sent
-//! here, the API is asked from within ([`crate::content`]), and the page shows the whole answer; the conversation travels in the form.
+//! With JavaScript, the browser calls the API itself with a token from this page, and the answer streams. Without it, the form is posted
+//! here, the handler calls the API in process ([`crate::in_process_api`]) and the page shows the complete answer; the form carries the
+//! conversation.
 
 mod chat;
 mod submit;
@@ -17,7 +18,7 @@ use tollgate_filter::{Model, Reply};
 use tollgate_money::Micros;
 use tollgate_pages::format::{self, count, credits_4};
 use tollgate_pages::parts::{self, Field, FieldKind, Problem, Tone};
-use tollgate_pages::{Page, Place, Script};
+use tollgate_pages::{NavItem, Page, Script};
 
 use self::chat::{AnswerStats, ChatMessage, Role};
 pub(crate) use self::submit::submit;
@@ -27,17 +28,17 @@ use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 use crate::samples::{ChatExample, ExampleMessage};
 
-/// Where the sandbox asks.
+/// Path of the API operation.
 const CHAT_PATH: &str = "/v1/chat/completions";
 
-/// What stands in the form at first.
+/// Initial values of the form.
 const TEMPERATURE: &str = "0.7";
 const MAX_TOKENS: &str = "256";
 
-/// A message of this many bytes is what the first price is worked out for, before anything is typed.
+/// Message size assumed for the cost estimate while the field is empty, in bytes.
 const SHORT_MESSAGE: usize = 300;
 
-/// What the page shows.
+/// State of the page.
 struct SandboxState<'a> {
     history: &'a [ChatMessage],
     model: Option<&'a Arc<Model>>,
@@ -46,7 +47,7 @@ struct SandboxState<'a> {
     cache: bool,
     message: &'a str,
     problems: &'a [Problem],
-    /// What the API refused: its code and its message.
+    /// Error of the API: code and message.
     refused: Option<(&'a str, &'a str)>,
 }
 
@@ -72,7 +73,7 @@ pub(crate) async fn show(
     Ok(request.page(context, &page(context, request, &state)?))
 }
 
-/// A token for the script, which asks the API itself.
+/// `POST /sandbox/token`: an access token for the script.
 pub(crate) async fn token(
     context: &PortalContext,
     request: &mut PageRequest,
@@ -130,12 +131,12 @@ fn page(
             }
         }
     };
-    let page = Page::framed("Sandbox", Place::Sandbox, viewer, content);
+    let page = Page::dashboard("Sandbox", NavItem::Sandbox, viewer, content);
     let page = page.with_script(Script::Copy).with_script(Script::Sandbox);
     Ok(if state.problems.is_empty() {
         page
     } else {
-        page.refused()
+        page.with_error_title()
     })
 }
 
@@ -144,7 +145,7 @@ fn message_block(message: &ChatMessage, state: &SandboxState<'_>) -> Markup {
         Role::User => "You".to_owned(),
         Role::Assistant => state
             .model
-            .map_or("Answer".to_owned(), |model| format::line(&model.id)),
+            .map_or("Answer".to_owned(), |model| format::single_line(&model.id)),
     };
     html! {
         div.said.you[message.role == Role::User] data-role=(message.role.word()) {
@@ -180,7 +181,7 @@ fn composer(
     html! {
         form.panel.composer #composer method="post" action="/sandbox" {
             (parts::csrf(csrf))
-            // Sent again, the same form is the same request: answered again, and charged once.
+            // Idempotency key: submitted again, the form is the same request, charged once.
             input type="hidden" name="once" value=(id);
             @for message in state.history {
                 input type="hidden" name=(message.role.word()) value=(message.content);
@@ -215,7 +216,7 @@ fn settings(context: &PortalContext, state: &SandboxState<'_>) -> Markup {
                     @for model in context.installation.catalog.models() {
                         option value=(model.id) selected[chosen == Some(&*model.id)] data-in=(model.price.input.per_million().get())
                             data-out=(model.price.output.per_million().get()) data-request=(model.price.request.get())
-                            data-price=(price(model)) data-max=(model.limits.output_tokens_default.get()) { (format::line(&model.id)) }
+                            data-price=(price(model)) data-max=(model.limits.output_tokens_default.get()) { (format::single_line(&model.id)) }
                     }
                 }
                 div.hint #model-price { @if let Some(model) = state.model { (price(model)) } }
@@ -236,7 +237,7 @@ fn settings(context: &PortalContext, state: &SandboxState<'_>) -> Markup {
     }
 }
 
-/// What a model costs, as `60 credits per million tokens in, 72 out`.
+/// Price of a model: `60 credits per million tokens in, 72 out`.
 fn price(model: &Model) -> String {
     let price = &model.price;
     let mut words = format!(
@@ -254,7 +255,7 @@ fn this_model_costs(model: &Model) -> String {
     format!("This model costs {}.", price(model))
 }
 
-/// The most that the request can cost, worked out as the gateway does before it asks a model.
+/// Maximum cost of the request, computed like the hold of the gateway.
 fn max_cost(state: &SandboxState<'_>) -> Option<Micros> {
     let model = state.model?;
     let said_bytes: usize = state
@@ -271,7 +272,7 @@ fn max_cost(state: &SandboxState<'_>) -> Option<Micros> {
     Some(model.price.quote(tokens_in as u64, tokens_out))
 }
 
-/// The request that this form sends, as an example.
+/// The request of this form as a code example.
 fn example<'a>(state: &SandboxState<'a>) -> ChatExample<'a> {
     let mut messages: Vec<ExampleMessage<'a>> = state
         .history
@@ -301,7 +302,7 @@ fn example<'a>(state: &SandboxState<'a>) -> ChatExample<'a> {
     }
 }
 
-/// What the API refused, in its words, and what to do.
+/// Error notice with the message of the API and a remedy.
 fn refusal(code: &str, message: &str) -> Markup {
     parts::notice(
         Tone::Bad,

@@ -1,4 +1,4 @@
-//! A message sent with the form.
+//! `POST /sandbox`: a message sent with the form, without JavaScript.
 
 use bytes::Bytes;
 use serde_json::{Map, Number, Value, json};
@@ -123,7 +123,7 @@ pub(crate) async fn submit(
     }
 }
 
-/// Asks the API from within, in the name of whoever is signed in.
+/// Sends the request to the in-process API with a sandbox token of the session.
 async fn send(
     context: &PortalContext,
     request: &PageRequest,
@@ -135,7 +135,9 @@ async fn send(
         message: message.into(),
     };
     let Some(content) = &context.api else {
-        return Ok(unavailable("The sandbox is not available here."));
+        return Ok(unavailable(
+            "The sandbox is not available on this installation. Use JavaScript or the API.",
+        ));
     };
     let token = context
         .sandbox
@@ -150,7 +152,7 @@ async fn send(
     };
     let Some(answer) = content.call(call).await else {
         return Ok(unavailable(
-            "The gateway could not take the request to its end. Try again.",
+            "The gateway could not complete the request. Try again.",
         ));
     };
     let took = u64::try_from(answer.took.as_millis()).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! Access tokens of the sandbox: short-lived, for chats only, bound to a session.
+//! Access tokens of the sandbox: short-lived, limited to chat, bound to a session.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,14 +13,14 @@ use tollgate_store::CredentialId;
 use crate::context::PortalContext;
 use crate::page_error::PageError;
 
-/// How long a token works, in microseconds.
+/// Lifetime of a token, in microseconds.
 const LIFETIME: i64 = 10 * 60_000_000;
 
-/// Tokens of one session at once: a few windows.
+/// Maximum concurrent tokens of a session: a few browser windows.
 const TOKENS_PER_SESSION: usize = 4;
 
-/// Which tokens were given to which session, so that they end with it. A session is known by its lineage: its digest changes when
-/// somebody confirms who they are. Kept in memory: after a restart tokens end by themselves.
+/// Tokens by session, so that they are revoked with it. The key is the session lineage, because the digest changes on confirmation. In
+/// memory only: after a restart, tokens expire by themselves.
 #[derive(Debug, Default)]
 pub(crate) struct SandboxTokens {
     by_session: Mutex<HashMap<[u8; 32], Vec<SandboxToken>>>,
@@ -34,7 +34,7 @@ struct SandboxToken {
 }
 
 impl SandboxTokens {
-    /// A token for a session. The oldest of too many is revoked.
+    /// Issues a token for a session. The oldest tokens above the limit are revoked.
     pub(crate) async fn issue(
         &self,
         context: &PortalContext,
@@ -50,7 +50,8 @@ impl SandboxTokens {
             created_at: now,
             expires_at: now + LIFETIME,
         };
-        // Noted before it is written: whoever ends the session looks here afterwards, and either finds the token or it is refused.
+        // Registered before it is written: ending a session revokes registered tokens afterwards, so either it finds the token or issuing
+        // fails.
         let id = token_id(now, context.draw());
         let excess = self.register(session, id, token.expires_at, now);
         let (form, draw) = (&context.token_form, context.draw());
@@ -64,7 +65,7 @@ impl SandboxTokens {
         })
     }
 
-    /// Ends every token of a session, which has ended already.
+    /// Revokes all tokens of a session that has ended.
     pub(crate) async fn end(
         &self,
         context: &PortalContext,
@@ -78,7 +79,7 @@ impl SandboxTokens {
         Ok(())
     }
 
-    /// Ends every token of every session of an account, which have ended already.
+    /// Revokes all tokens of all sessions of an account, which have ended.
     pub(crate) async fn end_all(
         &self,
         context: &PortalContext,
@@ -98,7 +99,7 @@ impl SandboxTokens {
         Ok(())
     }
 
-    /// Notes a token, and says which ones are too many.
+    /// Registers a token and returns the ids above the limit.
     fn register(
         &self,
         session: &Session,

@@ -1,4 +1,4 @@
-//! `/sign-in/code`: the code that was sent is typed.
+//! `/sign-in/code`: entry of the one-time code.
 
 use maud::html;
 use tollgate_filter::Reply;
@@ -15,7 +15,7 @@ use crate::signup_grant::book_signup_grants;
 
 const CODE: &str = "code";
 
-/// A new code may be asked for so long after the last (microseconds).
+/// Minimum time between two codes, in microseconds.
 const RESEND_AFTER: i64 = 30_000_000;
 
 /// `GET /sign-in/code`
@@ -74,7 +74,7 @@ pub(crate) async fn verify(
                 purpose = ?entered.purpose,
                 new = entered.is_new,
                 request = request.request_id,
-                "somebody typed the right code"
+                "sign-in code accepted"
             );
             if entered.is_new {
                 book_signup_grants(
@@ -99,15 +99,16 @@ pub(crate) async fn verify(
         CodeOutcome::LockedOut { until } => {
             let wait = until - request.now;
             let text = format!(
-                "Too many wrong codes were typed. Try again in {}.",
-                format::wait(wait)
+                "Too many wrong codes were entered. Try again in {}.",
+                format::duration(wait)
             );
             let problem = parts::Problem::new(CODE, text);
             let page = form(context, request, &awaited, &[problem]);
             Ok(throttled(context, page, wait))
         }
         CodeOutcome::Suspended => {
-            let text = "This account is suspended. Ask whoever runs this service.".to_owned();
+            let text =
+                "This account is suspended. Contact the operator of this service.".to_owned();
             Ok(wrong_code(context, request, &awaited, text))
         }
         _ => {
@@ -117,7 +118,7 @@ pub(crate) async fn verify(
     }
 }
 
-/// `POST /sign-in/code/resend`
+/// `POST /sign-in/code/again`
 pub(crate) async fn resend(
     context: &PortalContext,
     request: &mut PageRequest,
@@ -165,7 +166,7 @@ fn wrong_code(
     request.refused(context, form(context, request, awaited, &[problem]))
 }
 
-/// Where another code is asked for.
+/// The page that requests another code.
 fn request_path(request: &PageRequest) -> &'static str {
     match request.session {
         Some(_) => "/confirm",
@@ -181,7 +182,7 @@ fn form(
 ) -> Page {
     let next = request.return_path();
     let digits = context.signin.rules().length.digits();
-    let address = format::line(&awaited.address);
+    let address = format::single_line(&awaited.address);
     let from = awaited.sent_at + RESEND_AFTER;
     let content = html! {
         (parts::problems(problems))
@@ -219,22 +220,22 @@ fn form(
             }
         }
     };
-    Page::solo("Enter the code we sent", content)
+    Page::card("Enter the code we sent", content)
 }
 
-/// The code is over; only a new one helps.
+/// The code has expired or is used up; a new one is needed.
 fn ended(request: &PageRequest) -> Page {
     let problem = [parts::Problem::new(
         "again",
-        "That code has ended. Send a new one.",
+        "That code has expired. Send a new one.",
     )];
     let next = request.return_path();
     let address = next.append_to(request_path(request));
     let content = html! {
         (parts::problems(&problem))
         h1 { "Enter the code we sent" }
-        p.second { "A code works for 10 minutes, in the browser that asked for it, and for five tries." }
+        p.second { "A code works for 10 minutes and five tries, in the browser that requested it." }
         p.actions { a.button.filled #again href=(address) { "Send a new code" } }
     };
-    Page::solo("Enter the code we sent", content)
+    Page::card("Enter the code we sent", content)
 }

@@ -1,4 +1,4 @@
-//! `/confirm`: somebody who signed in a while ago types a code once more before they make a key or pay.
+//! `/confirm`: identity check with a new code before a key is created or a payment is made, for sessions that signed in a while ago.
 
 use maud::html;
 use tollgate_filter::Reply;
@@ -51,8 +51,8 @@ fn form(
         (parts::problems(problems))
         h1 { "Confirm it is you" }
         p.second {
-            "You signed in a while ago. Before a key is made or something is paid we send a code to "
-            b { (format::line(&session.address)) } "."
+            "You signed in a while ago. Before you create a key or pay, we send a code to "
+            b { (format::single_line(&session.address)) } "."
         }
         form.stack method="post" action="/confirm" {
             (parts::csrf(&request.csrf(context)))
@@ -61,5 +61,5 @@ fn form(
         }
         p.rule { a href="/" { "Go to the overview" } }
     };
-    Page::solo("Confirm it is you", content)
+    Page::card("Confirm it is you", content)
 }

@@ -1,4 +1,4 @@
-//! `/sign-in` and `/sign-is_sign_up`: an address goes in, a code goes out.
+//! `/sign-in` and `/sign-up`: send a one-time code to an address.
 
 pub(crate) mod code;
 pub(crate) mod confirm;
@@ -39,7 +39,7 @@ pub(crate) async fn show(
     Ok(request.page(context, &page))
 }
 
-/// `GET /sign-is_sign_up`
+/// `GET /sign-up`
 pub(crate) async fn show_sign_up(
     context: &PortalContext,
     request: &mut PageRequest,
@@ -70,7 +70,7 @@ pub(crate) async fn sign_in(
     request_code(context, request, CodePurpose::SignIn).await
 }
 
-/// `POST /sign-is_sign_up`
+/// `POST /sign-up`
 pub(crate) async fn sign_up(
     context: &PortalContext,
     request: &mut PageRequest,
@@ -124,7 +124,7 @@ async fn request_code(
     }
 }
 
-/// Sends a code; gives the wait (microseconds) where too many were asked for.
+/// Sends a code; returns the wait (microseconds) if the limit is exceeded.
 async fn send(
     context: &PortalContext,
     request: &PageRequest,
@@ -151,16 +151,16 @@ async fn send(
 
 fn too_many(wait: i64) -> String {
     format!(
-        "Too many codes were asked for. Try again in {}.",
-        format::wait(wait)
+        "Too many codes were requested. Try again in {}.",
+        format::duration(wait)
     )
 }
 
-/// A form that was sent too often.
+/// Status 429 with `Retry-After`.
 fn throttled(context: &PortalContext, page: Page, wait: i64) -> Reply {
     let mut reply = context
-        .look
-        .reply(StatusCode::TOO_MANY_REQUESTS, &page.refused());
+        .renderer
+        .reply(StatusCode::TOO_MANY_REQUESTS, &page.with_error_title());
     let secs = wait.max(1).unsigned_abs().div_ceil(1_000_000);
     reply
         .headers
@@ -168,7 +168,7 @@ fn throttled(context: &PortalContext, page: Page, wait: i64) -> Reply {
     reply
 }
 
-/// The app that waits for a decision, where that is what comes after signing in.
+/// Name of the app that waits for consent, if that is the return path.
 async fn waiting_app(
     context: &PortalContext,
     request: &PageRequest,
@@ -179,7 +179,7 @@ async fn waiting_app(
         return Ok(None);
     };
     let name = context.authorization.pending_client_name(id).await?;
-    Ok(name.map(|name| format::line(&name)))
+    Ok(name.map(|name| format::single_line(&name)))
 }
 
 fn form(
@@ -223,11 +223,11 @@ fn form(
             p.second { "There is no password. We send a code to the address of your account." }
         }
         @if let Some(waiting_app) = waiting_app {
-            p.second { "Then you decide about “" (waiting_app) "”." }
+            p.second { "Then you decide on access for “" (waiting_app) "”." }
         }
         @if is_off {
             (parts::notice(parts::Tone::Warn, "Signing in is off.", html! {
-                "Whoever runs this service has set up no way to send codes."
+                "The operator of this service has not configured a way to send codes."
             }))
         } @else {
             form.stack method="post" action=(path) {
@@ -244,13 +244,13 @@ fn form(
             p.rule { "New here? " a href=(next.append_to("/sign-up")) { "Create an account" } }
         }
     };
-    Page::solo(title, content)
+    Page::card(title, content)
 }
 
-/// What a new account brings.
+/// Text about a new account.
 fn welcome(context: &PortalContext) -> String {
     let grant = context.signin.rules().grant;
-    let name = &context.look.brand().name;
+    let name = &context.renderer.brand().name;
     if grant > Micros::ZERO {
         format!(
             "An account at {name} starts with {} credits. There is no password: we send you a code.",
@@ -262,21 +262,21 @@ fn welcome(context: &PortalContext) -> String {
 }
 
 fn terms(context: &PortalContext) -> Markup {
-    let brand = context.look.brand();
+    let brand = context.renderer.brand();
     html! {
         @match (&brand.terms_url, &brand.privacy_url) {
             (None, None) => {},
             (Some(terms), None) => p.fine { "By creating an account you agree to the " a href=(terms) { "terms of use" } "." },
-            (None, Some(privacy)) => p.fine { "What we keep about you is in the " a href=(privacy) { "privacy notice" } "." },
+            (None, Some(privacy)) => p.fine { "How we use your data is described in the " a href=(privacy) { "privacy notice" } "." },
             (Some(terms), Some(privacy)) => p.fine {
                 "By creating an account you agree to the " a href=(terms) { "terms of use" }
-                ". What we keep about you is in the " a href=(privacy) { "privacy notice" } "."
+                ". How we use your data is described in the " a href=(privacy) { "privacy notice" } "."
             },
         }
     }
 }
 
-/// The hidden field that says where to go afterwards.
+/// The hidden `next` field.
 fn next_field(next: &ReturnPath) -> Markup {
     html! {
         @if next.has_target() { input type="hidden" name="next" value=(next); }
