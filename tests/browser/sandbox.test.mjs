@@ -99,7 +99,7 @@ test("Stop stands in place of Send while an answer is written, and ends it", asy
   assert.equal(await page.getByRole("button", { name: "Send" }).isVisible(), false);
   await every(page, "sandbox-writing");
   await page.getByRole("button", { name: "Stop" }).click();
-  await page.getByText(/^Stopped\. You pay for what was written/).waitFor();
+  await page.getByText(/^Stopped\. The output up to this point is charged/).waitFor();
   assert.ok(await page.getByRole("button", { name: "Send" }).isVisible());
   assert.equal(await page.getByText("Writing", { exact: true }).count(), 0);
   await provider("open", { gate: "half way" });

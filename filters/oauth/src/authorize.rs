@@ -1,4 +1,4 @@
-//! `GET /oauth/authorize` (RFC 6749 section 4.1.1): every check, then on to the page where a person decides.
+//! `GET /oauth/authorize` (RFC 6749 section 4.1.1): validates the request and redirects to the consent page.
 
 use std::sync::Arc;
 
@@ -15,27 +15,27 @@ use crate::error_pages::{authorization_error_page, unavailable_page, untrusted_r
 use crate::form::Form;
 use crate::scopes::scopes_at;
 
-/// The longest `state` that is given back.
+/// Maximum length of `state`, in bytes.
 const STATE_BYTES_MAX: usize = 2048;
 
-/// Why a request is answered here and never redirected: its own word for where to redirect to cannot be believed.
+/// Errors reported on a local page, never by redirect, because client or `redirect_uri` are not verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LocalError {
-    /// The query is not encoded as queries are.
+    /// The query is not validly encoded.
     Encoding,
-    /// `client_id` is missing or doubled.
+    /// `client_id` is missing or duplicated.
     MissingClient,
-    /// `redirect_uri` is missing or doubled.
+    /// `redirect_uri` is missing or duplicated.
     MissingRedirect,
-    /// There is no such client.
+    /// Unknown client.
     UnknownClient,
-    /// The document about the client cannot be had, or describes none.
+    /// The client metadata document cannot be fetched or is invalid.
     ClientDocument,
-    /// The client has not registered this address.
+    /// The client has not registered this redirect URI.
     UnknownRedirect,
 }
 
-/// What stands fast once the client and its address are known.
+/// A request whose client and redirect URI are verified.
 struct VerifiedClient<'a> {
     form: &'a Form,
     client: ClientRow,
@@ -53,20 +53,20 @@ impl Endpoints {
             Ok(Ok(verified)) => verified,
             Ok(Err(error)) => return self.local_error(exchange, error),
             Err(error) => {
-                tracing::error!(%error, "a request for authorization could not be judged");
+                tracing::error!(%error, "validating authorization request failed");
                 return Outcome::reply(unavailable_page(&self.renderer, &exchange.request));
             }
         };
         let answer = match authorization_request(self, &verified) {
             Err(error) => Err(error),
-            // Nobody who asks for the head alone comes to decide, so nothing is kept for them; whoever did would sign in first.
+            // `HEAD` stores no request; the redirect is that of a request without a session.
             Ok(_) if exchange.request.method == Method::HEAD => {
                 Ok(format!("{}/sign-in", self.base_path))
             }
             Ok(asking) => match self.server.store_request(asking).await {
                 Ok(id) => Ok(format!("{}/consent/{id}", self.base_path)),
                 Err(error) => {
-                    tracing::warn!(%error, "a request for authorization could not be kept");
+                    tracing::warn!(%error, "storing authorization request failed");
                     Err(AuthorizationError::TemporarilyUnavailable)
                 }
             },
@@ -78,10 +78,10 @@ impl Endpoints {
         let issuer = self.server.issuer();
         let address = response_url(verified.redirect_uri, Err(error), verified.state, issuer);
         match host(verified.redirect_uri) {
-            // The person's own computer: nobody is led astray.
+            // A loopback address: no open redirect.
             None => see_other(&address),
-            // Anybody can register, so a link to this service must not lead a person to where its maker likes before they have been
-            // asked (RFC 9700 section 4.11.2). They see where it goes, and go there if they want to.
+            // Registration is open, so a link to this service must not redirect a person to an arbitrary address before they have been
+            // asked (RFC 9700 section 4.11.2). The page shows the destination as a link.
             Some(host) => Outcome::reply(authorization_error_page(
                 &self.renderer,
                 &exchange.request,
@@ -91,17 +91,17 @@ impl Endpoints {
         }
     }
 
-    /// The client of this id: registered, or described by the document at the address that the id is.
+    /// The client with this id: registered, or described by the metadata document at that URL.
     async fn client(&self, id: &str) -> Result<Result<ClientRow, LocalError>, ReadError> {
         if let Some(documents) = &self.documents
             && id.starts_with("https://")
         {
             return Ok(documents.client(id).await.map_err(|error| {
-                tracing::info!(%error, "a document about a client was not believed");
+                tracing::info!(%error, "rejected client metadata document");
                 LocalError::ClientDocument
             }));
         }
-        // What was stored when somebody allowed it something is no registration.
+        // A row stored for a metadata document is not a registration.
         let client = self.server.client(id).await?.filter(|row| !row.document);
         Ok(client.ok_or(LocalError::UnknownClient))
     }
@@ -114,7 +114,7 @@ impl Endpoints {
         ))
     }
 
-    /// Checks 1 to 3: whatever fails before the address is known to be the client's is told here.
+    /// Checks 1 to 3: failures before the redirect URI is verified are reported on a local page.
     async fn verify_client<'a>(
         &self,
         form: &'a Form,
@@ -153,7 +153,7 @@ impl Endpoints {
     }
 }
 
-/// Checks 4 to 8, whose failures the client is told of.
+/// Checks 4 to 8, whose failures are reported to the client.
 fn authorization_request(
     endpoints: &Endpoints,
     verified: &VerifiedClient<'_>,
@@ -168,7 +168,7 @@ fn authorization_request(
         Some(_) => return Err(AuthorizationError::UnsupportedResponseType),
         None => return Err(AuthorizationError::InvalidRequest),
     }
-    // A method that is left out means `plain` (RFC 7636 section 4.3), which proves nothing to whoever sees the request.
+    // A missing method means `plain` (RFC 7636 section 4.3), which gives no protection if the request is observed.
     let challenge = form
         .get("code_challenge")
         .filter(|_| form.get("code_challenge_method") == Some("S256"))
@@ -200,18 +200,18 @@ fn authorization_request(
     })
 }
 
-/// The host of an address somewhere on the network; `None` for one on the computer that the browser runs on.
+/// The host of a redirect URI; `None` for loopback.
 fn host(redirect_uri: &str) -> Option<String> {
     let uri: Uri = redirect_uri.parse().ok()?;
     let is_there = uri.scheme_str() == Some("https");
     uri.host().filter(|_| is_there).map(str::to_owned)
 }
 
-/// 303: a 307 would have the browser post what it posted to us on to the client (RFC 9700 section 4.12).
+/// 303: with 307 the browser would repeat the POST body to the client (RFC 9700 section 4.12).
 fn see_other(address: &str) -> Outcome {
     let mut headers = HeaderMap::with_capacity(4);
     let location = HeaderValue::try_from(address)
-        .expect("what is appended is encoded, and the rest was checked");
+        .expect("the appended part is encoded, and the rest was validated");
     headers.insert(header::LOCATION, location);
     let no_store = HeaderValue::from_static("no-store");
     headers.insert(header::CACHE_CONTROL, no_store);

@@ -1,7 +1,7 @@
-//! Clients that name themselves by the address of a document about them (draft-ietf-oauth-client-id-metadata-document-00).
+//! Client ID metadata documents (draft-ietf-oauth-client-id-metadata-document-00).
 //!
-//! Whoever asks for authorization chooses the address, so fetching is as careful as it can be: `https` and public addresses alone, one try,
-//! no redirections, little time and few bytes. Nothing is stored until a person has allowed the client something.
+//! The URL is chosen by the requester, so fetching is restricted against SSRF: `https` and public addresses only, one attempt, no
+//! redirects, short timeout and small size. Nothing is stored before a person has granted access.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use tollgate_store::ClientRow;
 use crate::json::Json;
 use crate::register::parse_metadata;
 
-/// The most bytes that a document may have.
+/// Maximum size of a document, in bytes.
 const BYTES_MAX: usize = 5 * 1024;
 
-/// Members that only a client with a secret has.
+/// Members that only confidential clients have.
 const SECRETS: [&str; 2] = ["client_secret", "client_secret_expires_at"];
 
-/// Documents, fetched when they are asked for and kept while they are fresh.
+/// Cache of client metadata documents: fetched on demand, kept while fresh.
 pub(crate) struct ClientDocuments {
     fetcher: Fetcher,
     cache: DocumentCache<CheckedClient>,
@@ -29,26 +29,26 @@ pub(crate) struct ClientDocuments {
     refresh_offered: bool,
 }
 
-/// Why an address names no client.
+/// Why a URL identifies no client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DocumentError {
-    /// It is no address of a document.
-    #[error("the address is none that a client may be named by")]
+    /// The URL is not allowed as a client id.
+    #[error("the URL is not allowed as a client id")]
     Address,
-    /// It was fetched a moment ago, in vain.
-    #[error("the document could not be had a moment ago")]
+    /// A recent fetch failed.
+    #[error("a recent fetch of the document failed")]
     RecentFailure,
-    /// Its host was asked too often.
-    #[error("too many documents were fetched from that host")]
+    /// The rate limit of its host is exceeded.
+    #[error("the fetch limit of that host is exceeded")]
     RateLimited,
-    /// It cannot be fetched.
+    /// Fetching failed.
     #[error("the document could not be fetched")]
     Fetch(#[source] FetchError),
-    /// It says nothing that can be used.
+    /// The document is invalid.
     #[error("the document does not describe a client: {0}")]
     Invalid(&'static str),
-    /// It describes a client that could not register either.
-    #[error("the document describes a client that cannot be one here: {0}")]
+    /// The document describes a client that registration would reject.
+    #[error("the document describes a client that cannot be registered: {0}")]
     Rejected(#[source] ClientError),
 }
 
@@ -62,7 +62,7 @@ impl ClientDocuments {
         })
     }
 
-    /// The client that an address names.
+    /// The client that a URL identifies.
     pub(crate) async fn client(&self, id: &str) -> Result<ClientRow, DocumentError> {
         let url: DocumentUrl = id.parse().map_err(|_| DocumentError::Address)?;
         let now = self.clock.elapsed();
@@ -94,7 +94,7 @@ impl ClientDocuments {
                 self.cache.insert(url.as_str(), &client, now + fresh, now);
                 Ok(client)
             }
-            // Says nothing of the document: others were being fetched.
+            // Not a property of the document: too many fetches in progress.
             Err(error @ DocumentError::Fetch(FetchError::TooMany)) => Err(error),
             Err(error) => {
                 self.cache.insert_failure(url.as_str(), now);
@@ -104,20 +104,20 @@ impl ClientDocuments {
     }
 }
 
-/// What a document says about the client whose address it stands at.
+/// Parses and validates the metadata document at a URL.
 fn parse_document(
     url: &str,
     body: &[u8],
     refresh_offered: bool,
 ) -> Result<CheckedClient, DocumentError> {
-    let members = Json::object(body).ok_or(DocumentError::Invalid("it is no JSON object"))?;
+    let members = Json::object(body).ok_or(DocumentError::Invalid("it is not a JSON object"))?;
     match members.get("client_id") {
-        // Byte for byte: another spelling is another client.
+        // Compared byte for byte: another spelling is another client.
         Some(Json::Text(id)) if id == url => {}
-        _ => return Err(DocumentError::Invalid("client_id is not its address")),
+        _ => return Err(DocumentError::Invalid("client_id differs from its URL")),
     }
     if SECRETS.iter().any(|name| members.contains_key(*name)) {
-        return Err(DocumentError::Invalid("it has a secret"));
+        return Err(DocumentError::Invalid("it contains a secret"));
     }
     let metadata = parse_metadata(members).map_err(DocumentError::Invalid)?;
     let client = metadata
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_describes_the_client_at_its_own_address_and_no_secret() {
+    fn a_client_document_names_its_own_url_and_no_secret() {
         let client = parse_document(URL, document(|_| {}).as_bytes(), false).expect("sound");
         assert_eq!(client.name.as_deref(), Some("Notebook Copilot"));
         assert_eq!(client.redirect_uris.len(), 2);

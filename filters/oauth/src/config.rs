@@ -1,4 +1,4 @@
-//! The section `[oauth]`: as written, and as checked.
+//! The section `[oauth]`: as written, and validated.
 
 use std::time::Duration;
 
@@ -14,37 +14,37 @@ const DAY: u64 = 24 * HOUR;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawOAuth {
-    /// Seconds that an access token works.
+    /// Lifetime of an access token, in seconds.
     pub access_token_secs: Option<At<u64>>,
-    /// Whether clients that register for them get refresh tokens.
+    /// Whether clients that register for the grant get refresh tokens.
     pub refresh_tokens: Option<At<bool>>,
-    /// Seconds after which an unused refresh token ends.
+    /// Idle lifetime of a refresh token, in seconds.
     pub refresh_idle_secs: Option<At<u64>>,
-    /// Seconds from the decision after which refresh tokens end, however often they are used.
+    /// Absolute lifetime of refresh tokens from the consent, in seconds.
     pub refresh_secs_max: Option<At<u64>>,
-    /// Seconds for which a refresh token that was just used may be used again; 0 for never.
+    /// Grace period in which a used refresh token may be used again, in seconds; 0 for none.
     pub refresh_grace_secs: Option<At<u64>>,
-    /// Clients that have registered and were never allowed anything, at most.
+    /// Maximum number of registered clients without a grant.
     pub unused_clients_max: Option<At<u64>>,
-    /// Whether a client may name itself by the address of a document about it.
+    /// Whether a client id may be the URL of a metadata document.
     pub client_documents: Option<At<bool>>,
-    /// Whether buying is a box on the consent page that a person has to tick.
+    /// Whether permission to buy is a separate checkbox on the consent page.
     pub tick_to_buy: Option<At<bool>>,
 }
 
-/// `[oauth]`, checked.
+/// `[oauth]`, validated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OAuthConfig {
-    /// What the authorization server goes by.
+    /// Settings of the authorization server.
     pub server: OAuthSettings,
-    /// Whether a client may name itself by the address of a document about it.
+    /// Whether a client id may be the URL of a metadata document.
     pub client_documents: bool,
-    /// Whether buying is a box on the consent page that a person has to tick.
+    /// Whether permission to buy is a separate checkbox on the consent page.
     pub tick_to_buy: bool,
 }
 
 impl RawOAuth {
-    /// Checks everything, noting each problem under a key that starts with `key` (`oauth`). `None` when there was one.
+    /// Validates the section and reports each problem under a key that starts with `key` (`oauth`). `None` if there is one.
     pub fn check(&self, key: &str, problems: &mut Problems) -> Option<OAuthConfig> {
         let mut within = |name: &str, at: &Option<At<u64>>, default, range| match at {
             None => Some(default),

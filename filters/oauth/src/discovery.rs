@@ -1,4 +1,4 @@
-//! Documents by which clients find their way (RFC 8414, RFC 9728), each at every address that names it.
+//! Discovery documents (RFC 8414, RFC 9728), each at every URL that it describes.
 
 use std::collections::HashMap;
 
@@ -11,16 +11,16 @@ const SERVER: &str = "/.well-known/oauth-authorization-server";
 const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 const KEYS: &str = "/.well-known/jwks.json";
 
-/// Every document, by the path it stands at.
+/// Discovery documents by path.
 #[derive(Debug)]
 pub(crate) struct Discovery {
     by_path: HashMap<String, Vec<HostDocument>>,
 }
 
-/// A document at a path, for the requests of one host or of all.
+/// A document at a path, for one host or for all.
 #[derive(Debug)]
 struct HostDocument {
-    /// `None` for whoever asks under another name.
+    /// `None` for requests under any other host.
     host: Option<String>,
     document: Document,
 }
@@ -35,7 +35,7 @@ impl Discovery {
         let server = Document::json(&server_metadata(service, config));
         for path in [
             format!("{base_path}{SERVER}"),
-            // With the path of the issuer behind it (RFC 8414 section 3.1).
+            // With the path of the issuer appended (RFC 8414 section 3.1).
             format!("{SERVER}{base_path}"),
             format!("{root_path}{SERVER}"),
         ] {
@@ -45,12 +45,12 @@ impl Discovery {
             let name = service.name_of(resource);
             let document = Document::json(&resource_metadata(service, &name, resource));
             let rest = resource.path();
-            // As the service's own description has it, and with the path of the resource behind it (RFC 9728 section 3.1).
+            // As in the service's own description, and with the path of the resource appended (RFC 9728 section 3.1).
             discovery.put(format!("{base_path}{RESOURCE}{rest}"), None, &document);
             discovery.put(format!("{RESOURCE}{base_path}{rest}"), None, &document);
         }
-        // The two addresses of the service name the API too, and each must be told its own name: a client has to refuse a document about
-        // another (RFC 9728 section 3.3). Where they differ in nothing but the host, the host tells them apart.
+        // Both URLs of the service identify the API, and the metadata at each must name that URL: clients have to reject metadata about
+        // another one (RFC 9728 section 3.3). If they differ in the host only, the request host selects the document.
         let of_root = Document::json(&resource_metadata(service, root, Resource::Api));
         discovery.put(format!("{root_path}{RESOURCE}"), None, &of_root);
         discovery.put(format!("{RESOURCE}{root_path}"), None, &of_root);
@@ -76,7 +76,7 @@ impl Discovery {
         }
     }
 
-    /// The document that a request asks for.
+    /// The document for a request.
     pub(crate) fn find(&self, request: &Request) -> Option<&Document> {
         let host = request.single("host").unwrap_or_default();
         self.find_at(&request.path, host)
@@ -128,9 +128,9 @@ fn server_metadata(service: &Service, config: &OAuthConfig) -> Value {
     metadata
 }
 
-/// Metadata of a resource under one of its names (RFC 9728 section 2).
+/// Metadata of a resource under one of its identifiers (RFC 9728 section 2).
 fn resource_metadata(service: &Service, name: &str, resource: Resource) -> Value {
-    // Clients ask for everything in this list when a challenge names no scope, so buying is not in it.
+    // Clients request every scope listed here if a challenge names none, so buying is not included.
     let scopes: Vec<&str> = resource.default_scopes().iter().map(Scope::name).collect();
     let what = match resource {
         Resource::Api => "API",
@@ -146,7 +146,7 @@ fn resource_metadata(service: &Service, name: &str, resource: Resource) -> Value
     })
 }
 
-/// What stands in an address after its host.
+/// The path of a URL.
 pub(crate) fn path_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.find('/').map_or("", |slash| &rest[slash..])
@@ -214,8 +214,8 @@ mod tests {
         ] {
             let found = discovery(base, root);
             let path = format!("{RESOURCE}{path}");
-            let told = member(&found, &path, host, "resource");
-            assert_eq!(told.as_deref(), Some(resource), "{base} {host} {path}");
+            let named = member(&found, &path, host, "resource");
+            assert_eq!(named.as_deref(), Some(resource), "{base} {host} {path}");
         }
         let deep = discovery(deep.0, deep.1);
         for (path, resource) in [
@@ -232,8 +232,8 @@ mod tests {
                 "https://svc.example/gate/mcp/android",
             ),
         ] {
-            let told = member(&deep, path, "svc.example", "resource");
-            assert_eq!(told.as_deref(), Some(resource), "{path}");
+            let named = member(&deep, path, "svc.example", "resource");
+            assert_eq!(named.as_deref(), Some(resource), "{path}");
         }
         for path in ["/v2", "/mcp/x", "/v1/", "/"] {
             let path = format!("{RESOURCE}{path}");

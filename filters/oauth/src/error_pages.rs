@@ -1,4 +1,4 @@
-//! Pages for requests that cannot be answered to their client.
+//! Error pages of the authorization endpoint.
 
 use http::StatusCode;
 use maud::html;
@@ -9,24 +9,24 @@ use tollgate_pages::{Failure, PageRenderer, failure};
 use crate::authorize::LocalError;
 
 impl LocalError {
-    /// The reason, for the maker of the app.
+    /// The reason, for the developer of the app.
     fn reason(self) -> &'static str {
         match self {
-            LocalError::Encoding => "The query is not encoded as queries are.",
-            LocalError::MissingClient => "client_id has to stand in the address, once.",
-            LocalError::MissingRedirect => "redirect_uri has to stand in the address, once.",
+            LocalError::Encoding => "The query is not validly encoded.",
+            LocalError::MissingClient => "client_id must occur exactly once in the query.",
+            LocalError::MissingRedirect => "redirect_uri must occur exactly once in the query.",
             LocalError::UnknownClient => {
                 "No app is registered under this client_id. Register it again."
             }
             LocalError::ClientDocument => {
                 "invalid_client: the document at client_id cannot be fetched, or does not describe a client."
             }
-            LocalError::UnknownRedirect => "This redirect_uri is none that the app has registered.",
+            LocalError::UnknownRedirect => "This redirect_uri is not registered for the app.",
         }
     }
 }
 
-/// 400, for a person whom an app has sent here with a request that cannot be trusted. Nothing of the request is repeated.
+/// 400 for an authorization request whose client or redirect URI cannot be verified. No part of the request is repeated.
 pub(crate) fn untrusted_request_page(
     renderer: &PageRenderer,
     request: &Request,
@@ -36,8 +36,8 @@ pub(crate) fn untrusted_request_page(
         status: StatusCode::BAD_REQUEST,
         heading: "This request cannot be trusted",
         text: html! {
-            p { "The app that sent you here made a mistake, or is not what it says. Nothing was allowed." }
-            p { "For its maker: " (error.reason()) }
+            p { "The app that sent you here made an error, or is not what it claims to be. No access was granted." }
+            p { "For its developer: " (error.reason()) }
         },
         link: None,
         request: request.id.to_string(),
@@ -45,8 +45,7 @@ pub(crate) fn untrusted_request_page(
     failure(renderer, &details)
 }
 
-/// 400, for a person whom an app has sent here with a request that cannot be granted: why, and the way back, which leads to `host` and
-/// tells the app.
+/// 400 or 503 for an authorization request that fails: the reason, and a link back to `host` that reports the error to the app.
 pub(crate) fn authorization_error_page(
     renderer: &PageRenderer,
     request: &Request,
@@ -56,11 +55,11 @@ pub(crate) fn authorization_error_page(
     let (status, text) = match error {
         AuthorizationError::ServerError | AuthorizationError::TemporarilyUnavailable => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "This is not its fault. Try again from there in a minute.",
+            "This is a fault of this service, not of the app. Try again from there in a minute.",
         ),
         _ => (
             StatusCode::BAD_REQUEST,
-            "It asked for something that cannot be given, or not in this way.",
+            "Its request is invalid or cannot be granted.",
         ),
     };
     let words = format!("Go back to {host}");
@@ -68,8 +67,8 @@ pub(crate) fn authorization_error_page(
         status,
         heading: "The app could not be connected",
         text: html! {
-            p { "An app at " b { (host) } " sent you here. " (text) " Nothing was allowed." }
-            p { "For its maker: " code { (error.word()) } "." }
+            p { "An app at " b { (host) } " sent you here. " (text) " No access was granted." }
+            p { "For its developer: " code { (error.word()) } "." }
         },
         link: Some((address, &words)),
         request: request.id.to_string(),
@@ -77,12 +76,12 @@ pub(crate) fn authorization_error_page(
     failure(renderer, &details)
 }
 
-/// 503, for a person whom an app has sent here while the store does not answer.
+/// 503 for an authorization request while the store is unavailable.
 pub(crate) fn unavailable_page(renderer: &PageRenderer, request: &Request) -> Reply {
     let details = Failure {
         status: StatusCode::SERVICE_UNAVAILABLE,
         heading: "The service is temporarily unavailable",
-        text: html! { p { "Nothing was allowed. Go back to the app and try again in a minute." } },
+        text: html! { p { "No access was granted. Go back to the app and try again in a minute." } },
         link: None,
         request: request.id.to_string(),
     };

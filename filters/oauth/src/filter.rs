@@ -1,4 +1,4 @@
-//! The filter `oauth`: one endpoint a route.
+//! The filter `oauth`: one endpoint of the authorization server per route.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use tollgate_filter::{
 
 use crate::Endpoints;
 
-/// More bytes of a body than this are nobody's registration and nobody's token request.
+/// Maximum body size; registrations and token requests are smaller.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// Answers one route of the authorization server.
+/// Serves one route of the authorization server.
 pub struct OAuth {
     endpoints: Arc<Endpoints>,
     endpoint: Endpoint,
@@ -26,17 +26,17 @@ enum Endpoint {
     Discovery,
 }
 
-/// A route that leads to no endpoint.
+/// A route path without an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`oauth` answers paths that end in `/oauth/register`, `/oauth/authorize`, `/oauth/token` or `/oauth/revoke`, and those with `/.well-known/`; `{path}` is none"
+    "`oauth` answers paths that end in `/oauth/register`, `/oauth/authorize`, `/oauth/token` or `/oauth/revoke`, and those with `/.well-known/`; `{path}` is not one of them"
 )]
 pub struct UnknownEndpoint {
     path: String,
 }
 
 impl OAuth {
-    /// The filter for a route of this path, which may begin with the path of the service's address.
+    /// The filter for a route path, which may be prefixed with the path of the service URL.
     pub fn new(endpoints: &Arc<Endpoints>, path: &str) -> Result<OAuth, UnknownEndpoint> {
         let endpoint = [
             ("/oauth/register", Endpoint::Register),
@@ -92,7 +92,7 @@ impl Filter for OAuth {
                 Some(document) => Outcome::reply(document.reply(&exchange.request)),
                 None => Outcome::refuse(ApiError::new(
                     ErrorCode::NotFound,
-                    "There is no such document. The authorization server speaks OAuth, not OpenID Connect.",
+                    "There is no such document. The authorization server supports OAuth, not OpenID Connect.",
                 )),
             }),
         }

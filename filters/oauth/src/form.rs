@@ -1,18 +1,18 @@
-//! Parameters of queries and form bodies (`application/x-www-form-urlencoded`), read so that nobody can read them differently.
+//! Strict parsing of queries and form bodies (`application/x-www-form-urlencoded`), without ambiguity.
 
-/// Parameters in the order they were sent, decoded.
+/// Decoded parameters in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form(Vec<(String, String)>);
 
-/// The most parameters that are looked at. Requests have about ten; comparing each with each must stay cheap.
+/// Maximum number of parameters. Requests have about ten; the duplicate check is quadratic and must stay cheap.
 const PARAMETERS_MAX: usize = 64;
 
-/// A text that is no form: a `%` without two hex digits, bytes that are no UTF-8, or more than [`PARAMETERS_MAX`] parameters.
+/// Invalid encoding: a `%` without two hex digits, invalid UTF-8, or more than [`PARAMETERS_MAX`] parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidEncoding;
 
 impl Form {
-    /// Reads a query or a body.
+    /// Parses a query or body.
     pub(crate) fn parse(text: &[u8]) -> Result<Form, InvalidEncoding> {
         let pairs = || {
             text.split(|&byte| byte == b'&')
@@ -33,7 +33,7 @@ impl Form {
             .map(Form)
     }
 
-    /// How often a parameter stands there.
+    /// Number of occurrences of a parameter.
     pub(crate) fn count(&self, name: &str) -> usize {
         self.all(name).count()
     }
@@ -46,12 +46,12 @@ impl Form {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The first value of a parameter that has one: an empty one counts as left out (RFC 6749 section 3.1).
+    /// The first non-empty value of a parameter: an empty one counts as absent (RFC 6749 section 3.1).
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.all(name).next().filter(|value| !value.is_empty())
     }
 
-    /// A parameter that stands there more than once, but for those of `allowed`.
+    /// A parameter that occurs more than once, except those in `allowed`.
     pub(crate) fn duplicate(&self, allowed: &[&str]) -> Option<&str> {
         self.0
             .iter()
@@ -95,14 +95,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_of_very_many_parameters_is_none() {
+    fn a_form_with_too_many_parameters_is_rejected() {
         let form = |count: usize| (0..count).map(|at| format!("p{at}=&")).collect::<String>();
         assert!(Form::parse(form(PARAMETERS_MAX).as_bytes()).is_ok());
         assert!(Form::parse(form(PARAMETERS_MAX + 1).as_bytes()).is_err());
     }
 
     #[test]
-    fn a_form_is_read_in_one_way_or_not_at_all() {
+    fn a_form_is_parsed_unambiguously_or_rejected() {
         let form = Form::parse(b"a=1&b=x+y%26%C3%A9&c&=d&&a=2&e=").expect("a form");
         assert_eq!(form.get("a"), Some("1"));
         assert_eq!(form.all("a").collect::<Vec<_>>(), ["1", "2"]);
@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_sent_is_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn form_parsing_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Form::parse(&bytes);
         }
     }

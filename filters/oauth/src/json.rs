@@ -1,21 +1,21 @@
-//! JSON in which no member stands twice: programs that take the first and programs that take the last would read two requests.
+//! JSON without duplicate members: parsers that keep the first and parsers that keep the last would read different requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// Nested deeper than this is no metadata.
+/// Maximum nesting depth of metadata.
 const DEPTH_MAX: usize = 64;
 
-/// A JSON value, as far as metadata needs it: numbers and booleans are only known to be there.
+/// A JSON value reduced to what metadata needs: numbers and booleans are not kept.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Json {
     /// `null`
     Null,
     /// A number or a boolean.
     Other,
-    /// A text.
+    /// A string.
     Text(String),
     /// An array.
     List(Vec<Json>),
@@ -24,7 +24,7 @@ pub(crate) enum Json {
 }
 
 impl Json {
-    /// An object; `None` for everything else, for one with a member that stands twice, and for a broken text.
+    /// Parses an object; `None` for other values, duplicate members and invalid JSON.
     pub(crate) fn object(text: &[u8]) -> Option<BTreeMap<String, Json>> {
         let value: Json = serde_json::from_slice(text).ok()?;
         match value {
@@ -57,7 +57,7 @@ impl<'de> Visitor<'de> for Reader {
     type Value = Json;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value without a doubled member")
+        f.write_str("a JSON value without duplicate members")
     }
 
     fn visit_unit<E>(self) -> Result<Json, E> {
@@ -96,7 +96,7 @@ impl<'de> Visitor<'de> for Reader {
         let mut found = BTreeMap::new();
         while let Some((name, value)) = members.next_entry::<String, Json>()? {
             if found.insert(name, value).is_some() {
-                return Err(de::Error::custom("a member stands twice"));
+                return Err(de::Error::custom("duplicate member"));
             }
         }
         Ok(Json::Object(found))
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_read_when_it_can_be_read_in_one_way() {
+    fn an_object_is_parsed_only_if_unambiguous() {
         let deep =
             |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
         for (text, sound) in [

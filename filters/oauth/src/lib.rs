@@ -29,49 +29,49 @@ use client_document::ClientDocuments;
 use discovery::Discovery;
 use resources::ResourceNames;
 
-/// What the service is called, and where it is.
+/// Name and URLs of the service.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// The short word.
+    /// The service name.
     pub name: String,
-    /// The address that clients are given, and the issuer; without a slash at its end.
+    /// Base URL of the API and issuer, without a trailing slash.
     pub base_url: String,
-    /// The address of discovery, likewise.
+    /// Root URL for discovery, without a trailing slash.
     pub root_url: String,
 }
 
 impl Service {
-    /// The canonical name of a resource (RFC 8707).
+    /// The canonical identifier of a resource (RFC 8707).
     pub fn name_of(&self, resource: Resource) -> String {
         format!("{}{}", self.base_url, resource.path())
     }
 }
 
-/// What all routes of the authorization server share.
+/// Services shared by the routes of the authorization server.
 pub struct Endpoints {
     server: Arc<AuthorizationServer>,
     config: OAuthConfig,
     renderer: Arc<PageRenderer>,
-    /// Documents about clients, where they may name themselves by one.
+    /// Client metadata documents, if enabled.
     documents: Option<ClientDocuments>,
     names: ResourceNames,
     discovery: Discovery,
-    /// The path before the addresses of pages.
+    /// Path prefix of pages.
     base_path: String,
     /// `Basic realm="svc"`, for clients that try to authenticate.
     basic: http::HeaderValue,
 }
 
 impl Endpoints {
-    /// The endpoints of a server.
+    /// Creates the endpoints.
     ///
     /// # Errors
     ///
-    /// When documents about clients cannot be made ready to be fetched.
+    /// If the client for metadata documents cannot be set up.
     ///
     /// # Panics
     ///
-    /// When the service's word is none that the settings let pass.
+    /// If the service name is not one that the settings accept.
     pub fn new(
         service: &Service,
         config: OAuthConfig,
@@ -95,7 +95,8 @@ impl Endpoints {
             names: ResourceNames::new(service),
             discovery: Discovery::new(service, &config),
             base_path: discovery::path_of(&service.base_url).to_owned(),
-            basic: http::HeaderValue::try_from(basic).expect("a word of letters and digits"),
+            basic: http::HeaderValue::try_from(basic)
+                .expect("the service name consists of letters and digits"),
         }))
     }
 }

@@ -11,7 +11,7 @@ use crate::Endpoints;
 use crate::json::Json;
 use crate::store_errors::commit_failed;
 
-/// The client as it was registered. There is no secret, and no address to change the registration at.
+/// The registered client. There is no secret and no registration management URL.
 #[derive(Serialize)]
 struct Registered<'a> {
     client_id: &'a str,
@@ -34,7 +34,7 @@ impl Endpoints {
         }
         let Some(members) = Json::object(&request.body) else {
             return Ok(invalid_metadata(
-                "The body has to be one JSON object in which no member stands twice.",
+                "The body must be a JSON object without duplicate members.",
             ));
         };
         let metadata = match parse_metadata(members) {
@@ -66,7 +66,7 @@ impl Endpoints {
             response_types: ["code"],
             token_endpoint_auth_method: "none",
         };
-        let body = serde_json::to_vec(&registered).expect("texts and numbers serialise");
+        let body = serde_json::to_vec(&registered).expect("strings and numbers serialise");
         let mut reply = Reply::of(StatusCode::CREATED, "application/json", body.into());
         let no_store = HeaderValue::from_static("no-store");
         reply.headers.insert(header::CACHE_CONTROL, no_store);
@@ -86,7 +86,7 @@ pub(crate) fn client_error(error: &ClientError) -> ApiError {
     ApiError::new(code, error.to_string())
 }
 
-/// Whether a body says that it is plain JSON; one that says nothing is taken for it.
+/// Whether the body is declared as uncompressed JSON; a missing content type is accepted.
 fn is_json(headers: &http::HeaderMap) -> bool {
     let is = |value: &HeaderValue, wanted: &str| {
         let essence = value.as_bytes().split(|&byte| byte == b';').next();
@@ -98,7 +98,7 @@ fn is_json(headers: &http::HeaderMap) -> bool {
         && codings.iter().all(|value| is(value, "identity"))
 }
 
-/// The members that matter, or the name of one that has the wrong type. `null` is as if it were left out.
+/// The relevant metadata, or the name of a member with a wrong type. `null` counts as absent.
 pub(crate) fn parse_metadata(
     mut members: BTreeMap<String, Json>,
 ) -> Result<ClientMetadata, &'static str> {

@@ -1,14 +1,14 @@
-//! What clients may write in `resource` (RFC 8707): a table made at start and compared byte for byte.
+//! Resource indicators (RFC 8707): a fixed table compared byte for byte.
 
 use tollgate_filter::{Resource, Resources};
 use tollgate_identity::oauth::Requested;
 
 use crate::Service;
 
-/// The names of the service's resources.
+/// Identifiers of the service's resources.
 ///
-/// Libraries turn `https://host` into `https://host/`, so each name also stands here with a slash at its end. Nothing else is folded:
-/// `/mcp` is the beginning of `/mcp/android`, and the two are kept apart.
+/// Libraries normalise `https://host` to `https://host/`, so each identifier is also listed with a trailing slash. Nothing else is
+/// normalised: `/mcp` is a prefix of `/mcp/android`, and the two are distinct.
 #[derive(Clone, Debug)]
 pub(crate) struct ResourceNames(Vec<(String, Resource)>);
 
@@ -18,7 +18,7 @@ impl ResourceNames {
         for resource in Resource::ALL {
             names.push((service.name_of(resource), resource));
         }
-        // The two addresses of the service are other names of its API.
+        // Both URLs of the service are further identifiers of its API.
         names.push((service.base_url.clone(), Resource::Api));
         names.push((service.root_url.clone(), Resource::Api));
         let with_slash: Vec<_> = names
@@ -29,7 +29,7 @@ impl ResourceNames {
         ResourceNames(names)
     }
 
-    /// The resource of this name.
+    /// The resource with this identifier.
     pub(crate) fn find(&self, name: &str) -> Option<Resource> {
         self.0
             .iter()
@@ -37,8 +37,8 @@ impl ResourceNames {
             .map(|(_, resource)| *resource)
     }
 
-    /// What a request with these values of `resource` asks for. The same one several times counts once; two are too many, since a token
-    /// has one audience (RFC 8707 section 2).
+    /// The resource that these `resource` values select. Repetitions count once; two different ones are an error, since a token has one
+    /// audience (RFC 8707 section 2).
     pub(crate) fn requested<'a>(&self, mut values: impl Iterator<Item = &'a str>) -> Requested {
         let Some(first) = values.next() else {
             return Requested::Omitted;
@@ -118,7 +118,7 @@ mod tests {
             (vec![v1], api),
             (vec![v1, v1], api),
             (vec![v1, mcp], Requested::Unknown),
-            // Two names of one resource are two values.
+            // Two identifiers of one resource are two values.
             (vec![v1, "https://svc.example"], Requested::Unknown),
             (vec![v1, ""], Requested::Unknown),
             (vec!["https://evil.example"], Requested::Unknown),

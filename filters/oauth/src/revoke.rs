@@ -10,8 +10,8 @@ use crate::store_errors::{commit_failed, read_failed};
 use crate::token::{form, missing};
 
 impl Endpoints {
-    /// 200 without a body for every token there may be: whether it was one is nobody's business (RFC 7009 section 2.2). A hint is not
-    /// needed, since the text of a token says what it is.
+    /// 200 without a body for every token, valid or not (RFC 7009 section 2.2). The hint is not needed, since the token format shows its
+    /// type.
     pub(crate) async fn revoke(&self, exchange: &Exchange) -> Result<Outcome, FilterError> {
         let request = &exchange.request;
         let form = match form(&request.headers, &request.body) {

@@ -1,8 +1,8 @@
-//! What clients may write in `scope` (RFC 6749 section 3.3).
+//! Parsing of `scope` (RFC 6749 section 3.3).
 
 use tollgate_filter::{Resource, Scope, Scopes};
 
-/// The scopes that a text names, all of which belong to the resource. `None` for a text with another, and for one with none at all.
+/// The scopes in a string, all of which belong to the resource. `None` if there is another one, or none at all.
 pub(crate) fn scopes_at(resource: Resource, text: &str) -> Option<Scopes> {
     let mut scopes = Scopes::NONE;
     for name in text.split(' ').filter(|name| !name.is_empty()) {

@@ -14,7 +14,7 @@ use crate::form::Form;
 use crate::scopes::scopes_at;
 use crate::store_errors::{commit_failed, read_failed};
 
-/// What a client is given (RFC 6749 section 5.1).
+/// The token response (RFC 6749 section 5.1).
 #[derive(Serialize)]
 struct TokenResponseBody<'a> {
     access_token: &'a str,
@@ -42,8 +42,8 @@ impl Endpoints {
             }
             Some(_) => {
                 let message = match self.config.server.refresh {
-                    Some(_) => "grant_type is authorization_code or refresh_token.",
-                    None => "grant_type is authorization_code.",
+                    Some(_) => "grant_type must be authorization_code or refresh_token.",
+                    None => "grant_type must be authorization_code.",
                 };
                 let error = ApiError::new(ErrorCode::UnsupportedGrantType, message);
                 return Ok(Outcome::refuse(error));
@@ -93,7 +93,7 @@ impl Endpoints {
             resource: self.names.requested(form.all("resource")),
             scopes: match form.get("scope") {
                 None => Requested::Omitted,
-                // Those of another resource are none that the grant could have.
+                // Scopes of other resources cannot be in the grant.
                 Some(text) => Resource::ALL
                     .into_iter()
                     .find_map(|resource| scopes_at(resource, text))
@@ -106,11 +106,11 @@ impl Endpoints {
         Ok(self.server.refresh(request).await?)
     }
 
-    /// A client that authenticates has mistaken itself for one with a secret (RFC 6749 section 5.2).
+    /// A client that authenticates assumes it is confidential (RFC 6749 section 5.2).
     fn unexpected_authentication(&self) -> Outcome {
         let error = ApiError::new(
             ErrorCode::InvalidClient,
-            "Clients have no secret here. Leave Authorization out and send client_id in the form.",
+            "Clients have no secret here. Omit Authorization and send client_id in the form.",
         );
         Outcome::refuse(error.header(header::WWW_AUTHENTICATE, self.basic.clone()))
     }
@@ -119,30 +119,30 @@ impl Endpoints {
         let (code, message) = match error {
             TokenError::UnknownClient => (
                 ErrorCode::InvalidClient,
-                "This client is not registered. Register again and ask for authorization anew.",
+                "This client is not registered. Register again and request authorization again.",
             ),
-            // Which of the reasons it is would help nobody who has the right to the code.
+            // The exact reason is not disclosed: it would only help unauthorized holders of a code.
             TokenError::InvalidGrant => (
                 ErrorCode::InvalidGrant,
-                "The grant does not work: used, ended, or made for another request. Ask for authorization anew.",
+                "The grant is not valid: used, expired, or issued for another request. Request authorization again.",
             ),
             TokenError::InvalidTarget => (
                 ErrorCode::InvalidTarget,
-                "The grant is for another resource. Send the one that was authorized, or none.",
+                "The grant is for another resource. Send the authorized resource, or omit it.",
             ),
             TokenError::InvalidScope => (
                 ErrorCode::InvalidScope,
-                "The grant does not have all of these scopes. Ask for fewer, or leave scope out.",
+                "The grant does not include all of these scopes. Request fewer, or omit scope.",
             ),
             TokenError::Read(error) => return Err(read_failed(error)),
             TokenError::Store(error) => return commit_failed(error),
-            _ => (ErrorCode::InternalError, "Something failed on our side."),
+            _ => (ErrorCode::InternalError, "Internal error."),
         };
         Ok(Outcome::refuse(ApiError::new(code, message)))
     }
 }
 
-/// Why there is no token.
+/// Failure of a token request.
 enum TokenFailure {
     Response(Outcome),
     Grant(TokenError),
@@ -154,12 +154,12 @@ impl From<TokenError> for TokenFailure {
     }
 }
 
-/// Fields for answers that nobody may keep, as old as RFC 6749 section 5.1.
+/// Headers against caching, as in RFC 6749 section 5.1.
 fn set_no_store(headers: &mut HeaderMap) {
     headers.insert(header::PRAGMA, HeaderValue::from_static("no-cache"));
 }
 
-/// A form that can be read in one way. `resource` alone may stand there twice (RFC 8707 section 2).
+/// Parses an unambiguous form. Only `resource` may occur more than once (RFC 8707 section 2).
 pub(crate) fn form(headers: &HeaderMap, body: &[u8]) -> Result<Form, ApiError> {
     let wrong = |message: Cow<'static, str>| ApiError::new(ErrorCode::InvalidRequest, message);
     let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
@@ -176,11 +176,11 @@ pub(crate) fn form(headers: &HeaderMap, body: &[u8]) -> Result<Form, ApiError> {
             "Send the parameters as application/x-www-form-urlencoded, uncompressed.",
         )));
     }
-    let form = Form::parse(body)
-        .map_err(|_| wrong(Cow::Borrowed("The form is not encoded as forms are.")))?;
+    let form =
+        Form::parse(body).map_err(|_| wrong(Cow::Borrowed("The form is not validly encoded.")))?;
     match form.duplicate(&["resource"]) {
         None => Ok(form),
-        Some(_) => Err(wrong(Cow::Borrowed("A parameter stands there twice."))),
+        Some(_) => Err(wrong(Cow::Borrowed("A parameter occurs twice."))),
     }
 }
 
@@ -197,7 +197,7 @@ fn reply(granted: &TokenResponse) -> Reply {
         scope: Scopes::from_bits(granted.scopes).to_string(),
         refresh_token: granted.refresh.as_ref().map(|token| token.expose()),
     };
-    let body = serde_json::to_vec(&answer).expect("texts and numbers serialise");
+    let body = serde_json::to_vec(&answer).expect("strings and numbers serialise");
     let mut reply = Reply::json(body.into());
     let no_store = HeaderValue::from_static("no-store");
     reply.headers.insert(header::CACHE_CONTROL, no_store);

@@ -1,39 +1,39 @@
-//! Whose pages these are.
+//! Brand of the pages: name, accent colour, logo, links.
 
 use bytes::Bytes;
 
 use crate::colour::Colour;
 
-/// The accent of a brand that sets none.
+/// The default accent.
 pub const ACCENT: Colour = Colour::of(0x0b6675);
 
-/// Who the pages say they belong to.
+/// The brand shown on pages.
 #[derive(Clone, Debug)]
 pub struct Brand {
     /// The name, in the frame and in titles.
     pub name: String,
-    /// The colour for acting and for "you are here"; all others follow from it.
+    /// The colour of actions and of the current location; the other colours derive from it.
     pub accent: Colour,
-    /// A picture instead of the raised barrier.
+    /// A logo instead of the default icon.
     pub logo: Option<Logo>,
-    /// Where people ask for help: an e-mail address or an `https` address.
+    /// Support contact: an e-mail address or an `https` URL.
     pub support: Option<String>,
-    /// The address of the terms of use.
+    /// URL of the terms of use.
     pub terms_url: Option<String>,
-    /// The address of the privacy notice.
+    /// URL of the privacy notice.
     pub privacy_url: Option<String>,
 }
 
-/// A brand's picture, served from the gateway's own address and never written into a page.
+/// The logo of a brand, served from the gateway's own origin and never inlined into a page.
 #[derive(Clone, Debug)]
 pub struct Logo {
-    /// Its kind.
+    /// The file format.
     pub kind: LogoKind,
-    /// The file.
+    /// The file content.
     pub bytes: Bytes,
 }
 
-/// The kinds of picture that a logo can be.
+/// Supported logo formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogoKind {
     /// Scalable Vector Graphics.
@@ -43,7 +43,7 @@ pub enum LogoKind {
 }
 
 impl LogoKind {
-    /// What a file looks to be; `None` for neither.
+    /// Detects the format from the content; `None` if unsupported.
     pub fn of(bytes: &[u8]) -> Option<LogoKind> {
         if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
             return Some(LogoKind::Png);
@@ -69,7 +69,7 @@ impl LogoKind {
 }
 
 impl Brand {
-    /// A brand that has a name and nothing else.
+    /// A brand with a name and defaults.
     pub fn named(name: impl Into<String>) -> Brand {
         Brand {
             name: name.into(),
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_logo_is_known_by_what_is_in_it() {
+    fn a_logo_format_is_detected_from_its_content() {
         assert_eq!(LogoKind::of(b"\x89PNG\r\n\x1a\nrest"), Some(LogoKind::Png));
         let svg = b"\xef\xbb\xbf <?xml version=\"1.0\"?>\n<svg xmlns=\"\"/>";
         assert_eq!(LogoKind::of(svg), Some(LogoKind::Svg));

@@ -1,12 +1,12 @@
-//! Colours: reading them, how well one reads on another, and lighter or darker ones of the same hue.
+//! Colours: parsing, contrast (WCAG 2.2), and lighter or darker shades of the same hue.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The step in lightness by which a colour is moved until it reads well.
+/// Lightness step of the search for sufficient contrast.
 const STEP: f64 = 0.0025;
 
-/// The step by which chroma is lowered until sRGB has the colour.
+/// Chroma step of gamut mapping to sRGB.
 const CHROMA_STEP: f64 = 0.002;
 
 /// A colour of the sRGB space, eight bits a channel.
@@ -16,9 +16,9 @@ pub struct Colour {
     pub channels: [u8; 3],
 }
 
-/// Why a text is no colour.
+/// An invalid colour.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no colour; write `#` and six hex digits, such as `#0b6675`")]
+#[error("`{0}` is not a colour; write `#` and six hex digits, such as `#0b6675`")]
 pub struct ColourError(String);
 
 impl Colour {
@@ -34,7 +34,7 @@ impl Colour {
         }
     }
 
-    /// How well one colour reads on the other, 1 to 21 (WCAG 2.2, contrast ratio).
+    /// Contrast ratio of two colours, 1 to 21 (WCAG 2.2).
     pub fn contrast(self, other: Colour) -> f64 {
         let (one, other) = (self.luminance(), other.luminance());
         (one.max(other) + 0.05) / (one.min(other) + 0.05)
@@ -46,7 +46,7 @@ impl Colour {
         ratios.fold(f64::INFINITY, f64::min)
     }
 
-    /// So much of this colour in `ground`, from 0 to 1, channel by channel.
+    /// Blends a share (0 to 1) of this colour onto `ground`, per channel.
     pub(crate) fn blend_onto(self, ground: Colour, share: f64) -> Colour {
         let mut channels = [0; 3];
         for (at, channel) in channels.iter_mut().enumerate() {
@@ -56,8 +56,8 @@ impl Colour {
         Colour { channels }
     }
 
-    /// The first colour of the same hue, from this one upwards or downwards in lightness, that `accept`. The last one, white or
-    /// black, when none is.
+    /// The first colour of the same hue, from this one upwards or downwards in lightness, for which `accept` holds; white or black if none
+    /// does.
     pub(crate) fn adjust_lightness_until(
         self,
         lighter: bool,
@@ -122,7 +122,7 @@ impl fmt::Display for Colour {
     }
 }
 
-/// A colour by lightness (0 to 1), chroma and hue as the eye orders them (Björn Ottosson's Oklab in polar form, CSS Color 4).
+/// A colour in polar Oklab: lightness (0 to 1), chroma and hue (Björn Ottosson; CSS Color 4).
 #[derive(Clone, Copy)]
 struct Oklch {
     lightness: f64,
@@ -148,7 +148,7 @@ impl Oklch {
         }
     }
 
-    /// The channels in linear light, which may lie outside of 0 to 1.
+    /// The channels in linear light, possibly outside of 0 to 1.
     fn linear(self) -> [f64; 3] {
         let (a, b) = (self.chroma * self.hue.cos(), self.chroma * self.hue.sin());
         let long = self.lightness + 0.396_337_777_4 * a + 0.215_803_757_3 * b;
@@ -168,7 +168,7 @@ impl Oklch {
             .all(|channel| (-1e-4..=1.0 + 1e-4).contains(channel))
     }
 
-    /// The colour of this lightness and hue, its chroma lowered in steps until sRGB has it.
+    /// Gamut mapping: lowers chroma in steps until the colour is in sRGB.
     fn gamut_mapped(mut self) -> Colour {
         while !self.is_in_gamut() && self.chroma > 0.0 {
             self.chroma = (self.chroma - CHROMA_STEP).max(0.0);
@@ -210,13 +210,13 @@ mod tests {
     #[test]
     fn contrast_is_that_of_wcag() {
         assert!((Colour::BLACK.contrast(Colour::WHITE) - 21.0).abs() < 1e-9);
-        // A grey that WCAG's own examples give as the lightest one that passes on white.
+        // The lightest grey on white that passes according to the WCAG examples.
         assert!((Colour::of(0x767676).contrast(Colour::WHITE) - 4.54).abs() < 0.01);
     }
 
     proptest! {
         #[test]
-        fn a_colour_comes_back_from_its_polar_form(hex in 0u32..0x100_0000) {
+        fn a_colour_round_trips_through_its_polar_form(hex in 0u32..0x100_0000) {
             let colour = Colour::of(hex);
             let back = Oklch::of(colour).gamut_mapped();
             for (one, other) in colour.channels.into_iter().zip(back.channels) {

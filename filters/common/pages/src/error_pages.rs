@@ -1,4 +1,4 @@
-//! Pages for what went wrong. They need neither session nor store.
+//! Error pages. They need neither session nor store.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use crate::format;
 use crate::page::Page;
 use crate::renderer::PageRenderer;
 
-/// What a person is told when there is no page to show.
+/// An error page.
 pub struct Failure<'a> {
-    /// The status.
+    /// Status code.
     pub status: StatusCode,
-    /// What happened, as a sentence without a full stop at its end.
+    /// What happened, as a sentence without a full stop.
     pub heading: &'a str,
     /// What to do.
     pub text: Markup,
-    /// One way on: address and words.
+    /// A link to continue: URL and text.
     pub link: Option<(&'a str, &'a str)>,
-    /// The id of the request, for whoever is asked for help.
+    /// The request id, for support.
     pub request: String,
 }
 
-/// The page of a failure.
+/// Renders an error page.
 pub fn failure(renderer: &PageRenderer, failure: &Failure<'_>) -> Reply {
     let support = renderer.brand().support.as_deref();
     let content = html! {
@@ -37,25 +37,25 @@ pub fn failure(renderer: &PageRenderer, failure: &Failure<'_>) -> Reply {
         p.fine.rule {
             "Request " code { (failure.request) }
             @if let Some(support) = support {
-                ". If this stays, send that line to " (support) "."
+                ". If the problem persists, send this line to " (support) "."
             }
         }
     };
     renderer.reply(failure.status, &Page::card(failure.heading, content))
 }
 
-/// Pages for errors that something other than a page has met with: too many requests, a body too large, an address that nobody answers.
+/// Error pages for errors raised outside of page handlers: rate limit, body size, unknown path.
 pub fn error_page(renderer: Arc<PageRenderer>) -> ErrorPage {
     ErrorPage::new(move |error, request| {
         let (heading, text) = text(error);
-        let told = Failure {
+        let details = Failure {
             status: error.status(),
             heading,
             text: html! { p { (text) } },
             link: Some(("/", "Go to the overview")),
             request: request.to_owned(),
         };
-        failure(&renderer, &told)
+        failure(&renderer, &details)
     })
 }
 
@@ -83,13 +83,13 @@ fn text(error: &ApiError) -> (&'static str, String) {
         ),
         (_, StatusCode::METHOD_NOT_ALLOWED) => (
             "This page does not accept this method",
-            "Open it from the page that leads to it.".into(),
+            "Open it from the page that links to it.".into(),
         ),
         (_, StatusCode::PAYLOAD_TOO_LARGE) => (
             "This form is too large",
-            "Nothing was changed. Shorten what you typed, and send it again.".into(),
+            "Nothing was changed. Shorten the input, and send it again.".into(),
         ),
-        _ => ("This did not work", error.message.clone().into_owned()),
+        _ => ("The request failed", error.message.clone().into_owned()),
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     use crate::Brand;
 
     #[test]
-    fn an_error_becomes_a_page_that_says_what_to_do() {
+    fn an_error_becomes_a_page_with_a_remedy() {
         let pages = error_page(Arc::new(PageRenderer::new(Brand::named("Tolls"))));
         let error = ApiError::new(ErrorCode::RateLimitExceeded, "Slow down.")
             .retry_after(Duration::from_secs(38));

@@ -1,4 +1,4 @@
-//! Amounts and times as people read them.
+//! Formatting of amounts and times for display.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -10,12 +10,12 @@ const MINUTE: i64 = 60_000_000;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// An amount in sums: two places, rounded down, so that nobody is promised what is not there.
+/// An amount in totals: two decimals, rounded down, so that no more is shown than is there.
 pub fn credits_2(amount: Micros) -> String {
     credits(amount, 2)
 }
 
-/// What several requests cost: two places, and never zero where something was charged.
+/// Cost of several requests: two decimals, never zero for a positive amount.
 pub fn costs_2(amount: Micros) -> String {
     if amount > Micros::ZERO && amount.get() < 10_000 {
         return "< 0.01".into();
@@ -23,7 +23,7 @@ pub fn costs_2(amount: Micros) -> String {
     credits(amount, 2)
 }
 
-/// An amount that is promised, in two places, rounded up.
+/// An upper bound in two decimals, rounded up.
 pub fn credits_up_2(amount: Micros) -> String {
     const UNIT: i64 = 10_000;
     let rest = amount.get().rem_euclid(UNIT);
@@ -31,7 +31,7 @@ pub fn credits_up_2(amount: Micros) -> String {
     credits(amount.saturating_add(Micros::new(up)), 2)
 }
 
-/// What one request cost: four places, and never zero where something was charged.
+/// Cost of one request: four decimals, never zero for a positive amount.
 pub fn credits_4(amount: Micros) -> String {
     if amount > Micros::ZERO && amount.get() < 100 {
         return "< 0.0001".into();
@@ -39,25 +39,25 @@ pub fn credits_4(amount: Micros) -> String {
     credits(amount, 4)
 }
 
-/// An amount with all six places, as in the ledger.
+/// An amount with six decimals, as in the ledger.
 pub fn credits_6(amount: Micros) -> String {
     credits(amount, 6)
 }
 
-/// A change with its sign, in all six places.
+/// A signed amount with six decimals.
 pub fn signed_credits_6(amount: Micros) -> String {
     let sign = if amount > Micros::ZERO { "+" } else { "" };
     format!("{sign}{}", credits(amount, 6))
 }
 
-/// A price: as many places as it needs.
+/// A price with as many decimals as needed.
 pub fn price(amount: Micros) -> String {
     let exact = credits(amount, 6);
     let shown = exact.trim_end_matches('0').trim_end_matches('.');
     shown.to_owned()
 }
 
-/// A whole number in groups of three.
+/// An integer with thousands separators.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
@@ -70,7 +70,7 @@ pub fn count(number: u64) -> String {
     grouped
 }
 
-/// An amount with so many places, six at most. Rounds towards minus infinity, so that a debt is never shown smaller than it is.
+/// An amount with a number of decimals, six at most. Rounds towards minus infinity, so that a debt is never shown smaller than it is.
 pub(crate) fn credits(amount: Micros, places: u32) -> String {
     let unit = 10i64.pow(6 - places);
     let shown = amount.get().div_euclid(unit);
@@ -82,7 +82,7 @@ pub(crate) fn credits(amount: Micros, places: u32) -> String {
     format!("{sign}{}{point}{fraction}", count(date_time))
 }
 
-/// Text from outside in one line: bidirectional controls, line breaks and other controls are gone.
+/// Untrusted text on a single line: bidirectional controls, line breaks and other control characters are removed.
 pub fn single_line(text: &str) -> String {
     let kept = text.chars().map(|character| match character {
         '\n' | '\r' | '\t' | '\u{2028}' | '\u{2029}' => ' ',
@@ -95,7 +95,7 @@ pub fn single_line(text: &str) -> String {
     .collect()
 }
 
-/// A moment (Unix microseconds): how long ago where that is less than a day, else the date; the whole of it is in the `time` element.
+/// A time (Unix microseconds): relative if less than a day away, else the date; the `time` element contains the full value.
 pub fn relative_time(at: i64, now: i64) -> Markup {
     let past = now.saturating_sub(at);
     let words = if (0..MINUTE).contains(&past) {
@@ -112,7 +112,7 @@ pub fn relative_time(at: i64, now: i64) -> Markup {
     html! { time datetime=(rfc3339(at)) title=(date_time(at)) { (words) } }
 }
 
-/// A date, with the year where it is not this one: `3 August`, `3 August 2025`.
+/// A date, with the year unless it is the current one: `3 August`, `3 August 2025`.
 pub fn date(at: i64, now: i64) -> String {
     let form = if year(at) == year(now) {
         "%-d %B"
@@ -122,12 +122,12 @@ pub fn date(at: i64, now: i64) -> String {
     formatted(at, form)
 }
 
-/// A date as forms have it: `2026-11-21`.
+/// A date as in forms: `2026-11-21`.
 pub fn day(at: i64) -> String {
     formatted(at, "%Y-%m-%d")
 }
 
-/// A date as it stands at an axis: `23 Oct`.
+/// A date for an axis: `23 Oct`.
 pub fn day_short(at: i64) -> String {
     formatted(at, "%-d %b")
 }
@@ -137,17 +137,17 @@ pub fn time_of_day(at: i64) -> String {
     formatted(at, "%H:%M:%S UTC")
 }
 
-/// Date and time in words with the zone: `21 November 2026, 14:02:11 UTC`.
+/// Date and time with time zone: `21 November 2026, 14:02:11 UTC`.
 pub fn date_time(at: i64) -> String {
     formatted(at, "%-d %B %Y, %H:%M:%S UTC")
 }
 
-/// The form of RFC 3339 for machines.
+/// A time in RFC 3339 format.
 pub fn rfc3339(at: i64) -> String {
     formatted(at, "%Y-%m-%dT%H:%M:%SZ")
 }
 
-/// A wait (microseconds) in words, rounded up: `38 seconds`, `4 minutes`.
+/// A duration (microseconds) as text, rounded up: `38 seconds`, `4 minutes`.
 pub fn duration(micros: i64) -> String {
     let micros = micros.max(1);
     let up = |unit: i64| micros.div_euclid(unit) + i64::from(micros.rem_euclid(unit) > 0);
@@ -171,7 +171,7 @@ fn year(at: i64) -> String {
 }
 
 fn formatted(at: i64, form: &str) -> String {
-    // A time that no calendar has is one that nobody meant.
+    // A time outside of the calendar range is not a meaningful value.
     let relative_time = Timestamp::from_microsecond(at).unwrap_or(Timestamp::UNIX_EPOCH);
     relative_time
         .to_zoned(TimeZone::UTC)
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cost_is_never_shown_as_nothing() {
+    fn a_positive_cost_is_never_shown_as_zero() {
         for (micros, shown) in [
             (0, "0.00"),
             (1, "< 0.01"),
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn amounts_are_rounded_down_and_grouped() {
         let amounts = [
-            //  micros           sums             requests      ledger
+            // micros           totals           requests      ledger
             (0, "0.00", "0.0000", "0.000000"),
             (1, "0.00", "< 0.0001", "0.000001"),
             (99, "0.00", "< 0.0001", "0.000099"),
@@ -229,13 +229,13 @@ mod tests {
     }
 
     #[test]
-    fn text_from_outside_stays_in_its_line_and_direction() {
+    fn untrusted_text_stays_on_its_line_and_in_its_direction() {
         assert_eq!(single_line("a\u{202e}b\nc\u{7}"), "ab c");
         assert_eq!(single_line("Ünï – ok"), "Ünï – ok");
     }
 
     #[test]
-    fn times_are_words_below_a_day_and_dates_beyond() {
+    fn times_are_relative_below_a_day_and_dates_beyond() {
         const NOW: i64 = 1_795_269_731_000_000; // 2026-11-21T14:02:11Z
         let shown = |past: i64| {
             let text = relative_time(NOW - past, NOW).into_string();

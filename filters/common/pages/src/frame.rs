@@ -1,4 +1,4 @@
-//! What stands around the inside of a page.
+//! Page layouts: card, dashboard, public documentation.
 
 use maud::{Markup, html};
 use tollgate_money::Micros;
@@ -6,7 +6,7 @@ use tollgate_money::Micros;
 use crate::format;
 use crate::renderer::Links;
 
-/// The pages of the dashboard that its menu lists.
+/// Navigation entries of the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NavItem {
     /// `/`
@@ -52,7 +52,7 @@ impl NavItem {
         }
     }
 
-    /// Its address.
+    /// Path of the page.
     pub fn path(self) -> &'static str {
         match self {
             NavItem::Overview => "/",
@@ -67,18 +67,18 @@ impl NavItem {
     }
 }
 
-/// Who looks at a page of the dashboard.
+/// The signed-in account, as the dashboard shows it.
 #[derive(Clone, Debug)]
 pub struct Viewer {
-    /// The address they signed in with.
+    /// The sign-in address.
     pub address: String,
-    /// What they have free to spend.
+    /// The available balance.
     pub available: Micros,
-    /// The session's token, for the form that signs out.
+    /// The CSRF token of the session, for the sign-out form.
     pub csrf: String,
 }
 
-/// What stands around the inside of a page.
+/// Page layouts: card, dashboard, public documentation.
 pub(crate) enum Frame {
     Card,
     Dashboard(NavItem, Viewer),
@@ -143,7 +143,7 @@ fn menu_button() -> Markup {
     }
 }
 
-/// The name, with the logo or the raised barrier.
+/// The brand name with its logo or the default icon.
 fn brand(links: &Links<'_>) -> Markup {
     html! {
         a.brand href="/" {
@@ -161,7 +161,7 @@ fn brand(links: &Links<'_>) -> Markup {
     }
 }
 
-/// The side column, which on a phone is the menu that the bar opens.
+/// The side column; on a phone, the menu of the top bar.
 fn side(current: NavItem, links: &Links<'_>, footer: &Markup) -> Markup {
     let group = |name: &str, id: &str, places: &[NavItem]| {
         html! {
@@ -201,7 +201,7 @@ fn footer(viewer: &Viewer) -> Markup {
     }
 }
 
-/// Terms, privacy and help, under a card.
+/// Links to terms, privacy and support, below a card.
 fn legal_links(links: &Links<'_>) -> Markup {
     let brand = links.brand;
     let support = brand.support.as_ref().map(|support| {

@@ -1,8 +1,8 @@
-//! What pages for people look like, whoever makes them.
+//! Layout, components and rendering of web pages.
 //!
-//! A filter makes the inside of a page with `maud` and the [`parts`]; a [`Page`] gives it a title and a frame; the [`Look`], built once
-//! from the [`Brand`], turns it into an answer with every field that protects the person who reads it. Pages work without a script, and
-//! style is two files: a fixed sheet, and a small one made from the brand's colour.
+//! A filter renders the content of a page with `maud` and the [`parts`]; a [`Page`] adds title and layout; the [`PageRenderer`], built once
+//! from the [`Brand`], turns it into a reply with all security headers. Pages work without JavaScript. Styles are two files: a fixed sheet,
+//! and a small one generated from the brand's colour.
 //!
 //! | In the source | Is |
 //! |---|---|

@@ -1,13 +1,13 @@
-//! One page, before it is written.
+//! A page before rendering: title, layout, content, scripts.
 
 use maud::{DOCTYPE, Markup, html};
 
 use crate::frame::{Frame, NavItem, Viewer};
 use crate::renderer::Links;
 
-/// A page: its title, what stands in it, and what stands around that.
+/// A page: title, layout and content.
 ///
-/// The inside brings the one `h1`; in a framed page [`crate::parts::heading`] makes it.
+/// The content contains the only `h1`; in dashboard pages [`crate::parts::heading`] renders it.
 pub struct Page {
     title: String,
     frame: Frame,
@@ -18,12 +18,12 @@ pub struct Page {
     reload_secs: Option<u32>,
 }
 
-/// The scripts there are. What they do is a help; every page works without.
+/// Scripts. They are progressive enhancement; every page works without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Script {
-    /// Buttons that copy: those with `data-copy`, the id of what they copy, shown once the script runs.
+    /// Copy buttons: those with `data-copy`, the id of the element to copy, shown once the script runs.
     Copy,
-    /// The sandbox: asks the API itself, and shows the answer as it comes.
+    /// The sandbox: calls the API and streams the answer.
     Sandbox,
 }
 
@@ -46,12 +46,12 @@ impl Script {
 }
 
 impl Page {
-    /// One card with the brand above it and nothing else to click: signing in, deciding, being told.
+    /// A single card without navigation: sign-in, decisions, messages.
     pub fn card(title: impl Into<String>, content: Markup) -> Page {
         Page::new(title.into(), Frame::Card, content)
     }
 
-    /// A page of the dashboard, for someone who is signed in.
+    /// A dashboard page, for a signed-in account.
     pub fn dashboard(
         title: impl Into<String>,
         place: NavItem,
@@ -61,7 +61,7 @@ impl Page {
         Page::new(title.into(), Frame::Dashboard(place, viewer), content)
     }
 
-    /// A page with the side column that is readable signed out.
+    /// A page with the side column that is readable without signing in.
     pub fn public(title: impl Into<String>, place: NavItem, content: Markup) -> Page {
         Page::new(title.into(), Frame::Public(place), content)
     }
@@ -85,7 +85,7 @@ impl Page {
         self
     }
 
-    /// Lets a form of this page end at one more origin: scheme, host and port.
+    /// Permits a form of this page to be redirected to one more origin: scheme, host and port.
     #[must_use]
     pub fn allow_form_action(self, origin: impl Into<String>) -> Page {
         Page {
@@ -94,7 +94,7 @@ impl Page {
         }
     }
 
-    /// Says in the title that a form was refused.
+    /// Marks the title as an error, for a rejected form.
     #[must_use]
     pub fn with_error_title(self) -> Page {
         Page {
@@ -103,7 +103,7 @@ impl Page {
         }
     }
 
-    /// Has the browser ask for the page again after so many seconds.
+    /// Makes the browser reload the page after a number of seconds.
     #[must_use]
     pub fn reload_after(self, secs: u32) -> Page {
         Page {

@@ -1,19 +1,19 @@
-//! The colours of all pages: fixed ones for meaning, and those made from the brand's accent.
+//! Palette: fixed semantic colours, and colours derived from the brand's accent.
 
 use std::fmt::Write as _;
 
 use crate::colour::Colour;
 
-/// Grounds that text stands on, and how the accent has to read on them, in one of the two schemes.
+/// Background colours of a colour scheme, and the required contrast of the accent on them.
 struct Scheme {
     surface: Colour,
     canvas: Colour,
     sunken: Colour,
-    /// The least contrast of the accent as text.
+    /// Minimum contrast of the accent as text.
     text: f64,
-    /// How much of the accent is in its wash.
+    /// Share of the accent in its tinted background.
     wash: f64,
-    /// Away from the ground is up.
+    /// Whether contrast grows with lightness.
     dark: bool,
 }
 
@@ -35,20 +35,20 @@ const DARK: Scheme = Scheme {
     dark: true,
 };
 
-/// The least contrast of lines made of the accent, with room over the 3 of WCAG 2.2, criterion 1.4.11.
+/// Minimum contrast of accent lines, with a margin over the 3 of WCAG 2.2, criterion 1.4.11.
 const LINE: f64 = 3.05;
 
-/// The least contrast of text on a fill of the accent (WCAG 2.2, criterion 1.4.3).
+/// Minimum contrast of text on an accent fill (WCAG 2.2, criterion 1.4.3).
 const ON_ACCENT: f64 = 4.5;
 
-/// What is made of an accent for one scheme.
+/// Colours derived from an accent for one scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct DerivedColours {
-    /// Links, and other text.
+    /// Links and other text.
     text: Colour,
-    /// Borders, marks and meters.
+    /// Borders, markers and meters.
     line: Colour,
-    /// The ground of the current place.
+    /// Background of the current navigation entry.
     wash: Colour,
 }
 
@@ -73,7 +73,7 @@ impl Scheme {
     }
 }
 
-/// White where that reads well on the accent, else black; one of them always does.
+/// White if its contrast on the accent suffices, else black; one of them always does.
 fn on_accent(accent: Colour) -> Colour {
     if accent.contrast(Colour::WHITE) >= ON_ACCENT {
         Colour::WHITE
@@ -82,13 +82,13 @@ fn on_accent(accent: Colour) -> Colour {
     }
 }
 
-/// The style sheet that a brand adds to the fixed one: custom properties and nothing else.
+/// The style sheet of a brand: custom properties only.
 pub(crate) fn sheet(accent: Colour) -> String {
     let mut sheet = String::with_capacity(400);
     let on_accent = on_accent(accent);
     let light = LIGHT.properties(accent);
     let dark = DARK.properties(accent);
-    // Writing to a text cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = write!(
         sheet,
         ":root{{--accent:{accent};--on-accent:{on_accent};{light}}}\n\
@@ -104,8 +104,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_made_of_an_accent_are_the_same_for_ever() {
-        //      accent     on it     light: text, line     dark: text, line
+    fn derived_colours_are_stable() {
+        // accent     on it     light: text, line     dark: text, line
         check(
             "#0b6675", "#ffffff", "#0b6675", "#0b6675", "#66b3c3", "#277887",
         );
@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_accent_everything_reads_well(hex in 0u32..0x100_0000) {
+        fn every_accent_yields_sufficient_contrast(hex in 0u32..0x100_0000) {
             let accent = Colour::of(hex);
             prop_assert!(accent.contrast(on_accent(accent)) >= ON_ACCENT);
             let inks = [(&LIGHT, 0x14181d, 0x47505a), (&DARK, 0xeceff2, 0xb4bcc5)];

@@ -1,4 +1,4 @@
-//! The look of all pages of one gateway, and the files that make it.
+//! Page rendering, and the assets with content-hashed names.
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
@@ -9,13 +9,13 @@ use crate::page::{Page, Script};
 use crate::palette;
 use crate::security_headers::SecurityHeaders;
 
-/// Where the files lie.
+/// Path of the assets.
 const FOLDER: &str = "/assets/";
 
-/// A name says what is in the file, so whoever has it never needs to ask again.
+/// File names contain a content digest, so a cached file never needs revalidation.
 const CACHE: &str = "public, max-age=31536000, immutable";
 
-/// The fixed sheet, in the order in which its pieces apply.
+/// The fixed style sheet, in cascade order.
 const SHEET: &str = concat!(
     include_str!("assets/base.css"),
     include_str!("assets/frame.css"),
@@ -29,10 +29,10 @@ const SHEET: &str = concat!(
     include_str!("assets/print.css"),
 );
 
-/// The mark of a brand without a logo: a raised barrier, for the tab of a browser.
+/// The default icon of a brand without a logo, also used as favicon.
 const ICON: &str = include_str!("assets/icon.svg");
 
-/// How all pages of a gateway look: built once, at start.
+/// Renders the pages of a gateway: built once at start.
 pub struct PageRenderer {
     brand: Brand,
     files: Vec<File>,
@@ -48,7 +48,7 @@ struct File {
     bytes: Bytes,
 }
 
-/// The addresses that a page names.
+/// URLs of assets and legal pages.
 pub(crate) struct Links<'a> {
     pub(crate) brand: &'a Brand,
     pub(crate) sheets: &'a [String; 2],
@@ -60,12 +60,12 @@ pub(crate) struct Links<'a> {
 impl Links<'_> {
     pub(crate) fn script(&self, script: Script) -> &str {
         let at = Script::ALL.iter().position(|&known| known == script);
-        &self.scripts[at.expect("the list is of all scripts")]
+        &self.scripts[at.expect("the list contains all scripts")]
     }
 }
 
 impl PageRenderer {
-    /// The look of a brand.
+    /// The renderer of a brand.
     pub fn new(brand: Brand) -> PageRenderer {
         let mut files = Vec::new();
         let mut add = |name: &str, extension: &str, media_type, bytes: Bytes| {
@@ -108,12 +108,12 @@ impl PageRenderer {
         }
     }
 
-    /// Whose pages these are.
+    /// Brand of the pages: name, accent colour, logo, links.
     pub fn brand(&self) -> &Brand {
         &self.brand
     }
 
-    /// A page as an answer, with every field that protects whoever reads it.
+    /// Renders a page with its security headers.
     pub fn reply(&self, status: StatusCode, page: &Page) -> Reply {
         let links = Links {
             brand: &self.brand,
@@ -136,9 +136,9 @@ impl PageRenderer {
         reply
     }
 
-    /// A way on: 303, which every client turns into a `GET`. `location` is an address whose characters were checked.
+    /// Redirects with 303, which every client follows with `GET`. The characters of `location` must have been checked.
     ///
-    /// An address that is no field value leads to the first page instead.
+    /// An invalid header value becomes a redirect to `/`.
     pub fn see_other(&self, location: &str) -> Reply {
         let mut reply = Reply::of(
             StatusCode::SEE_OTHER,
@@ -154,19 +154,19 @@ impl PageRenderer {
             form_action: None,
         };
         policy.write(&mut reply.headers);
-        // A policy on a redirect has nothing to protect, and `form-action` would stop the form that led here.
+        // A redirect has no content to protect, and `form-action` would block the form that led to it.
         reply.headers.remove(header::CONTENT_SECURITY_POLICY);
         reply
     }
 
-    /// A file of `/assets/`, by its name there.
+    /// A file of `/assets/`, by name.
     pub fn asset(&self, name: &str) -> Option<Reply> {
         let file = self.files.iter().find(|file| file.name == name)?;
         let mut reply = Reply::of(StatusCode::OK, file.media_type, file.bytes.clone());
         for (name, value) in [
             (header::CACHE_CONTROL, CACHE),
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            // A picture of the operator's, opened by itself, runs nothing.
+            // An operator's SVG, opened directly, must not run scripts.
             (
                 header::CONTENT_SECURITY_POLICY,
                 "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'",
@@ -179,7 +179,7 @@ impl PageRenderer {
     }
 }
 
-/// Enough of a digest to tell versions of one file apart.
+/// A truncated digest that distinguishes versions of a file.
 fn digest(bytes: &[u8]) -> String {
     let digest = blake3::hash(bytes).to_hex();
     digest[..16].to_owned()
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_that_a_page_names_is_served_for_ever() {
+    fn every_asset_of_a_page_is_served_as_immutable() {
         let mut brand = Brand::named("Toll & Sons");
         brand.logo = Some(Logo {
             kind: LogoKind::Png,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_no_style_and_no_script_of_its_own() {
+    fn a_page_has_no_inline_style_or_script() {
         let renderer = PageRenderer::new(Brand::named("Tolls"));
         let reply = renderer.reply(StatusCode::OK, &Page::card("A", html! { h1 { "A" } }));
         let text = text(&reply);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn another_accent_is_another_file() {
+    fn another_accent_is_another_asset() {
         let mut brand = Brand::named("Tolls");
         let one = PageRenderer::new(brand.clone());
         brand.accent = crate::Colour::of(0xe11d2e);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_on_takes_no_line_break_with_it() {
+    fn a_redirect_rejects_line_breaks() {
         let renderer = PageRenderer::new(Brand::named("Tolls"));
         let reply = renderer.see_other("/keys\r\nset-cookie: a=b");
         assert_eq!(reply.headers[header::LOCATION], "/");

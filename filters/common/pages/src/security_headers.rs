@@ -1,28 +1,28 @@
-//! The fields of every page that protect the person who reads it.
+//! Security headers of every page (Content Security Policy and others).
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// What a page may do besides showing text and pictures of this origin.
+/// Exceptions from the default policy of a page.
 pub(crate) struct SecurityHeaders<'a> {
-    /// It has a script.
+    /// The page has a script.
     pub(crate) script: bool,
-    /// An origin that a form on it may end at, besides this one.
+    /// An additional origin for `form-action`.
     pub(crate) form_action: Option<&'a str>,
 }
 
 impl SecurityHeaders<'_> {
-    /// Sets the fields of a page.
+    /// Writes the headers of a page.
     ///
-    /// `form-action` is applied along a chain of redirects (Content Security Policy 3, section 6.4.1), so a form that ends at another
-    /// origin names it. `Referrer-SecurityHeaders` is not `no-referrer`: that would make browsers send `Origin: null` with forms, and the check of
-    /// that field would refuse honest people.
+    /// `form-action` applies along redirects (Content Security Policy 3, section 6.4.1), so a form that is redirected to another origin
+    /// names it. `Referrer-Policy` is not `no-referrer`: browsers would then send `Origin: null` with forms, and the origin check would
+    /// reject legitimate requests.
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
         let mut policy = String::from("default-src 'none'; style-src 'self'; img-src 'self'");
         if self.script {
             policy.push_str("; script-src 'self'; connect-src 'self'");
         }
         policy.push_str("; frame-ancestors 'none'; base-uri 'none'; form-action 'self'");
-        // What cannot stand in a source list is left out: the form is blocked then, and nothing is let through.
+        // Invalid sources are omitted: the form is then blocked, and nothing else is permitted.
         if let Some(origin) = self.form_action.filter(|origin| is_source(origin)) {
             policy.push(' ');
             policy.push_str(origin);
@@ -44,7 +44,7 @@ impl SecurityHeaders<'_> {
     }
 }
 
-/// Whether a text is one scheme or origin and nothing that could end the directive it stands in.
+/// Whether a string is a single scheme or origin that cannot end its directive.
 fn is_source(text: &str) -> bool {
     text.contains(':')
         && text
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_lets_nothing_in_but_its_own_style_and_pictures() {
+    fn a_page_permits_only_its_own_styles_and_images() {
         assert_eq!(
             policy(false, None),
             "default-src 'none'; style-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_may_end_at_one_more_origin_and_no_text_ends_the_directive() {
+    fn a_form_may_target_one_more_origin_and_no_input_ends_the_directive() {
         let ends = |origin| policy(false, Some(origin));
         assert!(
             ends("http://127.0.0.1:47211").ends_with("form-action 'self' http://127.0.0.1:47211")

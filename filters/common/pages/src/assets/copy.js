@@ -1,10 +1,10 @@
-// Brings every button that copies to sight, and has it copy.
+// Shows the copy buttons and makes them copy.
 "use strict";
 
-const told = document.createElement("div");
-told.className = "unseen";
-told.setAttribute("role", "status");
-document.body.append(told);
+const announcer = document.createElement("div");
+announcer.className = "unseen";
+announcer.setAttribute("role", "status");
+document.body.append(announcer);
 
 for (const button of document.querySelectorAll("button[data-copy]")) {
   const source = document.getElementById(button.dataset.copy);
@@ -20,13 +20,13 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
     } catch {
       copied = false;
     }
-    told.textContent = copied ? "Copied" : "Could not copy. Select the text and copy it by hand.";
+    announcer.textContent = copied ? "Copied" : "Could not copy. Select the text and copy it by hand.";
     label.textContent = copied ? "Copied" : "Could not copy";
     if (!copied && "select" in source) source.select();
     clearTimeout(back);
     back = setTimeout(() => {
       label.textContent = words;
-      told.textContent = "";
+      announcer.textContent = "";
     }, 4000);
   });
 }

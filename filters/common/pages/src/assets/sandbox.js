@@ -1,12 +1,12 @@
-// The sandbox: asks the API with a short-lived token, and shows the answer as it comes.
+// The sandbox: calls the API with a short-lived token and streams the answer.
 "use strict";
 
-// A block of its own: scripts of one page share what stands outside of one.
+// A block scope: top-level declarations are shared by all scripts of a page.
 {
   const box = document.getElementById("sandbox");
   const form = document.getElementById("composer");
-  const talk = document.getElementById("conversation");
-  const told = document.getElementById("sandbox-status");
+  const conversation = document.getElementById("conversation");
+  const statusLine = document.getElementById("sandbox-status");
   const field = (id) => document.getElementById(id);
   const [message, model, temperature, maxTokens, cache, stream, send, stop, most] =
     ["message", "model", "temperature", "max_tokens", "cache", "stream", "send", "stop", "most"].map(field);
@@ -23,7 +23,7 @@
     return made;
   }
 
-  // Word, shape and colour come together; both tones that are used here have a ring.
+  // Text, shape and colour appear together; both tones used here have a ring.
   function pill(tone, word) {
     const draw = (name, attributes) => {
       const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -37,7 +37,7 @@
     return made;
   }
 
-  // An amount of credits from micro-credits, rounded down, and never zero where something was charged.
+  // Formats micro-credits as credits, rounded down, never zero for a positive amount.
   function credits(micros) {
     if (micros > 0 && micros < 100) return "< 0.0001";
     return (Math.floor(micros / 100) / 10000).toFixed(4);
@@ -45,9 +45,9 @@
 
   const micros = (amount) => Math.round(Number(amount || 0) * 1e6);
 
-  // What was said, as the page shows it: the page is where the conversation is kept.
-  function said() {
-    return [...talk.querySelectorAll(".said:not(.failed)")].map((one) => ({
+  // The messages of the conversation, read from the page, which stores it.
+  function history() {
+    return [...conversation.querySelectorAll(".said:not(.failed)")].map((one) => ({
       role: one.dataset.role,
       content: one.querySelector(".said-text").textContent,
     }));
@@ -55,9 +55,9 @@
 
   function request(messages) {
     const body = { model: model.value };
-    const warmth = temperature.value.trim();
+    const temperatureText = temperature.value.trim();
     const tokens = maxTokens.value.trim();
-    if (warmth !== "" && !Number.isNaN(Number(warmth))) body.temperature = Number(warmth);
+    if (temperatureText !== "" && !Number.isNaN(Number(temperatureText))) body.temperature = Number(temperatureText);
     if (tokens !== "" && Number.isInteger(Number(tokens))) body.max_tokens = Number(tokens);
     if (stream.checked) body.stream = true;
     if (!cache.checked) body.cache = false;
@@ -65,11 +65,11 @@
     return body;
   }
 
-  function show() {
+  function update() {
     const chosen = model.selectedOptions[0];
     if (!chosen) return;
-    const bytes = new TextEncoder().encode(said().map((one) => one.content).join("") + message.value).length;
-    const into = Math.ceil(bytes / 3) + 8 * (said().length + 1) + 64;
+    const bytes = new TextEncoder().encode(history().map((one) => one.content).join("") + message.value).length;
+    const into = Math.ceil(bytes / 3) + 8 * (history().length + 1) + 64;
     const out = Number(maxTokens.value) > 0 ? Number(maxTokens.value) : Number(chosen.dataset.max);
     const { in: priceIn, out: priceOut, request: each } = chosen.dataset;
     const price = Math.ceil((into * Number(priceIn) + out * Number(priceOut)) / 1e6) + Number(each);
@@ -78,23 +78,23 @@
     }
     field("model-price").textContent = chosen.dataset.price;
     const typed = message.value.trim();
-    const messages = said();
+    const messages = history();
     if (typed || messages.length === 0) messages.push({ role: "user", content: typed || "Hello" });
     const body = request(messages);
-    ["curl", "python", "javascript"].forEach((language, place) => {
-      const code = document.querySelector(`#request-${place} code`);
+    ["curl", "python", "javascript"].forEach((language, index) => {
+      const code = document.querySelector(`#request-${index} code`);
       if (code) code.textContent = samples[language](body);
     });
   }
 
   const api = box.dataset.base;
   const variable = box.dataset.variable;
-  // JSON over several lines, a message on each.
+  // JSON over several lines, one message per line.
   function lines(body, margin) {
     const { messages, ...plain } = body;
     const members = Object.entries(plain).map(([name, value]) => `"${name}": ${JSON.stringify(value)}`);
-    const spoken = messages.map((one) => `${margin}    {"role": ${JSON.stringify(one.role)}, "content": ${JSON.stringify(one.content)}}`);
-    members.push(`"messages": [\n${spoken.join(",\n")}\n${margin}  ]`);
+    const entries = messages.map((one) => `${margin}    {"role": ${JSON.stringify(one.role)}, "content": ${JSON.stringify(one.content)}}`);
+    members.push(`"messages": [\n${entries.join(",\n")}\n${margin}  ]`);
     return `{\n${margin}  ${members.join(`,\n${margin}  `)}\n${margin}}`;
   }
 
@@ -109,9 +109,9 @@
       const members = Object.entries(plain).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
       if (streams) members.push("stream=True");
       if (cached === false) members.push('extra_body={"cache": False}');
-      const spoken = messages.map((one) =>
+      const entries = messages.map((one) =>
         `\n        {"role": ${JSON.stringify(one.role)}, "content": ${JSON.stringify(one.content)}},`).join("");
-      members.push(`messages=[${spoken}\n    ]`);
+      members.push(`messages=[${entries}\n    ]`);
       const print = streams
         ? "for chunk in answer:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or \"\", end=\"\")"
         : "print(answer.choices[0].message.content)";
@@ -127,20 +127,20 @@
     },
   };
 
-  // A token for the API. It is kept in this page alone, and asked for anew before it ends.
+  // The access token, kept in this page only and renewed before it expires.
   async function bearer(fresh) {
     if (!fresh && token && performance.now() < token.until) return token.text;
     const answer = await fetch("/sandbox/token", {
       method: "POST",
       body: new URLSearchParams({ csrf: form.elements.csrf.value }),
     });
-    if (!answer.ok || answer.redirected) throw new Refusal("signed_out", "You are signed out. Sign in again in this browser.");
-    const given = await answer.json();
-    token = { text: given.token, until: performance.now() + (given.expires_in - 60) * 1000 };
+    if (!answer.ok || answer.redirected) throw new ApiError("signed_out", "You are signed out. Sign in again in this browser.");
+    const issued = await answer.json();
+    token = { text: issued.token, until: performance.now() + (issued.expires_in - 60) * 1000 };
     return token.text;
   }
 
-  class Refusal extends Error {
+  class ApiError extends Error {
     constructor(code, text) {
       super(text);
       this.code = code;
@@ -157,12 +157,12 @@
     if (answer.status === 401 && !fresh) return call(body, signal, true);
     if (!answer.ok) {
       const { error } = await answer.json().catch(() => ({ error: {} }));
-      throw new Refusal(error.code || String(answer.status), error.message || "The response could not be parsed.");
+      throw new ApiError(error.code || String(answer.status), error.message || "The response could not be parsed.");
     }
     return answer;
   }
 
-  // The data of each event of a stream.
+  // Yields the data of each server-sent event.
   async function* events(answer) {
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
@@ -184,8 +184,8 @@
     made.dataset.role = role;
     made.append(element("p", "said-by", name), element("p", "said-text", text));
     field("nothing-said")?.remove();
-    talk.append(made);
-    talk.scrollTop = talk.scrollHeight;
+    conversation.append(made);
+    conversation.scrollTop = conversation.scrollHeight;
     return made;
   }
 
@@ -224,9 +224,9 @@
     into.append(line);
   }
 
-  async function ask(text) {
+  async function sendMessage(text) {
     const question = block("user", "You", text);
-    const body = request(said());
+    const body = request(history());
     const answer = block("assistant", model.value, "");
     const words = answer.querySelector(".said-text");
     const state = pill("info", "Writing");
@@ -235,7 +235,7 @@
     const began = performance.now();
     const seen = { metadata: null, usage: null, first: null };
     const take = (piece) => {
-      if (piece.error) throw new Refusal(piece.error.code, piece.error.message);
+      if (piece.error) throw new ApiError(piece.error.code, piece.error.message);
       seen.metadata = piece[box.dataset.metadata] || seen.metadata;
       seen.usage = piece.usage || seen.usage;
       const choice = piece.choices?.[0];
@@ -248,30 +248,30 @@
           if (data === "[DONE]") break;
           const more = take(JSON.parse(data));
           if (more && seen.first === null) seen.first = performance.now() - began;
-          const isAtEnd = talk.scrollHeight - talk.scrollTop - talk.clientHeight < 40;
+          const isAtEnd = conversation.scrollHeight - conversation.scrollTop - conversation.clientHeight < 40;
           words.append(more);
-          if (isAtEnd) talk.scrollTop = talk.scrollHeight;
+          if (isAtEnd) conversation.scrollTop = conversation.scrollHeight;
         }
       } else {
         words.append(take(await response.json()));
         seen.first = performance.now() - began;
       }
-      told.textContent = `Answer complete. ${facts(answer, seen)} credits.`;
+      statusLine.textContent = `Answer complete. ${facts(answer, seen)} credits.`;
     } catch (error) {
       if (error.name === "AbortError") {
         const kept = words.textContent !== "";
         if (!kept) answer.classList.add("failed");
-        answer.append(element("p", "fine", "Stopped. You pay for what was written until then; Usage shows it in a moment."));
-        told.textContent = "Stopped.";
+        answer.append(element("p", "fine", "Stopped. The output up to this point is charged; Usage shows it shortly."));
+        statusLine.textContent = "Stopped.";
       } else {
         if (words.textContent === "") question.classList.add("failed");
         failed(answer, error);
-        told.textContent = `The request failed: ${error.message}`;
+        statusLine.textContent = `The request failed: ${error.message}`;
       }
     }
     state.remove();
     answer.classList.remove("writing");
-    talk.scrollTop = talk.scrollHeight;
+    conversation.scrollTop = conversation.scrollHeight;
   }
 
   form.addEventListener("submit", async (event) => {
@@ -284,13 +284,13 @@
     stop.hidden = false;
     stop.focus();
     most.replaceChildren("Answering. ", ...most.childNodes);
-    told.textContent = "";
-    await ask(text);
+    statusLine.textContent = "";
+    await sendMessage(text);
     running = null;
     stop.hidden = true;
     send.hidden = false;
     message.focus();
-    show();
+    update();
   });
 
   stop.addEventListener("click", () => running?.abort());
@@ -299,6 +299,6 @@
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
 
-  for (const one of [message, model, temperature, maxTokens, cache, stream]) one.addEventListener("input", show);
-  show();
+  for (const one of [message, model, temperature, maxTokens, cache, stream]) one.addEventListener("input", update);
+  update();
 }

@@ -1,7 +1,7 @@
-//! Bars per day: a picture without text, words beside it, and the same as a table.
+//! Bar chart per day: an SVG without text, labels beside it, and a data table.
 //!
-//! The picture is as wide as there is room, so only its shapes are stretched; everything that is read stands beside it and keeps its
-//! size. What it shows is said once in a sentence, for those who do not see it, and in numbers in the table below.
+//! The SVG fills the available width, so only its shapes are stretched; labels stand beside it and keep their size. For accessibility a
+//! sentence summarises the chart, and the table contains the numbers.
 
 mod scale;
 
@@ -12,22 +12,22 @@ use self::scale::Scale;
 use super::table::{Cell, Column, table};
 use crate::format::{self, costs_2};
 
-/// Units from the base line to the top of the picture; one is a pixel on the screen.
+/// Height of the SVG in units; one is a pixel on screen.
 const HEIGHT: i64 = 180;
-/// Units for each day, and how many of them its bar takes.
+/// Units per day, and the width of its bar.
 const PITCH: usize = 12;
 const WIDTH: usize = 8;
-/// A date stands under every tenth bar.
+/// Every tenth bar has a date label.
 const DATED: usize = 10;
 
 /// One day of a chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BarDay {
-    /// Unix microseconds of its beginning, UTC.
+    /// Start of the day (UTC), Unix microseconds.
     pub at: i64,
-    /// An amount for each series, in their order.
+    /// Amounts per series, in order.
     pub amounts: Vec<Micros>,
-    /// Where the day in the table leads to.
+    /// Link of the day in the table.
     pub link: String,
 }
 
@@ -37,19 +37,19 @@ impl BarDay {
     }
 }
 
-/// Bars for some days, stacked by series.
+/// A stacked bar chart.
 #[derive(Clone, Debug)]
 pub struct BarChart<'a> {
-    /// What it shows, as the beginning of a sentence: `Credits spent per day by model`.
+    /// Title, as the beginning of a sentence: `Credits spent per day by model`.
     pub title: &'a str,
-    /// What the series are: their names, from the bottom of a bar up, at most five. The last of five is for all others.
+    /// Series names, from the bottom of a bar up, at most five. The fifth stands for all others.
     pub series: &'a [String],
-    /// Every day, also those without anything, oldest first.
+    /// All days, including empty ones, oldest first.
     pub days: &'a [BarDay],
 }
 
 impl BarChart<'_> {
-    /// Picture, dates, legend and table. Nothing without days.
+    /// Chart, dates, legend and table; empty without days.
     pub fn show(&self, now: i64) -> Markup {
         let (Some(first), Some(last)) = (self.days.first(), self.days.last()) else {
             return html! {};
@@ -113,7 +113,7 @@ impl BarChart<'_> {
         }
     }
 
-    /// The same in numbers, newest first.
+    /// The data table, newest first.
     fn data_table(&self, now: i64) -> Markup {
         let mut columns = vec![Column::text("Day")];
         columns.extend(self.series.iter().map(|name| Column::number(name)));
@@ -142,7 +142,7 @@ impl BarChart<'_> {
         }
     }
 
-    /// The class that gives a series its colour.
+    /// CSS class of a series.
     fn colour(&self, series: usize) -> &'static str {
         match series {
             0 => "model-1",
@@ -153,7 +153,7 @@ impl BarChart<'_> {
         }
     }
 
-    /// The rectangles of one day, from the bottom up.
+    /// The segments of one day, from the bottom up.
     fn segments(&self, day: &BarDay, scale: &Scale) -> Vec<Segment> {
         let top = scale.height(day.sum(), HEIGHT);
         let shown: Vec<usize> = (0..day.amounts.len())
@@ -164,13 +164,13 @@ impl BarChart<'_> {
         for (place, &series) in shown.iter().enumerate() {
             below = below.saturating_add(day.amounts[series]);
             let is_last = place + 1 == shown.len();
-            // The last one ends where the day does, so that rounding never makes a day higher or lower than it is.
+            // The last segment ends at the total, so that rounding never changes the height of a bar.
             let to = if is_last {
                 top
             } else {
                 scale.height(below, HEIGHT).min(top)
             };
-            // A piece that the eye could not tell from the line between two is left to its neighbour above.
+            // A segment too thin to see is merged into the one above it.
             if to <= from {
                 continue;
             }
@@ -186,7 +186,7 @@ impl BarChart<'_> {
     }
 }
 
-/// One rectangle, measured from the top of the picture.
+/// One segment, measured from the top of the chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
     series: usize,
@@ -194,7 +194,7 @@ struct Segment {
     height: i64,
 }
 
-/// A sum for a picture: held at the ends of the range.
+/// A saturating sum.
 fn sum(amounts: impl Iterator<Item = Micros>) -> Micros {
     amounts.fold(Micros::ZERO, Micros::saturating_add)
 }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_is_said_in_one_sentence_and_shown_in_a_table() {
+    fn the_chart_has_a_summary_sentence_and_a_data_table() {
         let names = names(2);
         let days = [
             day(0, &[10_000_000, 2_500_000]),
@@ -257,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bars_stand_on_the_base_line_and_say_how_much(
+        fn bars_start_at_the_base_line_and_match_their_amounts(
             amounts in prop::collection::vec(prop::collection::vec(0i64..5_000_000_000, 5), 1..40),
         ) {
             let names = names(5);

@@ -1,17 +1,17 @@
-//! Code to copy.
+//! Code blocks with copy buttons.
 
 use maud::{Markup, html};
 
-/// One way to write a request.
+/// One code example.
 #[derive(Clone, Debug)]
 pub struct Sample<'a> {
-    /// What it is called: `curl`, `Python`, `JavaScript`.
+    /// Name: `curl`, `Python`, `JavaScript`.
     pub name: &'a str,
-    /// The text.
+    /// The code.
     pub text: String,
 }
 
-/// One block of code. `id` is unlike every other on the page.
+/// A code block. `id` is unique on the page.
 pub fn code(id: &str, label: &str, text: &str) -> Markup {
     html! {
         div.code {
@@ -21,7 +21,7 @@ pub fn code(id: &str, label: &str, text: &str) -> Markup {
     }
 }
 
-/// The same request in several languages, of which one shows; at most four. Works without a script.
+/// The same request in several languages, one visible; at most four. Works without JavaScript.
 pub fn samples(id: &str, legend: &str, samples: &[Sample<'_>]) -> Markup {
     html! {
         fieldset.samples {
@@ -42,7 +42,7 @@ pub fn samples(id: &str, legend: &str, samples: &[Sample<'_>]) -> Markup {
     }
 }
 
-/// The button that copies, which a script brings to sight.
+/// The copy button, shown by a script.
 fn copy(id: &str, label: &str) -> Markup {
     html! {
         button.button.small.copy type="button" hidden data-copy=(id) { "Copy" span.unseen { " " (label) } }

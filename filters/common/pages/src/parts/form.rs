@@ -1,13 +1,13 @@
-//! Fields of forms, and what is said when a form is refused.
+//! Form fields and validation messages.
 
 use maud::{Markup, html};
 
-/// The hidden field that proves that a form is ours.
+/// The hidden CSRF token field.
 pub fn csrf(token: &str) -> Markup {
     html! { input type="hidden" name="csrf" value=(token); }
 }
 
-/// What is wrong with one field.
+/// A validation problem of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The `name` of the field.
@@ -26,7 +26,7 @@ impl Problem {
     }
 }
 
-/// The box over a refused form, with a way to each field; nothing when nothing is wrong. It takes the focus as the page opens.
+/// The error summary above a rejected form, with a link to each field; empty without problems. It takes the focus when the page opens.
 pub fn problems(problems: &[Problem]) -> Markup {
     if problems.is_empty() {
         return html! {};
@@ -45,7 +45,7 @@ pub fn problems(problems: &[Problem]) -> Markup {
     }
 }
 
-/// What a field takes.
+/// Type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
     /// A line of text.
@@ -56,11 +56,11 @@ pub enum FieldKind {
     Decimal,
     /// A date (`2026-11-21`).
     Date,
-    /// Several lines; the number is how many are shown.
+    /// Several lines; the number of visible lines.
     Lines(u32),
 }
 
-/// One field with its label, hint and, once refused, its problem. The label stands above the field, the hint between them.
+/// A field with label, hint and problem. The label is above the field, the hint between them.
 #[derive(Clone, Debug)]
 pub struct Field<'a> {
     name: &'a str,
@@ -94,19 +94,19 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// What it takes.
+    /// Sets the type.
     #[must_use]
     pub fn kind(self, kind: FieldKind) -> Self {
         Field { kind, ..self }
     }
 
-    /// What stands in it. Never a code or a secret that was typed.
+    /// Sets the value. Never a submitted code or secret.
     #[must_use]
     pub fn value(self, value: &'a str) -> Self {
         Field { value, ..self }
     }
 
-    /// What to know before typing.
+    /// Sets the hint.
     #[must_use]
     pub fn hint(self, hint: Markup) -> Self {
         Field {
@@ -115,7 +115,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// What browsers may fill in (HTML, autofill field names).
+    /// Sets the autofill name (HTML, autofill field names).
     #[must_use]
     pub fn autocomplete(self, autocomplete: &'a str) -> Self {
         Field {
@@ -124,7 +124,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// It may stay empty, and says so.
+    /// Marks the field as optional, visibly.
     #[must_use]
     pub fn optional(self) -> Self {
         Field {
@@ -133,7 +133,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// It may stay empty, and everybody knows.
+    /// Marks the field as optional, without a visible mark.
     #[must_use]
     pub fn quiet(self) -> Self {
         Field {
@@ -142,7 +142,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Its answers are short.
+    /// Makes the field narrow.
     #[must_use]
     pub fn narrow(self) -> Self {
         Field {
@@ -151,7 +151,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// It stands outside of its form, which has this id.
+    /// Associates the field with a form of this id elsewhere on the page.
     #[must_use]
     pub fn form(self, form: &'a str) -> Self {
         Field {
@@ -160,14 +160,14 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Takes its problem from those of the form.
+    /// Selects the problem of this field.
     #[must_use]
     pub fn problem(self, problems: &'a [Problem]) -> Self {
         let problem = problems.iter().find(|problem| problem.field == self.name);
         Field { problem, ..self }
     }
 
-    /// As it stands on the page.
+    /// Renders it.
     pub fn show(&self) -> Markup {
         let hint = format!("{}-hint", self.name);
         let error = format!("{}-error", self.name);
@@ -212,7 +212,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A choice of one from a list: value and words of each, the first of them for no choice.
+/// A select element: value and text of each option, the first for no choice.
 pub fn select(
     name: &str,
     label: &str,
@@ -233,23 +233,23 @@ pub fn select(
     }
 }
 
-/// A group of radios or boxes under one question.
+/// A group of radio buttons or checkboxes.
 #[derive(Clone, Debug)]
 pub struct Choice<'a> {
     /// The `name` of all of them.
     pub name: &'a str,
-    /// The question.
+    /// The legend.
     pub legend: &'a str,
-    /// What to know before choosing.
+    /// The hint.
     pub hint: Option<Markup>,
-    /// Value, words, smaller words below, and whether it is chosen.
+    /// Value, label, secondary text, and whether it is selected.
     pub options: Vec<(&'a str, Markup, Option<Markup>, bool)>,
-    /// Any number of them, and not exactly one.
+    /// Checkboxes instead of radio buttons.
     pub several: bool,
 }
 
 impl Choice<'_> {
-    /// As it stands on the page.
+    /// Renders it.
     pub fn show(&self, problems: &[Problem]) -> Markup {
         let kind = if self.several { "checkbox" } else { "radio" };
         let problem = problems.iter().find(|problem| problem.field == self.name);
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_field_is_tied_to_its_problem() {
+    fn an_invalid_field_is_linked_to_its_problem() {
         let wrong = [Problem::new("name", "Give the key a name.")];
         let field = Field::new("name", "Name")
             .hint(html! { "Says what for" })
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_in_order_claims_no_problem() {
+    fn a_valid_field_has_no_problem() {
         let other = [Problem::new("other", "Wrong.")];
         let field = Field::new("name", "Name").optional().problem(&other).show();
         let field = field.into_string();

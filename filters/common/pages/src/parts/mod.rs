@@ -1,4 +1,4 @@
-//! The parts that pages are put together from.
+//! UI components of pages.
 
 mod bar_chart;
 mod code;
@@ -12,18 +12,18 @@ pub use code::{Sample, code, samples};
 pub use form::{Choice, Field, FieldKind, Problem, csrf, problems, select};
 pub use table::{Cell, Column, table};
 
-/// How something stands: word, shape and colour always come together.
+/// Status tone; text, shape and colour always appear together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     /// Done, active: a disc.
     Good,
-    /// Ends soon, can spend: a triangle.
+    /// Expires soon, may spend: a triangle.
     Warn,
     /// Failed, revoked by force: a diamond.
     Bad,
     /// New, cached, running: a ring.
     Info,
-    /// Over, off: a grey ring.
+    /// Ended, off: a grey ring.
     Off,
 }
 
@@ -52,7 +52,7 @@ impl Tone {
     }
 }
 
-/// The heading of a framed page, with what can be done on it at the right.
+/// The heading of a dashboard page, with an optional action at the right.
 pub fn heading(title: &str, action: Option<Markup>) -> Markup {
     html! {
         div.head {
@@ -62,12 +62,12 @@ pub fn heading(title: &str, action: Option<Markup>) -> Markup {
     }
 }
 
-/// A sheet with a heading of its own.
+/// A panel with a heading.
 pub fn panel(title: &str, content: Markup) -> Markup {
     panel_beside(title, html! {}, content)
 }
 
-/// A sheet with a heading and something at its right.
+/// A panel with a heading and content at its right.
 pub fn panel_beside(title: &str, beside: Markup, content: Markup) -> Markup {
     html! {
         section.panel {
@@ -77,7 +77,7 @@ pub fn panel_beside(title: &str, beside: Markup, content: Markup) -> Markup {
     }
 }
 
-/// A notice: what happened, and what to do. Failures are told at once, everything else when there is a pause.
+/// A notice: what happened, and what to do. Errors are announced at once, others politely.
 pub fn notice(tone: Tone, lead: &str, text: Markup) -> Markup {
     let role = if tone == Tone::Bad { "alert" } else { "status" };
     html! {
@@ -88,12 +88,12 @@ pub fn notice(tone: Tone, lead: &str, text: Markup) -> Markup {
     }
 }
 
-/// A pill: one or two words on how something stands.
+/// A status pill of one or two words.
 pub fn pill(tone: Tone, word: &str) -> Markup {
     html! { span.pill.(tone.class()) { (tone.shape()) (word) } }
 }
 
-/// What will be here, and the one link that makes it so.
+/// An empty state, with a link to the first action.
 pub fn empty(text: &str, link: Option<(&str, &str)>) -> Markup {
     html! {
         div.empty {
@@ -103,17 +103,17 @@ pub fn empty(text: &str, link: Option<(&str, &str)>) -> Markup {
     }
 }
 
-/// A link that looks like a button: filled for the one next step of a page.
+/// A link styled as a button; filled for the primary action of a page.
 pub fn link_button(address: &str, words: &str, filled: bool) -> Markup {
     html! { a.button.filled[filled] href=(address) { (words) } }
 }
 
-/// The button that sends a form: filled for the one next step of a page.
+/// A submit button; filled for the primary action of a page.
 pub fn submit(words: &str, filled: bool) -> Markup {
     html! { button.button.filled[filled] type="submit" { (words) } }
 }
 
-/// The sign that something was done, beside words that say so.
+/// A check mark beside a success message.
 pub fn tick() -> Markup {
     html! {
         svg.tick aria-hidden="true" viewBox="0 0 20 20" width="20" height="20" {
@@ -128,7 +128,7 @@ pub fn destroy(words: &str) -> Markup {
     html! { button.button.destroy type="submit" { (words) } }
 }
 
-/// Numbers side by side: name, figure, what to know about it.
+/// Key figures side by side: name, value, remark.
 pub fn figures(label: &str, each: &[(&str, Markup, Markup)]) -> Markup {
     html! {
         section.panel.figures aria-label=(label) {
@@ -143,7 +143,7 @@ pub fn figures(label: &str, each: &[(&str, Markup, Markup)]) -> Markup {
     }
 }
 
-/// Links of which one is chosen: periods of a chart.
+/// Links of which one is selected: periods of a chart.
 pub fn switch(label: &str, each: &[(&str, &str, bool)]) -> Markup {
     html! {
         ul.switch aria-label=(label) {
@@ -154,7 +154,7 @@ pub fn switch(label: &str, each: &[(&str, &str, bool)]) -> Markup {
     }
 }
 
-/// Where a list goes on.
+/// Links to newer and older entries.
 pub fn pager(newer: Option<&str>, older: Option<&str>) -> Markup {
     if newer.is_none() && older.is_none() {
         return html! {};

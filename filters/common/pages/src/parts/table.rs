@@ -1,13 +1,13 @@
-//! Real tables, which a phone shows as blocks.
+//! Tables; on a phone, rows become blocks.
 
 use maud::{Markup, html};
 
 /// A column.
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'a> {
-    /// Its head; may be empty for one of buttons.
+    /// Header; may be empty for a column of buttons.
     pub head: &'a str,
-    /// Numbers, right aligned with their head.
+    /// Numeric, right-aligned.
     pub numeric: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A value that speaks for itself where the heads of columns are out of sight.
+    /// A value that needs no label when headers are hidden.
     pub fn new(content: Markup) -> Cell {
         Cell {
             content,
@@ -45,7 +45,7 @@ impl Cell {
         }
     }
 
-    /// A value that says nothing alone: on a phone the head of its column stands before it.
+    /// A value with its column header as a label on a phone.
     pub fn labelled(content: Markup) -> Cell {
         Cell {
             content,
@@ -54,9 +54,9 @@ impl Cell {
     }
 }
 
-/// A table whose first cell in each row names the row. `marked` is the number of a row that is new.
+/// A table whose first cell in each row is the row header. `marked` is the index of a new row.
 ///
-/// Roles are written out, since a browser forgets them where style turns rows into blocks.
+/// ARIA roles are explicit, since browsers drop table semantics when CSS turns rows into blocks.
 pub fn table(
     caption: &str,
     columns: &[Column<'_>],
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_keeps_its_roles_and_lends_labels() {
+    fn a_table_keeps_its_roles_and_labels() {
         let columns = [
             Column::text("Name"),
             Column::number("30 days"),

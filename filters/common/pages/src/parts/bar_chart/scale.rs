@@ -1,13 +1,13 @@
-//! The scale of an axis: round steps, and few of them.
+//! The scale of an axis: a few round steps.
 
 use tollgate_money::Micros;
 
 use crate::format;
 
-/// The most steps an axis has.
+/// Maximum number of steps.
 const STEPS_MAX: i64 = 5;
 
-/// From nothing to a round amount, in three to five steps of 1, 2 or 5 times a power of ten.
+/// From zero to a round amount, in three to five steps of 1, 2 or 5 times a power of ten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scale {
     /// Micro-credits.
@@ -16,9 +16,9 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// A scale for amounts up to this one.
+    /// A scale for amounts up to `highest`.
     pub(super) fn to(highest: Micros) -> Scale {
-        // Below this there is no step small enough for three of them.
+        // Below this, no step is small enough for three of them.
         let highest = highest.get().max(3);
         // 1, 2, 5, 10, 20, 50 ...: two neighbours differ by a factor of 2.5 at most, so the first step that is needed no more than five
         // times is needed more than twice.
@@ -40,7 +40,7 @@ impl Scale {
         self.steps
     }
 
-    /// What stands at each line, from the base up, all with the places that a step needs.
+    /// Labels of the grid lines from the base up, with the decimals of the step.
     pub(super) fn labels(&self) -> Vec<String> {
         let places = places(self.step);
         (0..=self.steps)
@@ -51,24 +51,24 @@ impl Scale {
             .collect()
     }
 
-    /// How high an amount stands in a picture of so many units: what is not zero is one unit at least.
+    /// Height of an amount in a chart of this many units; a positive amount is at least one unit high.
     pub(super) fn height(&self, amount: Micros, units: i64) -> i64 {
         if !amount.is_positive() {
             return 0;
         }
         let top = i128::from(self.step) * i128::from(self.steps);
         let height = i128::from(amount.get()) * i128::from(units) / top;
-        // No more than the picture, which holds the highest amount.
+        // Limited to the chart height, which the highest amount fits.
         i64::try_from(height).unwrap_or(units).clamp(1, units)
     }
 }
 
-/// How often a step fits into an amount that is not negative, rounded up.
+/// Number of steps in a non-negative amount, rounded up.
 fn ceil(amount: i64, step: i64) -> i64 {
     amount / step + i64::from(amount % step > 0)
 }
 
-/// The decimal places that a step of micro-credits needs.
+/// Decimals needed for a step of micro-credits.
 fn places(step: i64) -> u32 {
     (0..6)
         .find(|&places| step % 10i64.pow(6 - places) == 0)
