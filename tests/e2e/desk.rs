@@ -243,11 +243,11 @@ async fn a_key_that_cannot_be_made_is_refused_with_what_was_typed() {
         ),
         (
             vec![("name", &long), ("may", "chat")],
-            "80 characters at most",
+            "at most 80 characters",
         ),
         (
             vec![("name", "one\u{202e}two"), ("may", "chat")],
-            "letters and digits in one line",
+            "printable characters in the name, on one line",
         ),
         (
             vec![("name", "<b>new")],

@@ -1,4 +1,4 @@
-//! The filter: who asks, and the answer.
+//! The filter `models`: `GET /v1/models` for the authenticated account.
 
 use tollgate_filter::{
     ApiError, Body, Catalog, Contract, ErrorCode, Exchange, FailureMode, Filter, FilterError,
@@ -9,14 +9,15 @@ use tollgate_ledger::Ledger;
 use crate::UsdPerCredit;
 use crate::listing::{ListContext, Listing};
 
-/// Answers with the models on sale.
+/// Lists the models for sale.
 pub struct Models {
     listing: Listing,
     ledger: Ledger,
 }
 
 impl Models {
-    /// A filter over one catalog. `service` is the service's own word, `svc` in `x_svc`; without a rate the list names no dollars.
+    /// Creates the filter for a catalog. `service` is the service name, `svc` in `x_svc`; without a rate the list contains no dollar
+    /// prices.
     pub fn new(
         service: &str,
         catalog: &Catalog,
@@ -46,7 +47,7 @@ impl Filter for Models {
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let Some(principal) = exchange.get::<Principal>() else {
             return Step::failed(filter_error(
-                "no principal stands on the exchange; put `auth` before `models`",
+                "the exchange has no principal; put `auth` before `models`",
             ));
         };
         let account = principal.account;
@@ -60,7 +61,7 @@ impl Filter for Models {
             credits_remaining: balance.available,
             models: &principal.models,
         });
-        // The balance belongs to one account and changes with every request.
+        // The balance is private to the account and changes with every request.
         exchange.reply_headers.insert(
             http::header::CACHE_CONTROL,
             http::HeaderValue::from_static("no-store"),
@@ -72,7 +73,7 @@ impl Filter for Models {
 fn filter_error(cause: &'static str) -> FilterError {
     let answer = ApiError::new(
         ErrorCode::InternalError,
-        "the model list could not be made; try again later",
+        "the model list is unavailable; try again later",
     );
     FilterError::new(answer, cause)
 }

@@ -1,4 +1,4 @@
-//! The body of the list: written once for a catalog, joined once for a request.
+//! The body of the list: models serialised once per catalog, joined per request.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use tollgate_money::{AccountId, Micros};
 
 use crate::UsdPerCredit;
 
-/// The models of a catalog, each as the JSON text that stands in the list.
+/// The models of a catalog, each pre-serialised as JSON.
 pub(crate) struct Listing {
     entries: Vec<(Arc<Model>, Bytes)>,
-    /// The name of the member with the account's own facts: `x_` and the service's word.
+    /// Name of the member with account data: `x_` and the service name.
     metadata: Box<str>,
-    /// Bytes of a list that holds every model.
+    /// Size of a list with every model, in bytes.
     size: usize,
 }
 
-/// What the list says about the account that asked.
+/// Account data of one list.
 pub(crate) struct ListContext<'a> {
     pub(crate) owner: AccountId,
     pub(crate) credits_remaining: Micros,
@@ -43,7 +43,7 @@ impl Listing {
         }
     }
 
-    /// The list for one account: the models that work and that its credential may use, in the order of the settings.
+    /// The list for one account: the available models that its credential may use, in the order of the settings.
     pub(crate) fn body(&self, context: &ListContext<'_>) -> Bytes {
         let mut body = BytesMut::with_capacity(self.size);
         body.extend_from_slice(br#"{"object":"list","data":["#);

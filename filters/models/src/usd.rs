@@ -1,23 +1,22 @@
-//! From credits to dollars, exactly.
+//! Exact conversion of credit prices to US dollars.
 
 use std::fmt;
 
 use tollgate_money::{Micros, Price, TokenPrice};
 
-/// Decimal places of one token's price: a price per million tokens, in millionths of a credit, times a rate in millionths of a
-/// dollar.
+/// Decimals of a token price: a price per million tokens, in millionths of a credit, times a rate in millionths of a dollar.
 const TOKEN_PLACES: usize = 18;
 
-/// Decimal places of one request's price: millionths of a credit times millionths of a dollar.
+/// Decimals of a request price: millionths of a credit times millionths of a dollar.
 const REQUEST_PLACES: usize = 12;
 
-/// What one credit costs in US dollars; above zero, to the millionth.
+/// Price of one credit in US dollars; positive, exact to the millionth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsdPerCredit {
     micro_dollars: i64,
 }
 
-/// The dollars that a price asks for one token read, one token written and one request, as decimal texts.
+/// Dollar prices of one input token, one output token and one request, as decimal strings.
 pub(crate) struct UsdPrice {
     pub(crate) prompt: String,
     pub(crate) completion: String,
@@ -25,7 +24,7 @@ pub(crate) struct UsdPrice {
 }
 
 impl UsdPerCredit {
-    /// A rate from millionths of a dollar; `None` for a credit that costs nothing or less.
+    /// A rate in millionths of a dollar; `None` if not positive.
     pub const fn from_micro_dollars(micro_dollars: i64) -> Option<UsdPerCredit> {
         if micro_dollars > 0 {
             Some(UsdPerCredit { micro_dollars })
@@ -64,7 +63,7 @@ impl fmt::Display for UsdPerCredit {
     }
 }
 
-/// A product as a decimal with no more places than it needs.
+/// A decimal without trailing zeros.
 struct Decimal {
     product: i128,
     places: usize,
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credit_that_costs_nothing_has_no_rate() {
+    fn a_rate_is_positive() {
         for micro_dollars in [0, -1] {
             assert_eq!(UsdPerCredit::from_micro_dollars(micro_dollars), None);
         }
@@ -131,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_printed_product_reads_back_as_itself(product in 0..i128::MAX, places in 1..=18usize) {
+        fn a_decimal_round_trips(product in 0..i128::MAX, places in 1..=18usize) {
             let text = Decimal { product, places }.to_string();
             let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
             prop_assert!(!fraction.ends_with('0'));

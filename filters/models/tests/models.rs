@@ -1,4 +1,4 @@
-//! The list from outside: who asks, and what they see.
+//! Integration tests of the filter, with a real store and ledger.
 
 use std::net::Ipv4Addr;
 use std::num::NonZeroU64;
@@ -22,7 +22,7 @@ use tollgate_store::{
     Admission, CacheScope, NewAccount, Part, RootSecret, Store, UnitOfWork, commit,
 };
 
-/// Books with one account that has 41.498 credits.
+/// A ledger with one account that has 41.498 credits.
 struct TestLedger {
     ledger: Ledger,
     _store: Arc<dyn Store>,
@@ -127,7 +127,7 @@ fn body(filter: &Models, exchange: &mut Exchange) -> String {
     assert_eq!(reply.status, 200);
     assert_eq!(reply.headers["content-type"], "application/json");
     let ReplyBody::Whole(body) = reply.body else {
-        panic!("a list is no stream");
+        panic!("a list is not a stream");
     };
     String::from_utf8(body.to_vec()).expect("UTF-8")
 }
@@ -140,7 +140,7 @@ fn ids(body: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_list_is_as_the_readme_says() {
+async fn the_list_matches_the_readme() {
     let test_ledger = test_ledger().await;
     let full = Model {
         name: Some("Small".into()),
@@ -165,7 +165,7 @@ async fn the_list_is_as_the_readme_says() {
 }
 
 #[tokio::test]
-async fn what_the_settings_do_not_say_is_null_or_left_out() {
+async fn missing_settings_are_null_or_omitted() {
     let test_ledger = test_ledger().await;
     let odd = Model {
         name: Some("a \"quoted\" name".into()),
@@ -187,7 +187,7 @@ async fn what_the_settings_do_not_say_is_null_or_left_out() {
 }
 
 #[tokio::test]
-async fn only_models_that_work_and_that_the_credential_may_use_are_listed() {
+async fn only_available_models_that_the_credential_may_use_are_listed() {
     let test_ledger = test_ledger().await;
     let models: Vec<_> = ["c", "a", "b"].map(|id| Arc::new(model(id))).to_vec();
     let catalog = Catalog::new(models.clone(), None).expect("a catalog");
@@ -213,14 +213,14 @@ async fn without_a_principal_there_is_no_list() {
     let test_ledger = test_ledger().await;
     let catalog = Catalog::new(Vec::new(), None).expect("a catalog");
     let filter = Models::new("svc", &catalog, None, test_ledger.ledger.clone());
-    let mut nobody = exchange(ModelAccess::All);
-    nobody.take::<Principal>();
+    let mut anonymous = exchange(ModelAccess::All);
+    anonymous.take::<Principal>();
     let mut unknown = exchange(ModelAccess::All);
     let principal = unknown.get_mut::<Principal>().expect("put above");
     principal.account = AccountId::from_parts(2, [2; 10]);
-    for mut exchange in [nobody, unknown] {
+    for mut exchange in [anonymous, unknown] {
         let Step::Now(Err(error)) = filter.on_request(&mut exchange) else {
-            panic!("a list was made for nobody");
+            panic!("a list without a principal");
         };
         assert_eq!(error.answer.code, ErrorCode::InternalError);
     }

@@ -1,4 +1,4 @@
-//! `POST /oauth/register` (RFC 7591 section 3).
+//! `POST /oauth/register`: dynamic client registration (RFC 7591 section 3).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `POST /oauth/revoke` (RFC 7009).
+//! `POST /oauth/revoke`: token revocation (RFC 7009).
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};

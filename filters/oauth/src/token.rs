@@ -1,4 +1,4 @@
-//! `POST /oauth/token` (RFC 6749 section 3.2).
+//! `POST /oauth/token`: the token endpoint, with code exchange and refresh token rotation (RFC 6749 section 3.2).
 
 use std::borrow::Cow;
 

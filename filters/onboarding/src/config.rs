@@ -1,4 +1,4 @@
-//! Settings: `[onboarding]` as written, and as checked.
+//! Settings: `[onboarding]` as written, and validated.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -15,33 +15,33 @@ const DEVICES_MAX: u64 = 1_000_000;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawOnboarding {
-    /// What the service is called there; `service.name` when missing.
+    /// Service name in the documents; `service.name` when missing.
     pub service: Option<At<String>>,
-    /// Whether a person has to sign in to get a key. Default true.
+    /// Whether signing in is required to get a key. Default true.
     pub login_required: Option<At<bool>>,
-    /// Where an account is made; `/sign-up` of this service when missing.
+    /// Sign-up URL; `/sign-up` of this service when missing.
     pub signup_url: Option<At<String>>,
-    /// Whether people make keys by themselves. Default true.
+    /// Whether keys are self-service. Default true.
     pub self_service_keys: Option<At<bool>>,
-    /// Where keys are made; `/keys` of this service when missing.
+    /// URL of the key management; `/keys` of this service when missing.
     pub dashboard_url: Option<At<String>>,
-    /// Where keys are explained; `/docs` of this service when missing.
+    /// Documentation URL; `/docs` of this service when missing.
     pub documentation_url: Option<At<String>>,
     /// Whether there is a sandbox. Default true.
     pub sandbox_available: Option<At<bool>>,
-    /// Where it is: an address, or a path of this service. Default `/sandbox`.
+    /// URL or path of the sandbox. Default `/sandbox`.
     pub sandbox_url: Option<At<String>>,
-    /// Whether what is tried there are real requests. Default true.
+    /// Whether the sandbox sends real requests. Default true.
     pub sandbox_uses_production_api: Option<At<bool>>,
     /// The free tier.
     pub free_tier: RawFreeTier,
-    /// Where the OpenAPI document is; `/openapi.json` of this service when missing.
+    /// URL of the OpenAPI document; `/openapi.json` of this service when missing.
     pub openapi_url: Option<At<String>>,
-    /// Where the card of the general MCP server is; that of this service when missing.
+    /// URL of the general MCP server card; that of this service when missing.
     pub mcp_server_card: Option<At<String>>,
-    /// The release that the cards of the MCP servers name. Default `1.0.0`.
+    /// Version in the MCP server cards. Default `1.0.0`.
     pub mcp_version: Option<At<String>>,
-    /// Whom to tell of a weakness; without a contact there is no such document.
+    /// Security contact; without one there is no `security.txt`.
     pub security: RawSecurity,
 }
 
@@ -49,37 +49,37 @@ pub struct RawOnboarding {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawFreeTier {
-    /// Whether it can be had; whether there is an app to download when missing.
+    /// Whether it is available. Default: whether there is an app to download.
     pub available: Option<At<bool>>,
-    /// What it is called. Default `Android MCP`.
+    /// Name. Default `Android MCP`.
     pub service: Option<At<String>>,
-    /// Devices of an account. Default 1.
+    /// Devices per account. Default 1.
     pub included_devices: Option<At<u64>>,
-    /// Whether it needs credits. Default false.
+    /// Whether it requires credits. Default false.
     pub credits_required: Option<At<bool>>,
-    /// Where it is; `/mcp/android` of this service when missing.
+    /// Endpoint; `/mcp/android` of this service when missing.
     pub endpoint: Option<At<String>>,
-    /// Where its card is; that of this service when missing.
+    /// URL of its server card; that of this service when missing.
     pub server_card: Option<At<String>>,
-    /// Where the app is downloaded; needed where the tier can be had.
+    /// Download URL of the app; required if the tier is available.
     pub apk_download_url: Option<At<String>>,
 }
 
-/// Whom to tell of a weakness, exactly as written (RFC 9116).
+/// The security contact exactly as written (RFC 9116).
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawSecurity {
-    /// An address to write to: `mailto:security@example.com` or a page.
+    /// Contact: `mailto:security@example.com` or a page.
     pub contact: Option<At<String>>,
-    /// When the contact ends, RFC 3339: at least 30 days from the start, at most a year.
+    /// Expiry of the document, RFC 3339: at least 30 days from the start, at most a year.
     pub expires: Option<At<String>>,
-    /// Where the policy is.
+    /// URL of the security policy.
     pub policy: Option<At<String>>,
-    /// Languages, as in `en, de`.
+    /// Languages: `en, de`.
     pub languages: Option<At<String>>,
 }
 
-/// Checked settings: what the documents say.
+/// Validated settings: the content of the documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnboardingSettings {
     pub(crate) service: String,
@@ -110,7 +110,7 @@ pub struct FreeTier {
     pub(crate) apk_download_url: String,
 }
 
-/// Whom to tell of a weakness.
+/// The security contact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Security {
     pub(crate) contact: String,
@@ -120,8 +120,8 @@ pub struct Security {
 }
 
 impl RawOnboarding {
-    /// The checked settings of `section`; everything wrong is noted, and its default stands in. `name` is the service's own word,
-    /// `base_url` its address without a slash at the end.
+    /// The validated settings of `section`; every problem is reported, and the default is used in its place. `name` is the service name,
+    /// `base_url` its URL without a trailing slash.
     pub fn check(
         &self,
         section: &str,
@@ -193,7 +193,7 @@ impl Reader<'_> {
             .unwrap_or_else(|| format!("{}{path}", self.base_url))
     }
 
-    /// A text of one line.
+    /// A single line of text.
     fn line(&mut self, name: &str, at: Option<&At<String>>, default: &str) -> String {
         let Some(at) = at else {
             return default.to_owned();
@@ -203,7 +203,7 @@ impl Reader<'_> {
             self.problems.note(
                 key,
                 at,
-                "is empty or has more than one line; write a few words",
+                "is empty or has more than one line; use one line of text",
             );
             return default.to_owned();
         }
@@ -216,7 +216,7 @@ impl Reader<'_> {
             let key = self.key("free_tier.apk_download_url");
             self.problems.note_missing(
                 key,
-                "is missing; write where the app is downloaded, or `available = false`",
+                "is missing; set the download URL of the app, or `available = false`",
             );
         }
         let included_devices = match &raw.included_devices {
@@ -237,7 +237,7 @@ impl Reader<'_> {
                 raw.server_card.as_ref(),
                 crate::documents::ANDROID_CARD,
             ),
-            // The member has to be an address. Where there is no app yet, the documentation is what there is to read about it.
+            // The member must be a URL. Without an app, the documentation is used.
             apk_download_url: self.address(
                 "free_tier.apk_download_url",
                 raw.apk_download_url.as_ref(),
@@ -252,7 +252,7 @@ impl Reader<'_> {
             if others.iter().any(|at| at.is_some()) {
                 let key = self.key("security.contact");
                 self.problems
-                    .note_missing(key, "is missing; write `mailto:` and an address");
+                    .note_missing(key, "is missing; set `mailto:` and an address");
             }
             return None;
         };
@@ -266,7 +266,7 @@ impl Reader<'_> {
             self.problems.note(
                 key,
                 contact,
-                "is no address to write to; use `mailto:security@example.com` or a page",
+                "is not a contact; use `mailto:security@example.com` or the URL of a page",
             );
         }
         let expires = match &raw.expires {
@@ -278,7 +278,7 @@ impl Reader<'_> {
                 let key = self.key("security.expires");
                 self.problems.note_missing(
                     key,
-                    "is missing; write when the contact ends, as `2027-06-01T00:00:00Z`",
+                    "is missing; set the expiry of the contact, as `2027-06-01T00:00:00Z`",
                 );
                 None
             }
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_written_points_to_this_service() {
+    fn defaults_point_to_this_service() {
         let (settings, problems) = check("");
         assert_eq!(problems, Vec::<String>::new());
         assert_eq!(settings.signup_url, "https://api.example.com/sign-up");
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_app_makes_a_free_tier() {
+    fn an_app_download_enables_the_free_tier() {
         let (settings, problems) =
             check("free_tier.apk_download_url = \"https://e.example/a.apk\"");
         assert_eq!(problems, Vec::<String>::new());
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_is_noted() {
+    fn every_problem_is_reported() {
         let (_, problems) = check(
             "service = \" \"\nsignup_url = \"/here\"\nsandbox_url = \"here\"\n\
              free_tier = { available = true, included_devices = 0, endpoint = \"x\" }\n\

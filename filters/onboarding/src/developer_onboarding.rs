@@ -1,11 +1,11 @@
-//! `DeveloperOnboarding`: everything a program needs to know to get in. A closed object; every member is there.
+//! `DeveloperOnboarding`: sign-up, keys, sandbox and free tier as JSON. A closed object; every member is present.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::config::OnboardingSettings;
 
-/// The one value of `status`.
+/// The only value of `status`.
 const SELF_SERVICE: &str = "self_service";
 
 #[derive(Serialize, JsonSchema)]

@@ -1,4 +1,4 @@
-//! The documents, made once.
+//! The onboarding documents, generated once at start.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ const LLMS_TXT: &str = "/llms.txt";
 const ROBOTS_TXT: &str = "/robots.txt";
 const OPENAPI: &str = "/openapi.json";
 
-/// The paths of all documents.
+/// Paths of all documents.
 pub(crate) const PATHS: [&str; 7] = [
     ONBOARDING,
     GENERAL_CARD,
@@ -31,57 +31,57 @@ pub(crate) const PATHS: [&str; 7] = [
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Where cards say what they look like.
+/// JSON schema of server cards.
 const CARD_SCHEMA: &str =
     "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json";
 
-/// The longest description that a card may have.
+/// Maximum length of a card description, in characters.
 const CARD_DESCRIPTION_CHARS_MAX: usize = 100;
 
-/// Who the service is.
+/// Name and URL of the service.
 #[derive(Clone, Copy, Debug)]
 pub struct Service<'a> {
-    /// Its own word, as in `sk-svc-`.
+    /// The service name, as in `sk-svc-`.
     pub name: &'a str,
-    /// Its address, without a slash at the end.
+    /// Base URL, without a trailing slash.
     pub base_url: &'a str,
 }
 
-/// What the description says of this installation besides who the service is.
+/// Properties of this installation for the OpenAPI document.
 #[derive(Clone, Debug)]
 pub struct Installation<'a> {
-    /// Who it is.
+    /// Name and URL.
     pub service: Service<'a>,
-    /// Where its pages are, without a slash at the end.
+    /// Root URL of its pages, without a trailing slash.
     pub root_url: &'a str,
-    /// What is sold.
+    /// The plan.
     pub plan: &'a Plan,
-    /// The contract of the token that x402 asks for.
+    /// Contract address of the token that x402 requires.
     pub usdc: String,
-    /// The routes on which nothing new should be built.
+    /// Deprecated routes.
     pub deprecated: Vec<Deprecated<'a>>,
 }
 
-/// A route on which nothing new should be built.
+/// A deprecated route.
 #[derive(Clone, Copy, Debug)]
 pub struct Deprecated<'a> {
-    /// Its method.
+    /// Method.
     pub method: &'a http::Method,
-    /// Its path, as in the settings.
+    /// Path, as in the settings.
     pub path: &'a str,
 }
 
-/// Every document that tells how to get in.
+/// All onboarding documents.
 pub struct Documents {
     documents: Vec<(&'static str, Document)>,
 }
 
 impl Documents {
-    /// The documents at `now`.
+    /// Generates the documents at `now`.
     ///
     /// # Errors
     ///
-    /// The time for which the security contact stands is out of its bounds.
+    /// The expiry of the security contact is out of range.
     pub fn new(
         settings: &OnboardingSettings,
         installation: &Installation<'_>,
@@ -89,7 +89,7 @@ impl Documents {
     ) -> Result<Documents, ExpiresError> {
         let service = installation.service;
         let entry = serde_json::to_value(DeveloperOnboarding::new(settings))
-            .expect("texts, numbers and truth values are JSON");
+            .expect("strings, numbers and booleans are valid JSON");
         let mut documents = vec![
             (ONBOARDING, Document::json(&entry)),
             (
@@ -130,14 +130,14 @@ impl Documents {
         Ok(Documents { documents })
     }
 
-    /// The document of this path, if there is one.
+    /// The document at a path, if any.
     pub(crate) fn find(&self, path: &str) -> Option<&Document> {
         let found = self.documents.iter().find(|(known, _)| *known == path);
         found.map(|(_, document)| document)
     }
 }
 
-/// The card of an MCP server: what it is and where, before anybody connects (SEP-2127). What it can do is said by the server itself.
+/// The card of an MCP server: name, version and endpoint (SEP-2127). Its tools are reported by the server itself.
 fn server_card(
     settings: &OnboardingSettings,
     service: Service<'_>,
@@ -160,7 +160,7 @@ fn server_card(
     })
 }
 
-/// The host of an address with its labels in reverse order, as names of servers begin; an address of numbers as it is.
+/// The host of a URL with its labels reversed, as server names begin; IP addresses unchanged.
 fn reversed_host(base_url: &str) -> String {
     let host = base_url
         .parse::<http::Uri>()
@@ -175,7 +175,7 @@ fn reversed_host(base_url: &str) -> String {
     labels.join(".")
 }
 
-/// What models that read about the service are told, in Markdown.
+/// `llms.txt`: a description of the service for language models, in Markdown.
 fn llms_txt(settings: &OnboardingSettings, installation: &Installation<'_>) -> String {
     let Service {
         base_url: base,
@@ -186,24 +186,24 @@ fn llms_txt(settings: &OnboardingSettings, installation: &Installation<'_>) -> S
          > Text generation behind an OpenAI-compatible interface, paid with credits. A stock OpenAI SDK works with this base URL and a key.\n\n\
          - Base URL: {base}/v1\n\
          - Credential: `Authorization: Bearer` with an API key (`sk-{name}-...`) or an OAuth access token for the resource {base}/v1\n\
-         - A 402 says what is missing and where credits are added; a 429 says in `Retry-After` how long to wait\n\n\
-         ## Getting in\n\n\
+         - A 402 contains the missing credits and where to add them; a 429 contains the time to wait in `Retry-After`\n\n\
+         ## Access\n\n\
          - [Sign up]({signup}): an account, by a code to e-mail or phone\n\
-         - [API keys]({keys}): made and revoked by a signed-in person\n\
+         - [API keys]({keys}): created and revoked by a signed-in person\n\
          - [Onboarding for programs]({base}{ONBOARDING}): the same as JSON\n\
          - [OAuth metadata]({base}/.well-known/oauth-authorization-server): registration, authorization code with PKCE\n\n\
-         ## Using it\n\n\
+         ## Usage\n\n\
          - [Documentation]({docs}): quick start, errors, limits, paying from a program\n\
          - [OpenAPI]({openapi}): every operation\n\
          - `GET {base}/v1/models`, `POST {base}/v1/chat/completions`, `POST {base}/v1/completions`\n\n\
          ## Buying the plan\n\n\
-         {plan} costs 199 USD a month. A program with a key, or a token with the scope `commerce:subscribe`, buys it for its account in one of three ways:\n\n\
+         {plan} costs 199 USD a month. A program with a key, or a token with the scope `commerce:subscribe`, buys it for its account by one of three protocols:\n\n\
          - x402: `POST {base}/commerce/subscriptions/{slug}/x402`, exactly 199 USDC on Base for 30 days. x402 clients refuse to pay more than 1 USD until their cap is raised\n\
-         - MPP: `POST {base}/commerce/subscriptions/{slug}/mpp`, monthly at PayPal; the owner of the account agrees at the `approval_url` of the 402\n\
-         - UCP: `POST {base}/ucp/v1/checkout-sessions`, monthly at PayPal; the owner of the account agrees at `continue_url`\n\
-         - [The plan]({base}/commerce/products/{slug}): what it gives, as JSON\n\
-         - [How to pay]({base}/docs/paying): the requests, and what `payment_state` and `retry_action` ask for. A request whose answer was lost is sent again as it was; nothing is paid twice\n\
-         - [Lifecycle]({base}/docs/lifecycle): what is deprecated, and what will end\n\n\
+         - MPP: `POST {base}/commerce/subscriptions/{slug}/mpp`, monthly at PayPal; the owner of the account approves at the `approval_url` of the 402\n\
+         - UCP: `POST {base}/ucp/v1/checkout-sessions`, monthly at PayPal; the owner of the account approves at `continue_url`\n\
+         - [The plan]({base}/commerce/products/{slug}): its benefits, as JSON\n\
+         - [How to pay]({base}/docs/paying): the requests, and the meaning of `payment_state` and `retry_action`. After a lost response, send the same request again; nothing is paid twice\n\
+         - [Lifecycle]({base}/docs/lifecycle): deprecations and sunset dates\n\n\
          ## MCP\n\n\
          - [Server card]({card}): {base}/mcp, Streamable HTTP\n\
          - [Server card, {tier}]({tier_card}): {endpoint}\n",
@@ -221,7 +221,7 @@ fn llms_txt(settings: &OnboardingSettings, installation: &Installation<'_>) -> S
     )
 }
 
-/// Documents may be read by all; pages that belong to somebody, and operations, lead a crawler nowhere (RFC 9309).
+/// Documents may be crawled; account pages and API operations are excluded (RFC 9309).
 const ROBOTS_TXT_BODY: &str = "User-agent: *\n\
     Allow: /docs\n\
     Allow: /llms.txt\n\
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_has_every_member_and_no_other() {
+    fn the_onboarding_document_has_exactly_its_members() {
         let documents = build("free_tier.apk_download_url = \"https://e.example/a.apk\"");
         let entry = json_at(&documents, ONBOARDING);
         let base = "https://api.svc.example:8443/gate";
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_names_its_server_and_where_it_is() {
+    fn a_card_names_its_server_and_endpoint() {
         let documents = build("service = \"Example\"\nmcp_version = \"2.1.0\"");
         let card = json_at(&documents, GENERAL_CARD);
         assert_eq!(card["name"], "example.svc.api/mcp");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_security_contact_where_there_is_one() {
+    fn security_txt_exists_if_a_contact_is_configured() {
         assert!(build("").find(SECURITY_TXT).is_none());
         let documents = build(
             "security = { contact = \"mailto:s@e.example\", expires = \"2027-06-01T00:00:00Z\" }",

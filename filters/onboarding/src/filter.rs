@@ -1,4 +1,4 @@
-//! The filter `onboarding`.
+//! The filter `onboarding`: serves generated documents.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use tollgate_filter::{
 
 use crate::documents::{Documents, PATHS};
 
-/// Answers one route with the document of its path.
+/// Serves the document of one route.
 pub struct Onboarding {
     document: Option<Document>,
 }
 
-/// A route that leads to no document.
+/// A route path without a document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`onboarding` has no document for `{path}`; it has `{}`", PATHS.join("`, `"))]
 pub struct UnknownDocument {
@@ -22,7 +22,7 @@ pub struct UnknownDocument {
 }
 
 impl Onboarding {
-    /// The filter for a route of this path, which may begin with the path of the service's address.
+    /// The filter for a route path, which may be prefixed with the path of the service URL.
     pub fn new(documents: &Arc<Documents>, path: &str) -> Result<Onboarding, UnknownDocument> {
         let known = PATHS.into_iter().find(|known| path.ends_with(known));
         let known = known.ok_or_else(|| UnknownDocument {
@@ -52,7 +52,7 @@ impl Filter for Onboarding {
             Some(document) => Outcome::reply(document.reply(&exchange.request)),
             None => Outcome::refuse(ApiError::new(
                 ErrorCode::NotFound,
-                "The operator of this service has not written this document.",
+                "This document is not configured on this service.",
             )),
         })
     }

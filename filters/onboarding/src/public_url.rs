@@ -1,22 +1,22 @@
-//! Addresses in public documents.
+//! URLs in public documents.
 
 use std::fmt;
 use std::str::FromStr;
 
 use http::Uri;
 
-/// An absolute `http` or `https` address that may stand in a public document.
+/// An absolute `http` or `https` URL for a public document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicUrl(String);
 
-/// Why a text is no such address. It is not repeated: whoever pastes a secret here would see it in a log.
+/// An invalid URL. The value is not repeated, so that a pasted secret does not reach the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UrlError {
-    #[error("does not start with `https://` or `http://`; write the whole address")]
+    #[error("does not start with `https://` or `http://`; use an absolute URL")]
     Scheme,
-    #[error("is not an address; write it like `https://example.com/app.apk`")]
+    #[error("is not a URL; use a form like `https://example.com/app.apk`")]
     Malformed,
-    #[error("names a user; leave that out, everybody can read this document")]
+    #[error("contains user information; remove it, the document is public")]
     User,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for PublicUrl {
     }
 }
 
-/// An address as in [`PublicUrl`], or a path of this service: `/sandbox` (RFC 3986 section 4.1).
+/// A URL as in [`PublicUrl`], or a path of this service: `/sandbox` (RFC 3986 section 4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UrlReference(String);
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_whole_and_name_nobody() {
+    fn urls_are_absolute_and_without_user_information() {
         for (text, expected) in [
             ("https://example.com/app.apk", Ok(())),
             ("http://localhost:8080", Ok(())),

@@ -1,4 +1,4 @@
-//! `security.txt`: whom to tell of a weakness (RFC 9116).
+//! `security.txt`: the security contact (RFC 9116).
 
 use std::fmt::Write as _;
 
@@ -6,13 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::config::Security;
 
-/// The least time that a document has to last from the start of the gateway: nobody restarts it to put off an end.
+/// Minimum remaining validity at start: the gateway may run long without a restart.
 const VALIDITY_MIN: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// The longest that it may last (RFC 9116 section 2.5.5).
+/// Maximum validity (RFC 9116 section 2.5.5).
 const VALIDITY_MAX: SignedDuration = SignedDuration::from_hours(366 * 24);
 
-/// The contact ends too soon, or too late to be believed.
+/// The contact expires too soon or too late.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`onboarding.security.expires` is {expires}; use a time at least 30 days and at most a year from now"
@@ -21,7 +21,7 @@ pub struct ExpiresError {
     expires: Timestamp,
 }
 
-/// The document at `now`; `canonical` is its own address.
+/// The document at `now`; `canonical` is its own URL.
 pub(crate) fn text(
     security: &Security,
     canonical: &str,
@@ -38,7 +38,7 @@ pub(crate) fn text(
         security.contact, security.expires
     );
     let mut line = |name: &str, value: &str| {
-        // Writing to a string does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "{name}: {value}");
     };
     if let Some(policy) = &security.policy {
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_contact_that_ends_too_soon_or_too_late_is_no_contact() {
+    fn a_contact_that_expires_too_soon_or_too_late_is_rejected() {
         let security = Security {
             contact: "mailto:security@example.com".to_owned(),
             expires: "2027-06-01T00:00:00Z".parse().expect("a time"),

@@ -36,7 +36,7 @@ pub struct PortalDeps {
     pub channels: Channels,
     /// Whether self-service sign-up is on.
     pub sign_up: bool,
-    /// The service's name and addresses.
+    /// Name and URLs of the service.
     pub service: Service,
     /// Configuration of this installation as pages show it.
     pub installation: Installation,
@@ -60,7 +60,7 @@ pub struct PortalDeps {
     pub entropy: Entropy,
 }
 
-/// The service's name and addresses.
+/// Name and URLs of the service.
 #[derive(Clone, Debug)]
 pub struct Service {
     /// The service name; the cookie name contains it.

@@ -14,18 +14,21 @@ async fn what_cannot_be_believed_is_told_on_a_page_and_never_redirected() {
     let (id, redirect) = (app.id.as_str(), app.redirect.as_str());
     let other = encoded(&[("redirect_uri", "https://evil.example/cb")]);
     let queries = [
-        (String::new(), "client_id has to stand in the address, once"),
+        (
+            String::new(),
+            "client_id must occur exactly once in the query",
+        ),
         (
             app.asking(&[("client_id", "")]),
-            "client_id has to stand in the address, once",
+            "client_id must occur exactly once in the query",
         ),
         (
             app.asking(&[("client_id", id), ("client_id", id)]),
-            "client_id has to stand in the address, once",
+            "client_id must occur exactly once in the query",
         ),
         (
             format!("{}&client_id=", app.asking(&[])),
-            "client_id has to stand in the address, once",
+            "client_id must occur exactly once in the query",
         ),
         (
             app.asking(&[("client_id", "c_nobody")]),
@@ -33,48 +36,42 @@ async fn what_cannot_be_believed_is_told_on_a_page_and_never_redirected() {
         ),
         (
             app.asking(&[("redirect_uri", "")]),
-            "redirect_uri has to stand in the address, once",
+            "redirect_uri must occur exactly once in the query",
         ),
         (
             app.asking(&[("redirect_uri", redirect), ("redirect_uri", redirect)]),
-            "redirect_uri has to stand in the address, once",
+            "redirect_uri must occur exactly once in the query",
         ),
         (
             format!("{}&{other}", app.asking(&[])),
-            "redirect_uri has to stand in the address, once",
+            "redirect_uri must occur exactly once in the query",
         ),
         (
             app.asking(&[("redirect_uri", "https://app.example/cb")]),
-            "none that the app has registered",
+            "not registered for the app",
         ),
         (
             app.asking(&[("redirect_uri", "https://app.example/cb?x=1&y")]),
-            "none that the app has registered",
+            "not registered for the app",
         ),
         (
             app.asking(&[("redirect_uri", "https://APP.example/cb?x=1")]),
-            "none that the app has registered",
+            "not registered for the app",
         ),
         (
             app.asking(&[("redirect_uri", "//app.example/cb?x=1")]),
-            "none that the app has registered",
+            "not registered for the app",
         ),
         (
             app.asking(&[("redirect_uri", "https://app.example/cb?x=1#f")]),
-            "none that the app has registered",
+            "not registered for the app",
         ),
         (
             app.asking(&[("redirect_uri", "javascript:alert(1)")]),
-            "none that the app has registered",
+            "not registered for the app",
         ),
-        (
-            format!("{}&x=%zz", app.asking(&[])),
-            "not encoded as queries are",
-        ),
-        (
-            format!("{}&x=%ff", app.asking(&[])),
-            "not encoded as queries are",
-        ),
+        (format!("{}&x=%zz", app.asking(&[])), "not validly encoded"),
+        (format!("{}&x=%ff", app.asking(&[])), "not validly encoded"),
     ];
     for (query, reason) in queries {
         let path = if query.is_empty() {

@@ -15,7 +15,7 @@ async fn the_page_says_who_asks_where_it_goes_and_what_for_in_words() {
         "“Notebook Copilot”",
         "Access goes to",
         "app.<wbr>example",
-        "Nobody checks the name above",
+        "The name above is not verified",
         "See models and your balance",
         "Send chat requests",
         "at the completions API",

@@ -200,11 +200,11 @@ fn buyer(members: &mut Map<String, Value>) -> Result<Option<Arc<str>>, ApiError>
     let Some(buyer) = members.remove("buyer") else {
         return Ok(None);
     };
-    let Value::Object(told) = &buyer else {
+    let Value::Object(members) = &buyer else {
         return Err(wrong_type("buyer", "an object"));
     };
     for name in ["first_name", "last_name", "email", "phone_number"] {
-        if told.get(name).is_some_and(|value| !value.is_string()) {
+        if members.get(name).is_some_and(|value| !value.is_string()) {
             return Err(wrong_type(&format!("buyer.{name}"), "a string"));
         }
     }

@@ -9,7 +9,7 @@ const STEP: f64 = 0.0025;
 /// Chroma step of gamut mapping to sRGB.
 const CHROMA_STEP: f64 = 0.002;
 
-/// A colour of the sRGB space, eight bits a channel.
+/// An sRGB colour, eight bits per channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colour {
     /// Red, green, blue.
@@ -40,7 +40,7 @@ impl Colour {
         (one.max(other) + 0.05) / (one.min(other) + 0.05)
     }
 
-    /// The smallest contrast with any of `grounds`.
+    /// The lowest contrast with any of `grounds`.
     pub(crate) fn contrast_min(self, grounds: &[Colour]) -> f64 {
         let ratios = grounds.iter().map(|&ground| self.contrast(ground));
         ratios.fold(f64::INFINITY, f64::min)

@@ -4,15 +4,15 @@
 //! from the [`Brand`], turns it into a reply with all security headers. Pages work without JavaScript. Styles are two files: a fixed sheet,
 //! and a small one generated from the brand's colour.
 //!
-//! | In the source | Is |
+//! | File | Content |
 //! |---|---|
-//! | `page.rs`, `frame.rs` | title, landmarks, side column, card |
-//! | `look.rs`, `fields.rs` | sheets and pictures by digest, security fields |
-//! | `parts/` | fields, notices, tables, code, pills, bars |
-//! | `format.rs` | amounts and times in words |
-//! | `failure.rs` | pages for what went wrong, which need neither session nor store |
-//! | `colour.rs`, `palette.rs` | the colours that follow from the accent |
-//! | `assets/` | the fixed sheet in pieces, and the scripts: one that copies, one for the sandbox |
+//! | `page.rs`, `frame.rs` | title, layouts, navigation |
+//! | `renderer.rs`, `security_headers.rs` | content-hashed assets, security headers |
+//! | `parts/` | UI components: fields, notices, tables, code, pills, charts |
+//! | `format.rs` | formatting of amounts and times |
+//! | `error_pages.rs` | error pages, which need neither session nor store |
+//! | `colour.rs`, `palette.rs` | the colours derived from the accent |
+//! | `assets/` | the fixed style sheet in pieces, and the scripts: copy buttons, sandbox |
 
 mod brand;
 mod colour;

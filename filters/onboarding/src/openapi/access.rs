@@ -1,4 +1,4 @@
-//! The authorization server, and the documents by which programs find it.
+//! OpenAPI: the authorization server and discovery documents.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::responses;
 use super::schemas::{open, reference};
 use crate::documents::Installation;
 
-/// The paths of access.
+/// Paths of the authorization server.
 pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
     let resource = format!("{}/v1", installation.service.base_url);
     let text = |means: &str| json!({"type": "string", "description": means});
@@ -41,14 +41,14 @@ pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
                     query("response_type", true, json!({"const": "code"})),
                     query("code_challenge", true, pkce),
                     query("code_challenge_method", true, json!({"const": "S256"})),
-                    query("scope", false, text("Scopes of the resource, with spaces between them.")),
-                    query("resource", false, json!({"type": "string", "description": "What the token is for (RFC 8707).", "examples": [resource]})),
-                    query("state", false, text("Given back as it is.")),
+                    query("scope", false, text("Scopes of the resource, separated by spaces.")),
+                    query("resource", false, json!({"type": "string", "description": "Resource of the token (RFC 8707).", "examples": [resource]})),
+                    query("state", false, text("Returned unchanged.")),
                 ],
                 "responses": {
-                    "303": {"description": "To the page where the person decides, or back to the app with a refusal", "headers": redirect_headers()},
+                    "303": {"description": "To the consent page, or back to the app with an error", "headers": redirect_headers()},
                     "default": {
-                        "description": "What cannot be believed is told on a page, and never redirected",
+                        "description": "An unverified client or redirect URI is reported on a page, never by redirect",
                         "headers": responses::fields(&[], false),
                         "content": {"text/html": {"schema": {"type": "string"}}, "application/json": {"schema": reference("OAuthError")}},
                     },
@@ -97,7 +97,7 @@ pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
             "/.well-known/oauth-authorization-server",
             metadata(
                 "getAuthorizationServer",
-                "Where authorization is asked for (RFC 8414)",
+                "Metadata of the authorization server (RFC 8414)",
                 &[
                     "issuer",
                     "authorization_endpoint",
@@ -112,7 +112,7 @@ pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
             "/.well-known/oauth-protected-resource/v1",
             metadata(
                 "getProtectedResource",
-                "What the API is called in tokens, and who gives them out (RFC 9728)",
+                "Metadata of the API as a protected resource (RFC 9728)",
                 &["resource", "authorization_servers", "scopes_supported"],
             ),
         ),
@@ -122,16 +122,12 @@ pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
         ),
         (
             "/.well-known/ucp",
-            metadata(
-                "getUcpProfile",
-                "What platforms that speak UCP are told of checkouts here",
-                &["ucp"],
-            ),
+            metadata("getUcpProfile", "UCP profile of the service", &["ucp"]),
         ),
     ])
 }
 
-/// The fields of an answer that leads elsewhere.
+/// Headers of a redirect.
 fn redirect_headers() -> Value {
     let mut fields = responses::fields(&[], true);
     fields["Location"] = json!({
@@ -152,7 +148,7 @@ fn form(required: &[&str], properties: Value) -> Value {
     })
 }
 
-/// An operation that anybody may ask for, with its good answer; all others have the shape of OAuth.
+/// Adds responses to a public operation: success, and errors in the OAuth format.
 fn with_responses(mut operation: Value, status: u16, content: Value) -> Value {
     let mut good =
         json!({"description": operation["summary"], "headers": responses::fields(&[], true)});
@@ -172,14 +168,14 @@ fn with_responses(mut operation: Value, status: u16, content: Value) -> Value {
     operation
 }
 
-/// A document of discovery with at least these members.
+/// A discovery document with at least these members.
 fn metadata(id: &str, summary: &str, required: &[&str]) -> Value {
     let schema = json!({"type": "object", "required": required});
     let operation = json!({"operationId": id, "summary": summary});
     json!({"get": with_responses(operation, 200, json!({"application/json": {"schema": schema}}))})
 }
 
-/// The schemas of access, by their names.
+/// Schemas of the authorization server, by name.
 pub(super) fn schemas() -> Map<String, Value> {
     let text = json!({"type": "string"});
     let texts = json!({"type": "array", "items": text});

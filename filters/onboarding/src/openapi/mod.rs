@@ -1,7 +1,7 @@
-//! The description of the service: OpenAPI 3.1.
+//! The OpenAPI 3.1 document of the service.
 //!
-//! It is made from what the service itself works with: the table of request members, the table of error codes, the scopes, and the type
-//! that `DeveloperOnboarding`, the plan and what an account has of it are written from.
+//! Generated from the tables and types of the implementation: request members, error codes, scopes, and the types that
+//! `DeveloperOnboarding`, the plan and subscriptions are serialised from.
 
 mod access;
 mod operations;
@@ -15,10 +15,10 @@ use tollgate_filter::Scope;
 use crate::config::OnboardingSettings;
 use crate::documents::{Installation, Service};
 
-/// The version of the description, which is that of the interface and not of the program.
+/// Version of the interface, not of the program.
 const VERSION: &str = "1.0.0";
 
-/// The document.
+/// Generates the document.
 pub fn document(settings: &OnboardingSettings, installation: &Installation<'_>) -> Value {
     let service = installation.service;
     json!({
@@ -40,11 +40,11 @@ pub fn document(settings: &OnboardingSettings, installation: &Installation<'_>) 
             "llms": format!("{}/llms.txt", service.base_url),
         }},
         "tags": [
-            {"name": "models", "description": "What is on sale."},
+            {"name": "models", "description": "The models for sale."},
             {"name": "completions", "description": "Text generation."},
-            {"name": "commerce", "description": "The monthly plan, and three ways for a program to buy it."},
-            {"name": "onboarding", "description": "How to get in."},
-            {"name": "access", "description": "The authorization server, and the documents by which programs find it."},
+            {"name": "commerce", "description": "The monthly plan, and three protocols for buying it."},
+            {"name": "onboarding", "description": "Sign-up, keys and discovery."},
+            {"name": "access", "description": "The authorization server and its discovery documents."},
         ],
         "paths": operations::paths(installation),
         "components": {
@@ -82,16 +82,14 @@ fn security_schemes(service: Service<'_>) -> Value {
     })
 }
 
-/// What a scope lets its holder do.
+/// Description of a scope.
 fn meaning(scope: Scope) -> &'static str {
     match scope {
         Scope::ApiModels => "See models and the balance",
         Scope::ApiChat => "Send chat requests",
         Scope::ApiCompletions => "Send text requests (older form)",
         Scope::CommerceSubscribe => "Buy or renew the plan",
-        Scope::CheckoutManage => {
-            "Buy the plan by a checkout, as the Universal Commerce Protocol calls it"
-        }
+        Scope::CheckoutManage => "Buy the plan by a checkout of the Universal Commerce Protocol",
         Scope::McpAndroid => "Set up and command Android devices",
         Scope::McpChat => "Use chats",
         Scope::McpProjects => "Use projects",
@@ -155,7 +153,7 @@ mod tests {
         assert!(operation("/v1/chat/completions")["deprecated"].is_null());
     }
 
-    /// Every value of the document with its path.
+    /// Visits every value of the document with its path.
     fn each(value: &Value, path: &str, see: &mut impl FnMut(&str, &Value)) {
         see(path, value);
         match value {
@@ -174,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere_and_everything_is_used() {
+    fn every_reference_resolves_and_every_component_is_used() {
         let document = documents();
         let mut used = Vec::new();
         each(&document, "", &mut |path, value| {
@@ -213,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_is_offered_as_it_is_sold() {
+    fn the_offers_match_the_plan() {
         let document = documents();
         let post = |way: &str| {
             let path = format!("/commerce/subscriptions/svc-pro/{way}");
@@ -253,13 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_no_larger_than_what_registries_take() {
+    fn the_document_fits_the_registry_limit() {
         let size = documents().to_string().len();
         assert!(size < 64 * 1024, "{size} bytes");
     }
 
     #[test]
-    fn every_operation_says_what_opens_it() {
+    fn every_operation_declares_its_security() {
         let document = documents();
         let security = |path: &str| document["paths"][path]["post"]["security"].clone();
         assert_eq!(
@@ -279,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_onboarding_object_is_closed_and_whole() {
+    fn the_onboarding_schema_is_closed_and_complete() {
         let schema = documents()["components"]["schemas"]["DeveloperOnboarding"].clone();
         assert_eq!(schema["additionalProperties"], false, "{schema}");
         assert_eq!(schema["properties"]["status"]["const"], "self_service");

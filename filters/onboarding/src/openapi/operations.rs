@@ -1,4 +1,4 @@
-//! The operations, under the names that clients are generated with.
+//! OpenAPI: operations, with the ids used by client generators.
 
 use serde_json::{Map, Value, json};
 use tollgate_filter::{ErrorCode, Scope};
@@ -6,14 +6,14 @@ use tollgate_filter::{ErrorCode, Scope};
 use super::{access, purchase, responses, schemas};
 use crate::documents::{Deprecated, Installation};
 
-/// What an operation with a credential may answer before it does anything.
+/// Errors of every operation with a credential.
 pub(super) const ACCESS: [ErrorCode; 3] = [
     ErrorCode::InvalidHeader,
     ErrorCode::MissingCredential,
     ErrorCode::InsufficientScope,
 ];
 
-/// What a completion may come to besides.
+/// Further errors of completions.
 const COMPLETION: [ErrorCode; 10] = [
     ErrorCode::InvalidHeader,
     ErrorCode::MissingCredential,
@@ -34,7 +34,7 @@ pub(super) fn paths(installation: &Installation<'_>) -> Value {
         "/v1/models": {"get": models()},
         "/v1/chat/completions": {"post": completion(Completion {
             id: "createChatCompletion",
-            summary: "An answer to a conversation, whole or as a stream of events",
+            summary: "A completion of a conversation, complete or as a stream of events",
             scope: Scope::ApiChat,
             body: "ChatCompletionRequest",
             answer: "ChatCompletion",
@@ -42,7 +42,7 @@ pub(super) fn paths(installation: &Installation<'_>) -> Value {
         })},
         "/v1/completions": {"post": completion(Completion {
             id: "createCompletion",
-            summary: "A text that goes on from a prompt, whole or as a stream of events. Prefer chat for new programs",
+            summary: "A completion of a prompt, complete or as a stream of events. Prefer chat for new programs",
             scope: Scope::ApiCompletions,
             body: "CompletionRequest",
             answer: "TextCompletion",
@@ -51,7 +51,7 @@ pub(super) fn paths(installation: &Installation<'_>) -> Value {
         "/developer/onboarding": {"get": document(Document {
             id: "getDeveloperOnboarding",
             tag: "onboarding",
-            summary: &format!("Where accounts and keys (sk-{service}-) are made, the sandbox and the free tier"),
+            summary: &format!("Sign-up, keys (sk-{service}-), the sandbox and the free tier"),
             answer: "DeveloperOnboarding",
             example: None,
         })},
@@ -71,18 +71,18 @@ pub(super) fn paths(installation: &Installation<'_>) -> Value {
     paths
 }
 
-/// What every operation has: its name, what opens it, and the answers of these errors.
+/// An operation: id, required scope, and error codes.
 pub(super) struct Operation<'a> {
     pub(super) id: &'a str,
     pub(super) tag: &'a str,
     pub(super) summary: &'a str,
-    /// What a credential needs; none for what anybody may do.
+    /// Required scope; `None` for public operations.
     pub(super) scope: Option<Scope>,
     pub(super) errors: &'a [ErrorCode],
 }
 
 impl Operation<'_> {
-    /// The operation with these answers beside those of its errors.
+    /// The operation with these responses in addition to those of its errors.
     pub(super) fn responses(&self, own: impl IntoIterator<Item = (u16, Value)>) -> Value {
         let mut responses = responses::for_codes(self.errors);
         responses.extend(
@@ -102,7 +102,7 @@ impl Operation<'_> {
     }
 }
 
-/// A document that is the same for everybody.
+/// A public static document.
 pub(super) struct Document<'a> {
     pub(super) id: &'a str,
     pub(super) tag: &'a str,
@@ -125,7 +125,7 @@ pub(super) fn document(document: Document<'_>) -> Value {
         document.example,
         &["ETag"],
     );
-    let known = json!({"description": "The version that `If-None-Match` names is still the one.", "headers": responses::fields(&["ETag"], true)});
+    let known = json!({"description": "The version in `If-None-Match` is current.", "headers": responses::fields(&["ETag"], true)});
     operation.responses([(200, whole), (304, known)])
 }
 
@@ -133,7 +133,7 @@ fn models() -> Value {
     let operation = Operation {
         id: "listModels",
         tag: "models",
-        summary: "The models that work and that the credential may use, with prices, and the credits left",
+        summary: "The available models that the credential may use, with prices, and the remaining credits",
         scope: Some(Scope::ApiModels),
         errors: &ACCESS,
     };
@@ -161,7 +161,7 @@ fn completion(completion: Completion<'_>) -> Value {
         errors: &COMPLETION,
     };
     let mut whole = responses::success(completion.summary, completion.answer, None, &[]);
-    // No type: some tools look at the text of the stream, and others at one event after the other.
+    // No type: some tools process the text of the stream, others single events.
     whole["content"]["text/event-stream"] = json!({"schema": {
         "description": "With `stream`: server-sent events whose data is the JSON of a chunk, or of an `Error` that ends the stream. The last data is `[DONE]`."
     }});
@@ -176,7 +176,7 @@ fn completion(completion: Completion<'_>) -> Value {
     described
 }
 
-/// The field that names a request.
+/// The `Idempotency-Key` header.
 pub(super) fn idempotency_key(means: &str) -> Value {
     json!({
         "name": "Idempotency-Key",
@@ -186,7 +186,7 @@ pub(super) fn idempotency_key(means: &str) -> Value {
     })
 }
 
-/// Members with these names.
+/// An object of these members.
 pub(super) fn object<const N: usize>(members: [(&str, Value); N]) -> Map<String, Value> {
     members
         .map(|(name, value)| (name.to_owned(), value))

@@ -1,4 +1,4 @@
-//! The operations that sell the plan, and what they are about.
+//! OpenAPI: operations for buying the plan, and their schemas.
 
 use serde_json::{Map, Value, json};
 use tollgate_filter::{CODES, ErrorCode, ErrorType, Scope};
@@ -9,13 +9,13 @@ use super::operations::{ACCESS, Document, Operation, document, idempotency_key, 
 use super::{responses, schemas};
 use crate::documents::Installation;
 
-/// The version of UCP that sessions name.
+/// UCP version of sessions.
 const UCP_VERSION: &str = "2026-04-08";
 
 /// Units of USDC in a US cent.
 const USDC_PER_CENT: i64 = 10_000;
 
-/// What a purchase may come to besides its own answers.
+/// Errors of purchases in addition to their own responses.
 const PURCHASE: [ErrorCode; 5] = [
     ErrorCode::InvalidHeader,
     ErrorCode::MissingCredential,
@@ -24,7 +24,7 @@ const PURCHASE: [ErrorCode; 5] = [
     ErrorCode::IdempotencyConflict,
 ];
 
-/// The paths of commerce.
+/// Paths of commerce.
 pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
     let slug = &installation.plan.slug;
     object([
@@ -55,7 +55,7 @@ fn product(installation: &Installation<'_>) -> Value {
     document(Document {
         id: "getSuperProProduct",
         tag: "commerce",
-        summary: "The monthly plan: its price, what it gives, and where it is bought",
+        summary: "The monthly plan: price, benefits, and where to buy it",
         answer: "CommerceProduct",
         example: serde_json::to_value(product_example(installation)).ok(),
     })
@@ -73,12 +73,12 @@ fn create_session(installation: &Installation<'_>) -> Value {
     let operation = Operation {
         id: "createUcpCheckoutSession",
         tag: "commerce",
-        summary: "A checkout for the monthly plan. The owner of the account agrees to the payment at `continue_url`",
+        summary: "Creates a checkout for the monthly plan. The account owner approves the payment at `continue_url`",
         scope: Some(Scope::CommerceSubscribe),
         errors: &PURCHASE,
     };
     let mut session = responses::success(
-        "The session. `completed` where the account has the plan already",
+        "The session. `completed` if the account already has the plan",
         "UcpCheckoutSession",
         Some(session(installation)),
         &["Location"],
@@ -110,7 +110,7 @@ fn get_session(installation: &Installation<'_>) -> Value {
     let operation = Operation {
         id: "getUcpCheckoutSession",
         tag: "commerce",
-        summary: "How a checkout stands. Only its owner sees it; one that is over without the plan is `session_gone`",
+        summary: "Status of a checkout, visible to its owner only. One that ended without the plan is `session_gone`",
         scope: Some(Scope::CommerceSubscribe),
         errors: &ACCESS,
     };
@@ -153,9 +153,9 @@ fn mpp(installation: &Installation<'_>) -> Value {
             problem(
                 "application/problem+json",
                 &["WWW-Authenticate", "Link", "Retry-After"],
-                "Not paid yet, or not to be verified. `WWW-Authenticate` carries a `Payment` challenge; the owner agrees at `approval_url`.",
+                "Not paid yet, or not verified. `WWW-Authenticate` contains a `Payment` challenge; the owner approves at `approval_url`.",
                 required(
-                    "The owner of the account agrees to 199.00 USD a month at the approval URL. Then send the request again with the credential.",
+                    "The account owner approves 199.00 USD a month at the approval URL. Then send the request again with the credential.",
                     PaymentState::Required,
                     RetryAction::ApproveThenRetry,
                     Some("https://www.paypal.com/webapps/billing/subscriptions?ba_token=BA-2M539689T3856352J"),
@@ -168,7 +168,7 @@ fn mpp(installation: &Installation<'_>) -> Value {
         {
             "name": format!("X-{}-Authorization", capitalised(installation.service.name)),
             "in": "header",
-            "description": "`Bearer` and the credential of the account, where `Authorization` carries the `Payment` credential.",
+            "description": "`Bearer` and the credential of the account, if `Authorization` contains the `Payment` credential.",
             "schema": {"type": "string", "pattern": r"^Bearer\s+.+$"},
         },
         idempotency_key("Like `idempotency_key` of the body."),
@@ -194,14 +194,14 @@ fn x402(installation: &Installation<'_>) -> Value {
     };
     let required = json!({
         "description": format!(
-            "Not paid yet, or refused. `PAYMENT-REQUIRED` carries what is asked for. x402 clients refuse to pay more than 1 USD until their cap is raised. {}",
+            "Not paid yet, or rejected. `PAYMENT-REQUIRED` contains the requirements. x402 clients refuse to pay more than 1 USD until their cap is raised. {}",
             responses::code_list(payment_codes())
         ),
         "headers": responses::fields(&["PAYMENT-REQUIRED", "PAYMENT-RESPONSE"], true),
         "content": {"application/json": {
             "schema": schemas::reference("Problem"),
             "example": required(
-                "Pay exactly 199 USDC as PAYMENT-REQUIRED says. x402 clients refuse to pay more than 1 USD until their cap is raised.",
+                "Pay exactly 199 USDC as in PAYMENT-REQUIRED. x402 clients refuse to pay more than 1 USD until their cap is raised.",
                 PaymentState::Required,
                 RetryAction::Pay,
                 None,
@@ -221,7 +221,7 @@ fn x402(installation: &Installation<'_>) -> Value {
         {
             "name": "PAYMENT-SIGNATURE",
             "in": "header",
-            "description": "The payment, as x402 version 2 writes it: JSON in base64 with padding.",
+            "description": "The payment of x402 version 2: JSON in base64 with padding.",
             "schema": {
                 "type": "string",
                 "pattern": "^[A-Za-z0-9+/]+={0,2}$",
@@ -238,7 +238,7 @@ fn x402(installation: &Installation<'_>) -> Value {
         "method": "evm",
         "amount": (PRICE.cents() * USDC_PER_CENT).to_string(),
         "currency": installation.usdc,
-        "description": "For 30 days; nothing is charged after them.",
+        "description": "For 30 days, without renewal.",
     }]});
     described
 }
@@ -250,7 +250,7 @@ fn finish(described: &mut Value, installation: &Installation<'_>) {
     );
 }
 
-/// A body that may be missing.
+/// An optional body.
 fn body(schema: &str, example: Value) -> Value {
     json!({
         "required": false,
@@ -258,7 +258,7 @@ fn body(schema: &str, example: Value) -> Value {
     })
 }
 
-/// The plan, bought now or before.
+/// The success response of a purchase: bought now or before.
 fn purchase_response(
     installation: &Installation<'_>,
     route: &str,
@@ -285,11 +285,11 @@ fn purchase_response(
     )
 }
 
-/// The answer of a route that cannot sell now.
+/// The response of a payment route that is unavailable.
 fn unavailable() -> Value {
     json!({
         "description": format!(
-            "Nothing can be paid here now, or an earlier payment is not clear yet: `payment_state` and `retry_action` say which. {}",
+            "Payment is unavailable, or an earlier payment is pending: see `payment_state` and `retry_action`. {}",
             responses::code_list(responses::codes(503))
         ),
         "headers": responses::fields(&["Retry-After"], false),
@@ -297,7 +297,7 @@ fn unavailable() -> Value {
     })
 }
 
-/// What a 402 of a purchase may be called.
+/// Error codes of a 402 of purchases.
 fn payment_codes() -> impl Iterator<Item = ErrorCode> {
     let of_payment = |code: &ErrorCode| code.kind() == ErrorType::PaymentRequired;
     CODES.iter().copied().filter(of_payment)
@@ -336,7 +336,7 @@ fn session(installation: &Installation<'_>) -> Value {
     })
 }
 
-/// The schemas of commerce, by their names.
+/// Schemas of commerce, by name.
 pub(super) fn schemas(installation: &Installation<'_>) -> Map<String, Value> {
     let product_id = json!({"const": &*installation.plan.product});
     let mut product = schemas::of::<Product>();
@@ -363,10 +363,10 @@ pub(super) fn schemas(installation: &Installation<'_>) -> Map<String, Value> {
         "type": {"type": "string", "format": "uri-reference"},
         "title": {"type": "string", "description": "The same for every problem of its type."},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What happened and what to do, for a person."},
+        "detail": {"type": "string", "description": "Cause and remedy, for people."},
         "payment_state": subscription["properties"]["payment_state"],
         "retry_action": subscription["properties"]["retry_action"],
-        "approval_url": {"type": "string", "format": "uri", "description": "Where the owner of the account agrees to the payment."},
+        "approval_url": {"type": "string", "format": "uri", "description": "Where the account owner approves the payment."},
         "error": {"$ref": "#/components/schemas/Error/properties/error"},
     });
     let any = json!({"type": "object", "additionalProperties": true});
@@ -427,7 +427,7 @@ pub(super) fn schemas(installation: &Installation<'_>) -> Map<String, Value> {
     ])
 }
 
-/// One of these words, with what each means.
+/// An enum with a description of each value.
 fn described_enum(known: &[(&str, &str)]) -> Value {
     let each: Vec<Value> = known
         .iter()
@@ -436,7 +436,7 @@ fn described_enum(known: &[(&str, &str)]) -> Value {
     json!({"type": "string", "oneOf": each})
 }
 
-/// A name as it stands in a field's: `Svc`.
+/// A name as in a header: `Svc`.
 fn capitalised(name: &str) -> String {
     let mut letters = name.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());

@@ -1,11 +1,11 @@
-//! Refusals and failures, from the table of codes, and the fields of a 429.
+//! OpenAPI: error responses, generated from the table of codes, and response headers.
 
 use serde_json::{Map, Value, json};
 use tollgate_filter::{CODES, ErrorCode, ErrorType};
 
 use super::schemas::reference;
 
-/// The fields that a 429 carries, and every other answer that was counted.
+/// Headers of a 429 and of every other counted response.
 const QUOTA_FIELDS: [(&str, &str); 5] = [
     (
         "RateLimit-Policy",
@@ -13,35 +13,35 @@ const QUOTA_FIELDS: [(&str, &str); 5] = [
     ),
     (
         "RateLimit",
-        "What is left of each, and seconds until more is there, as in `\"requests\";r=59;t=60`.",
+        "Remaining quota of each, and seconds until it refills, as in `\"requests\";r=59;t=60`.",
     ),
-    ("RateLimit-Limit", "The quota that is nearest to its end."),
-    ("RateLimit-Remaining", "What is left of it."),
-    ("RateLimit-Reset", "Seconds until more of it is there."),
+    ("RateLimit-Limit", "The quota closest to exhaustion."),
+    ("RateLimit-Remaining", "Its remaining requests."),
+    ("RateLimit-Reset", "Seconds until it refills."),
 ];
 
-/// The statuses that every operation may answer with, beside its own.
+/// Statuses of every operation, in addition to its own.
 const COMMON_STATUSES: [u16; 10] = [404, 405, 408, 413, 414, 417, 429, 431, 500, 503];
 
-/// The name of the answer of a status.
+/// Component name of the response of a status.
 fn name(status: u16) -> String {
     format!("Error{status}")
 }
 
-/// The codes of a status that come in the envelope alone. What a purchase answers with 402 is a problem, and described there.
+/// Error codes of a status in the envelope. 402 responses of purchases are problem documents and described there.
 pub(super) fn codes(status: u16) -> impl Iterator<Item = ErrorCode> {
     CODES.iter().copied().filter(move |code| {
         code.status().as_u16() == status && code.kind() != ErrorType::PaymentRequired
     })
 }
 
-/// Words of codes, for people.
+/// A list of codes for descriptions.
 pub(super) fn code_list(codes: impl Iterator<Item = ErrorCode>) -> String {
     let words: Vec<&str> = codes.map(ErrorCode::word).collect();
     format!("`error.code`: `{}`.", words.join("`, `"))
 }
 
-/// All answers of an error, by their names: one for each status.
+/// Error responses by name: one per status.
 pub(super) fn all() -> Value {
     let mut responses = Map::new();
     for code in CODES {
@@ -75,7 +75,7 @@ fn response(status: u16) -> Value {
     answer
 }
 
-/// Fields of an answer: these, the name of the request, and what is left of the quotas where the request was counted.
+/// Headers of a response: the given ones, the request id, and the remaining quotas if the request is counted.
 pub(super) fn fields(own: &[&str], counted: bool) -> Value {
     let quota = QUOTA_FIELDS.iter().map(|(name, _)| *name);
     let names = own
@@ -92,7 +92,7 @@ pub(super) fn fields(own: &[&str], counted: bool) -> Value {
     Value::Object(fields)
 }
 
-/// A good answer: its meaning, its schema with an example, and its own fields.
+/// A success response: description, schema with example, and headers.
 pub(super) fn success(means: &str, schema: &str, example: Option<Value>, own: &[&str]) -> Value {
     let mut media = json!({"schema": reference(schema)});
     if let Some(example) = example {
@@ -105,7 +105,7 @@ pub(super) fn success(means: &str, schema: &str, example: Option<Value>, own: &[
     })
 }
 
-/// The fields by their names.
+/// Header components by name.
 pub(super) fn headers() -> Value {
     let mut headers: Map<String, Value> = QUOTA_FIELDS
         .iter()
@@ -132,34 +132,34 @@ pub(super) fn headers() -> Value {
     Value::Object(headers)
 }
 
-/// Fields besides those of quotas: name, meaning, schema.
+/// Headers other than quotas: name, description, schema.
 fn other_headers() -> [(&'static str, &'static str, Value); 9] {
     let text = || json!({"type": "string"});
     let base64 = || json!({"type": "string", "contentEncoding": "base64", "contentMediaType": "application/json"});
     [
         (
             "X-Request-Id",
-            "Names the request; tell it when you ask about one.",
+            "The request id, for support.",
             json!({"type": "string", "pattern": "^req_[0-9a-f]{32}$"}),
         ),
         (
             "Retry-After",
-            "Seconds to wait before another try.",
+            "Seconds to wait before a retry.",
             json!({"type": "integer", "minimum": 0}),
         ),
         (
             "WWW-Authenticate",
-            "How a credential is had that works here (RFC 6750, RFC 9728); where the plan is sold by MPP, the `Payment` challenge.",
+            "How to obtain a valid credential (RFC 6750, RFC 9728); for MPP, the `Payment` challenge.",
             text(),
         ),
         (
             "ETag",
-            "Names this version of the document; `If-None-Match` asks for another.",
+            "Version of the document, for `If-None-Match`.",
             text(),
         ),
         (
             "Location",
-            "The address of the checkout session. It answers its owner only.",
+            "URL of the checkout session, visible to its owner only.",
             json!({"type": "string", "format": "uri"}),
         ),
         (
@@ -174,18 +174,18 @@ fn other_headers() -> [(&'static str, &'static str, Value); 9] {
         ),
         (
             "PAYMENT-REQUIRED",
-            "What is asked for, as x402 version 2 writes it: JSON in base64.",
+            "Payment requirements of x402 version 2: JSON in base64.",
             base64(),
         ),
         (
             "PAYMENT-RESPONSE",
-            "How the transfer went, as x402 version 2 writes it: JSON in base64.",
+            "Result of the transfer, x402 version 2: JSON in base64.",
             base64(),
         ),
     ]
 }
 
-/// The answers of an operation to which these codes belong, beside those that every operation may give.
+/// Responses of an operation with these error codes, in addition to the common ones.
 pub(super) fn for_codes(codes: &[ErrorCode]) -> Map<String, Value> {
     let own = codes.iter().map(|code| code.status().as_u16());
     own.chain(COMMON_STATUSES)

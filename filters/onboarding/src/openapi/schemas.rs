@@ -1,4 +1,4 @@
-//! The schemas of bodies (JSON Schema 2020-12).
+//! OpenAPI: schemas of bodies (JSON Schema 2020-12).
 
 use serde_json::{Map, Value, json};
 use tollgate_openai::Endpoint;
@@ -8,7 +8,7 @@ use super::{access, purchase};
 use crate::developer_onboarding::DeveloperOnboarding;
 use crate::documents::Installation;
 
-/// Every schema, by its name.
+/// All schemas by name.
 pub(super) fn all(installation: &Installation<'_>) -> Value {
     let metadata = format!("x_{}", installation.service.name);
     let mut schemas = Map::new();
@@ -122,12 +122,12 @@ pub(super) fn all(installation: &Installation<'_>) -> Value {
     Value::Object(schemas)
 }
 
-/// A schema by its name.
+/// A reference to a schema.
 pub(super) fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// An object that may have more members than these.
+/// An object that permits additional members.
 pub(super) fn open(required: &[&str], properties: Value) -> Value {
     let mut schema =
         json!({"type": "object", "properties": properties, "additionalProperties": true});
@@ -137,7 +137,7 @@ pub(super) fn open(required: &[&str], properties: Value) -> Value {
     schema
 }
 
-/// The schema of a type of ours, as it is written: what may be missing is missing, and never null.
+/// The schema of a Rust type as serialised: optional members are absent, never null.
 pub(super) fn of<T: schemars::JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -151,7 +151,7 @@ pub(super) fn of<T: schemars::JsonSchema>() -> Value {
     schema
 }
 
-/// Takes out what only Rust is about: the names of types, the widths of integers, and null for what is left out instead.
+/// Removes Rust specifics: type names, integer widths, and null for absent members.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(members) => {

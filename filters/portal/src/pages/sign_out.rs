@@ -1,4 +1,4 @@
-//! `/sign-out`, and `/sign-out/everywhere`.
+//! `/sign-out`: ends the session; `/sign-out/everywhere`: ends all sessions of the account.
 
 use maud::html;
 use tollgate_filter::Reply;

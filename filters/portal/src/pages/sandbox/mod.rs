@@ -1,4 +1,4 @@
-//! `/sandbox`: real requests, paid from the balance.
+//! `/sandbox`: a chat form that sends real requests, paid from the balance.
 //!
 //! With JavaScript, the browser calls the API itself with a token from this page, and the answer streams. Without it, the form is posted
 //! here, the handler calls the API in process ([`crate::in_process_api`]) and the page shows the complete answer; the form carries the

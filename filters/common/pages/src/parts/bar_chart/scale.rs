@@ -20,7 +20,7 @@ impl Scale {
     pub(super) fn to(highest: Micros) -> Scale {
         // Below this, no step is small enough for three of them.
         let highest = highest.get().max(3);
-        // 1, 2, 5, 10, 20, 50 ...: two neighbours differ by a factor of 2.5 at most, so the first step that is needed no more than five
+        // The sequence 1, 2, 5, 10, 20, 50 ...: neighbours differ by a factor of 2.5 at most, so the first step that is needed at most five
         // times is needed more than twice.
         let steps = (0..).flat_map(|power| {
             [1, 2, 5].map(|head| 10i64.saturating_pow(power).saturating_mul(head))
@@ -35,7 +35,7 @@ impl Scale {
         }
     }
 
-    /// How many steps.
+    /// Number of steps.
     pub(super) fn steps(&self) -> i64 {
         self.steps
     }
