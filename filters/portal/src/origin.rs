@@ -20,13 +20,13 @@ pub(crate) fn is_same_origin(headers: &HeaderMap, origins: &[String]) -> bool {
     };
     // A gateway may be reachable under more host names than its settings list; the one that the browser requested counts.
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let asked = host.is_some_and(|host| {
+    let matches_host = host.is_some_and(|host| {
         let authority = origin
             .strip_prefix("https://")
             .or(origin.strip_prefix("http://"));
         authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
     });
-    asked || origins.iter().any(|known| known == origin)
+    matches_host || origins.iter().any(|known| known == origin)
 }
 
 /// Scheme, host and port of a URL.

@@ -55,7 +55,7 @@ impl PageError {
                 let mut reply = page(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "This page does not accept this method",
-                    "Open it from the page that leads to it.",
+                    "Open it from the page that links to it.",
                     HOME,
                 );
                 if let Ok(allow) = HeaderValue::from_str(allow) {

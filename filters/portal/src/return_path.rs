@@ -12,13 +12,13 @@ impl ReturnPath {
     /// Parses the `next` parameter; anything other than a local page becomes `/`.
     pub(crate) fn read(text: &str) -> ReturnPath {
         // `//host` and `/\host` resolve to another host, and browsers strip some characters before they parse a URL.
-        let sound = text.len() <= BYTES_MAX
+        let is_local = text.len() <= BYTES_MAX
             && text.starts_with('/')
             && !text.starts_with("//")
             && text
                 .bytes()
                 .all(|byte| byte.is_ascii_graphic() && byte != b'\\');
-        ReturnPath(if sound { text } else { "/" }.to_owned())
+        ReturnPath(if is_local { text } else { "/" }.to_owned())
     }
 
     /// Path and query.

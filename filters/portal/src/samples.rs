@@ -120,8 +120,8 @@ impl<'a> ChatExample<'a> {
         let messages: String = self
             .messages
             .iter()
-            .map(|said| {
-                let ExampleMessage { role, content } = said;
+            .map(|message| {
+                let ExampleMessage { role, content } = message;
                 format!(
                     "\n        {{\"role\": {}, \"content\": {}}},",
                     literal(role),
@@ -168,17 +168,17 @@ impl<'a> ChatExample<'a> {
                 lines.push(format!("\"{name}\": {value}"));
             }
         }
-        let said = self
+        let messages = self
             .messages
             .iter()
             .map(|ExampleMessage { role, content }| {
                 let (role, content) = (literal(role), literal(content));
                 format!("{margin}    {{\"role\": {role}, \"content\": {content}}}")
             });
-        let said: Vec<String> = said.collect();
+        let messages: Vec<String> = messages.collect();
         lines.push(format!(
             "\"messages\": [\n{}\n{margin}  ]",
-            said.join(",\n")
+            messages.join(",\n")
         ));
         format!(
             "{{\n{margin}  {}\n{margin}}}",
@@ -212,9 +212,9 @@ mod tests {
 
     #[test]
     fn user_input_stays_within_its_quotes() {
-        let said = "it's \"5 o'clock\"\n$(rm)";
+        let text = "it's \"5 o'clock\"\n$(rm)";
         let mut example = ChatExample::hello("small");
-        example.messages[0].content = said;
+        example.messages[0].content = text;
         let curl = example.curl(&Address::new("svc", "http://127.0.0.1"));
         let body = curl.split_once("-d '").expect("a body").1;
         let body = body
@@ -222,7 +222,7 @@ mod tests {
             .expect("its end")
             .replace(r"'\''", "'");
         let read: serde_json::Value = serde_json::from_str(&body).expect("JSON");
-        assert_eq!(read["messages"][0]["content"], said);
+        assert_eq!(read["messages"][0]["content"], text);
     }
 
     #[test]

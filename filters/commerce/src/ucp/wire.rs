@@ -87,7 +87,9 @@ pub(crate) fn protocol(
         "payment_state": payment_state.word(),
         "retry_action": retry_action.word(),
     });
-    let members = session.as_object_mut().expect("it was made as one");
+    let members = session
+        .as_object_mut()
+        .expect("it was created as an object");
     if !status.is_final() && has_plan {
         let url = format!("{}/commerce/continue/{}", merchant.base_url, view.row.id);
         members.insert("continue_url".into(), url.into());

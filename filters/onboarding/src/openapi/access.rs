@@ -68,7 +68,7 @@ pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
                             "client_id": text("As registered."),
                             "code": text("As it came back from authorization; it works once."),
                             "redirect_uri": text("The one of the authorization request."),
-                            "code_verifier": {"type": "string", "description": "What the code challenge was made from (RFC 7636).", "minLength": 43, "maxLength": 128},
+                            "code_verifier": {"type": "string", "description": "The code verifier of the code challenge (RFC 7636).", "minLength": 43, "maxLength": 128},
                             "resource": text("The one of the authorization request."),
                             "refresh_token": text("Where refresh tokens are given out."),
                         }),
@@ -83,7 +83,7 @@ pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
             json!({"post": with_responses(
                 json!({
                     "operationId": "revokeToken",
-                    "summary": "Takes a token back (RFC 7009). 200 whatever the token is",
+                    "summary": "Revokes a token (RFC 7009). 200 for any token",
                     "requestBody": form(
                         &["token"],
                         json!({"token": text("An access token or a refresh token."), "token_type_hint": {"type": "string", "examples": ["access_token"]}}),
@@ -160,7 +160,7 @@ fn with_responses(mut operation: Value, status: u16, content: Value) -> Value {
     operation["responses"] = json!({
         status.to_string(): good,
         "default": {
-            "description": "Refused, or not possible at the moment",
+            "description": "Rejected, or temporarily unavailable",
             "headers": responses::fields(&[], false),
             "content": {"application/json": {"schema": reference("OAuthError")}},
         },

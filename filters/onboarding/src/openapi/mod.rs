@@ -68,7 +68,7 @@ fn security_schemes(service: Service<'_>) -> Value {
             "type": "http",
             "scheme": "bearer",
             "bearerFormat": format!("sk-{name}-"),
-            "description": "A key that a signed-in person has made.",
+            "description": "A key created by a signed-in person.",
         },
         "oauth": {
             "type": "oauth2",

@@ -86,7 +86,7 @@ fn create_session(installation: &Installation<'_>) -> Value {
     session["links"] = json!({"session": {
         "operationId": "getUcpCheckoutSession",
         "parameters": {"id": "$response.body#/id"},
-        "description": "How it stands later.",
+        "description": "Its later status.",
     }});
     let mut described = operation.responses([(201, session)]);
     described["parameters"] = json!([

@@ -32,20 +32,20 @@ pub(crate) async fn show(
     if let Some(draft) = request.take_draft(context).await? {
         request.query = draft;
     }
-    let asked = &request.query;
-    if asked.find("amount").is_none() {
-        let page = choose_page(context, request, top_ups.offer(), asked, &[])?;
+    let fields = &request.query;
+    if fields.find("amount").is_none() {
+        let page = choose_page(context, request, top_ups.offer(), fields, &[])?;
         return Ok(request.page(context, &page));
     }
-    match chosen_amount(top_ups.offer(), asked) {
+    match chosen_amount(top_ups.offer(), fields) {
         Ok(price) => {
-            let id = asked.text("id").parse();
+            let id = fields.text("id").parse();
             let id = id.unwrap_or_else(|_| top_ups.new_id());
             let page = review_page(context, request, top_ups.offer(), (id, price), None)?;
             Ok(request.page(context, &page))
         }
         Err(problem) => {
-            let page = choose_page(context, request, top_ups.offer(), asked, &[problem])?;
+            let page = choose_page(context, request, top_ups.offer(), fields, &[problem])?;
             Ok(request.refused(context, page))
         }
     }

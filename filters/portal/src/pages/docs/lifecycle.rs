@@ -40,9 +40,9 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
             heading: "Keys and tokens",
             content: html! {
                 p {
-                    "A key works until it is revoked, or until the end that it was made with. A token of an app ends by itself; revoking the app "
+                    "A key works until it is revoked or expires. A token of an app expires by itself; revoking the app "
                     "ends all of its tokens. Revoked credentials are refused from the next request, everywhere within 2 seconds. A stream that is "
-                    "under way goes on to its end."
+                    "in progress continues to its end."
                 }
             },
         },

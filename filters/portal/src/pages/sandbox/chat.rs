@@ -60,15 +60,15 @@ impl AnswerStats {
     }
 
     fn read(text: &str) -> Option<AnswerStats> {
-        let mut words = text.split(' ');
+        let mut fields = text.split(' ');
         let stats = AnswerStats {
-            cost: words.next()?.parse().ok()?,
-            tokens_in: words.next()?.parse().ok()?,
-            tokens_out: words.next()?.parse().ok()?,
-            cached: words.next()? == "1",
-            took_ms: words.next()?.parse().ok()?,
+            cost: fields.next()?.parse().ok()?,
+            tokens_in: fields.next()?.parse().ok()?,
+            tokens_out: fields.next()?.parse().ok()?,
+            cached: fields.next()? == "1",
+            took_ms: fields.next()?.parse().ok()?,
         };
-        words.next().is_none().then_some(stats)
+        fields.next().is_none().then_some(stats)
     }
 }
 
@@ -96,8 +96,8 @@ pub(super) fn read_messages(form: &Form) -> Vec<ChatMessage> {
             stats: None,
         });
     }
-    let many = messages.len().saturating_sub(MESSAGES_MAX);
-    messages.drain(..many);
+    let excess = messages.len().saturating_sub(MESSAGES_MAX);
+    messages.drain(..excess);
     messages
 }
 

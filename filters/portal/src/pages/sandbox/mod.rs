@@ -55,13 +55,13 @@ pub(crate) async fn show(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
-    let asked = request.query.text("model");
+    let requested = request.query.text("model");
     let state = SandboxState {
         history: &[],
         model: context
             .installation
             .catalog
-            .get(asked)
+            .get(requested)
             .or_else(|| first_model(context)),
         temperature: TEMPERATURE,
         max_tokens: MAX_TOKENS,
@@ -240,15 +240,15 @@ fn settings(context: &PortalContext, state: &SandboxState<'_>) -> Markup {
 /// Price of a model: `60 credits per million tokens in, 72 out`.
 fn price(model: &Model) -> String {
     let price = &model.price;
-    let mut words = format!(
+    let mut text = format!(
         "{} credits per million tokens in, {} out",
         format::price(price.input.per_million()),
         format::price(price.output.per_million())
     );
     if price.request.is_positive() {
-        words += &format!(", {} for each request", format::price(price.request));
+        text += &format!(", {} for each request", format::price(price.request));
     }
-    words
+    text
 }
 
 fn this_model_costs(model: &Model) -> String {
