@@ -32,9 +32,9 @@ pub struct Portal {
 
 impl Portal {
     /// Creates the filter.
-    pub fn new(parts: PortalDeps) -> Portal {
+    pub fn new(deps: PortalDeps) -> Portal {
         Portal {
-            context: Arc::new(PortalContext::new(parts)),
+            context: Arc::new(PortalContext::new(deps)),
         }
     }
 }
