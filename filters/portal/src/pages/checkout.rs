@@ -350,7 +350,7 @@ fn completed_page(context: &PortalContext, view: &View) -> Markup {
 fn ended_page() -> Markup {
     html! {
         h1 { "This checkout has ended" }
-        p { "It charged nothing." }
+        p { "Nothing was charged by it." }
         p { (parts::link_button("/plan", "Start again", true)) }
     }
 }
