@@ -26,13 +26,17 @@ impl Members {
         let removed = places
             .first()
             .map_or(&[][..], |place| &*place.removed_members);
-        let by_all = |name: &&Box<str>| {
+        let by_all = |name: &str| {
             let by = |place: &&ProviderModel| has(&place.removed_members, name);
             places.iter().all(by)
         };
         Members {
             refused: distinct(refused),
-            removed: removed.iter().filter(by_all).cloned().collect(),
+            removed: removed
+                .iter()
+                .filter(|name| by_all(name))
+                .cloned()
+                .collect(),
         }
     }
 

@@ -127,7 +127,21 @@ pub(super) fn providers(
         let crowd = crowd(index, one, problems);
         let retries = number(problems, key("retries"), one.retries.as_ref(), 0, 0..=5) as u32;
         let calls_max = crowd.map(|crowd| crowd.calls_max as u64);
-        let (remove_members, refuse_members) = members(index, one, problems);
+        let remove_members = members(
+            &key("remove_members"),
+            one.remove_members.as_ref(),
+            (
+                PRICED,
+                "from which the price of a request is worked out; name it in `refuse_members`, or leave it out",
+            ),
+            problems,
+        );
+        let refuse_members = members(
+            &key("refuse_members"),
+            one.refuse_members.as_ref(),
+            (NEEDED, "which requests are made of; leave it out"),
+            problems,
+        );
         let health = health(index, &one.health, calls_max, problems);
         let (Some(name), Some(base_url)) = (name, base_url) else {
             continue;
@@ -242,62 +256,49 @@ fn crowd(index: usize, raw: &RawProvider, problems: &mut Problems) -> Option<Cro
     })
 }
 
-/// `remove_members` and `refuse_members`.
+/// A list of members. `kept` are those that may not stand in it, and `why` says so.
 fn members(
-    index: usize,
-    raw: &RawProvider,
+    key: &str,
+    list: Option<&At<Vec<At<String>>>>,
+    (kept, why): (&[&str], &str),
     problems: &mut Problems,
-) -> (Arc<[Box<str>]>, Arc<[Box<str>]>) {
-    let mut list = |name: &str, at: &Option<At<Vec<At<String>>>>, kept: &[&str], why: &str| {
-        let key = format!("provider.{index}.{name}");
-        let mut names: Vec<Box<str>> = Vec::new();
-        for (place, at) in at.iter().flat_map(|list| list.value.iter().enumerate()) {
-            let key = format!("{key}.{place}");
-            let member = at.value.as_str();
-            let same = |one: &str| is_same_but_for_case(one, member);
-            if member.is_empty()
-                || member.len() > MEMBER_BYTES_MAX
-                || !member.bytes().all(|byte| byte.is_ascii_graphic())
-            {
-                problems.note(
-                    key,
-                    at,
-                    format_args!(
-                        "is `{member}`; write the name of a top-level member, 1 to {MEMBER_BYTES_MAX} visible ASCII characters"
-                    ),
-                );
-            } else if kept.iter().any(|one| same(one)) {
-                problems.note(key, at, format_args!("is `{member}`, {why}"));
-            } else if names.iter().any(|one| same(one)) {
-                problems.note(key, at, format_args!("is `{member}` again; name it once"));
-            } else {
-                names.push(member.into());
-            }
-        }
-        if names.len() > MEMBERS_MAX
-            && let Some(at) = at
-        {
+) -> Arc<[Box<str>]> {
+    let Some(list) = list else {
+        return Arc::default();
+    };
+    let mut names: Vec<Box<str>> = Vec::new();
+    for (place, at) in list.value.iter().enumerate() {
+        let key = format!("{key}.{place}");
+        let member = at.value.as_str();
+        let same = |one: &str| is_same_but_for_case(one, member);
+        let bytes = 1..=MEMBER_BYTES_MAX;
+        if !bytes.contains(&member.len()) || !member.bytes().all(|byte| byte.is_ascii_graphic()) {
             problems.note(
                 key,
                 at,
-                format_args!("has {} elements; use {MEMBERS_MAX} or fewer", names.len()),
+                format_args!(
+                    "is `{member}`; write the name of a top-level member, 1 to {MEMBER_BYTES_MAX} visible ASCII characters"
+                ),
             );
+        } else if kept.iter().any(|one| same(one)) {
+            problems.note(key, at, format_args!("is `{member}`, {why}"));
+        } else if names.iter().any(|one| same(one)) {
+            problems.note(key, at, format_args!("is `{member}` again; name it once"));
+        } else {
+            names.push(member.into());
         }
-        names
-    };
-    let removed = list(
-        "remove_members",
-        &raw.remove_members,
-        PRICED,
-        "from which the price of a request is worked out; name it in `refuse_members`, or leave it out",
-    );
-    let refused = list(
-        "refuse_members",
-        &raw.refuse_members,
-        NEEDED,
-        "which requests are made of; leave it out",
-    );
-    (removed.into(), refused.into())
+    }
+    if list.value.len() > MEMBERS_MAX {
+        problems.note(
+            key,
+            list,
+            format_args!(
+                "has {} elements; use {MEMBERS_MAX} or fewer",
+                list.value.len()
+            ),
+        );
+    }
+    names.into()
 }
 
 fn health(

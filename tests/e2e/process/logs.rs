@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use serde_json::Value;
-use tollgate::config::{AccessLog, LogFormat, LogLevel, Telemetry};
+use tollgate::config::{AccessLog, ClientAddressForm, LogFormat, LogLevel, Telemetry};
 use tollgate_testing::{Client, Script, within};
 
 use super::house::{House, ended, metric};
@@ -397,6 +397,7 @@ fn a_panic_is_a_line_of_the_diagnostics_even_where_it_ends_the_process() {
             log_format: LogFormat::Json,
             log_level: LogLevel::Warn,
             access_log: AccessLog::None,
+            client_address: ClientAddressForm::None,
         });
         let _diagnostics = diagnostics.expect("once in this process");
         let panicked = std::thread::Builder::new()
