@@ -311,7 +311,7 @@ fn refusals_say_what_to_do() {
         ),
         (
             format!("key create --account {account} --name a --expires 2001-01-01"),
-            "expire",
+            "expiry",
         ),
         (
             format!("key create --account {account} --name a --spend-max 0"),

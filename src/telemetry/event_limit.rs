@@ -1,6 +1,6 @@
 //! A rate limit on diagnostics: each kind of line has a quota of its own.
 //!
-//! A kind is a callsite: the place in the program that writes the line. The state of a kind is one atomic number, found without a lock.
+//! A kind is a callsite: the place in the program that writes the line. Libraries that write through the `log` crate share one kind per level. The state of a kind is one atomic number, found without a lock.
 //! What a kind has suppressed becomes one line an interval, so that the last burst is reported as well ([`EventLimit::report`]).
 
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ const MONEY: [&str; 11] = [
     "tollgate_ledger",
     "tollgate_meter",
     "tollgate_pay",
-    "tollgate_portal::promise",
+    "tollgate_portal::signup_grant",
     "tollgate_purchase",
     "tollgate_store",
 ];
@@ -331,7 +331,7 @@ mod tests {
         let setting = Setting::new();
         setting.run(|| {
             for payment in 0..100 {
-                tracing::error!(target: "tollgate_purchase::topups::look", payment, "stuck");
+                tracing::error!(target: "tollgate_purchase::topups::reconcile", payment, "stuck");
             }
         });
         assert_eq!(setting.take().len(), 100);

@@ -109,13 +109,14 @@ impl Scan<'_> {
         let tokens = text.parse().unwrap_or_else(|error| {
             panic!("no Rust: {error}\n{text}");
         });
-        scan.stream(tokens);
+        scan.stream(tokens, text.len());
         // The lexer keeps every text it was given until it is told to forget them.
         proc_macro2::extra::invalidate_current_thread_spans();
         scan
     }
 
-    fn stream(&mut self, tokens: TokenStream) {
+    /// Scans the tokens of a group that ends at `end`.
+    fn stream(&mut self, tokens: TokenStream, end: usize) {
         // Where an item under `#[cfg(test)]` has begun that has not ended.
         let mut test = None;
         let mut hash = None;
@@ -135,7 +136,7 @@ impl Scan<'_> {
                     if group.delimiter() == Delimiter::Brace {
                         self.tests.extend(test.take().map(|from| (from, span.end)));
                     }
-                    self.stream(group.stream());
+                    self.stream(group.stream(), span.end);
                 }
                 TokenTree::Literal(_) => self.literal(span),
                 // Documentation comes as an attribute whose `#` is not there.
@@ -155,7 +156,7 @@ impl Scan<'_> {
                 TokenTree::Ident(_) => self.show(span),
             }
         }
-        self.tests.extend(test.map(|from| (from, self.text.len())));
+        self.tests.extend(test.map(|from| (from, end)));
     }
 
     fn show(&mut self, span: Range<usize>) {
@@ -194,6 +195,8 @@ fn a<'a>(x: &'a str) -> char { let _ = ("one \" two", r#"three"#, b"four", '"', 
 #[cfg(test)]
 mod tests { fn e() { sleep("five") } }
 fn f() { g("six") } // seven
+struct H { #[cfg(test)] i: I, }
+fn j() { k() }
 "##;
     let source = Source::new(text, false);
     let strings = |literals: &[(usize, String)]| {
@@ -210,6 +213,8 @@ fn f() { g("six") } // seven
     assert_eq!(lines_with(&source.tested, "sleep"), [4]);
     assert_eq!(lines_with(&source.shipped, "sleep"), [0usize; 0]);
     assert_eq!(lines_with(&source.shipped, "g"), [5]);
+    assert_eq!(lines_with(&source.tested, "i"), [6]);
+    assert_eq!(lines_with(&source.shipped, "k"), [7]);
     assert_eq!(lines_with(&source.code, "fs::read"), [0usize; 0]);
     assert_eq!(lines_with("operand rand rand_core", "rand"), [1]);
     assert_eq!(source.code.lines().count(), text.lines().count());

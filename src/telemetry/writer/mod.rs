@@ -102,7 +102,8 @@ impl LineWriter {
     /// Appends a line, or drops it when too many wait.
     pub(super) fn push(&self, line: &[u8]) {
         let mut state = self.shared.lock();
-        if state.waiting.len() + line.len() > self.shared.options.waiting_bytes_max || state.ended {
+        let accepts = !state.ended && !state.abandoned;
+        if !accepts || state.waiting.len() + line.len() > self.shared.options.waiting_bytes_max {
             drop(state);
             self.shared.options.dropped.fetch_add(1, Relaxed);
             return;
@@ -163,10 +164,8 @@ impl LineWriter {
             .wait_timeout_while(state, limit, |state| !state.ended)
             .unwrap_or_else(PoisonError::into_inner)
             .0;
-        if state.ended {
-            return 0;
-        }
-        // The thread may be in a write that never returns; it is left there and ends with the process.
+        // The thread may be in a write that never returns; it is left there and ends with the process. One that has panicked leaves
+        // lines behind, too.
         state.abandoned = true;
         self.shared.urgent.notify_one();
         let lost = state.waiting_lines + state.taken_lines;
@@ -214,8 +213,13 @@ impl Shared {
                 self.wrote(written, &mut batch, &mut reports);
             }
             let reported = batch.is_empty() && reports.dropped(self, turn.closed);
-            if turn.closed && batch.is_empty() && !reported && self.lock().waiting.is_empty() {
-                return;
+            if turn.closed && batch.is_empty() && !reported {
+                // Under one lock, so that a line is either seen here or dropped and counted by `push`.
+                let mut state = self.lock();
+                if state.waiting.is_empty() {
+                    state.ended = true;
+                    return;
+                }
             }
         }
     }
