@@ -22,51 +22,51 @@ use super::providers::{Provider, peer_address};
 use super::talk::{converse, read_error};
 use crate::wait::within;
 
-/// A pooled connection that the provider had closed shows it within this time after a request was written to it.
+/// A stale pooled connection reports the provider's close within this time after a request was written to it.
 const STALE_SHOWS: Duration = Duration::from_secs(1);
 
-/// What a provider is asked.
+/// The request to a provider.
 pub(super) struct Ask {
     /// The path below its base address.
     pub(super) path: &'static str,
-    /// Whether events are wanted.
+    /// Whether the answer is to be an event stream.
     pub(super) stream: bool,
-    /// The body as this provider is to see it.
+    /// The body as rendered for this provider.
     pub(super) body: Bytes,
-    /// The client's address, for a provider that is told it.
+    /// The client's address, for a provider that receives it.
     pub(super) client: Option<IpAddr>,
-    /// Clock reading when it is asked.
+    /// Clock reading at the start of the attempt.
     pub(super) began: Duration,
-    /// Clock reading at which the whole call has taken too long.
+    /// Clock reading at which the whole call times out.
     pub(super) deadline: Duration,
 }
 
 /// The connections of one worker to all providers.
 pub(super) struct Connections {
     pub(super) pool: Pool,
-    /// Only made when a provider needs it: it loads the system's roots.
+    /// Only created when a provider needs it: it loads the system's roots.
     pub(super) connector: Option<Connector>,
     clock: Clock,
 }
 
-/// Why an attempt failed, and what the provider knows of it.
+/// Why an attempt failed, and whether the provider has seen the request.
 pub(super) struct Failed {
     pub(super) error: UpstreamError,
     pub(super) seen: Seen,
     /// The status of its answer, if it gave one.
     pub(super) status: Option<u16>,
-    /// How long it asked not to be called.
+    /// Its `Retry-After`.
     pub(super) wait: Option<Duration>,
 }
 
 /// Whether a provider has seen a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It may be at work on it.
+    /// It may be processing it.
     Perhaps,
-    /// It is not: there was no connection.
+    /// It has not: there was no connection.
     Never,
-    /// It is not: the connection was closed already, or the stream was refused (RFC 9113 section 8.7). A new connection may do better.
+    /// It has not: the connection was closed already, or the stream was refused (RFC 9113 section 8.7). A new connection may succeed.
     Refused,
 }
 
@@ -81,7 +81,7 @@ impl From<UpstreamError> for Failed {
     }
 }
 
-/// A failure to get a connection at all.
+/// A failure to obtain a connection at all.
 fn unconnected(error: UpstreamError) -> Failed {
     Failed {
         seen: Seen::Never,
@@ -98,7 +98,7 @@ impl Connections {
         }
     }
 
-    /// Asks a provider, a second time on a new connection if a pooled one turns out to be closed. Adds to `calls` what was tried.
+    /// Calls a provider, a second time on a new connection if a pooled one turns out to be closed. Adds to `calls` the number of tries.
     pub(super) async fn attempt(
         self: &Arc<Self>,
         provider: &Arc<Provider>,
@@ -114,7 +114,7 @@ impl Connections {
             };
             if failed.seen == Seen::Refused {
                 if self.clock.elapsed().saturating_sub(ask.began) >= STALE_SHOWS {
-                    // What breaks so late is no connection that had been closed before: the provider may be at work on it.
+                    // A connection that breaks so late was not stale: the provider may be processing the request.
                     failed.seen = Seen::Perhaps;
                 } else if !fresh {
                     fresh = true;
@@ -125,7 +125,7 @@ impl Connections {
         }
     }
 
-    /// Asks once on one connection; a new one if `fresh`.
+    /// Calls once on one connection; a new one if `fresh`.
     async fn ask(
         self: &Arc<Self>,
         provider: &Arc<Provider>,
@@ -210,7 +210,7 @@ impl Connections {
             Ok(Err(error)) => return Err(unconnected(fault::unreachable(error))),
             Err(_) => return Err(unconnected(fault::timeout("a connection", limit))),
         };
-        // Head and body are joined before they are written; nothing is gained by waiting for more.
+        // Head and body are joined before they are written; delaying the write gains nothing.
         let _ = socket.set_nodelay(true);
         Ok((Link::Plain(h1::Connection::new(socket), address), false))
     }
@@ -228,7 +228,7 @@ impl Connections {
         };
         let mut peer = peer.clone();
         if fresh {
-            // The connector has no word for it, but it never mixes connections of different groups.
+            // The connector has no field for it, but it never mixes connections of different groups.
             Arc::make_mut(&mut peer).group_key = self.clock.elapsed().as_nanos() as u64;
         }
         match within(limit, connector.get_http_session(&*peer)).await {

@@ -1,7 +1,7 @@
-//! How many further attempts there may be, so that a failure does not become a storm.
+//! The retry budget, which bounds further attempts so that a failure does not become a retry storm.
 //!
-//! A bucket for each model. Every request puts a share of an attempt in, time puts a few in as well, every further attempt takes a whole
-//! one out. While nothing fails the bucket is full and costs a look.
+//! A token bucket for each model. Every request adds a share of an attempt, time adds a few as well, every further attempt takes a whole
+//! one. While nothing fails the bucket is full and costs one read.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 pub(super) struct Budget {
     /// Thousandths of an attempt.
     level: AtomicI64,
-    /// When time last put something in, in microseconds of the monotonic clock.
+    /// The last refill by time, in microseconds of the monotonic clock.
     filled: AtomicU64,
     full: i64,
     per_call: i64,
@@ -38,14 +38,14 @@ impl Budget {
         }
     }
 
-    /// Notes a request.
+    /// Records a request.
     pub(super) fn request(&self) {
         if self.level.load(Relaxed) < self.full {
             self.put(self.per_call);
         }
     }
 
-    /// Takes a further attempt out, if there is one.
+    /// Takes a further attempt, if one is available.
     pub(super) fn take(&self, now: u64) -> bool {
         self.fill(now);
         let taken = self.level.fetch_update(Relaxed, Relaxed, |level| {
@@ -55,17 +55,17 @@ impl Budget {
     }
 
     fn put(&self, amount: i64) {
-        // The closure never gives up.
+        // The closure never returns `None`.
         let _ = self.level.fetch_update(Relaxed, Relaxed, |level| {
             Some(level.saturating_add(amount).min(self.full))
         });
     }
 
-    /// What time has put in.
+    /// The refill by time.
     fn fill(&self, now: u64) {
         let filled = self.filled.load(Relaxed);
         let past = now.saturating_sub(filled);
-        // More than a minute is as good as full.
+        // More than a minute fills the bucket.
         let amount = past.min(60 * MICROS_PER_SECOND) * self.per_sec / (MICROS_PER_SECOND / 1000);
         if amount == 0 {
             return;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     proptest! {
-        /// No order of requests, attempts and time gives more than burst + share of the requests + rate by time.
+        /// No sequence of requests, attempts and time yields more than burst + share of the requests + rate by time.
         #[test]
         fn never_more_than_the_terms_allow(steps in prop::collection::vec((any::<bool>(), 0u64..500_000), 1..400)) {
             let budget = Budget::new(TERMS);

@@ -1,4 +1,4 @@
-//! A call whose answer has begun.
+//! A call whose answer has started.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -19,7 +19,7 @@ use super::providers::Provider;
 use super::talk::{of_plain, of_pooled};
 use crate::wait::within;
 
-/// A connection with a call on it.
+/// A connection that carries a call.
 pub(super) enum Link {
     /// HTTP/1.1 on a socket of our own.
     Plain(h1::Connection<TcpStream>, SocketAddr),
@@ -42,19 +42,19 @@ impl Link {
     }
 }
 
-/// A successful answer on its way.
+/// A successful answer in progress.
 pub(crate) struct Call {
     pub(super) link: Link,
     pub(super) provider: Arc<Provider>,
     pub(super) connections: Arc<Connections>,
     pub(super) clock: Clock,
     pub(super) is_stream: bool,
-    /// Clock reading at which the whole call has taken too long.
+    /// Clock reading at which the whole call times out.
     pub(super) deadline: Duration,
-    /// Clock reading since which the next piece has been waited for. A read that is dropped and made again goes on waiting: a client
-    /// that is kept awake, or leaves, gives a silent provider no more time.
+    /// Clock reading at which the wait for the next chunk started. A read that is dropped and restarted continues the same wait: a client
+    /// that receives keep-alive comments, or disconnects, gives a silent provider no more time.
     pub(super) waiting_since: Option<Duration>,
-    /// Clock reading when it was last read from.
+    /// Clock reading at the last read.
     pub(super) read_at: Duration,
 }
 
@@ -68,7 +68,7 @@ impl UpstreamCall for Call {
         self.read_at = now;
         let left = self.deadline.saturating_sub(now);
         if left.is_zero() {
-            // What is there already would be taken without a look at the time.
+            // Data that is already buffered would be taken without a check of the time.
             return Err(fault::timeout("the end of the answer", left));
         }
         let silence_max = self.provider.settings.timeouts.between_bytes;
@@ -88,7 +88,7 @@ impl UpstreamCall for Call {
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
         use std::future::Future;
         use std::task::{Context, Poll, Waker};
-        // Nobody waits for this waker: the next `read` registers the right one.
+        // No task waits on this waker: the next `read` registers the right one.
         let mut cx = Context::from_waker(Waker::noop());
         let read = tokio::task::coop::unconstrained(self.link.read_body());
         match pin!(read).poll(&mut cx) {

@@ -1,4 +1,4 @@
-//! Choosing a provider for a call, and another one when the first fails before the first byte of an answer.
+//! Provider selection for a call, and failover to another provider when the first fails before the first byte of an answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::relay::Relays;
 use super::served::Served;
 use crate::telemetry::Telemetry;
 
-/// The pause before one provider is asked again is at least this, twice as long each time, and half of it by chance.
+/// Base of the exponential backoff with jitter before a retry at the same provider: twice as long each time, and half of it random.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes the calls of one worker.
@@ -33,33 +33,33 @@ pub(crate) struct Caller {
     relays: Relays,
 }
 
-/// How far a request has come.
+/// The state of a request across its attempts.
 pub(super) struct Trip {
     account: Account,
-    /// Clock reading when it began.
+    /// Clock reading at its start.
     pub(super) began: Duration,
     /// Clock reading now, or a moment ago.
     pub(super) now: Duration,
     pub(super) tried: Places,
     pub(super) attempts: u32,
-    /// The last one, if it may be asked again.
+    /// The last candidate, if it may be retried.
     again: Option<Again>,
-    /// What the client will be told if nobody answers.
+    /// The error for the client if no candidate answers.
     error: Option<UpstreamError>,
 }
 
-/// One that may be asked again when nobody else is left.
+/// A candidate that may be retried when no other is left.
 #[derive(Clone, Copy)]
 struct Again {
     at: usize,
-    /// How often it has been.
+    /// How many times it has been called.
     asked: u32,
-    /// Whether a moment may help; another of its addresses needs none.
+    /// Whether to back off first; another of its addresses needs no pause.
     pause: bool,
 }
 
 impl Trip {
-    /// The request, for those who choose a candidate.
+    /// The request, for the selection of a candidate.
     fn asking(&self) -> Asking {
         Asking {
             account: self.account,
@@ -87,7 +87,7 @@ impl Caller {
         }
     }
 
-    /// What one of the providers is asked for an exchange.
+    /// The request to one of the providers for an exchange.
     pub(super) fn ask(
         &self,
         exchange: &Exchange,
@@ -112,7 +112,7 @@ impl Caller {
         })
     }
 
-    /// Asks one provider once.
+    /// Calls one provider once.
     pub(super) async fn attempt(
         &self,
         ticket: &Ticket,
@@ -135,14 +135,14 @@ impl Caller {
         })
     }
 
-    /// A call that was answered.
+    /// Records that a call was answered.
     fn answered(&self, call: Call, mut ticket: Ticket, body: Bytes) -> Served {
         let news = ticket.answered(call.read_at.as_micros() as u64);
         self.providers.tell(&ticket.offer, news);
         Served { call, ticket, body }
     }
 
-    /// Takes note of a failure: who is to blame, and what the client will be told if nobody answers.
+    /// Records a failure: what counts as failed, and the error for the client if no candidate answers.
     #[cold]
     pub(super) fn note(
         &self,
@@ -169,7 +169,7 @@ impl Caller {
         let asked = trip.again.filter(|last| last.at == at);
         let asked = asked.map_or(0, |last| last.asked);
         let retries = offer.provider.settings.retries;
-        // A provider of several addresses may be had at the next one.
+        // A provider of several addresses may be reachable at the next one.
         let addresses = offer.provider.addresses();
         let elsewhere = failed.seen == Seen::Never && asked + 1 < addresses;
         let again = verdict.again && failed.wait.is_none() && (elsewhere || asked < retries);
@@ -178,8 +178,8 @@ impl Caller {
             asked,
             pause: !elsewhere,
         });
-        // A limit says when to come back, which nothing else does, and the soonest of several is told; but what is wrong with the
-        // request is wrong whoever is asked.
+        // A rate limit names a time to retry, which no other failure does, and the soonest of several is reported; but an invalid request
+        // is invalid at every provider.
         let keep = trip.error.as_ref().is_some_and(|before| {
             let sooner = before.answer.retry_after <= failed.error.answer.retry_after;
             before.fault == UpstreamFault::RateLimited && verdict.elsewhere && (!limited || sooner)
@@ -190,7 +190,7 @@ impl Caller {
         verdict
     }
 
-    /// Whether another attempt may be made after a failure.
+    /// Whether another attempt may follow a failure.
     #[cold]
     fn goes_on(&self, offers: &Offers, trip: &Trip, at: usize, verdict: Verdict) -> bool {
         let offer = &offers.list[at];
@@ -205,7 +205,7 @@ impl Caller {
         if goes_on && let Some(error) = &trip.error {
             let (provider, model) = (&*offer.provider.settings.name, &*offer.model);
             let (fault, detail) = (error.fault.word(), &error.detail);
-            // Asked again, the same provider answers or fails with a line of its own.
+            // A retry at the same provider answers, or fails with a log line of its own.
             if trip.tried.count_ones() < offers.list.len() as u32 {
                 tracing::warn!(provider, model, fault, %detail, "model provider failed, asking another one");
             } else {
@@ -215,7 +215,7 @@ impl Caller {
         goes_on
     }
 
-    /// Waits for a place at a provider. `None` when it was not to be had.
+    /// Waits for a permit of a provider. `None` when none was available.
     async fn wait(
         &self,
         offers: &Offers,
@@ -241,14 +241,14 @@ impl Caller {
         };
         room.waited(waited);
         let request = trip.asking();
-        // It may have failed others meanwhile.
+        // Its circuit may have opened for other requests meanwhile.
         if admission == Admission::ByCircuits && !offer.is_ready(request.account, request.now) {
             return None;
         }
         Ticket::begin(offer, place, &request, admission)
     }
 
-    /// What the client is told when nobody is left to ask.
+    /// The error for the client when no candidate is left.
     #[cold]
     fn give_up(&self, trip: Trip, why: Why) -> UpstreamError {
         let now = trip.now.as_micros() as u64;
@@ -269,7 +269,7 @@ impl Caller {
         }
     }
 
-    /// A pause, if one of those that were asked may be asked again; it counts as one that was not, then.
+    /// Backs off, if a candidate that was called may be retried; it then counts as not called.
     async fn pause(&self, trip: &mut Trip) -> bool {
         let Some(again) = &mut trip.again else {
             return false;
@@ -287,7 +287,7 @@ impl Caller {
         true
     }
 
-    /// Somebody to ask, with or without a wait.
+    /// The next candidate, with or without a wait.
     pub(super) async fn somebody(
         &self,
         offers: &Offers,
@@ -322,7 +322,7 @@ impl Upstream for Caller {
         let Some(offers) = self.providers.offers(&forward.model.id) else {
             return Err(fault::unreachable("the model has no provider"));
         };
-        // The driver has just looked.
+        // The driver has just read the clock.
         let began = exchange.record.upstream_started;
         let began = began.unwrap_or_else(|| self.clock.elapsed());
         let mut trip = Trip {

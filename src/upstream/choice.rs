@@ -1,31 +1,31 @@
-//! Which of several providers is asked. Sets of them are bits of a word: nothing is allocated, nothing waits.
+//! Selection among several providers: weighted random or least busy. Sets of them are bits of a word: no allocation, no wait.
 
-/// A set of up to 64 places in a list.
+/// A set of up to 64 positions in a list.
 pub(super) type Places = u64;
 
-/// The most places a list may have.
+/// The maximum length of a list.
 pub(super) const PLACES_MAX: usize = 64;
 
-/// Those of a set that have a weight; all of them if none has. A weight of zero is for one that waits until no other can serve.
+/// The members of a set that have a weight; all of them if none has. A weight of zero marks a standby that serves only when no other can.
 fn weighty(places: Places, weight: impl Fn(usize) -> u32) -> Places {
     let heavy = each(places).fold(0, |heavy, at| heavy | (u64::from(weight(at) > 0) << at));
     if heavy == 0 { places } else { heavy }
 }
 
-/// The places of a set, lowest first.
+/// The positions of a set, lowest first.
 pub(super) fn each(mut places: Places) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let at = places.trailing_zeros() as usize;
-        // Of nothing the lowest bit stays nothing.
+        // The lowest bit of an empty set stays empty.
         places &= places.wrapping_sub(1);
         (at < PLACES_MAX).then_some(at)
     })
 }
 
-/// One of a set at random, in proportion to the weights. `draw` is a random word.
+/// A weighted random member of a set. `draw` is a random word.
 pub(super) fn weighted(places: Places, weight: impl Fn(usize) -> u32, draw: u64) -> Option<usize> {
     let places = weighty(places, &weight);
-    // Those without a weight share alike.
+    // Members without a weight share equally.
     let share = |at| u64::from(weight(at).max(1));
     let total: u64 = each(places).map(share).sum();
     let mut left = draw.checked_rem(total)?;
@@ -37,7 +37,7 @@ pub(super) fn weighted(places: Places, weight: impl Fn(usize) -> u32, draw: u64)
     })
 }
 
-/// The one of a set with the fewest calls under way for its weight; `draw` decides between equals.
+/// The member of a set with the fewest calls under way for its weight; `draw` breaks ties.
 pub(super) fn least_busy(
     places: Places,
     weight: impl Fn(usize) -> u32,
@@ -46,7 +46,7 @@ pub(super) fn least_busy(
 ) -> Option<usize> {
     let places = weighty(places, &weight);
     let load = |at| (u64::from(busy(at)), u64::from(weight(at).max(1)));
-    // a/b < c/d without a division. The calls under way move meanwhile, which is why each is read once.
+    // a/b < c/d without a division. The counts of calls under way change meanwhile, which is why each is read once.
     let mut best: Option<(usize, (u64, u64))> = None;
     let mut equals = 0;
     for at in each(places) {
@@ -61,7 +61,7 @@ pub(super) fn least_busy(
             }
             std::cmp::Ordering::Equal => {
                 equals += 1;
-                // The last of n equals takes the place with a chance of one in n, so that all have the same.
+                // The last of n equals is taken with a probability of one in n, so that all have the same.
                 if draw
                     .rotate_left(7 * equals)
                     .is_multiple_of(u64::from(equals))

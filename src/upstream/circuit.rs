@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use Ordering::Relaxed;
 
-/// When a circuit opens, for how long, and what a half-open one admits.
+/// Thresholds and durations of a circuit breaker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// Failures in a row after which it opens.
+    /// Consecutive failures that open it.
     pub(super) failures: u32,
-    /// None of them is older than this.
+    /// Window for these failures.
     pub(super) window: Duration,
-    /// How long it is open before it is half-open.
+    /// Cooldown: how long it is open before it is half-open.
     pub(super) cooldown: Duration,
-    /// Trial requests at once.
+    /// Concurrent trial requests.
     pub(super) trial_requests: u32,
 }
 
@@ -28,10 +28,10 @@ impl Terms {
     }
 }
 
-/// The breaker before something that can fail.
+/// A circuit breaker.
 #[derive(Debug, Default)]
 pub(super) struct Circuit {
-    /// How many failures there were in a row, and since when.
+    /// Number of consecutive failures, and when the first occurred.
     failures: AtomicU64,
     since: AtomicU64,
     /// End of the cooldown; zero while the circuit is closed.
@@ -52,7 +52,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// The word in the view for operators.
+    /// The name of the state in the view for operators.
     pub(super) fn word(self) -> &'static str {
         match self {
             State::Closed => "working",
@@ -80,8 +80,8 @@ impl Circuit {
         }
     }
 
-    /// Begins a call: always while the circuit is closed, otherwise as one of the trial requests, if another one is admitted.
-    /// `Some(true)` for a trial request, which has to come to [`Circuit::leave`] in the end. The cooldown is for the caller to regard.
+    /// Starts a call: always while the circuit is closed, otherwise as one of the trial requests, if another one is admitted. `Some(true)`
+    /// for a trial request, which must call [`Circuit::leave`] in the end. The caller checks the cooldown.
     pub(super) fn enter(&self, terms: &Terms) -> Option<bool> {
         if self.open_until.load(Relaxed) == 0 {
             return Some(false);
@@ -91,21 +91,21 @@ impl Circuit {
         entered.is_ok().then_some(true)
     }
 
-    /// A trial request is over, however it ended.
+    /// Ends a trial request, whatever its result.
     pub(super) fn leave(&self) {
         self.trials.fetch_sub(1, Relaxed);
     }
 
-    /// Notes a call that succeeded: the circuit closes. `true` when it was not closed.
+    /// Records a call that succeeded: the circuit closes. `true` when it was not closed.
     pub(super) fn succeeded(&self) -> bool {
-        // Reading first leaves the lines of the counters shared between the workers.
+        // Reading first keeps the cache lines of the counters shared between the workers.
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);
         }
         self.open_until.load(Relaxed) != 0 && self.open_until.swap(0, Relaxed) != 0
     }
 
-    /// Notes a call that failed. `true` when the circuit opens that was closed.
+    /// Records a call that failed. `true` when the circuit opens that was closed.
     pub(super) fn failed(&self, now: u64, is_trial: bool, terms: &Terms) -> bool {
         if self.open_until.load(Relaxed) != 0 {
             if is_trial {
@@ -125,7 +125,7 @@ impl Circuit {
         failures >= u64::from(terms.failures) && self.open(now, terms)
     }
 
-    /// Opens the circuit, or begins its cooldown anew. `true` when it was closed.
+    /// Opens the circuit, or restarts its cooldown. `true` when it was closed.
     pub(super) fn open(&self, now: u64, terms: &Terms) -> bool {
         let until = now.saturating_add(terms.cooldown.as_micros() as u64).max(1);
         self.open_until.swap(until, Relaxed) == 0
@@ -140,7 +140,7 @@ impl Circuit {
     pub(super) fn end_cooldown(&self, now: u64) {
         let until = self.open_until.load(Relaxed);
         if until > now {
-            // A cooldown that begins in between is newer.
+            // A cooldown that starts in between is newer.
             let _ = self
                 .open_until
                 .compare_exchange(until, now.max(1), Relaxed, Relaxed);
@@ -235,8 +235,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, no more trial requests are under way than the terms allow, the circuit opens for no less than the failures
-        /// of its terms, and no cooldown is for ever.
+        /// In every sequence, no more trial requests are under way than the settings allow, the circuit opens for no fewer than the
+        /// configured failures, and every cooldown ends.
         #[test]
         fn trials_are_bounded_and_no_cooldown_is_for_ever(steps in prop::collection::vec((0u8..4, 0u64..20), 1..200)) {
             let circuit = Circuit::default();

@@ -1,7 +1,7 @@
 //! Which failures that a request can cause count for all accounts, and which accounts are active.
 //!
-//! A client can make a provider fail at no cost. So failures open a circuit for all accounts only where they do not come from one
-//! client alone: from distinct accounts with distinct bodies, or where a failed probe says the same, or where only one account is active.
+//! A client can make a provider fail at no cost. So failures open a circuit for all accounts only where they do not come from one client
+//! alone: from distinct accounts with distinct bodies, or where a failed probe corroborates them, or where only one account is active.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use tollgate_money::AccountId;
 
 use super::circuit::Terms;
 
-/// The account of a request. All requests without one count as one account.
+/// The account of a request. All requests without an account count as one.
 pub(super) type Account = Option<AccountId>;
 
 /// The account of an exchange.
@@ -33,7 +33,7 @@ pub(super) struct Failure {
 
 impl Failure {
     pub(super) fn new(account: Account, body: &[u8], at: u64) -> Failure {
-        // Collisions that a client makes on purpose only make it harder to open a circuit.
+        // Collisions that a client constructs only make it harder to open a circuit.
         let mut digest = DefaultHasher::new();
         body.hash(&mut digest);
         Failure {
@@ -44,19 +44,19 @@ impl Failure {
     }
 }
 
-/// The failures in a row of one candidate: no request of any account succeeded there since.
+/// The consecutive failures of one candidate: no request of any account succeeded there since.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
-    /// How many, and since when.
+    /// Their number, and when the first occurred.
     in_row: u32,
     since: u64,
-    /// Those of them with distinct bodies; fewer of each account than open the circuit.
+    /// The failures with distinct bodies; fewer of each account than open the circuit.
     distinct: Vec<Failure>,
 }
 
 impl Evidence {
-    /// Adds a failure. Whether the circuit opens for all accounts: after `needed` failures in a row if they need not come from distinct
-    /// accounts (`is_corroborated`), else after as many with distinct bodies, and no less than two, from two accounts or more.
+    /// Adds a failure. Returns whether the circuit opens for all accounts: after `needed` consecutive failures if other evidence
+    /// corroborates them (`is_corroborated`), else after as many with distinct bodies, and no fewer than two, from two accounts or more.
     pub(super) fn add(
         &mut self,
         failure: Failure,
@@ -96,10 +96,10 @@ impl Evidence {
     }
 }
 
-/// Which accounts have had a request at one candidate lately: enough to say whether it was more than one. An account is active from the
-/// begin of a call until the window after its begin, or after the end of its answer, has passed.
+/// Which accounts have had a request at one candidate recently: enough to tell whether there was more than one. An account is active from
+/// the start of a call until the window after its start, or after the end of its answer, has passed.
 ///
-/// It is written with every request, so it has a cache line of its own: what is beside it is mostly read.
+/// It is written with every request, so it has a cache line of its own: the fields beside it are mostly read.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Activity {
@@ -111,13 +111,13 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// Notes a request.
+    /// Records a request.
     pub(super) fn note(&self, account: Account, now: u64) {
         let tag = tag(account);
         if self.latest.load(Relaxed) == tag {
             self.latest_at.store(now, Relaxed);
         } else if self.latest.swap(tag, Relaxed) != 0 {
-            // Swapped, not read and written: of two workers that come at once, one finds the other's time.
+            // Swapped, not read and written: of two concurrent workers, one reads the other's time.
             let before = self.latest_at.swap(now, Relaxed);
             self.other_at.fetch_max(before, Relaxed);
         } else {
@@ -135,7 +135,7 @@ impl Activity {
     }
 }
 
-/// A word for an account; never zero. Of two accounts with the same word, which is next to impossible, one would be overlooked.
+/// A hash of an account; never zero. Of two accounts with the same hash, which is next to impossible, one would be overlooked.
 fn tag(account: Account) -> u64 {
     let Some(account) = account else { return 1 };
     let [high, low] = [0, 8].map(|at| {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     proptest! {
-        /// Who is alone is what a list of all requests says, with two accounts or with many.
+        /// The result matches a model that keeps a list of all requests, with two accounts or with many.
         #[test]
         fn activity_agrees_with_a_list_of_all_requests(requests in prop::collection::vec((0u8..4, 0u64..20), 1..100), asked in 0u8..4) {
             let activity = Activity::default();
@@ -238,7 +238,7 @@ mod tests {
                 now += past * SECOND;
                 activity.note(account(who), now);
                 seen.push((who, now));
-                // Whoever asks has just been noted: a call fails after it has begun.
+                // The account that asks has just been recorded: a call fails after it has started.
                 for one in [who, asked] {
                     if !seen.iter().any(|(who, _)| *who == one) {
                         continue;
@@ -250,8 +250,8 @@ mod tests {
             }
         }
 
-        /// No order of failures of one account opens a circuit for all, whatever its bodies; nor do any failures with one body; and what
-        /// is kept is bounded.
+        /// No sequence of failures of one account opens a circuit for all, whatever its bodies; nor do any failures with one body; and the
+        /// state is bounded.
         #[test]
         fn neither_one_account_nor_one_body_suffices(
             failures in prop::collection::vec((0u8..4, 0u8..4, 0u64..20), 1..100),

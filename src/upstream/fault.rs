@@ -1,4 +1,4 @@
-//! What a provider's failure means for the client and for the operator.
+//! Mapping of provider failures to errors for the client and log lines for the operator.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tollgate_openai::provider_error::ProviderError;
 
 use crate::config::Secret;
 
-/// What stands in the place of a secret.
+/// The replacement for a secret.
 const REDACTED: &str = "[redacted]";
 
-/// The wait told to a client when a provider that limits us names none.
+/// The `Retry-After` for the client when a provider that limits the gateway names none.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
-/// An answer other than 200. `retry_after` is what it asks for, within what is kept to.
+/// An answer other than 200. `retry_after` is its `Retry-After`, within the bound.
 pub(super) fn of_status(
     status: StatusCode,
     retry_after: Option<Duration>,
@@ -25,9 +25,9 @@ pub(super) fn of_status(
     let said = said(body, key);
     let detail = format!("answered {status}: {said}");
     let (fault, message) = match status.as_u16() {
-        // About the request itself: the provider's words help the client.
+        // About the request itself: the provider's message helps the client.
         400 | 413 | 422 => (UpstreamFault::BadRequest, said),
-        // Our key, our account or our name of the model is wrong, which the client can do nothing about.
+        // The gateway's key, account or model name is wrong, which the client cannot change.
         401..=404 => {
             return UpstreamError::new(
                 UpstreamFault::Error,
@@ -47,12 +47,12 @@ pub(super) fn of_status(
     UpstreamError::new(fault, message, detail)
 }
 
-/// A limit of the provider's on us, for so long.
+/// A rate limit of the provider on the gateway, for this long.
 pub(super) fn limited(detail: impl Into<String>, wait: Duration) -> UpstreamError {
     later(UpstreamFault::RateLimited, detail, wait)
 }
 
-/// Nobody was asked: there is no room, or nobody works, for so long.
+/// No provider was called: all are at capacity or unhealthy, for this long.
 pub(super) fn overloaded(detail: impl Into<String>, wait: Duration) -> UpstreamError {
     later(UpstreamFault::Overloaded, detail, wait)
 }
@@ -63,23 +63,23 @@ fn later(fault: UpstreamFault, detail: impl Into<String>, wait: Duration) -> Ups
     error
 }
 
-/// What a provider says in the body of an error, without the key it knows us by.
+/// The message in the body of a provider's error, with the gateway's key redacted.
 fn said(body: &[u8], key: Option<&Secret>) -> String {
     let Some(key) = key else {
         return ProviderError::read(body).message.unwrap_or_default();
     };
-    // Before the message is cut to its length, so that no part of the key is left; and after, since JSON may have hidden it.
+    // Before the message is truncated, so that no part of the key remains; and after, since JSON may have escaped it.
     let text = redact(&String::from_utf8_lossy(body), key);
     let said = ProviderError::read(text.as_bytes()).message;
     redact(&said.unwrap_or_default(), key)
 }
 
-/// A text without a key.
+/// A text with the key redacted.
 pub(super) fn redact(text: &str, key: &Secret) -> String {
     text.replace(key.expose(), REDACTED)
 }
 
-/// No connection.
+/// The connection failed.
 pub(super) fn unreachable(detail: impl std::fmt::Display) -> UpstreamError {
     UpstreamError::new(
         UpstreamFault::Unreachable,
@@ -88,7 +88,7 @@ pub(super) fn unreachable(detail: impl std::fmt::Display) -> UpstreamError {
     )
 }
 
-/// A time limit passed.
+/// A time limit expired.
 pub(super) fn timeout(waiting_for: &str, limit: Duration) -> UpstreamError {
     let detail = format!("waited {limit:?} for {waiting_for}");
     UpstreamError::new(UpstreamFault::Timeout, "", detail)
@@ -103,7 +103,7 @@ pub(super) fn cut(detail: impl std::fmt::Display) -> UpstreamError {
     )
 }
 
-/// An event that is called an error.
+/// An event of type `error`.
 pub(super) fn reported_by_name() -> UpstreamError {
     let detail = "the provider sent an event named `error`";
     UpstreamError::new(UpstreamFault::Error, "", detail)

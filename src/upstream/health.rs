@@ -1,7 +1,8 @@
-//! Whether a candidate (a model at one provider) works: a circuit for all accounts, and one for each account whose requests failed there.
+//! Health of a candidate (a model at one provider): a circuit breaker for all accounts, and one for each account whose requests failed
+//! there.
 //!
-//! While nothing fails a request costs a load for each look at it, no lock and no allocation: circuits of accounts exist only from a
-//! failure until it does not matter any more.
+//! While nothing fails a request costs a load for each check, no lock and no allocation: circuits of accounts exist only from a failure
+//! until they expire.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use Ordering::Relaxed;
 use super::circuit::{Circuit, State, Terms};
 use super::evidence::{Account, Activity, Evidence, Failure};
 
-/// Accounts with a circuit of their own at one candidate. Beyond it the one that matters for the shortest time is forgotten.
+/// Maximum number of accounts with a circuit of their own at one candidate. Beyond it the one that expires first is evicted.
 const ACCOUNTS_MAX: usize = 256;
 
 /// The health of one candidate.
@@ -22,12 +23,12 @@ pub(super) struct CandidateHealth {
     /// For all accounts.
     all: Circuit,
     activity: Activity,
-    /// Until when anything behind the lock matters; zero while nothing is there.
+    /// When everything behind the lock has expired; zero while there is nothing.
     matters_until: AtomicU64,
     failed: Mutex<Failed>,
 }
 
-/// What is known from failures.
+/// State kept after failures.
 #[derive(Debug, Default)]
 struct Failed {
     accounts: HashMap<Account, AccountCircuit>,
@@ -37,7 +38,7 @@ struct Failed {
 #[derive(Debug, Default)]
 struct AccountCircuit {
     circuit: Arc<Circuit>,
-    /// Until when it matters: then its failures are too old, and a half-open one is forgotten.
+    /// Expiry: then its failures are too old, and a half-open circuit is dropped.
     matters_until: u64,
 }
 
@@ -54,7 +55,7 @@ impl Trials {
     }
 }
 
-/// Which circuits a failure opened that were closed.
+/// Which closed circuits a failure opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opened {
     None,
@@ -65,7 +66,7 @@ pub(super) enum Opened {
 }
 
 impl CandidateHealth {
-    /// Notes that an account is active here.
+    /// Records that an account is active here.
     pub(super) fn note_activity(&self, account: Account, now: u64) {
         self.activity.note(account, now);
     }
@@ -83,7 +84,7 @@ impl CandidateHealth {
                 .is_none_or(|circuit| circuit.admits(now, terms))
     }
 
-    /// Begins a call if the circuits admit it.
+    /// Starts a call if the circuits admit it.
     pub(super) fn enter(&self, account: Account, now: u64, terms: &Terms) -> Option<Trials> {
         let mut trials = Trials {
             all: self.all.enter(terms)?,
@@ -102,7 +103,7 @@ impl CandidateHealth {
         Some(trials)
     }
 
-    /// The trial requests of a call are over.
+    /// Ends the trial requests of a call.
     pub(super) fn leave(&self, trials: &mut Trials) {
         if std::mem::take(&mut trials.all) {
             self.all.leave();
@@ -112,7 +113,7 @@ impl CandidateHealth {
         }
     }
 
-    /// Notes a request that succeeded: the circuit of its account closes, and the one for all. `true` when the latter was not closed.
+    /// Records a request that succeeded: the circuit of its account closes, and the one for all. `true` when the latter was not closed.
     pub(super) fn succeeded(&self, account: Account, now: u64) -> bool {
         if self.matters_until.load(Relaxed) >= now {
             let mut failed = self.lock();
@@ -125,8 +126,8 @@ impl CandidateHealth {
         self.all.succeeded()
     }
 
-    /// Notes a call that failed in a way that its request can cause. `is_corroborated` when something other than requests of clients
-    /// says that the provider does not work.
+    /// Records a call that failed in a way that its request can cause. `is_corroborated` when evidence other than requests of clients shows
+    /// that the provider does not work.
     pub(super) fn failed(
         &self,
         failure: Failure,
@@ -145,7 +146,7 @@ impl CandidateHealth {
         let needed = match self.all.state(now) {
             State::Closed => terms.failures,
             State::HalfOpen if trials.all => 1,
-            // As for any circuit: what began before it opened, or past it, says nothing new.
+            // As for any circuit: a call that started before it opened, or bypassed it, adds no information.
             State::HalfOpen | State::Open(_) => 0,
         };
         let opens = needed > 0 && failed.evidence.add(failure, needed, is_corroborated, terms);
@@ -162,8 +163,8 @@ impl CandidateHealth {
         }
     }
 
-    /// The provider failed a request of this account and asked not to be called for so long. Whether that holds for all accounts; else
-    /// the circuit of this one is open for as long.
+    /// The provider failed a request of this account and asked not to be called for this long. Returns whether that holds for all accounts;
+    /// else the circuit of this one is open for as long.
     pub(super) fn pause(
         &self,
         account: Account,
@@ -182,7 +183,7 @@ impl CandidateHealth {
         false
     }
 
-    /// Changes the circuit of an account, which is made if it has none that matters.
+    /// Changes the circuit of an account, which is created if it has none that is still valid.
     fn change<T>(
         &self,
         failed: &mut Failed,
@@ -206,7 +207,7 @@ impl CandidateHealth {
         changed
     }
 
-    /// For how many accounts the circuit is open.
+    /// The number of accounts whose circuit is open.
     pub(super) fn accounts_open(&self, now: u64) -> usize {
         if self.matters_until.load(Relaxed) < now {
             return 0;
@@ -221,7 +222,7 @@ impl CandidateHealth {
         self.all.end_cooldown(now);
     }
 
-    /// The circuit of an account, if it has one that matters.
+    /// The circuit of an account, if it has one that is still valid.
     fn circuit_of(&self, account: Account, now: u64) -> Option<Arc<Circuit>> {
         if self.matters_until.load(Relaxed) < now {
             return None;
@@ -237,13 +238,13 @@ impl CandidateHealth {
     }
 
     fn lock(&self) -> MutexGuard<'_, Failed> {
-        // What is behind it is never left half written.
+        // The state behind it is never left half written.
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Failed {
-    /// Forgets what does not matter any more, and if need be what matters for the shortest time, where an account is to be added.
+    /// Removes expired circuits, and if necessary evicts the one that expires first to make space for an account.
     fn make_room(&mut self, account: Account, now: u64) {
         if self.accounts.len() < ACCOUNTS_MAX || self.accounts.contains_key(&account) {
             return;
@@ -293,7 +294,7 @@ mod tests {
         }
     }
 
-    /// A failure of a call that was admitted like any other.
+    /// A failure of a call that was admitted normally.
     fn fail(health: &CandidateHealth, who: u16, body: u64, now: u64) -> Opened {
         health.note_activity(account(who), now);
         health.failed(failure(who, body, now), &Trials::default(), false, &TERMS)
@@ -310,7 +311,7 @@ mod tests {
         assert!(health.admits(account(2), now, &TERMS));
         assert!(health.admits(None, now, &TERMS));
         assert_eq!(health.accounts_open(now), 1);
-        // Half-open after the cooldown, and forgotten after the window.
+        // Half-open after the cooldown, and dropped after the window.
         let later = now + 10 * SECOND;
         let mut trials = health.enter(account(1), later, &TERMS).expect("a trial");
         assert!(trials.is_any());
@@ -407,8 +408,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever accounts do: the circuit of an account is only opened by its own failures; the one for all is not opened by one of
-        /// several active accounts; trial requests are bounded; and when all are over a success of each closes everything.
+        /// In every sequence: the circuit of an account is opened only by its own failures; the one for all is not opened by one of several
+        /// active accounts; trial requests are bounded; and when all calls are over a success of each closes everything.
         #[test]
         fn no_account_opens_the_circuit_of_another(
             steps in prop::collection::vec((0u8..4, 0u16..4, 0u64..4, 0u64..12), 1..200),
@@ -420,7 +421,7 @@ mod tests {
             let mut under_way: Vec<(u16, Trials)> = Vec::new();
             for (step, who, body, past) in steps {
                 now += past * SECOND;
-                // So that none of them is ever alone.
+                // So that none of them is ever the only active account.
                 for one in 4..6 {
                     health.note_activity(account(one), now);
                 }

@@ -1,4 +1,4 @@
-//! A second attempt beside one that is slow: whoever answers first serves, the other one is cancelled.
+//! Hedged requests: a second attempt beside a slow one; the first answer serves, the other attempt is cancelled.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,17 +13,17 @@ use super::call::Call;
 use super::caller::{Caller, Trip};
 use super::offer::{Next, Offers, Ticket};
 
-/// An attempt that has ended, and at which place.
+/// An attempt that has finished, and its position.
 pub(super) struct Ended {
     pub(super) at: usize,
     pub(super) ticket: Ticket,
-    /// What the provider was asked.
+    /// The body sent to the provider.
     pub(super) body: Bytes,
     pub(super) result: Result<Call, Failed>,
 }
 
 impl Caller {
-    /// Asks one provider, and after some time another one too.
+    /// Calls one provider, and after a delay another one too.
     pub(super) async fn hedged(
         &self,
         exchange: &mut Exchange,
@@ -96,7 +96,8 @@ impl Caller {
         })
     }
 
-    /// Somebody else who works and has room, and what to ask there. Nobody is tried out for this, and nobody waits.
+    /// Another candidate that is healthy and has capacity, and the request for it. A hedge is never a trial request and never waits in a
+    /// queue.
     fn second(
         &self,
         exchange: &Exchange,

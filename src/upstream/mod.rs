@@ -1,7 +1,7 @@
-//! Calls to the model providers: where they are, how they are reached, what their answers mean.
+//! Calls to the model providers: provider selection, connections, and the meaning of their answers.
 //!
 //! A call is made here and not through Pingora's proxy phases: those lose a body over 64 KiB that a filter has read, and the usage of an
-//! answer whose client has left. Connections are pooled by each worker for itself.
+//! answer whose client has disconnected. Connections are pooled by each worker for itself.
 
 mod attempt;
 mod budget;

@@ -1,4 +1,4 @@
-//! What the providers offer for each model, and which of them is asked next.
+//! The candidates for each model, and the selection of the next one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,64 +16,64 @@ use super::health::{CandidateHealth, Opened, Trials};
 use super::providers::Provider;
 use super::room::Place;
 
-/// How long a provider that limits us without saying for how long is asked only when nobody else can serve.
+/// How long a provider that rate-limits the gateway without `Retry-After` is called only when no other can serve.
 const AVOIDED: Duration = Duration::from_secs(1);
 
-/// A model at one provider.
+/// A candidate: a model at one provider.
 pub(super) struct Offer {
     pub(super) provider: Arc<Provider>,
     pub(super) at: ProviderModel,
-    /// What clients call the model.
+    /// The model's name for clients.
     pub(super) model: Arc<str>,
     pub(super) health: CandidateHealth,
-    /// The provider limits us and asked not to be called before then.
+    /// The provider rate-limits the gateway and asked not to be called before then.
     limited_until: AtomicU64,
-    /// Until then it is called only when no other candidate can serve: it limited us without saying for how long, or failed and asked not
-    /// to be called.
+    /// Until then it is called only when no other candidate can serve: it rate-limited the gateway without `Retry-After`, or failed and
+    /// asked not to be called.
     avoided_until: AtomicU64,
 }
 
-/// Whom a request for one model may be put to.
+/// The candidates for one model.
 pub(super) struct Offers {
-    /// First the model's own, then those of the models that serve in its place.
+    /// First the model's own, then those of its fallback models.
     pub(super) list: Box<[Arc<Offer>]>,
     ranks: Box<[Rank]>,
-    /// Those that have no chat, and those that have no text completions.
+    /// Candidates without chat, and candidates without text completions.
     no_chat: Places,
     no_text: Places,
     pub(super) budget: Budget,
 }
 
-/// Those among which one is chosen: the model's own, or those of one model that serves in its place.
+/// Candidates of equal rank: the model's own, or those of one fallback model.
 pub(super) struct Rank {
     pub(super) places: Places,
     pub(super) choice: Choice,
 }
 
-/// Who is asked next.
+/// The next candidate.
 pub(super) enum Next {
-    /// This one; it has been told already.
+    /// This one; the call is already counted.
     Go(usize, Ticket),
-    /// This one, when a place is free.
+    /// This one, when a permit is available.
     Wait(usize, Admission),
-    /// Nobody, and why.
+    /// No candidate, and why.
     Nobody(Why),
 }
 
-/// Why nobody can be asked.
+/// Why no candidate is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// All have been.
+    /// All have been called.
     Tried,
-    /// There is no room, not even to wait; so long may it take.
+    /// Capacity and queues are full; a permit may take this long.
     Full(Duration),
     /// Their circuits are open until then.
     Open(u64),
-    /// They limit us until then.
+    /// They rate-limit the gateway until then.
     Limited(u64),
 }
 
-/// How the circuits of a candidate bear on a request.
+/// How the circuits of a candidate apply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// They admit it, perhaps as a trial request.
@@ -82,7 +82,7 @@ pub(super) enum Admission {
     LastResort,
 }
 
-/// Whether something changed for those who watch.
+/// A change of health that operators see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     None,
@@ -94,7 +94,7 @@ pub(super) enum News {
     Opened,
 }
 
-/// A call that has begun, for those who count. Dropped, it has ended.
+/// The accounting of a call under way: permit and trial requests, released on drop.
 pub(super) struct Ticket {
     pub(super) offer: Arc<Offer>,
     account: Account,
@@ -122,7 +122,7 @@ impl Offer {
         self.limited_until.load(Relaxed) <= now
     }
 
-    /// Whether nothing speaks against calling it for this account.
+    /// Whether it is preferred for this account: no circuit, limit or `Retry-After` is against it.
     pub(super) fn is_ready(&self, account: Account, now: u64) -> bool {
         let terms = &self.provider.terms;
         self.is_open(now)
@@ -131,12 +131,12 @@ impl Offer {
             && self.provider.circuit.admits(now, terms)
     }
 
-    /// Whether clients may be told that the model can be had here. Its own circuits do not matter: they never remove the last candidate.
+    /// Whether the model is reported to clients as available here. Its own circuits do not matter: they never remove the last candidate.
     pub(super) fn is_had(&self, now: u64) -> bool {
         !matches!(self.provider.circuit.state(now), State::Open(_))
     }
 
-    /// The provider limits us; `wait` is for how long, if it says so.
+    /// The provider rate-limits the gateway; `wait` is its `Retry-After`.
     pub(super) fn limited(&self, now: u64, wait: Option<Duration>) {
         let end = |wait: Duration| now.saturating_add(wait.as_micros() as u64);
         match wait {
@@ -145,8 +145,8 @@ impl Offer {
         };
     }
 
-    /// The provider failed a request of this account and asked not to be called for so long. A request can cause that, so it bears on
-    /// the choice among candidates alone, and like its other failures on the account first.
+    /// The provider failed a request of this account and asked not to be called for this long. A request can cause that, so it affects only
+    /// the choice among candidates, and like its other failures the account first.
     pub(super) fn pause(&self, account: Account, now: u64, wait: Duration) {
         let (provider, terms) = (&self.provider, &self.provider.terms);
         let probe_failed = provider.probe_failed.load(Relaxed);
@@ -163,7 +163,7 @@ impl Offer {
         (until > now).then_some(until)
     }
 
-    /// Tells the operator of a change.
+    /// Logs a change for the operator.
     pub(super) fn log(&self, news: News) {
         let (provider, model) = (&*self.provider.settings.name, &*self.model);
         match news {
@@ -185,11 +185,11 @@ impl Offer {
         }
     }
 
-    /// Notes who is to blame for the failure of a call.
+    /// Records what counts as failed for the failure of a call.
     fn failed(&self, blame: Blame, failure: Failure, ticket: &Ticket) -> News {
         let (provider, terms) = (&self.provider, &self.provider.terms);
         let opened = match blame {
-            // It is there and takes our key; whether it can serve a request that is right remains to be seen.
+            // The provider is reachable and accepts the key; whether it can serve a valid request is still unknown.
             Blame::Nobody if provider.circuit.succeeded() => return News::Closed,
             Blame::Nobody => false,
             Blame::Offer => {
@@ -212,7 +212,7 @@ impl Offer {
         if opened { News::Opened } else { News::None }
     }
 
-    /// Notes an answer.
+    /// Records an answer.
     fn answered(&self, account: Account, now: u64) -> News {
         let provider = self.provider.circuit.succeeded();
         if self.health.succeeded(account, now) || provider {
@@ -239,7 +239,7 @@ impl Offers {
         }
     }
 
-    /// Those that do not have an operation.
+    /// The candidates that lack an operation.
     pub(super) fn without(&self, api: Api) -> Places {
         match api {
             Api::Chat => self.no_chat,
@@ -247,17 +247,17 @@ impl Offers {
         }
     }
 
-    /// Whether there is anybody to turn to besides the first.
+    /// Whether there is any candidate besides the first.
     pub(super) fn has_others(&self) -> bool {
         self.list.len() > 1
     }
 
-    /// Whether one of the model's own providers can be had, or one of those that serve in its place.
+    /// Whether one of the model's own candidates is available, or one of its fallbacks.
     pub(super) fn are_had(&self, now: u64) -> bool {
         self.list.iter().any(|offer| offer.is_had(now))
     }
 
-    /// Whether it is one of a model that serves in the place of the one asked for.
+    /// Whether it is a candidate of a fallback model.
     pub(super) fn is_fallback(&self, at: usize) -> bool {
         self.ranks
             .first()
@@ -282,7 +282,7 @@ impl Offers {
         }
     }
 
-    /// Takes one of these that has room.
+    /// Takes one of these that has a free permit.
     fn take(
         &self,
         mut places: Places,
@@ -299,7 +299,7 @@ impl Offers {
             {
                 return Some(Next::Go(at, ticket));
             }
-            // Another request was faster.
+            // Another request took the permit first.
             places &= !(1 << at);
         }
         None
@@ -318,11 +318,11 @@ impl Offers {
         Some(Next::Wait(at, admission))
     }
 
-    /// Who is asked next of those that have not been tried; `draw` gives random words.
+    /// The next candidate among those that have not been tried; `draw` gives random words.
     ///
-    /// The model's own that the circuits admit, at once or from the queue; those of the models in its place; then whoever had better not
-    /// be asked; then those with open circuits of their own; then, a few requests at a time, those of a provider with an open circuit.
-    /// Never one that limits us and asked not to be called yet.
+    /// The model's own that the circuits admit, at once or from the queue; those of its fallback models; then candidates to avoid; then
+    /// those with open circuits of their own; then, a few requests at a time, those of a provider with an open circuit. Never one that
+    /// rate-limits the gateway and asked not to be called yet.
     pub(super) fn next(&self, tried: Places, request: &Asking, draw: impl Fn() -> u64) -> Next {
         let by_circuits = Admission::ByCircuits;
         for rank in &self.ranks {
@@ -406,7 +406,7 @@ pub(super) struct Asking {
 }
 
 impl Ticket {
-    /// Begins a call, unless circuits do not admit it: one that is not closed may have as many trial requests as it admits.
+    /// Starts a call, unless circuits do not admit it: one that is not closed admits a bounded number of trial requests.
     pub(super) fn begin(
         offer: &Arc<Offer>,
         place: Place,
@@ -438,7 +438,7 @@ impl Ticket {
         })
     }
 
-    /// Whether nothing spoke against the call when it began: it is neither a trial request nor a last resort.
+    /// Whether the call was an ordinary one when it started: neither a trial request nor a last resort.
     pub(super) fn is_ordinary(&self) -> bool {
         self.admission == Admission::ByCircuits && !self.is_trial()
     }
@@ -447,7 +447,7 @@ impl Ticket {
         self.tries_provider || self.trials.is_any()
     }
 
-    /// The provider has begun to answer. A trial request has its result; whether the answer is whole is another question.
+    /// The provider has started to answer. A trial request has its result; whether the answer is complete is another question.
     pub(super) fn answered(&mut self, now: u64) -> News {
         let news = if self.is_trial() {
             self.offer.answered(self.account, now)
@@ -458,14 +458,14 @@ impl Ticket {
         news
     }
 
-    /// The answer is whole.
+    /// The answer is complete.
     pub(super) fn ended(&mut self, now: u64) {
         self.offer.health.note_activity(self.account, now);
         let news = self.offer.answered(self.account, now);
         self.offer.log(news);
     }
 
-    /// The call has failed; `body` is what the provider was asked.
+    /// The call has failed; `body` is what was sent to the provider.
     pub(super) fn failed(&mut self, blame: Blame, body: &[u8], now: u64) -> News {
         let failure = Failure::new(self.account, body, now);
         let news = self.offer.failed(blame, failure, self);
