@@ -1,4 +1,4 @@
-//! One client connection: which protocol it speaks, and its requests one after another or side by side.
+//! One client connection: its protocol, and its requests one after another or multiplexed.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::socket::{CorkHandle, Corked, Tcp};
 use crate::wait::{Elapsed, within};
 use crate::wake::{boxed, joined};
 
-/// What a client that speaks HTTP/2 without TLS sends first (RFC 9113 section 3.4).
+/// The HTTP/2 connection preface without TLS (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Room for the first bytes of a head; most heads fit.
+/// Buffer for the first bytes of a head; most heads fit.
 const HEAD_BYTES: usize = 4096;
 
-/// Requests so broken that the session refuses them itself, on one connection, before it is closed.
+/// Malformed requests that the session refuses itself, on one connection, before it is closed.
 const MALFORMED_MAX: u32 = 32;
 
-/// Body bytes of a request that nobody read are read to their end for this long, so that the connection can be used again.
+/// The unread body of a request is drained for this long, so that the connection can be reused.
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Serves a connection without TLS.
@@ -42,7 +42,7 @@ pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, source: Source, htt
     if http2 {
         let limits = worker.limits();
         let mut draining = worker.draining();
-        // What stood behind a PROXY protocol header may be there already.
+        // The data after a PROXY protocol header may be buffered already.
         if tcp.read_ahead().is_empty() {
             let first = tokio::select! {
                 biased;
@@ -90,7 +90,7 @@ async fn serve_h1<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origi
     }
 }
 
-/// Serves one request; gives the connection back if it can carry another.
+/// Serves one request; returns the connection if it can carry another.
 async fn one_h1(
     worker: &Arc<Worker>,
     stream: Stream,
@@ -103,7 +103,7 @@ async fn one_h1(
     let mut stream = stream;
     let mut read_ahead = read_ahead.unwrap_or_default();
     if read_ahead.is_empty() {
-        // A connection may rest between requests; a head that has begun has to arrive.
+        // A connection may be idle between requests; a head that has started has to arrive.
         read_ahead.reserve(HEAD_BYTES);
         let first = tokio::select! {
             biased;
@@ -115,7 +115,7 @@ async fn one_h1(
         }
     }
     let mut session = ServerSession::new_http1(stream);
-    // All time limits are ours: Pingora's stand between two reads, so a byte now and then would hold a connection for ever.
+    // All time limits are set here: Pingora's apply between two reads, so an occasional byte would hold a connection forever.
     session.set_keepalive(Some(0));
     session.set_read_timeout(None);
     session.set_total_drain_timeout(Some(DRAIN));
@@ -128,7 +128,7 @@ async fn one_h1(
         Ok(Err(error)) => match error.etype() {
             ErrorType::InvalidHTTPHeader if is_too_large(&error) => Some(HeadFault::TooLarge),
             ErrorType::InvalidHTTPHeader => Some(HeadFault::Malformed),
-            // The client left in the middle of the head.
+            // The client disconnected in the middle of the head.
             _ => return None,
         },
     };
@@ -144,7 +144,7 @@ async fn one_h1(
     Some(reusable.into_parts())
 }
 
-/// The session's only words for a head past its own limits. Beside them the message may quote the head, which is the client's text.
+/// The session's only messages for a head past its own limits. Others may quote the head, which is the client's text.
 fn is_too_large(error: &pingora_core::Error) -> bool {
     let says = |text: &str| text.starts_with("Request header larger than");
     let long = error
@@ -163,7 +163,7 @@ async fn serve_h2<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origi
         proxy_digest: None,
         socket_digest: None,
     });
-    // Pingora's own bounds on header lists and streams are lost when options are made from nothing.
+    // Pingora's own bounds on header lists and streams are lost when options are created from defaults.
     let mut options = h2::default_h2_options();
     options.max_concurrent_streams(limits.h2_streams_max);
     options.max_header_list_size(u32::try_from(limits.head_bytes_max).unwrap_or(u32::MAX));
@@ -201,7 +201,7 @@ async fn serve_h2<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origi
                     let _guard = guard;
                     let session = ServerSession::new_http2(session);
                     if let Some(session) = worker.serve(session, None, &origin).await {
-                        // A stream is not used again; what a failure here means the client has seen.
+                        // A stream is not reused; the client has seen the effect of a failure here.
                         let _ = session.finish().await;
                     }
                 });
@@ -210,7 +210,7 @@ async fn serve_h2<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origi
             Ok(Ok(Some(h2::H2Accept::Rejected))) => {
                 malformed += 1;
                 if malformed >= MALFORMED_MAX {
-                    // What other streams have said already.
+                    // Output of other streams.
                     return gatherer.send_ready().await;
                 }
             }

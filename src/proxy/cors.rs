@@ -1,13 +1,13 @@
-//! What pages of other origins may do (WHATWG Fetch, CORS protocol).
+//! Cross-origin resource sharing (WHATWG Fetch, CORS protocol).
 //!
-//! Decided before authentication, so that refusals carry the fields too: a page that cannot read the error cannot tell its user.
+//! Decided before authentication, so that refusals carry the fields too: a page that cannot read the error cannot show it to its user.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tollgate_filter::Exchange;
 
 use crate::config::Cors;
 
-/// Answer fields that pages may read.
+/// Response fields that pages may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "WWW-Authenticate, X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, RateLimit-Limit, \
      RateLimit-Remaining, RateLimit-Reset, Location, Deprecation, Sunset, Link, Idempotent-Replayed, \
@@ -19,7 +19,7 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 /// Seconds a browser may remember a preflight.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 
-/// More names than this in one preflight are no browser's.
+/// Maximum number of names in a preflight; browsers send fewer.
 const ASKED_MAX: usize = 64;
 
 /// Whether the request is a preflight.
@@ -29,7 +29,7 @@ pub(super) fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
         && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// Adds the fields of an ordinary answer.
+/// Adds the fields of an ordinary response.
 pub(super) fn mark(exchange: &mut Exchange, cors: Cors) {
     if cors == Cors::None || !exchange.request.headers.contains_key(header::ORIGIN) {
         return;
@@ -39,7 +39,7 @@ pub(super) fn mark(exchange: &mut Exchange, cors: Cors) {
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
 }
 
-/// The fields of the answer to a preflight: 204, without authentication and without counting.
+/// The fields of a preflight response: 204, without authentication and without rate limiting.
 pub(super) fn preflight(
     cors: Cors,
     allow: HeaderValue,
@@ -53,8 +53,8 @@ pub(super) fn preflight(
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY);
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, allow);
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, MAX_AGE);
-    // Each name is echoed, never `*`: the wildcard does not cover `Authorization`, and a fixed list would break with the next field
-    // that a client library adds.
+    // Each name is echoed, never `*`: the wildcard does not cover `Authorization`, and a fixed list would break with the next field that a
+    // client library adds.
     let names: Vec<&str> = asked
         .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS)
         .iter()

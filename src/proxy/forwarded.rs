@@ -1,7 +1,7 @@
 //! `Forwarded` (RFC 7239) and `X-Forwarded-For`: which client a trusted proxy reports.
 //!
-//! Each proxy on the way adds what it has seen at the right end. What stands left of the first address that is not trusted may be anybody's
-//! text, so both fields are read from the right and not past that address. No quote or comma further left can hide what a proxy wrote.
+//! Each proxy on the path appends the address it has seen at the right end. The text left of the first untrusted address can be forged, so
+//! both fields are parsed from the right and not past that address. No quote or comma further left can hide what a proxy wrote.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,13 +12,13 @@ use crate::config::{ForwardedField, TrustedProxies};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Elements that are looked at. So many trusted proxies in a row are a loop.
+/// Maximum number of elements that are parsed. So many trusted proxies in a row are a loop.
 const ELEMENTS_MAX: usize = 32;
 
 /// The client of a request on a connection from `proxy`, which is trusted.
 ///
 /// It is the rightmost address that is not trusted; where all are trusted the leftmost. An element that names no address ends the search:
-/// the proxy that wrote it is what is known.
+/// the proxy that wrote it is the last known address.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub(super) fn client(
     }
 }
 
-/// Goes through the elements of a field from the right.
+/// Iterates over the elements of a field from the right.
 fn search(
     proxies: &TrustedProxies,
     proxy: ClientAddress,
@@ -59,7 +59,7 @@ fn search(
     name: &HeaderName,
     read: fn(&[u8]) -> Option<IpAddr>,
 ) -> ClientAddress {
-    // Several lines are one list (RFC 9110 section 5.3); a quoted string does not reach over their ends.
+    // Several lines are one list (RFC 9110 section 5.3); a quoted string does not extend over their ends.
     let lines = headers.get_all(name).iter().rev();
     let elements = lines.flat_map(|line| FromTheRight::new(line.as_bytes(), b','));
     let mut client = proxy;
@@ -121,7 +121,7 @@ impl<'a> Iterator for FromTheRight<'a> {
     }
 }
 
-/// The address of `for` in one element of `Forwarded` (RFC 7239 section 4); `None` when it is missing, stands twice or is no address.
+/// The address of `for` in one element of `Forwarded` (RFC 7239 section 4); `None` when it is missing, duplicated or no address.
 fn for_node(element: &[u8]) -> Option<IpAddr> {
     let mut node = None;
     for pair in FromTheRight::new(element, b';') {
@@ -140,8 +140,8 @@ fn for_node(element: &[u8]) -> Option<IpAddr> {
     address(unquoted.unwrap_or(node))
 }
 
-/// An address, perhaps with a port: `192.0.2.7`, `192.0.2.7:4711`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:4711` (RFC 7239
-/// section 6). `unknown` and names of a proxy's own, such as `_hidden`, are none.
+/// An address, perhaps with a port: `192.0.2.7`, `192.0.2.7:4711`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:4711` (RFC 7239 section
+/// 6). `unknown` and obfuscated identifiers, such as `_hidden`, are none.
 fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     let (address, port) = if let Some(bracketed) = text.strip_prefix('[') {
@@ -161,7 +161,7 @@ fn address(text: &[u8]) -> Option<IpAddr> {
     port.is_none_or(is_port).then(|| address.to_canonical())
 }
 
-/// A number, or a word of the proxy's own that stands for one.
+/// A port number, or an obfuscated port.
 fn is_port(text: &str) -> bool {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok();
     is_number || (text.len() > 1 && text.starts_with('_'))
@@ -226,11 +226,11 @@ mod tests {
             (&["192.0.2.7,, ,10.0.0.2,"], "192.0.2.7"),
             (&["10.0.0.3, 10.0.0.2"], "(10.0.0.3)"),
             (&["192.0.2.7, 2001:db8:10::2"], "192.0.2.7"),
-            // What names no address is as far as it goes.
+            // An element that names no address ends the search.
             (&["192.0.2.7, unknown"], "(10.0.0.1)"),
             (&["192.0.2.7, unknown, 10.0.0.2"], "(10.0.0.2)"),
             (&["192.0.2.7, \"10.0.0.2\""], "(10.0.0.1)"),
-            // What a client has written is not looked at.
+            // Text written by a client is not parsed.
             (&["garbage, \"10.0.0.9, 192.0.2.7"], "192.0.2.7"),
         ];
         for (lines, client) in cases {
@@ -281,7 +281,7 @@ mod tests {
                 "192.0.2.7",
             ),
             (&["for=192.0.2.7;host=\"a\\\\\", for=10.0.0.2"], "192.0.2.7"),
-            // A string that a client leaves open, or closes twice, does not reach what a proxy has written.
+            // A string that a client leaves open, or closes twice, does not extend to what a proxy has written.
             (&["for=\"10.0.0.9, for=192.0.2.7"], "192.0.2.7"),
             (
                 &["for=10.0.0.9\\\", for=\"[2001:db8::1]:1\""],
@@ -344,7 +344,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a client sends, what the proxy adds behind it decides, on the same line and on a line of its own.
+        /// For every input of a client, the element that the proxy appends decides, on the same line and on a line of its own.
         #[test]
         fn nothing_that_a_client_sends_changes_what_its_proxy_reports(
             sent in visible(),

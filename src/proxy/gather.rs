@@ -1,8 +1,8 @@
-//! What all streams of an HTTP/2 connection have to say, in one write.
+//! Write coalescing: the output of all streams of an HTTP/2 connection in one write.
 //!
-//! A commit ends the exchanges of a whole batch at once, and one read may bring a provider's answers for several. The HTTP/2 library
-//! flushes after every frame of data all the same, and over TLS each flush is a record and a system call. Here writes are held back while
-//! the connection is polled and leave together when it has nothing more to do, which is before its task waits: nothing is later for it.
+//! A commit completes the exchanges of a whole batch at once, and one read may bring a provider's answers for several. The HTTP/2 library
+//! flushes after every DATA frame all the same, and over TLS each flush is a record and a system call. Here writes are buffered while the
+//! connection is polled and sent together when it has no more work, which is before its task waits: no write is delayed by it.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -25,13 +25,13 @@ use crate::socket::{CorkHandle, Corked};
 /// The stream a connection reads from and writes to.
 pub(super) struct Gathered<S>(Arc<Mutex<Corked<S>>>);
 
-/// Sends what was written to a [`Gathered`] stream. Only the connection's task uses both, so the lock is never waited for.
+/// Sends what was written to a [`Gathered`] stream. Only the connection's task uses both, so the lock is never contended.
 pub(super) struct Gatherer<S> {
     stream: Arc<Mutex<Corked<S>>>,
     cork: CorkHandle,
 }
 
-/// Holds back what is written to `inner` once [`Gatherer::begin`] was called. More than a buffer of it is sent at once.
+/// Buffers writes to `inner` once [`Gatherer::begin`] was called. More than a buffer of it is sent at once.
 pub(super) fn gathered<S>(inner: S) -> (Gathered<S>, Gatherer<S>) {
     let corked = Corked::new(inner);
     let cork = corked.handle();
@@ -53,7 +53,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Gatherer<S> {
         self.cork.set(true);
     }
 
-    /// Awaits `future`, and sends what has been written whenever that has to wait.
+    /// Awaits `future`, and sends buffered writes whenever it is pending.
     pub(super) async fn around<F: Future>(&self, future: F) -> io::Result<F::Output> {
         let mut future = pin!(future);
         poll_fn(|cx| {
@@ -62,7 +62,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Gatherer<S> {
             }
             match self.poll_send(cx) {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                // A socket that takes no more wakes the task when it does.
+                // A full socket wakes the task when it is writable.
                 Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
             }
         })
@@ -125,7 +125,7 @@ impl<S> fmt::Debug for Gathered<S> {
     }
 }
 
-// What Pingora's sessions ask of a stream beside reading and writing.
+// What Pingora's sessions require of a stream besides reading and writing.
 
 #[async_trait]
 impl<S: AsyncWrite + Unpin + Send> Shutdown for Gathered<S> {
@@ -243,7 +243,7 @@ mod tests {
         assert!(waited.is_err(), "a broken pipe");
     }
 
-    /// Writes as the HTTP/2 library does, frame by frame with a flush behind each, and then waits for ever.
+    /// Writes as the HTTP/2 library does, frame by frame with a flush after each, and then waits forever.
     async fn answers<S: AsyncRead + AsyncWrite + Unpin>(
         gatherer: Gatherer<S>,
         mut stream: Gathered<S>,
@@ -268,7 +268,7 @@ mod tests {
         gatherer.begin();
         let mut work = pin!(answers(gatherer, stream, bytes.clone()));
         let mut cx = Context::from_waker(std::task::Waker::noop());
-        // It is woken whenever the socket can take more.
+        // It is woken whenever the socket is writable.
         for _ in 0..200 {
             assert!(work.as_mut().poll(&mut cx).is_pending());
         }
@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    /// Nothing else is said on the connection, so nothing else would send what the socket had no room for.
+    /// The connection has no other output, so nothing else would send what the socket could not take.
     #[tokio::test]
     async fn the_last_of_an_answer_reaches_a_client_that_is_slower_than_the_gateway() {
         let bytes = pattern(1 << 19);
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// A listener whose connections send as little at once as the system allows.
+    /// A listener whose connections have the smallest send buffer that the system allows.
     fn narrow() -> TcpListener {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_send_buffer_size(1).expect("a small buffer");

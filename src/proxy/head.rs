@@ -1,4 +1,4 @@
-//! From a head as it was parsed to a request that may be looked at.
+//! Request head validation: from a parsed head to a request that may be handled.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Version, header};
@@ -10,19 +10,19 @@ use tollgate_money::OperationId;
 use super::source::Source;
 use crate::config::ConnectionLimits;
 
-/// The longest target that is looked at.
+/// Maximum length of a target.
 const TARGET_BYTES_MAX: usize = 8 * 1024;
 
-/// What a connection knows of every request on it.
+/// Properties of a connection that apply to every request on it.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     pub(super) source: Source,
     pub(super) tls: bool,
-    /// It came over a version of TLS before 1.3.
+    /// It uses a version of TLS before 1.3.
     pub(super) old_tls: bool,
 }
 
-/// A request without its body, and why it is refused where it cannot be said whom it comes from.
+/// A request without its body, and the refusal where its client address cannot be determined.
 pub(super) fn request(
     id: OperationId,
     head: &RequestHeader,
@@ -40,7 +40,7 @@ pub(super) fn request(
     let request = Request {
         id,
         method: head.method.clone(),
-        // The path of an absolute-form target is what stands after the authority; of `*` it is `*`.
+        // The path of an absolute-form target follows the authority; of `*` it is `*`.
         path: head.uri.path().into(),
         query: head.uri.query().map(Into::into),
         headers: head.headers.clone(),
@@ -67,10 +67,10 @@ pub(super) fn unparsed(id: OperationId, origin: &Origin) -> Request {
     }
 }
 
-/// Checks a head that was parsed: sizes, framing, and what must stand once. `raw` is the head as it came, for HTTP/1.
+/// Validates a parsed head: sizes, framing, and fields that must occur once. `raw` is the head as received, for HTTP/1.
 ///
-/// The parser is lenient where the standard lets it be. A gateway stands between programs that may read the same bytes in different
-/// ways, so what is ambiguous is refused (RFC 9112 section 11.2).
+/// The parser is lenient where the standard permits it. A gateway stands between implementations that may read the same bytes differently,
+/// so ambiguous heads are refused (RFC 9112 section 11.2).
 pub(super) fn check(
     request: &Request,
     raw: Option<&[u8]>,
@@ -117,8 +117,8 @@ pub(super) fn check(
     check_coding(request.protocol, headers)
 }
 
-/// The parser looks at the end of `Transfer-Encoding` alone. Of the codings only `chunked` is undone here, and two of it would be
-/// undone once by one program and twice by the next (RFC 9112 section 6.1).
+/// The parser checks only the end of `Transfer-Encoding`. Of the codings only `chunked` is decoded here, and a double `chunked` would be
+/// decoded once by one implementation and twice by the next (RFC 9112 section 6.1).
 fn check_coding(protocol: Protocol, headers: &HeaderMap) -> Result<(), ApiError> {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     let Some(coding) = codings.next() else {
@@ -137,11 +137,11 @@ fn check_coding(protocol: Protocol, headers: &HeaderMap) -> Result<(), ApiError>
     Ok(())
 }
 
-/// What is only to be seen in the bytes themselves.
+/// Checks that need the raw bytes.
 fn check_raw(raw: &[u8], request: &Request) -> Result<(), ApiError> {
     let headers = &request.headers;
-    // What is neither a path nor a whole address is taken for the path `/` by the parser, and for an error by others (RFC 9112
-    // section 3.2). It has written spaces in it as `%20`.
+    // A target that is neither a path nor a whole address is taken for the path `/` by the parser, and for an error by others (RFC 9112
+    // section 3.2). The parser has encoded spaces in it as `%20`.
     let target = raw.split(|&byte| byte == b' ').nth(1).unwrap_or_default();
     let forms: [&[u8]; 4] = [b"/", b"*", b"http://", b"https://"];
     let starts = |form: &[u8]| {
@@ -154,13 +154,13 @@ fn check_raw(raw: &[u8], request: &Request) -> Result<(), ApiError> {
             "The address in the first line starts with neither `/` nor `http://`.",
         ));
     }
-    // A line feed alone may end a line (RFC 9112 section 2.2), but the next program may see it as part of a value.
+    // A line feed alone may end a line (RFC 9112 section 2.2), but the next implementation may read it as part of a value.
     if memchr_iter(b'\n', raw).any(|at| at == 0 || raw[at - 1] != b'\r') {
         return Err(malformed(
             "A line of the head ends without a carriage return.",
         ));
     }
-    // The parser drops `Content-Length` beside `Transfer-Encoding`. No honest client sends both (RFC 9112 section 6.1).
+    // The parser drops `Content-Length` beside `Transfer-Encoding`. No well-behaved client sends both (RFC 9112 section 6.1).
     if headers.contains_key(header::TRANSFER_ENCODING) && has_field(raw, b"content-length") {
         return Err(malformed(
             "`Content-Length` and `Transfer-Encoding` must not stand together.",

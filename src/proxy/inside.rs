@@ -1,8 +1,8 @@
-//! Requests that the gateway's own pages send to its API: the same chain, without a socket.
+//! In-process API calls: requests that the gateway's own pages send to its API, through the same chain, without a socket.
 //!
-//! Whatever a client's request meets, such a request meets too: its credential is judged, its class counts it, its cost is held and
-//! settled, and it stands in the log. Only the bytes of HTTP are left out. These calls are made on the keeper's thread and not on the
-//! worker's that serves the page, so that one pool of connections to the providers serves them all.
+//! Such a request passes everything that a client's request does: its credential is authenticated, its class counts it, its cost is held
+//! and settled, and it is in the access log. Only the HTTP bytes are left out. These calls run on the keeper's thread and not on that of
+//! the worker that serves the page, so that one connection pool to the providers serves them all.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
@@ -23,21 +23,21 @@ use crate::upstream::{Caller, Turning};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The way from the pages into the API. The pages are built before the proxy, so it opens later.
+/// The entry point of the pages to the API. The pages are created before the proxy, so it is connected later.
 #[derive(Default)]
 pub(crate) struct Door {
     open: OnceLock<Open>,
 }
 
 struct Open {
-    /// Not owned: the proxy owns the pages, which own the door.
+    /// A weak reference: the proxy owns the pages, which own this entry point.
     proxy: Weak<Proxy>,
     calls: Arc<Turning<Caller>>,
     runtime: Handle,
 }
 
 impl Door {
-    /// Lets requests in. `runtime` is where they are served.
+    /// Accepts requests from now on. `runtime` is where they are served.
     pub(crate) fn open(&self, proxy: &Arc<Proxy>, runtime: Handle) {
         let open = Open {
             proxy: Arc::downgrade(proxy),
@@ -99,7 +99,7 @@ async fn serve(
     }
 }
 
-/// The request as a client would have sent it, and its body. `None` for a credential or a key that no field can carry.
+/// The request as a client would have sent it, and its body. `None` for a credential or a key that is no valid field value.
 fn request(proxy: &Proxy, call: InProcessRequest, now: Moment) -> Option<(Request, Bytes)> {
     let mut headers = HeaderMap::with_capacity(3);
     let mut bearer = HeaderValue::try_from(format!("Bearer {}", call.bearer.expose())).ok()?;
@@ -124,12 +124,12 @@ fn request(proxy: &Proxy, call: InProcessRequest, now: Moment) -> Option<(Reques
     Some((request, call.body))
 }
 
-/// A page that waits for an answer, as the driver sees a client.
+/// A page that waits for an answer, as the driver's downstream.
 struct Asker {
     body: Bytes,
     told: Option<oneshot::Sender<InProcessResponse>>,
     clock: Clock,
-    /// Clock reading when it asked.
+    /// Clock reading at the request.
     began: Duration,
 }
 
@@ -151,7 +151,7 @@ impl Downstream for Asker {
         told.send(answer).map_err(|_| Gone)
     }
 
-    /// No page asks for a stream: one that comes all the same has nobody to go to.
+    /// No page requests a stream: the output of one is dropped.
     async fn start(&mut self, _: Head, _: &mut BytesMut) -> Result<(), Gone> {
         Err(Gone)
     }

@@ -1,4 +1,4 @@
-//! What the answers of a route that ends say of its end.
+//! Lifecycle headers: deprecation and sunset of a route in its responses.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, LINK};
 use jiff::Timestamp;
@@ -8,13 +8,13 @@ use crate::config::Lifecycle;
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 const SUNSET: HeaderName = HeaderName::from_static("sunset");
 
-/// The fields, made once.
+/// The fields, prepared once.
 #[derive(Debug)]
 pub(crate) struct Signs(Vec<(HeaderName, HeaderValue)>);
 
 impl Signs {
-    /// `Deprecation` is a date of structured fields (RFC 9745 section 2), `Sunset` one of HTTP (RFC 8594 section 3); the links say where
-    /// both are explained (RFC 9745 section 3, RFC 8594 section 6) and what comes after (RFC 5829 section 3.4).
+    /// `Deprecation` is a date of structured fields (RFC 9745 section 2), `Sunset` an HTTP date (RFC 8594 section 3); the links name the
+    /// documentation of both (RFC 9745 section 3, RFC 8594 section 6) and the successor (RFC 5829 section 3.4).
     pub(crate) fn of(lifecycle: &Lifecycle) -> Signs {
         let mut fields = Vec::with_capacity(5);
         let mut field = |name: HeaderName, value: String| {
@@ -41,7 +41,7 @@ impl Signs {
         Signs(fields)
     }
 
-    /// Adds them to the fields of an answer, beside its own links.
+    /// Adds them to the fields of a response, beside its own links.
     pub(super) fn add_to(&self, headers: &mut HeaderMap) {
         for (name, value) in &self.0 {
             headers.append(name, value.clone());

@@ -21,13 +21,13 @@ use crate::telemetry::ProxyProtocolFault;
 use crate::wait::within;
 use crate::wake::{boxed, joined};
 
-/// How long to rest when no connection can be accepted for want of file descriptors or memory.
+/// Pause when no connection can be accepted for lack of file descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Shorter than any time limit of a request, and long enough to cost nothing.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// A socket that listens, and what it speaks.
+/// A listening socket and its protocol.
 pub(crate) struct Bound {
     socket: TcpListener,
     address: SocketAddr,
@@ -67,12 +67,12 @@ impl Bound {
         })
     }
 
-    /// Where it listens, with the port it was given.
+    /// Its address, with the port that the system assigned.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether it speaks TLS.
+    /// Whether it uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
@@ -125,8 +125,8 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
             refuse(&worker, peer, ProxyProtocolFault::Untrusted);
             continue;
         }
-        // Without a free place this one waits unread, and those behind it in the system's queue, where they cost nothing. A place is
-        // not taken before: a listener that nobody calls would keep it from the others.
+        // Without a free permit this connection waits unread, and those after it in the system's accept queue, where they cost nothing. A
+        // permit is not taken earlier: an idle listener would withhold it from the others.
         if connections.available_permits() == 0 {
             worker.proxy().telemetry.connection_waited();
         }
@@ -138,7 +138,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
         let Ok(place) = place else {
             return;
         };
-        // Small pieces must leave at once; what should leave together is joined before it is written.
+        // Small writes must be sent at once; what belongs together is joined before it is written.
         let _ = socket.set_nodelay(true);
         let (worker, acceptor, http2) = (worker.clone(), acceptor.clone(), bound.http2);
         let inbox = worker.inbox().clone();
@@ -169,7 +169,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
     }
 }
 
-/// Reads the PROXY protocol header of a connection, and the client that it names if it names one. `None`: the connection is to be closed.
+/// Reads the PROXY protocol header of a connection, and the client that it names if any. `None`: the connection is to be closed.
 async fn read_header(worker: &Worker, tcp: &mut Tcp, peer: SocketAddr) -> Option<Option<IpAddr>> {
     let fault = match within(worker.limits().head, proxy_protocol::read(tcp)).await {
         Ok(Ok(reported)) => return Some(reported),
@@ -181,23 +181,23 @@ async fn read_header(worker: &Worker, tcp: &mut Tcp, peer: SocketAddr) -> Option
     None
 }
 
-/// Counts a connection that is closed before anything was said on it.
+/// Counts a connection that is closed before any data was exchanged on it.
 fn refuse(worker: &Worker, peer: SocketAddr, fault: ProxyProtocolFault) {
     worker.proxy().telemetry.proxy_protocol_refused(fault);
     tracing::debug!(%peer, reason = fault.word(), "refusing connection: PROXY protocol header is required");
 }
 
-/// Always has a time limit under way that ends before those of requests do.
+/// Keeps a timer running that expires before those of requests do.
 ///
-/// The runtime is roused with a system call of its own for each limit that ends before all others, and where requests go in step, since a
-/// commit ends them together, that was nearly every one.
+/// The runtime is woken by a system call of its own for each timer that expires before all others, and where requests run in step, since a
+/// commit completes them together, that was nearly every one.
 async fn beat() {
     loop {
         tokio::time::sleep(BEAT).await;
     }
 }
 
-/// Errors of one connection that went away while it waited (accept(2)).
+/// Errors of one connection that was closed while it waited (accept(2)).
 fn is_the_clients(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -208,8 +208,8 @@ fn is_the_clients(error: &io::Error) -> bool {
     )
 }
 
-/// Runs the workers' threads until the gateway has drained, and gives what asks whether they run. Each owns a runtime, its connections and its pool of connections to the
-/// providers: nothing is handed from thread to thread on the request path.
+/// Runs the workers' threads until the gateway has drained, and returns the liveness checks of the workers. Each owns a runtime, its
+/// connections and its connection pool to the providers: nothing is passed between threads on the request path.
 pub(super) fn spawn_workers(
     proxy: &Arc<Proxy>,
     bound: Vec<Bound>,
@@ -246,7 +246,7 @@ pub(super) fn spawn_workers(
                     }
                     proxy.stopped().await;
                 });
-                // A name that is being looked up, or tokens that are being counted, are waited for by nobody.
+                // No task waits for a pending DNS lookup or token count.
                 runtime.shutdown_background();
             })?;
         threads.push(thread);

@@ -1,8 +1,8 @@
 //! The Pingora side: sockets, sessions, and the requests on them.
 //!
-//! Pingora's HTTP sessions and TLS carry the bytes; its `ProxyHttp` phases are not used. They answer a head that cannot be parsed with
-//! a bare 400, lose the usage of an answer whose client has left, and cost more than the call made here ([`crate::upstream`]). The
-//! sockets are accepted here as well, so that everything a client can hold open has a limit in one place.
+//! Pingora's HTTP sessions and TLS carry the bytes; its `ProxyHttp` phases are not used. They answer a malformed head with a bare 400, lose
+//! the usage of an answer whose client has disconnected, and cost more than the call made here ([`crate::upstream`]). The sockets are
+//! accepted here as well, so that every resource a client can hold open has a limit in one place.
 
 mod connection;
 mod cors;
@@ -54,10 +54,10 @@ use crate::telemetry::Telemetry;
 use crate::upstream::{Caller, Providers, Relays, Turning};
 use crate::wake::Inbox;
 
-/// What all workers share.
+/// State shared by all workers.
 pub(crate) struct Proxy {
     pub(crate) routes: Routes,
-    /// Draws errors of addresses that nobody answers.
+    /// Renders error pages for addresses without a route.
     pub(crate) pages: ErrorPage,
     pub(crate) providers: Arc<Providers>,
     /// The upstreams that requests may be relayed to.
@@ -68,29 +68,29 @@ pub(crate) struct Proxy {
     pub(crate) limits: ConnectionLimits,
     pub(crate) answer_limits: Limits,
     pub(crate) workers: NonZeroUsize,
-    /// What answers a request that no route takes.
+    /// The fallback handler for a request without a route.
     nowhere: Route,
     state: State,
 }
 
-/// Where the gateway is between its start and its end.
+/// The lifecycle of the gateway between start and end.
 struct State {
     draining: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
     exchanges: AtomicUsize,
-    /// The most of them at once since somebody asked.
+    /// The peak concurrency since the last report.
     crowd: AtomicUsize,
-    /// Changes when the workers are to give memory back.
+    /// Changes when the workers are to release unused memory.
     emptied: watch::Sender<()>,
     idle: Notify,
     connections: AtomicUsize,
     closed: Notify,
 }
 
-/// What the proxy is made of.
+/// The parts of the proxy.
 pub(crate) struct Parts {
     pub(crate) routes: Routes,
-    /// Draws errors of addresses that nobody answers.
+    /// Renders error pages for addresses without a route.
     pub(crate) pages: ErrorPage,
     pub(crate) providers: Arc<Providers>,
     /// The upstreams that requests may be relayed to.
@@ -157,7 +157,7 @@ impl Proxy {
         listener::spawn_workers(self, bound)
     }
 
-    /// Stops accepting and lets every connection close after what it is doing.
+    /// Stops accepting and lets every connection close after its request under way.
     pub(crate) fn drain(&self) {
         self.state.draining.send_replace(true);
     }
@@ -178,7 +178,7 @@ impl Proxy {
         }
     }
 
-    /// Waits until no connection is open. What an exchange wrote last may still be on its way through its connection.
+    /// Waits until no connection is open. The last write of an exchange may still be in its connection's buffer.
     pub(crate) async fn closed(&self) {
         loop {
             let closed = self.state.closed.notified();
@@ -189,7 +189,7 @@ impl Proxy {
         }
     }
 
-    /// Ends the workers, whatever they are doing.
+    /// Ends the workers, whatever is under way.
     pub(crate) fn stop(&self) {
         self.drain();
         self.state.stopped.send_replace(true);
@@ -200,17 +200,17 @@ impl Proxy {
         *self.state.stopped.borrow()
     }
 
-    /// How many exchanges are under way.
+    /// The number of exchanges under way.
     pub(crate) fn open_exchanges(&self) -> usize {
         self.state.exchanges.load(Ordering::Acquire)
     }
 
-    /// Has every worker give unused memory back.
+    /// Makes every worker release unused memory.
     pub(crate) fn give_back(&self) {
         self.state.emptied.send_replace(());
     }
 
-    /// The most exchanges at once since this was last asked.
+    /// The peak number of concurrent exchanges since the last call.
     pub(crate) fn take_crowd(&self) -> usize {
         self.state
             .crowd
@@ -235,7 +235,7 @@ impl<'p> OpenExchange<'p> {
     fn enter(state: &'p State) -> OpenExchange<'p> {
         let open = state.exchanges.fetch_add(1, Ordering::AcqRel) + 1;
         if open > state.crowd.load(Ordering::Relaxed) {
-            // Two threads may overwrite each other by one; nobody counts on it.
+            // Two threads may overwrite each other by one; no decision depends on it.
             state.crowd.store(open, Ordering::Relaxed);
         }
         OpenExchange(state)
@@ -274,11 +274,11 @@ impl Drop for OpenConnection {
 enum HeadFault {
     Malformed,
     TooLarge,
-    /// It has begun and did not come to its end in time.
+    /// It has started and was not complete in time.
     Slow,
 }
 
-/// What makes the calls of one thread.
+/// Creates the callers of one thread.
 fn new_calls(proxy: &Proxy) -> Turning<Caller> {
     let relays = Relays::new(
         &proxy.relayed_to,
@@ -296,7 +296,7 @@ fn new_calls(proxy: &Proxy) -> Turning<Caller> {
     Turning::new(caller, proxy.answer_limits)
 }
 
-/// One thread's share: its own pool of connections to the providers.
+/// The state of one thread: its own connection pool to the providers.
 struct Worker {
     proxy: Arc<Proxy>,
     calls: Turning<Caller>,
@@ -304,7 +304,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// The worker of the thread that calls.
+    /// The worker of the current thread.
     fn new(proxy: Arc<Proxy>) -> Worker {
         Worker {
             calls: new_calls(&proxy),
@@ -337,7 +337,7 @@ impl Worker {
         self.proxy.is_draining()
     }
 
-    /// Serves the request whose head a session has read. Gives the session back if its connection may carry on.
+    /// Serves the request whose head a session has read. Returns the session if its connection can be reused.
     async fn serve(
         &self,
         session: ServerSession,
@@ -378,7 +378,7 @@ impl Worker {
                 }
                 let pages = match gate {
                     Some(gate) => gate.pages.as_ref(),
-                    // A browser that has lost its way is led by a person.
+                    // A browser at an unknown address receives a page.
                     None => Some(&proxy.pages).filter(|_| reads_pages(&exchange.request)),
                 };
                 if let Some(pages) = pages {
@@ -455,7 +455,7 @@ impl Worker {
                     "The gateway failed on this request. Tell the operator the request id.",
                 );
                 let error = error.closing();
-                // The exchange is over and counted; this is only courtesy to the client.
+                // The exchange is complete and counted; an error here affects the client alone.
                 let _ = tollgate_chain::send_bare(client, gate.route.errors, &error).await;
             }
         }
@@ -479,14 +479,14 @@ impl Worker {
     }
 }
 
-/// Whether whoever sent a request would rather have a page than JSON: browsers say so.
+/// Whether the sender of a request prefers HTML to JSON: browsers say so.
 fn reads_pages(request: &Request) -> bool {
     let accept = request.headers.get(header::ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.starts_with("text/html"))
 }
 
-/// What the route table says about a request.
+/// The result of routing a request.
 enum Direct<'p> {
     Drive(&'p Gate),
     Error(Option<&'p Gate>, ApiError),
@@ -510,10 +510,10 @@ fn options<'p>(request: &Request, allow: HeaderValue, first: &'p Gate) -> Direct
     Direct::Error(Some(first), routes::refuse_method(&request.method, allow))
 }
 
-/// Tells telemetry of the end of an exchange on a route.
+/// Reports the end of an exchange on a route to telemetry.
 struct RouteObserver<'p> {
     proxy: &'p Proxy,
-    /// Its number in the settings.
+    /// Its index in the settings.
     route: Option<usize>,
 }
 

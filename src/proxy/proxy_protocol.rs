@@ -1,42 +1,42 @@
-//! The header of the PROXY protocol, versions 1 and 2: whom a proxy that passes on bytes has accepted a connection from.
+//! The header of the PROXY protocol, versions 1 and 2: the client address from a layer 4 proxy.
 //!
-//! It stands before everything else on a connection, TLS included. Read here rather than by a library: of the two versions together one
-//! address is wanted, and what has to be exact (how much is read, what is left for TLS) a library leaves to its caller.
+//! It precedes all other data on a connection, TLS included. Parsed here rather than by a library: of both versions only one address is
+//! needed, and what has to be exact (how much is read, what is left for TLS) a library leaves to its caller.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::socket::Tcp;
 
-/// How a header of version 2 begins.
+/// The signature of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// How one of version 1 begins.
+/// The prefix of version 1.
 const PREFIX: &[u8; 6] = b"PROXY ";
 
-/// The longest line of version 1, its end included.
+/// Maximum length of a version 1 line, its end included.
 const LINE_BYTES_MAX: usize = 107;
 
 /// Signature, version with command, family with transport, and the length of what follows.
 const FIXED_BYTES: usize = 16;
 
-/// A header that is all there, but for what of version 2 is not looked at.
+/// A complete header, except the parts of version 2 that are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
-    /// The client; none where the proxy speaks for itself or does not know.
+    /// The client; none where the proxy connects on its own behalf or does not know it.
     source: Option<IpAddr>,
-    /// Its bytes.
+    /// Its length in bytes.
     length: usize,
 }
 
-/// The connection does not begin with a header.
+/// The connection does not start with a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Malformed;
 
 /// Why a header could not be read.
 #[derive(Debug)]
 pub(super) enum ReadError {
-    /// There is none, or it is broken.
+    /// It is missing or malformed.
     Malformed,
     /// The connection ended or broke in the middle of it.
     Incomplete,
@@ -56,7 +56,7 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// Reads the header and nothing of what follows. `None`: the proxy speaks for itself, or does not know the client.
+/// Reads the header and nothing after it. `None`: the proxy connects on its own behalf, or does not know the client.
 pub(super) async fn read(tcp: &mut Tcp) -> Result<Option<IpAddr>, ReadError> {
     loop {
         if let Some(header) = parse(tcp.read_ahead())? {
@@ -72,7 +72,7 @@ pub(super) async fn read(tcp: &mut Tcp) -> Result<Option<IpAddr>, ReadError> {
     }
 }
 
-/// The header that `input` begins with; `None` when more has to come.
+/// The header at the start of `input`; `None` when more has to be read.
 fn parse(input: &[u8]) -> Result<Option<Header>, Malformed> {
     let begins = |with: &[u8]| {
         let seen = input.len().min(with.len());
@@ -106,7 +106,7 @@ fn parse_line(input: &[u8]) -> Result<Option<Header>, Malformed> {
         }))
     };
     let source = match words.next() {
-        // What stands behind is to be ignored.
+        // The rest of the line is to be ignored.
         Some("UNKNOWN") => return header(None),
         Some("TCP4") => addresses::<Ipv4Addr>(&mut words),
         Some("TCP6") => addresses::<Ipv6Addr>(&mut words),
@@ -134,7 +134,7 @@ where
     Some(source.into())
 }
 
-/// Version 2. Behind the addresses stand values of any kind, which are skipped.
+/// Version 2. The addresses are followed by type-length-value fields, which are skipped.
 fn parse_binary(input: &[u8]) -> Result<Option<Header>, Malformed> {
     let Some((fixed, rest)) = input.split_first_chunk::<FIXED_BYTES>() else {
         return Ok(None);
@@ -148,7 +148,7 @@ fn parse_binary(input: &[u8]) -> Result<Option<Header>, Malformed> {
         }))
     };
     match command {
-        // LOCAL: the proxy's own, such as a health check. Whatever follows is ignored.
+        // LOCAL: the proxy's own connection, such as a health check. The rest is ignored.
         0x20 => return header(None),
         0x21 => {}
         _ => return Err(Malformed),
@@ -158,7 +158,7 @@ fn parse_binary(input: &[u8]) -> Result<Option<Header>, Malformed> {
         // Over TCP or UDP.
         0x11 | 0x12 => (4, 12),
         0x21 | 0x22 => (16, 36),
-        // Not said, or a path in the file system: no address.
+        // Unspecified, or a path in the file system: no address.
         0x00 | 0x31 | 0x32 => return header(None),
         _ => return Err(Malformed),
     };
@@ -212,7 +212,7 @@ mod tests {
         text.into_bytes()
     }
 
-    /// What is made of a whole header, and that every beginning of it waits for more.
+    /// The result for a whole header, and every prefix of it waits for more.
     fn check(bytes: &[u8], source: Option<IpAddr>) {
         let header = Header {
             source,
@@ -224,7 +224,7 @@ mod tests {
         for end in 0..bytes.len() {
             match parse(&bytes[..end]) {
                 Ok(None) => {}
-                // Of version 2 what is not looked at need not be there.
+                // The skipped parts of version 2 need not be present.
                 Ok(Some(early)) if bytes.starts_with(SIGNATURE) => assert_eq!(early, header),
                 other => panic!("{other:?} at {end} of {}", bytes.escape_ascii()),
             }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     proptest! {
-        /// No panic; a verdict does not change when more comes; no more is waited for than a header has.
+        /// No panic; a verdict does not change with more input; the parser never waits for more than a header.
         #[test]
         fn whatever_comes_is_judged_once(bytes in bytes()) {
             let mut verdict = Ok(None);

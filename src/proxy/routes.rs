@@ -1,4 +1,4 @@
-//! Which route answers a request.
+//! Routing: which route answers a request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::config::{Cors, PathPattern};
 
 /// A route as the proxy needs it.
 pub(crate) struct Gate {
-    /// Its number in the settings.
+    /// Its index in the settings.
     pub(crate) index: usize,
-    /// What the driver needs.
+    /// The settings for the driver.
     pub(crate) route: Route,
-    /// What the path must look like.
+    /// The pattern of the path.
     pub(crate) path: PathPattern,
     /// The methods it answers; `HEAD` where it answers `GET`.
     pub(crate) methods: Vec<Method>,
-    /// What pages of other origins may do.
+    /// Its CORS policy.
     pub(crate) cors: Cors,
-    /// What its answers say of its end.
+    /// Its lifecycle headers.
     pub(crate) signs: Option<Arc<Signs>>,
-    /// Draws its errors, where people read them.
+    /// Renders its errors as pages.
     pub(crate) pages: Option<ErrorPage>,
 }
 
@@ -37,18 +37,18 @@ pub(crate) struct Routes {
     patterns: Vec<usize>,
 }
 
-/// What answers a path, whatever the method.
+/// The routing result for a path.
 pub(super) enum Found<'r> {
     /// A route for this method.
     Gate(&'r Gate),
-    /// Only routes for other methods; `Allow` tells which.
+    /// Only routes for other methods; `Allow` lists them.
     OtherMethods {
-        /// The methods there are, with `OPTIONS`.
+        /// The available methods, with `OPTIONS`.
         allow: HeaderValue,
         /// The first of the routes.
         first: &'r Gate,
     },
-    /// Nothing.
+    /// No route.
     Nothing,
 }
 
@@ -69,7 +69,7 @@ impl Routes {
         }
     }
 
-    /// Finds the route of a raw path. Routes without a wildcard come first.
+    /// Finds the route of a raw path. Routes without a wildcard have precedence.
     pub(super) fn find(&self, method: &Method, path: &str) -> Found<'_> {
         let exact = self.exact.get(path).map_or(&[][..], Vec::as_slice);
         let mut first = None;
@@ -107,7 +107,7 @@ fn allow<'r>(gates: impl Iterator<Item = &'r Gate>) -> HeaderValue {
     HeaderValue::from_str(&methods.join(", ")).expect("method names are tokens")
 }
 
-/// The refusal of a method: 405 for one that HTTP knows, 501 for one that it does not (RFC 9110 section 9.1).
+/// The refusal of a method: 405 for one that HTTP defines, 501 for an unknown one (RFC 9110 section 9.1).
 pub(super) fn refuse_method(method: &Method, allow: HeaderValue) -> ApiError {
     let known = [
         Method::GET,
@@ -120,7 +120,7 @@ pub(super) fn refuse_method(method: &Method, allow: HeaderValue) -> ApiError {
         Method::TRACE,
         Method::PATCH,
     ];
-    // `QUERY` is known to HTTP, though not to the crate.
+    // `QUERY` is defined for HTTP, though not in the crate.
     if !known.contains(method) && method.as_str() != "QUERY" {
         return ApiError::new(
             ErrorCode::NotImplemented,

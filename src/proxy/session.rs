@@ -1,4 +1,4 @@
-//! A Pingora session as the driver sees a client.
+//! A Pingora session as the driver's downstream.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -22,31 +22,31 @@ use crate::wait::{Elapsed, within};
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
-/// One request's session and what it may take.
+/// One request's session and its limits.
 pub(super) struct Client {
     session: ServerSession,
-    /// There on HTTP/1 only.
+    /// Present on HTTP/1 only.
     cork: Option<CorkHandle>,
     limits: ConnectionLimits,
-    /// What the request is called.
+    /// The id of the request.
     id: OperationId,
     tls: bool,
     is_head: bool,
     /// The answer was sent to its end.
     finished: bool,
-    /// Something of the answer was sent.
+    /// Some bytes of the answer were sent.
     begun: bool,
-    /// How far a body has come that is read piece by piece.
+    /// The progress of a body that is read in chunks.
     piecewise: Option<Piecewise>,
-    /// What the answer says of its route's end.
+    /// The lifecycle headers of its route.
     signs: Option<Arc<Signs>>,
 }
 
-/// How far a body has come that is read piece by piece.
+/// The progress of a body that is read in chunks.
 struct Piecewise {
-    /// Fires when all of it should be there.
+    /// The deadline of the whole body.
     timer: Pin<Box<Sleep>>,
-    /// Whether nothing of it has come.
+    /// Whether none of it was received.
     is_empty: bool,
 }
 
@@ -71,12 +71,12 @@ impl Client {
         }
     }
 
-    /// Has the answer say how its route ends.
+    /// Adds the lifecycle headers of its route to the answer.
     pub(super) fn tells(&mut self, signs: Option<Arc<Signs>>) {
         self.signs = signs;
     }
 
-    /// The session, if its connection may carry on: everything was said, and nothing half.
+    /// The session, if its connection can be reused: the exchange is complete on both sides.
     pub(super) fn into_finished(self) -> Option<ServerSession> {
         self.finished.then_some(self.session)
     }
@@ -93,10 +93,10 @@ impl Client {
         let (mut parts, ()) = http::Response::new(()).into_parts();
         parts.status = head.status;
         parts.headers = head.headers;
-        // Last, so that no field of the answer takes their place.
+        // Last, so that no field of the answer overrides them.
         parts.headers.insert(X_REQUEST_ID, id_field(self.id));
         if self.tls {
-            // An operator's own filter may promise more.
+            // An operator's own filter may declare a longer one.
             let promised = parts.headers.entry(header::STRICT_TRANSPORT_SECURITY);
             promised.or_insert(HSTS);
         }
@@ -160,7 +160,7 @@ impl Downstream for Client {
                     Err(error) => return Err(body_error(&error)),
                 };
                 if first.is_empty() && all.is_empty() {
-                    // Most bodies come in one piece, which need not be copied.
+                    // Most bodies arrive in one piece, which need not be copied.
                     first = piece;
                 } else {
                     if all.is_empty() {
@@ -174,7 +174,7 @@ impl Downstream for Client {
                 }
             }
             if chunked && first.is_empty() {
-                // The session takes a line without a size for the last chunk; what follows must not be taken for a request.
+                // The session takes a line without a size for the last chunk; the data after it must not be taken for a request.
                 return Err(BodyError::Malformed);
             }
             Ok(if all.is_empty() { first } else { all.freeze() })
@@ -208,7 +208,7 @@ impl Downstream for Client {
         let is_chunked = head.headers.contains_key(header::TRANSFER_ENCODING);
         let waits = head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT);
         if is_first && waits {
-            // Written before anything is read, and short: it leaves at once.
+            // Written before anything is read, and short: it is sent at once.
             let asked = self.session.write_continue_response().await;
             asked.map_err(|_| BodyError::Gone)?;
         }
@@ -219,7 +219,7 @@ impl Downstream for Client {
         };
         let piece = read.map_err(|error| body_error(&error))?;
         if piece.is_none() && piecewise.is_empty && is_chunked {
-            // As for a body that is read whole: what follows must not be taken for a request.
+            // As for a body that is read whole: the data after it must not be taken for a request.
             return Err(BodyError::Malformed);
         }
         piecewise.is_empty &= piece.is_none();
@@ -229,7 +229,7 @@ impl Downstream for Client {
     async fn send(&mut self, mut head: Head, body: Bytes) -> Result<(), Gone> {
         self.begun = true;
         if head.status != http::StatusCode::NO_CONTENT {
-            // Of a number `HeaderValue` makes itself a buffer that may grow, which takes two.
+            // From a number `HeaderValue` makes a growable buffer, which takes two allocations.
             let length = HeaderValue::from_str(itoa::Buffer::new().format(body.len()));
             let length = length.expect("digits are ASCII");
             head.headers.insert(header::CONTENT_LENGTH, length);
@@ -274,7 +274,7 @@ impl Downstream for Client {
             head.close = true;
         }
         let head = self.response(head);
-        // The session flushes the head of a stream at once; the cork lets it leave with the first event, if that is there.
+        // The session flushes the head of a stream at once; the cork sends it together with the first event, if that is available.
         let joined = !first.is_empty();
         self.cork(joined);
         let session = &mut self.session;
@@ -283,7 +283,7 @@ impl Downstream for Client {
         written?;
         match joined {
             true => self.write(first).await,
-            // A chunk of nothing would be the end.
+            // An empty chunk would be the end.
             false => Ok(()),
         }
     }
@@ -310,7 +310,7 @@ impl Downstream for Client {
                 let cork = self.cork.clone();
                 let write = async {
                     if !last.is_empty() {
-                        // The last chunk leaves with the last event.
+                        // The last chunk is sent with the last event.
                         if let Some(cork) = &cork {
                             cork.set(true);
                         }
@@ -337,7 +337,7 @@ impl Downstream for Client {
 
     async fn gone(&mut self) {
         loop {
-            // An error is the end of the client; bytes are the beginning of its next request and no end.
+            // An error means that the client has disconnected; bytes are the start of its next request and no end.
             if self.session.read_body_or_idle(true).await.is_err() {
                 return;
             }
@@ -346,7 +346,7 @@ impl Downstream for Client {
     }
 }
 
-/// A request's id as a field. No two are the same, so HTTP/2 is told not to remember it (RFC 7541 section 7.1.3).
+/// A request's id as a field. Each is unique, so HTTP/2 does not index it (RFC 7541 section 7.1.3).
 fn id_field(id: OperationId) -> HeaderValue {
     let mut text = Vec::with_capacity(OperationId::PREFIX.len() + 32);
     text.extend_from_slice(OperationId::PREFIX.as_bytes());

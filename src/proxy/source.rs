@@ -1,4 +1,4 @@
-//! Where a connection comes from, and each request on it.
+//! The client address of a connection, and of each request on it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use tollgate_filter::{ApiError, ClientAddress};
 use super::forwarded;
 use crate::config::TrustedProxies;
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
-    /// As the connection itself says it.
+    /// The address from the connection itself.
     client: ClientAddress,
-    /// Those who report the client of each request on it; `None` where the fields of a request are not believed.
+    /// The trusted proxies that report the client of each request; `None` where the fields of a request are not trusted.
     proxies: Option<Arc<TrustedProxies>>,
 }
 
@@ -33,10 +33,10 @@ impl Source {
         }
     }
 
-    /// The same connection when its PROXY protocol header has been read.
+    /// The same connection after its PROXY protocol header was read.
     ///
-    /// A proxy that passes bytes on adds no fields: those on this connection are its client's, and are believed where that is a trusted
-    /// proxy again. Where the proxy names nobody they may be anybody's.
+    /// A layer 4 proxy adds no fields: those on this connection are its client's, and are trusted where that is a trusted proxy again.
+    /// Where the proxy names no client they may be forged.
     pub(super) fn reported(self, source: Option<IpAddr>) -> Source {
         let Some(ip) = source else {
             return Source {
@@ -56,12 +56,12 @@ impl Source {
         self.proxies.is_some()
     }
 
-    /// Where the connection comes from, for a request whose head cannot be read.
+    /// The address of the connection, for a request whose head cannot be read.
     pub(super) fn connection(&self) -> ClientAddress {
         self.client
     }
 
-    /// Where a request with these fields comes from.
+    /// The client address of a request with these fields.
     ///
     /// # Errors
     ///

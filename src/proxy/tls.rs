@@ -25,14 +25,14 @@ impl ResolvesServerCert for Certificates {
                 .iter()
                 .find(|certificate| certificate.serves(&name))
         });
-        // A client that names no host, or one we have no certificate for, sees the first and decides for itself.
+        // A client that sends no server name, or an unknown one, receives the first certificate and decides for itself.
         fitting
             .or(self.list.first())
             .map(|certificate| certificate.key.clone())
     }
 }
 
-/// The TLS side of a listener; `None` without certificates.
+/// The TLS configuration of a listener; `None` without certificates.
 pub(crate) fn server_config(listener: &Listener) -> Option<Arc<ServerConfig>> {
     if listener.certificates.is_empty() {
         return None;

@@ -241,7 +241,7 @@ impl Caller {
         };
         room.waited(waited);
         let request = trip.asking();
-        // Its circuit may have opened for other requests meanwhile.
+        // Failures of other requests may have opened its circuit meanwhile.
         if admission == Admission::ByCircuits && !offer.is_ready(request.account, request.now) {
             return None;
         }

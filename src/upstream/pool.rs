@@ -1,4 +1,4 @@
-//! Idle connections to the providers and other upstreams, for one worker.
+//! Connection pool of one worker: idle connections to the providers and other upstreams.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,14 +11,14 @@ use tokio::net::TcpStream;
 
 use super::h1::Connection;
 
-/// After this long a provider or something on the way may have forgotten the connection.
+/// After this long a provider or a middlebox may have dropped the connection.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
 type Plain = Connection<TcpStream>;
 
-/// Idle connections by provider and address (or by what else tells them apart), the most recently used last.
+/// Idle connections by provider and address (or by another key), the most recently used last.
 ///
-/// Only one thread uses a pool, so its lock is never waited for.
+/// Only one thread uses a pool, so its lock is never contended.
 pub(super) struct Pool<C = Plain, K = (usize, SocketAddr)> {
     kept: Mutex<Kept<C, K>>,
     rest_max: Duration,
@@ -26,7 +26,7 @@ pub(super) struct Pool<C = Plain, K = (usize, SocketAddr)> {
 
 struct Kept<C, K> {
     idle: HashMap<K, Vec<Idle<C>>>,
-    /// When all of them were last looked at: nobody else comes by the address of a provider that has moved.
+    /// When all of them were last swept: no call comes by the address of a provider that has moved.
     swept: Duration,
 }
 
@@ -42,7 +42,7 @@ impl<C> Default for Pool<C> {
 }
 
 impl<C, K> Pool<C, K> {
-    /// A pool whose connections rest no longer than this.
+    /// A pool whose connections are idle no longer than this.
     pub(super) fn resting(rest_max: Duration) -> Pool<C, K> {
         Pool {
             kept: Mutex::new(Kept {
@@ -61,7 +61,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, K: Eq + Hash> Pool<Connection<S>, K> {
         let streams = kept.idle.get_mut(&key)?;
         while let Some(mut one) = streams.pop() {
             if now.saturating_sub(one.since) > self.rest_max {
-                // Those below it are older still.
+                // The connections below it are older still.
                 streams.clear();
                 return None;
             }
@@ -95,7 +95,7 @@ impl<C, K: Eq + Hash> Pool<C, K> {
 }
 
 impl<C, K> Kept<C, K> {
-    /// Closes what has been idle for too long, wherever it leads.
+    /// Closes connections that have been idle for too long, at every address.
     #[cold]
     fn sweep(&mut self, now: Duration, rest_max: Duration) {
         self.swept = now;

@@ -1,5 +1,5 @@
-//! Asking a provider now and then how it is, so that one that is down is known before a client asks it, and one that is back comes back
-//! without a client's request to try it.
+//! Active health checks: periodic probes of a provider, so that a failed provider is detected before a client's request reaches it, and a
+//! recovered one is used again without a client's request as a trial.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,12 +12,12 @@ use pingora_http::RequestHeader;
 use super::providers::{Provider, Providers};
 use crate::config::Probe;
 
-/// A probe takes no longer than this, and no longer than a connection may.
+/// Time limit of a probe, which is also bounded by the connect timeout.
 const PROBE_MAX: Duration = Duration::from_secs(5);
 
-/// Asks until dropped.
+/// Probes until dropped.
 pub(super) async fn keep(providers: Arc<Providers>, provider: Arc<Provider>, probe: Probe) {
-    // One of its own: connections of those who serve are not taken.
+    // A pool of its own: probes take no connections from the workers.
     let connector = Connector::new(None);
     loop {
         let limit = PROBE_MAX.max(provider.settings.timeouts.connect);
@@ -36,7 +36,7 @@ fn note(providers: &Providers, provider: &Provider, result: Result<(), String>) 
             provider.probe_failed.store(false, Relaxed);
             if provider.circuit.succeeded() {
                 tracing::warn!(provider = name, "closed circuit: the probe succeeded");
-                // What failed of it may have failed for the same reason.
+                // Its calls may have failed for the same reason.
                 for offer in &providers.all {
                     if offer.provider.index == provider.index {
                         offer.health.end_cooldown(now);
@@ -47,7 +47,7 @@ fn note(providers: &Providers, provider: &Provider, result: Result<(), String>) 
         }
         Err(detail) => {
             provider.probe_failed.store(true, Relaxed);
-            // As a trial request that failed: an open circuit stays open.
+            // Like a failed trial request: an open circuit stays open.
             if provider.circuit.failed(now, true, &provider.terms) {
                 tracing::error!(provider = name, %detail, "opened circuit: the probe failed");
                 providers.mark_models();

@@ -1,4 +1,4 @@
-//! The model providers: their addresses, kept fresh, and what they offer.
+//! The model providers: their addresses, kept fresh, and the models they serve.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,21 +22,21 @@ use super::probe;
 use super::room::Room;
 use crate::config;
 
-/// How often names are looked up again.
+/// How often names are resolved again.
 const REFRESH: Duration = Duration::from_secs(10);
 
-/// How often the catalog is told which models can be had.
+/// How often the catalog is updated with the available models.
 const MARK: Duration = Duration::from_secs(1);
 
-/// A look-up that takes longer has failed.
+/// A DNS lookup that takes longer has failed.
 const LOOKUP_MAX: Duration = Duration::from_secs(5);
 
 /// All model providers.
 pub(crate) struct Providers {
     pub(super) list: Vec<Arc<Provider>>,
-    /// Whom a request may be put to, by the id of its model.
+    /// The candidates by the id of the model.
     offers: HashMap<Arc<str>, Offers>,
-    /// Every offer, in the order of the catalog.
+    /// Every candidate, in the order of the catalog.
     pub(super) all: Vec<Arc<Offer>>,
     catalog: Arc<Catalog>,
     pub(super) terms: config::Upstream,
@@ -53,7 +53,7 @@ pub(crate) struct Provider {
     pub(super) heads: Heads,
     peers: ArcSwap<Vec<Arc<HttpPeer>>>,
     next: AtomicU32,
-    /// Opens for what no request can cause: no connection, no TLS, our key, a probe.
+    /// Opens on failures that no request can cause: no connection, no TLS, our key, a probe.
     pub(super) circuit: Circuit,
     /// Whether the last probe failed.
     pub(super) probe_failed: AtomicBool,
@@ -62,14 +62,14 @@ pub(crate) struct Provider {
     pub(super) counts: Counts,
 }
 
-/// What is counted of a provider besides its calls.
+/// Counters of a provider besides those of its calls.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Failures that another attempt followed.
+    /// Failures that were followed by another attempt.
     pub(super) followed: AtomicU64,
-    /// Failures that another attempt would have followed, but for the budget.
+    /// Failures that the budget kept from being followed by another attempt.
     pub(super) refused: AtomicU64,
-    /// Second attempts beside one that was slow, when this provider answered them first and when it did not.
+    /// Hedged requests that this provider answered first, and those that it did not.
     pub(super) hedges_won: AtomicU64,
     pub(super) hedges_lost: AtomicU64,
 }
@@ -142,7 +142,7 @@ impl Providers {
         }
     }
 
-    /// Whom a request for this model may be put to.
+    /// The candidates for this model.
     pub(super) fn offers(&self, model: &str) -> Option<&Offers> {
         self.offers.get(model)
     }
@@ -152,7 +152,7 @@ impl Providers {
         self.list.iter().any(|provider| provider.needs_connector())
     }
 
-    /// Looks names up again, asks providers how they are, and tells the catalog which models can be had, until dropped.
+    /// Resolves names again, probes providers, and updates the catalog with the available models, until dropped.
     pub(crate) async fn keep_fresh(self: Arc<Self>) {
         let mut tasks = JoinSet::new();
         for provider in &self.list {
@@ -168,7 +168,7 @@ impl Providers {
         }
     }
 
-    /// Tells the catalog which models can be had.
+    /// Updates the catalog with the available models.
     pub(super) fn mark_models(&self) {
         let now = self.clock.elapsed().as_micros() as u64;
         for model in self.catalog.models() {
@@ -178,7 +178,7 @@ impl Providers {
         }
     }
 
-    /// Passes on that something works again or does not.
+    /// Publishes a change of health.
     pub(super) fn tell(&self, offer: &Offer, news: News) {
         offer.log(news);
         if matches!(news, News::Closed | News::Opened) {
@@ -186,7 +186,7 @@ impl Providers {
         }
     }
 
-    /// What this provider has said, without the key it knows us by.
+    /// A provider's message, with the gateway's key redacted.
     pub(crate) fn redact(&self, provider: Option<&str>, said: String) -> String {
         let named = |one: &&Arc<Provider>| provider == Some(&*one.settings.name);
         let key = self.list.iter().find(named);
@@ -196,7 +196,7 @@ impl Providers {
         }
     }
 
-    /// What does not work, in a sentence each.
+    /// What is unhealthy, in a sentence each.
     pub(crate) fn failing(&self) -> Vec<String> {
         let now = self.clock.elapsed().as_micros() as u64;
         let works = |one: &Provider| one.circuit.state(now) == State::Closed;
@@ -216,7 +216,7 @@ impl Providers {
     }
 }
 
-/// Looks a provider's name up now and then, until dropped.
+/// Resolves a provider's name periodically, until dropped.
 async fn keep_address(provider: Arc<Provider>) {
     loop {
         if let Err(error) = provider.resolve().await {
@@ -263,7 +263,7 @@ impl Provider {
         self.settings.base_url.tls || self.settings.http2
     }
 
-    /// An address to call, in turn; looked up if none is known yet.
+    /// An address to call, round robin; resolved if none is known yet.
     pub(super) async fn peer(&self) -> std::io::Result<Arc<HttpPeer>> {
         if let Some(peer) = self.next_peer() {
             return Ok(peer);
@@ -273,7 +273,7 @@ impl Provider {
             .ok_or_else(|| std::io::Error::other("the name has no address"))
     }
 
-    /// How many addresses it is known to have.
+    /// The number of its known addresses.
     pub(super) fn addresses(&self) -> u32 {
         self.peers.load().len() as u32
     }
@@ -290,7 +290,7 @@ impl Provider {
         }
     }
 
-    /// Looks the name up without blocking a thread that serves; keeps what was known when the look-up fails.
+    /// Resolves the name without blocking a worker thread; keeps the known addresses when the lookup fails.
     async fn resolve(&self) -> std::io::Result<()> {
         let url = &self.settings.base_url;
         let lookup = tokio::net::lookup_host((url.host.as_str(), url.port));

@@ -1,6 +1,6 @@
-//! Calls to upstreams that requests are relayed to: streamed both ways, never tried again.
+//! Calls to upstreams that requests are relayed to: streamed both ways, never retried.
 //!
-//! Nothing is repeated but the search for an address that answers: once anything of a request has left, nobody can tell what it has done.
+//! Only the connect is tried at several addresses: once any part of a request has been sent, its effect is unknown.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,11 +29,11 @@ use crate::config::RelayUpstream;
 use crate::telemetry::Telemetry;
 use crate::wait::within;
 
-/// For so long a connection may rest between two calls. Common servers close theirs after 5 s, and a call that meets the close would be
-/// lost: it is not made again.
+/// How long a connection may be idle between two calls. Common servers close theirs after 5 s, and a call that meets the close would be
+/// lost: it is not retried.
 const REST_MAX: Duration = Duration::from_secs(3);
 
-/// Anything that bytes go through in both directions.
+/// A byte stream in both directions.
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -44,7 +44,7 @@ type Socket = Box<dyn Io>;
 pub(crate) struct Relays {
     upstreams: HashMap<Arc<str>, (usize, Arc<RelayUpstream>)>,
     idle: Arc<Pool<Connection<Socket>, usize>>,
-    /// Only made when an upstream needs it: it loads the system's roots.
+    /// Only created when an upstream needs it: it loads the system's roots.
     tls: Option<TransportConnector>,
     clock: Clock,
     telemetry: Telemetry,
@@ -72,7 +72,7 @@ impl Relays {
         }
     }
 
-    /// Opens a way to the upstream of an exchange and begins the request there.
+    /// Opens a connection to the upstream of an exchange and starts the request on it.
     pub(super) async fn open(
         &self,
         exchange: &mut Exchange,
@@ -103,7 +103,7 @@ impl Relays {
             },
         };
         let mut draining = self.draining.clone();
-        // A GET waits for whatever comes, and would hold up a stop for as long as nothing does. A client makes it again elsewhere.
+        // A GET waits for events, and would delay a graceful shutdown for as long as there are none. A client repeats it elsewhere.
         let stop = (method == Method::GET).then(|| {
             let stop: Stop = Box::pin(async move {
                 let _ = draining.wait_for(|draining| *draining).await;
@@ -129,7 +129,8 @@ impl Relays {
         error
     }
 
-    /// A new connection, to the first of its addresses that takes one. The name is looked up each time, so one that has moved is found.
+    /// A new connection, to the first of its addresses that accepts one. The name is resolved each time, so a server that has moved is
+    /// found.
     async fn connect(&self, upstream: &RelayUpstream) -> io::Result<Socket> {
         let url = &upstream.url;
         let addresses = tokio::net::lookup_host((url.host.as_str(), url.port)).await?;
@@ -150,7 +151,7 @@ impl Relays {
 
 async fn plain(address: SocketAddr) -> io::Result<Socket> {
     let socket = TcpStream::connect(address).await?;
-    // Pieces leave as they come.
+    // Chunks are sent as they arrive.
     let _ = socket.set_nodelay(true);
     Ok(Box::new(socket))
 }
@@ -174,7 +175,7 @@ async fn secure(
     }
 }
 
-/// How the end of the request's body is told, and the field that says so.
+/// The framing of the request's body, and the header field that declares it.
 fn framing(method: &Method, body: BodyLength) -> (Framed, String) {
     match body {
         BodyLength::Bytes(length) => (
@@ -182,7 +183,7 @@ fn framing(method: &Method, body: BodyLength) -> (Framed, String) {
             format!("content-length: {length}\r\n"),
         ),
         BodyLength::Unknown => (Framed::Chunks, "transfer-encoding: chunked\r\n".to_owned()),
-        // A method that usually has a body says that there is none (RFC 9110 section 8.6).
+        // A method that usually has a body declares that there is none (RFC 9110 section 8.6).
         BodyLength::Nothing if method == Method::POST => {
             (Framed::Nothing, "content-length: 0\r\n".to_owned())
         }
@@ -190,7 +191,7 @@ fn framing(method: &Method, body: BodyLength) -> (Framed, String) {
     }
 }
 
-/// The head of the request. What frames it is ours, whatever stands in the relay's fields.
+/// The head of the request. The gateway sets the framing, whatever the relay's fields contain.
 fn head(method: &Method, relay: &Relay, upstream: &RelayUpstream, framing: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     out.extend_from_slice(method.as_str().as_bytes());
@@ -227,18 +228,18 @@ fn sendable(headers: &HeaderMap) -> HeaderMap {
 
 type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How far a call has come, by which its time limit is chosen.
+/// The stage of a call, which determines its time limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The request is leaving, or its answer is waited for.
+    /// The request is being sent, or its answer is awaited.
     Asking,
-    /// A whole answer is coming.
+    /// A whole answer is being received.
     Answering,
-    /// A stream of events is coming, which may end whenever no event is under way.
+    /// A stream of events is being received, which may end at any boundary between events.
     Streaming,
 }
 
-/// A call to an upstream, which is cut when it is dropped before its end.
+/// A call to an upstream; when it is dropped before its end, its connection is closed.
 struct Call {
     streamed: Option<Streamed<Socket>>,
     upstream: Arc<RelayUpstream>,
@@ -247,11 +248,11 @@ struct Call {
     clock: Clock,
     telemetry: Telemetry,
     stage: Stage,
-    /// Fires when nothing has happened for too long.
+    /// The idle timeout.
     timer: Pin<Box<Sleep>>,
-    /// Fires when the whole call has taken too long.
+    /// The total timeout.
     ends_at: Pin<Box<Sleep>>,
-    /// Comes back when the gateway is about to stop.
+    /// Completes when the gateway is about to stop.
     stop: Option<Stop>,
 }
 
@@ -272,7 +273,7 @@ impl Call {
         error
     }
 
-    /// What is to be told of a step.
+    /// The event to report for a step.
     fn heard(&mut self, step: Step) -> Heard {
         match step {
             Step::Room => Heard::Room,
@@ -300,8 +301,8 @@ impl Call {
         }
     }
 
-    /// The call has taken as long as it may, or the gateway stops: a stream of events ends in order, so that its client comes back and is
-    /// judged anew; anything else has failed.
+    /// The total timeout, or the stop of the gateway: a stream of events ends in order, so that its client reconnects and is authorized
+    /// again; any other call has failed.
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
         let too_long = self.ends_at.as_mut().poll(cx).is_ready();
         let is_stream = self.stage == Stage::Streaming;
@@ -320,10 +321,10 @@ impl Call {
         Poll::Pending
     }
 
-    /// Nothing has come for too long.
+    /// The idle timeout.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
         ready!(self.timer.as_mut().poll(cx));
-        // A stream that only listens may have nothing to tell for as long as nothing happens: it ends in order, and its client comes back.
+        // A stream that only listens may have no events for a long time: it ends in order, and its client reconnects.
         if self.stage == Stage::Streaming && self.stop.is_some() {
             self.streamed = None;
             return Poll::Ready(Ok(Heard::End));
@@ -351,7 +352,7 @@ impl Passage for Call {
     }
 
     fn poll_hear(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
-        // Asked first: one that always has something to say would otherwise never be stopped.
+        // Polled first: an upstream that always has data would otherwise never be stopped.
         if let Poll::Ready(over) = self.poll_over(cx) {
             return Poll::Ready(over);
         }
@@ -359,7 +360,7 @@ impl Passage for Call {
             return Poll::Ready(Ok(Heard::End));
         };
         match streamed.poll(cx) {
-            // It is the client that is waited for, and has a time limit of its own.
+            // The wait is for the client, which has a time limit of its own.
             Poll::Pending if self.stage == Stage::Asking && streamed.wants_more() => Poll::Pending,
             Poll::Pending => self.poll_silence(cx),
             Poll::Ready(Ok(step)) => {

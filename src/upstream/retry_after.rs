@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// What a provider says about when to come back.
+/// A provider's `Retry-After`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RetryAfter {
-    /// After so many seconds.
+    /// After this many seconds.
     Secs(u64),
-    /// At this second since 1970.
+    /// At this Unix time in seconds.
     At(i64),
 }
 
@@ -16,14 +16,14 @@ impl RetryAfter {
     pub(super) fn read(value: &str) -> Option<RetryAfter> {
         let value = value.trim();
         if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-            // So many digits mean for ever.
+            // So many digits mean forever.
             return Some(RetryAfter::Secs(value.parse().unwrap_or(u64::MAX)));
         }
         let date = jiff::fmt::rfc2822::parse(value).ok()?;
         Some(RetryAfter::At(date.timestamp().as_second()))
     }
 
-    /// The wait from the moment that the wall clock shows; none for a date that has passed.
+    /// The wait from the given wall clock time; none for a date in the past.
     pub(super) fn wait_from(self, unix_micros: i64) -> Duration {
         match self {
             RetryAfter::Secs(secs) => Duration::from_secs(secs),

@@ -1,4 +1,4 @@
-//! How many calls are under way at a provider, and the queue of those that wait to be one of them.
+//! Admission control: the concurrency limit of a provider, and the queue of requests that wait for a permit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ pub(super) struct Room {
 
 #[derive(Debug)]
 struct Bound {
-    /// Gives its places in the order they were asked for.
+    /// Issues permits in the order of the requests.
     places: Arc<Semaphore>,
     terms: Crowd,
     waiting: AtomicU32,
@@ -27,22 +27,22 @@ struct Bound {
     turned_away: AtomicU64,
 }
 
-/// A place among the calls, if their number is bounded.
+/// A permit for a call, if their number is bounded.
 pub(super) type Place = Option<OwnedSemaphorePermit>;
 
-/// What a queue has seen so far, for the metrics.
+/// The counters of a queue, for the metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     /// Requests that wait.
     pub(super) waiting: u32,
-    /// Requests that waited and got their turn, and their time in all.
+    /// Requests that waited and received a permit, and their total wait.
     pub(super) waited: u64,
     pub(super) waited_micros: u64,
-    /// Requests for which it was full or too slow.
+    /// Requests that were rejected by a full queue or timed out in it.
     pub(super) turned_away: u64,
 }
 
-/// Counts one that waits.
+/// Counts a waiting request.
 struct Waiting<'a>(&'a AtomicU32);
 
 impl Drop for Waiting<'_> {
@@ -72,7 +72,7 @@ impl Room {
         self.calls.load(Relaxed)
     }
 
-    /// Notes the begin of a call; [`Room::left`] notes its end.
+    /// Records the start of a call; [`Room::left`] records its end.
     pub(super) fn entered(&self) {
         self.calls.fetch_add(1, Relaxed);
     }
@@ -81,27 +81,27 @@ impl Room {
         self.calls.fetch_sub(1, Relaxed);
     }
 
-    /// Whether a place is free, as far as can be said without taking it.
+    /// Whether a permit is available, as far as can be known without taking it.
     pub(super) fn is_free(&self) -> bool {
         let bound = self.bound.as_ref();
         bound.is_none_or(|bound| bound.places.available_permits() > 0)
     }
 
-    /// Whether one more may wait for a place.
+    /// Whether the queue accepts one more.
     pub(super) fn may_wait(&self) -> bool {
         self.bound
             .as_ref()
             .is_some_and(|bound| (bound.waiting.load(Relaxed) as usize) < bound.terms.queue_max)
     }
 
-    /// How long a place is waited for at most.
+    /// The maximum wait for a permit.
     pub(super) fn wait_max(&self) -> Duration {
         self.bound
             .as_ref()
             .map_or(Duration::ZERO, |bound| bound.terms.wait)
     }
 
-    /// Takes a place if one is free and nobody waits for it.
+    /// Takes a permit if one is free and the queue is empty.
     pub(super) fn take(&self) -> Option<Place> {
         let Some(bound) = &self.bound else {
             return Some(None);
@@ -112,12 +112,12 @@ impl Room {
         }
     }
 
-    /// Waits for a place behind those who wait already, for at most `limit`; dropped, it leaves the queue.
+    /// Waits for a permit at the end of the queue, for at most `limit`; the future leaves the queue when it is dropped.
     pub(super) async fn wait(&self, limit: Duration) -> Option<Place> {
         let Some(bound) = &self.bound else {
             return Some(None);
         };
-        // Counted before it is compared, so that no more wait than may.
+        // Counted before it is compared, so that the bound is never exceeded.
         let before = bound.waiting.fetch_add(1, Relaxed);
         let waiting = Waiting(&bound.waiting);
         if before as usize >= bound.terms.queue_max {
@@ -129,7 +129,7 @@ impl Room {
         drop(waiting);
         match place {
             Ok(Ok(place)) => Some(Some(place)),
-            // Nobody closes it.
+            // The semaphore is never closed.
             Ok(Err(_)) => Some(None),
             Err(_) => {
                 bound.turned_away.fetch_add(1, Relaxed);
@@ -138,7 +138,7 @@ impl Room {
         }
     }
 
-    /// Notes how long one waited for its place.
+    /// Records the wait of a request for its permit.
     pub(super) fn waited(&self, time: Duration) {
         if let Some(bound) = &self.bound {
             bound.waited.fetch_add(1, Relaxed);
@@ -147,7 +147,7 @@ impl Room {
         }
     }
 
-    /// Notes one that found no place to wait.
+    /// Records a request that the queue rejected.
     pub(super) fn turned_away(&self) {
         if let Some(bound) = &self.bound {
             bound.turned_away.fetch_add(1, Relaxed);

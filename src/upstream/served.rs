@@ -1,5 +1,4 @@
-//! A call whose answer has begun, with what the gateway keeps of it besides: its place among the provider's calls, and who is to blame
-//! when it breaks.
+//! A call whose answer has started, with its permit at the provider and its accounting: what counts as failed when it breaks.
 
 use bytes::Bytes;
 use tollgate_chain::{UpstreamCall, UpstreamError};
@@ -8,20 +7,20 @@ use super::call::Call;
 use super::ground::Blame;
 use super::offer::Ticket;
 
-/// A successful answer on its way, and its ticket.
+/// A successful answer in progress, and its ticket.
 pub(crate) struct Served {
     pub(super) call: Call,
     pub(super) ticket: Ticket,
-    /// What the provider was asked.
+    /// The body sent to the provider.
     pub(super) body: Bytes,
 }
 
 impl Served {
-    /// An answer that breaks off is as bad as none, though nothing can be asked again.
+    /// An answer that breaks off counts as a failure, though nothing can be retried.
     #[cold]
     fn broke(&mut self) {
         let now = self.call.clock.elapsed().as_micros() as u64;
-        // The catalog hears of it with the next look at all providers.
+        // The catalog is updated with the next check of all providers.
         let news = self.ticket.failed(Blame::Offer, &self.body, now);
         self.ticket.offer.log(news);
     }
@@ -50,7 +49,7 @@ impl UpstreamCall for Served {
 
     async fn finish(mut self) {
         self.ticket.ended(self.call.read_at.as_micros() as u64);
-        // The provider is done with it: the next one in the queue need not wait for the connection to be put away.
+        // The provider has finished: the next request in the queue need not wait until the connection is back in the pool.
         drop(self.ticket);
         self.call.finish().await;
     }

@@ -1,4 +1,4 @@
-//! What is said on a connection: the head and body of a call, the head of its answer, the words of an error.
+//! The HTTP exchange on a connection: the head and body of a call, the head of its answer, the body of an error.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use super::providers::Provider;
 use super::retry_after::RetryAfter;
 use crate::wait::within;
 
-/// Of an error's body no more than this is read.
+/// Maximum bytes read of an error's body.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 
-/// For no longer than this.
+/// Maximum time to read it.
 const ERROR_READ_MAX: Duration = Duration::from_secs(5);
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -30,7 +30,7 @@ pub(super) const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
-/// The head of a call through Pingora's connector. Nothing of the client's head is in it: above all not its credential.
+/// The head of a call through Pingora's connector. No field of the client's head is in it: above all not its credential.
 fn head(provider: &Provider, ask: &Ask) -> Result<Box<RequestHeader>, UpstreamError> {
     let url = &provider.settings.base_url;
     let target = [url.path.as_str(), ask.path].concat();
@@ -115,7 +115,7 @@ async fn converse_pooled(
             broke(&error, unseen)
         })?;
         match session.response_header() {
-            // Passed over (RFC 9110 section 15.2).
+            // Ignored (RFC 9110 section 15.2).
             Some(head) if head.status.is_informational() => {}
             Some(head) => return Ok(Answer::of(head)),
             None => return Err(fault::cut("no head of an answer").into()),
@@ -123,7 +123,7 @@ async fn converse_pooled(
     }
 }
 
-/// What an error on a plain connection means.
+/// Classifies an error on a plain connection.
 pub(super) fn of_plain(error: &h1::Error) -> UpstreamError {
     match error {
         h1::Error::Unanswered(_) | h1::Error::Cut(_) => fault::cut(error),
@@ -131,7 +131,7 @@ pub(super) fn of_plain(error: &h1::Error) -> UpstreamError {
     }
 }
 
-/// What an error of Pingora's connector means.
+/// Classifies an error of Pingora's connector.
 pub(super) fn of_pooled(error: &pingora_core::Error) -> UpstreamError {
     if *error.etype() == pingora_core::ErrorType::InvalidHTTPHeader {
         return fault::invalid(format!("the answer is not HTTP: {error}"));
@@ -139,8 +139,8 @@ pub(super) fn of_pooled(error: &pingora_core::Error) -> UpstreamError {
     fault::cut(error)
 }
 
-/// Whether an error on an HTTP/2 connection means that the provider has not worked on the request: it refused the stream, said that it
-/// was leaving, or was gone already (RFC 9113 section 8.7).
+/// Whether an error on an HTTP/2 connection proves that the provider has not processed the request: it refused the stream, sent GOAWAY, or
+/// had closed the connection already (RFC 9113 section 8.7).
 fn is_unseen(error: &pingora_core::Error, reused: bool) -> bool {
     match error.retry {
         RetryType::Decided(unseen) => unseen,
@@ -161,7 +161,7 @@ fn broke(error: &pingora_core::Error, unseen: bool) -> Failed {
     }
 }
 
-/// What matters of the head of an answer.
+/// The relevant fields of the head of an answer.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) is_stream: bool,
@@ -205,7 +205,7 @@ impl From<h1::Head> for Answer {
     }
 }
 
-/// As much of an error's body as is worth reading.
+/// The start of an error's body, bounded in size and time.
 pub(super) async fn read_error(link: &mut Link) -> Vec<u8> {
     let mut body = BytesMut::new();
     let read = async {
@@ -216,7 +216,7 @@ pub(super) async fn read_error(link: &mut Link) -> Vec<u8> {
             }
         }
     };
-    // What came in time is better than nothing.
+    // What arrived in time is better than nothing.
     let _ = within(ERROR_READ_MAX, read).await;
     body.truncate(ERROR_BYTES_MAX);
     body.to_vec()

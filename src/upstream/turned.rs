@@ -1,10 +1,10 @@
-//! Requests sent through another operation than the client's, and their answers turned back on the way.
+//! Translation between operations: requests sent as chats where the client asked for text, and their answers translated back.
 //!
-//! One text request may be several chats. They run at the same time and are one call to everybody else: one head, one stream of
-//! pieces in which the events of all take turns, one end. When one of them fails, the call has failed and the others are cut.
+//! One text request may be several chats. They run concurrently and are one call to every other part: one head, one stream of chunks with
+//! the events of all interleaved, one end. When one of them fails, the call has failed and the others are cancelled.
 //!
-//! Those that are answered are read while others wait for a place at a provider, and each gives its place back at its own end: what
-//! waits for a place never waits for one that only waits for it in turn.
+//! Answers that have started are read while other chats wait for a permit, and each releases its permit at its own end: this prevents a
+//! deadlock between chats that hold permits and chats that wait for one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tollgate_openai::{TextAsChat, TextStream, TurnError};
 
 use super::fault;
 
-/// Makes calls, and turns the answers of those that go through another operation.
+/// Makes calls, and translates the answers of those that use another operation.
 pub(crate) struct Turning<U> {
     calls: U,
     limits: Limits,
@@ -28,30 +28,30 @@ pub(crate) struct Turning<U> {
 
 /// The answer to a call.
 pub(crate) enum Answer<C> {
-    /// In the shape the client asked for.
+    /// In the operation the client asked for.
     AsAsked(C),
-    /// Turned into it.
+    /// Translated to it.
     Turned(Box<Turned<C>>),
 }
 
-/// The answers of several chats, read as the one text answer they make.
+/// The answers of several chats, merged into one text answer.
 pub(crate) struct Turned<C> {
     shape: Shape,
-    /// A read of each call that is still wanted.
+    /// A pending read of each call that has not finished.
     reads: FuturesUnordered<Read<C>>,
-    /// Which chats have said everything; their connections may have yet to be read to the end.
+    /// Which chats are complete; their connections may have yet to be read to the end.
     over: Vec<bool>,
-    /// Bytes that may still come.
+    /// Remaining byte limit.
     bytes_left: usize,
-    /// What was ready before all were answered.
+    /// Output from before all calls were answered.
     early: BytesMut,
-    /// What went wrong by then.
+    /// The error from that phase.
     failed: Option<UpstreamError>,
 }
 
 type Read<C> = Pin<Box<dyn Future<Output = Piece<C>> + Send>>;
 
-/// What came of reading one call. One that is at its end is finished already.
+/// The result of one read of a call. A call at its end is finished already.
 struct Piece<C> {
     chat: usize,
     call: Option<C>,
@@ -70,7 +70,7 @@ enum Shape {
 }
 
 impl<U: Upstream> Turning<U> {
-    /// Turns the answers of `calls`; they may be as large as `limits` says.
+    /// Translates the answers of `calls`; `limits` bounds their size.
     pub(crate) fn new(calls: U, limits: Limits) -> Turning<U> {
         Turning { calls, limits }
     }
@@ -91,7 +91,7 @@ impl<U: Upstream> Turning<U> {
         for chat in chats {
             exchange.record.upstream_calls += chat.record.upstream_calls;
             exchange.record.provider = chat.record.provider;
-            // One that another model served makes the whole an answer of that model.
+            // One chat served by another model makes the whole an answer of that model.
             if chat.record.served_by.is_some() {
                 exchange.record.served_by = chat.record.served_by;
             }
@@ -132,7 +132,7 @@ impl<U: Upstream> Turning<U> {
                     let taken = turned.take_piece(piece, &mut early);
                     turned.early = early;
                     if let Err(error) = taken {
-                        // The client is told after what comes before it, as if it had been read later.
+                        // The client receives the error after the data before it, as if it had been read later.
                         turned.failed = Some(error);
                         break;
                     }
@@ -143,7 +143,7 @@ impl<U: Upstream> Turning<U> {
     }
 }
 
-/// An exchange that is one of several calls of `whole`.
+/// An exchange for one of the calls of `whole`.
 fn part_of(whole: &Exchange, forward: &Forward, body: Box<dyn ForwardBody>) -> Exchange {
     let request = &whole.request;
     let mut part = Exchange::new(Request {
@@ -214,7 +214,7 @@ impl<C: UpstreamCall + 'static> UpstreamCall for Answer<C> {
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
         match self {
             Answer::AsAsked(call) => call.read_ready(),
-            // What has arrived together is in one piece already.
+            // Data that has arrived together is in one chunk already.
             Answer::Turned(_) => None,
         }
     }
@@ -255,7 +255,7 @@ impl<C: UpstreamCall + 'static> Turned<C> {
         matches!(self.shape, Shape::Stream { .. })
     }
 
-    /// The next piece of the text answer. May be dropped and called again: the reads of the calls go on where they were.
+    /// The next chunk of the text answer. May be dropped and called again: the reads of the calls continue.
     async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         let mut out = std::mem::take(&mut self.early);
         loop {
@@ -272,7 +272,7 @@ impl<C: UpstreamCall + 'static> Turned<C> {
         }
     }
 
-    /// Takes what came of reading one call, and reads on unless that was its end.
+    /// Handles the result of reading one call, and starts the next read unless that was its end.
     fn take_piece(&mut self, piece: Piece<C>, out: &mut BytesMut) -> Result<(), UpstreamError> {
         let Piece {
             chat,
@@ -280,7 +280,7 @@ impl<C: UpstreamCall + 'static> Turned<C> {
             read: piece,
         } = piece;
         let piece = piece?;
-        // What follows the end of a chat is read for the sake of the connection alone.
+        // Data after the end of a chat is read only to reuse the connection.
         if !self.over[chat] {
             self.over[chat] = match &piece {
                 Some(piece) => self.take(chat, piece, out)?,
@@ -296,7 +296,7 @@ impl<C: UpstreamCall + 'static> Turned<C> {
         Ok(())
     }
 
-    /// Takes a piece of the answer to one chat, and says whether that was the end of it.
+    /// Handles a chunk of the answer to one chat, and returns whether that was its end.
     fn take(
         &mut self,
         chat: usize,
@@ -320,7 +320,7 @@ impl<C: UpstreamCall + 'static> Turned<C> {
             .next()
             .map_err(|error| fault::invalid(error.to_string()))?
         {
-            // The events have to be drawn to the last, whatever is in them.
+            // The events have to be consumed to the last, whatever they contain.
             if is_over || event.is_done() {
                 is_over = true;
                 continue;
@@ -333,7 +333,7 @@ impl<C: UpstreamCall + 'static> Turned<C> {
         Ok(is_over)
     }
 
-    /// Takes the end of the answer to one chat.
+    /// Handles the end of the answer to one chat.
     fn take_end(&mut self, chat: usize, out: &mut BytesMut) -> Result<bool, UpstreamError> {
         let (stream, cutter) = match &mut self.shape {
             Shape::Whole { .. } => return Ok(true),
@@ -353,7 +353,7 @@ impl<C: UpstreamCall + 'static> Turned<C> {
         }
     }
 
-    /// Every chat is over: the answer, or the end of the stream.
+    /// All chats are complete: the answer, or the end of the stream.
     fn end(&mut self, out: &mut BytesMut) -> Result<(), UpstreamError> {
         match &mut self.shape {
             Shape::Whole { turn, bodies } => {

@@ -1,4 +1,4 @@
-//! How the providers are, for operators.
+//! Health of the providers, for operators.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::circuit::State;
 use super::providers::Providers;
 
-/// How one provider is.
+/// The state of one provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProviderView {
     /// Its name in the settings.
@@ -21,47 +21,47 @@ pub(crate) struct ProviderView {
     pub(crate) probe_failed: bool,
     /// Calls under way.
     pub(crate) calls: u32,
-    /// Requests that wait for one of them to end.
+    /// Requests that wait for a permit.
     pub(crate) waiting: u32,
-    /// Requests that waited and got their turn.
+    /// Requests that waited and received a permit.
     pub(crate) waited: u64,
-    /// Microseconds they waited in all.
+    /// Their total wait in microseconds.
     pub(crate) waited_us: u64,
-    /// Requests for which there was no room, not even to wait, or the wait was too long.
+    /// Requests that were rejected by a full queue or timed out in it.
     pub(crate) turned_away: u64,
-    /// Failures that another attempt followed.
+    /// Failures that were followed by another attempt.
     pub(crate) followed: u64,
-    /// Failures that another attempt would have followed, but for the budget.
+    /// Failures that the budget kept from being followed by another attempt.
     pub(crate) not_followed: u64,
-    /// Second attempts beside a slow one that this provider answered first.
+    /// Hedged requests that this provider answered first.
     pub(crate) hedges_won: u64,
-    /// Those it did not.
+    /// Hedged requests that it did not answer first.
     pub(crate) hedges_lost: u64,
-    /// What it offers.
+    /// The models it serves.
     pub(crate) models: Vec<OfferView>,
 }
 
-/// How one model is at one provider.
+/// The state of one model at one provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OfferView {
-    /// What clients call it.
+    /// Its name for clients.
     pub(crate) model: String,
-    /// What the provider calls it.
+    /// Its name at the provider.
     pub(crate) provider_model: String,
     /// Its share of the calls.
     pub(crate) weight: u32,
-    /// Its circuit for all accounts: `working`, `half_open` or `resting`, not regarding the provider as a whole.
+    /// Its circuit for all accounts: `working`, `half_open` or `resting`, without that of the provider as a whole.
     pub(crate) state: String,
     /// Milliseconds until an open circuit is half-open.
     pub(crate) rests_ms: u64,
-    /// Accounts for which alone its circuit is open.
+    /// Number of accounts for which alone its circuit is open.
     #[serde(default)]
     pub(crate) accounts_open: usize,
     /// Milliseconds for which the provider asked not to be called.
     pub(crate) closed_ms: u64,
 }
 
-/// The word of a state, and the milliseconds until an open circuit is half-open.
+/// The name of a state, and the milliseconds until an open circuit is half-open.
 fn shown(state: State, now: u64) -> (String, u64) {
     let rests = match state {
         State::Open(until) => (until - now).div_ceil(1000),
@@ -71,7 +71,7 @@ fn shown(state: State, now: u64) -> (String, u64) {
 }
 
 impl Providers {
-    /// How all providers are, in the order of the settings.
+    /// The state of all providers, in the order of the settings.
     pub(crate) fn view(&self) -> Vec<ProviderView> {
         let now = self.clock.elapsed().as_micros() as u64;
         let models = |index| {

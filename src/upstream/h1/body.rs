@@ -1,19 +1,19 @@
-//! The end of a body: by length, by chunks, or by the end of the connection (RFC 9112 sections 6 and 7.1).
+//! Message body framing: by length, by chunks, or by the end of the connection (RFC 9112 sections 6 and 7.1).
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Size of a chunk with its extensions, and the line behind it.
+/// Maximum size of a chunk size line with its extensions.
 const SIZE_LINE_BYTES_MAX: usize = 4 * 1024;
 
-/// Fields behind the last chunk.
+/// Maximum size of the trailer section.
 const TRAILER_BYTES_MAX: usize = 16 * 1024;
 
-/// How the end of a body is found, and how far the body has been read.
+/// The framing of a body, and the read position in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Framing {
-    /// There is no more.
+    /// The body is complete.
     Done,
-    /// So many bytes are left.
+    /// This many bytes remain.
     Length(u64),
     /// Chunks.
     Chunked(Chunk),
@@ -21,16 +21,16 @@ pub(super) enum Framing {
     UntilClose,
 }
 
-/// What comes next in a chunked body.
+/// The next element of a chunked body.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Chunk {
     /// The line with the size.
     Size,
-    /// So many bytes of data.
+    /// This many bytes of data.
     Data(u64),
-    /// The line end behind the data.
+    /// The line end after the data.
     DataEnd,
-    /// Fields, so many bytes of them seen so far, and an empty line.
+    /// Trailer fields, with the number of their bytes so far, and an empty line.
     Trailer(usize),
 }
 
@@ -39,7 +39,7 @@ impl Framing {
         Framing::Chunked(Chunk::Size)
     }
 
-    /// How many bytes are known to come.
+    /// The number of bytes known to follow.
     pub(super) fn room(&self) -> usize {
         match *self {
             Framing::Length(left) | Framing::Chunked(Chunk::Data(left)) => {
@@ -49,7 +49,7 @@ impl Framing {
         }
     }
 
-    /// The next piece of the body that is in `input`; `None` when the body is done or more has to be read.
+    /// The next piece of the body in `input`; `None` when the body is complete or more has to be read.
     pub(super) fn take(&mut self, input: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
         loop {
             match self {
@@ -82,7 +82,7 @@ impl Framing {
                         input.advance(2);
                         *chunk = Chunk::Size;
                     }
-                    // The parser takes a line without digits for a size of nothing.
+                    // The parser takes a line without digits for a size of zero.
                     Chunk::Size if input.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) => {
                         return Err("a chunk has no size");
                     }
@@ -122,7 +122,7 @@ impl Framing {
     }
 }
 
-/// As much of `input` as is there and belongs to the `left` bytes.
+/// The available part of `input`, up to `left` bytes.
 fn split(input: &mut BytesMut, left: &mut u64) -> Option<Bytes> {
     if input.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Heads: that of a request, ready but for its path and length, and what matters of that of an answer.
+//! HTTP/1.1 heads: the prepared head of a request, and the parsed head of an answer.
 
 use std::fmt;
 use std::io::Write;
@@ -9,19 +9,19 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::HeadOf;
 use super::body::Framing;
 
-/// A longer head of an answer is refused.
+/// Maximum size of an answer's head; a longer one is refused.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// As is one with more fields.
+/// Maximum number of its fields.
 const FIELDS_MAX: usize = 100;
 
-/// The heads of the requests to one provider. Nothing of a client's head is in them: above all not its credential.
+/// The prepared heads of the requests to one provider. No field of a client's head is in them: above all not its credential.
 ///
 /// The provider's own key is, so there is no `Debug`.
 pub(in crate::upstream) struct Heads {
     /// Method and base path.
     start: Box<[u8]>,
-    /// From the version to the name of the length, for a stream.
+    /// From the version to the name of the length field, for a stream.
     events: Box<[u8]>,
     /// The same for a whole answer.
     whole: Box<[u8]>,
@@ -80,19 +80,19 @@ impl Heads {
     }
 }
 
-/// What matters of the head of an answer.
+/// The relevant fields of the head of an answer.
 #[derive(Debug)]
 pub(in crate::upstream) struct Head {
     pub(in crate::upstream) status: StatusCode,
-    /// Whether the body is said to be an event stream.
+    /// Whether the body is declared as an event stream.
     pub(in crate::upstream) is_stream: bool,
     /// Whether the body is compressed.
     pub(in crate::upstream) is_encoded: bool,
     /// The value of `Retry-After`.
     pub(in crate::upstream) retry_after: Option<Box<[u8]>>,
-    /// How the end of the body is found.
+    /// The framing of the body.
     pub(super) framing: Framing,
-    /// Whether the provider keeps the connection.
+    /// Whether the provider keeps the connection alive.
     pub(super) is_kept: bool,
 }
 
@@ -102,7 +102,7 @@ impl Head {
     }
 }
 
-/// The first head in `input` and its length, `None` when more has to come.
+/// The first head in `input` and its length, `None` when more has to be read.
 pub(super) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, &'static str> {
     let mut fields = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut []);
@@ -143,13 +143,14 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, &'static str>
             Connection::Close => false,
             Connection::KeepAlive => true,
             Connection::Unsaid => is_newer,
-            // Both ways of framing, or chunks from a program too old to know them: believed once, and not again (RFC 9112 section 6.1).
+            // Both framings, or chunks from a sender too old to know them: accepted once, and the connection is not reused (RFC 9112
+            // section 6.1).
         } && !(seen.is_chunked && (seen.length.is_some() || !is_newer)),
     };
     Ok(Some((head, length)))
 }
 
-/// Every field of a head that [`parse`] has taken.
+/// Every field of a head that [`parse`] has accepted.
 pub(super) fn fields(head: &[u8]) -> Result<HeaderMap, &'static str> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut fields);
@@ -177,7 +178,7 @@ enum Connection {
     Close,
 }
 
-/// The fields that matter, as far as they have been seen.
+/// The relevant fields found so far.
 #[derive(Default)]
 struct Fields {
     length: Option<u64>,
@@ -190,7 +191,7 @@ struct Fields {
 
 impl Fields {
     fn note(&mut self, name: &str, value: &[u8]) -> Result<(), &'static str> {
-        // The length tells most names apart from those that matter.
+        // The length distinguishes most names from the relevant ones.
         match name.len() {
             10 if name.eq_ignore_ascii_case("connection") => {
                 for option in value.split(|&byte| byte == b',') {
@@ -249,7 +250,7 @@ impl Fields {
     }
 }
 
-/// Digits and nothing else (RFC 9110 section 8.6), perhaps the same several times in a list.
+/// Digits only (RFC 9110 section 8.6), perhaps the same number several times in a list.
 fn whole_number(value: &[u8]) -> Option<u64> {
     let mut all = None;
     for one in value.split(|&byte| byte == b',') {

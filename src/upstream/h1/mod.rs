@@ -1,11 +1,11 @@
 //! A small HTTP/1.1 client on a plain socket: one request at a time, answers without copying.
 //!
-//! Most model providers stand in the next rack and are spoken to without TLS. There a call is little more than two system calls, and what a
-//! general client does beside them (header maps, names in their original case, a 64 KiB buffer for each answer) costs more than both. This
-//! one writes a head that was ready before the request came, looks for the few fields that matter in the head of the answer, and hands out
-//! the body as slices of what it has read.
+//! Most model providers stand in the next rack and are called without TLS. There a call is little more than two system calls, and what a
+//! general client does besides (header maps, names in their original case, a 64 KiB buffer for each answer) costs more than both. This
+//! client writes a head that was prepared before the request came, searches the head of the answer for the few relevant fields, and returns
+//! the body as slices of the read buffer.
 //!
-//! It is strict where two programs could read an answer differently (RFC 9112 section 6.3): what is not plainly framed is an error.
+//! It is strict where two implementations could read an answer differently (RFC 9112 section 6.3): ambiguous framing is an error.
 
 mod body;
 mod head;
@@ -26,19 +26,19 @@ use self::body::Framing;
 pub(super) use self::head::{Head, Heads};
 pub(super) use self::streamed::{Framed, Step, Streamed};
 
-/// Room made for a read while it is not known how much there is to come.
+/// Buffer space for a read while the remaining length is unknown.
 const READ_BYTES: usize = 4 * 1024;
 
-/// Room is only made when less than this is left: the pieces handed out share their allocation with it.
+/// Space is reserved only when less than this is left: the slices that were returned share their allocation with it.
 const SPARE_BYTES_MIN: usize = 1024;
 
-/// The most room made at once, however long an answer says it is.
+/// The most space reserved at once, whatever length an answer declares.
 const READ_BYTES_MAX: usize = 64 * 1024;
 
-/// A body that is no longer is written in one piece with its head: a copy costs less than a second buffer for the kernel to look at.
+/// A body up to this size is written in one piece with its head: a copy costs less than a second buffer for the kernel.
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
-/// Buffers that have grown larger are not kept while a connection is idle.
+/// Larger buffers are not kept while a connection is idle.
 const IDLE_BYTES_MAX: usize = 8 * 1024;
 
 /// Why an exchange on a connection failed.
@@ -50,7 +50,7 @@ pub(super) enum Error {
     /// Broken in the middle of an answer.
     #[error("{0}")]
     Cut(io::Error),
-    /// What came is not an answer in HTTP/1.1.
+    /// The data received is no HTTP/1.1 answer.
     #[error("{0}")]
     Invalid(&'static str),
 }
@@ -58,16 +58,16 @@ pub(super) enum Error {
 /// A connection to a provider.
 pub(super) struct Connection<S> {
     socket: S,
-    /// What was read and not yet handed out.
+    /// Data that was read and not yet returned.
     input: BytesMut,
-    /// Whether an allocation for it was larger than one that is kept while idle.
+    /// Whether its buffer has grown beyond what is kept while idle.
     is_grown: bool,
-    /// Head, and body if it is short, on their way out; kept for the next call.
+    /// Head, and body if it is short, to be written; kept for the next call.
     output: Vec<u8>,
     framing: Framing,
     /// Whether the connection may carry another call once this answer has been read.
     is_kept: bool,
-    /// Whether something of the answer has come: the provider has seen the request.
+    /// Whether any byte of the answer was received: the provider has seen the request.
     is_answering: bool,
 }
 
@@ -84,9 +84,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Sends a request and reads the head of its answer; informational heads are passed over (RFC 9110 section 15.2).
+    /// Sends a request and reads the head of its answer; informational heads are ignored (RFC 9110 section 15.2).
     ///
-    /// The answer is listened for while the body is still being written: a provider may refuse a long one before it has read it.
+    /// The answer is read while the body is still being written: a provider may refuse a long one before it has read it.
     pub(super) async fn ask(&mut self, head: HeadOf<'_>, body: &Bytes) -> Result<Head, Error> {
         self.output.clear();
         self.is_answering = false;
@@ -109,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 match Pin::new(&mut self.socket).poll_write(cx, piece) {
                     Poll::Ready(Ok(0)) => broken = Some(io::ErrorKind::WriteZero.into()),
                     Poll::Ready(Ok(count)) => written += count,
-                    // Perhaps it was refused, and the refusal can be read.
+                    // The request may have been refused, and the refusal can be read.
                     Poll::Ready(Err(error)) => broken = Some(error),
                     Poll::Pending => break,
                 }
@@ -120,7 +120,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 if let Ok(head) = &answer
                     && head.status.is_success()
                 {
-                    // The rest would have to be written beside the reading, for a provider that answers before it was asked.
+                    // The rest would have to be written during the read, for a provider that answers before it has the request.
                     return Poll::Ready(Err(Error::Invalid(
                         "the answer came before the request was written",
                     )));
@@ -138,7 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.poll_head_with(cx, |_| {})
     }
 
-    /// As [`Connection::poll_head`]; `look` is shown the bytes of the head that comes back.
+    /// As [`Connection::poll_head`]; `look` receives the bytes of the head that is returned.
     fn poll_head_with(
         &mut self,
         cx: &mut Context<'_>,
@@ -182,7 +182,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         poll_fn(|cx| self.poll_read(cx)).await
     }
 
-    /// As [`Connection::read`], for those who look whether something is there.
+    /// As [`Connection::read`], to poll for available data.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
         loop {
             if let Some(piece) = self.framing.take(&mut self.input).map_err(Error::Invalid)? {
@@ -211,12 +211,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.input.reserve(room);
             self.is_grown |= room > IDLE_BYTES_MAX;
         }
-        // The future holds nothing but the two references, so nothing is lost when it is made anew for each poll.
+        // The future holds only the two references, so nothing is lost when it is created anew for each poll.
         pin!(self.socket.read_buf(&mut self.input)).poll(cx)
     }
 
-    /// Makes the connection ready for another call, unless it cannot carry one: the answer was not read to its end, more came than belongs
-    /// to it, or one of both sides said that it was the last.
+    /// Prepares the connection for another call, unless it cannot carry one: the answer was not read to its end, more was received than
+    /// belongs to it, or either side declared it the last.
     pub(super) fn keep(mut self) -> Option<Connection<S>> {
         let is_at_rest = matches!(self.framing, Framing::Done) && self.input.is_empty();
         if !self.is_kept || !is_at_rest {
@@ -232,21 +232,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Some(self)
     }
 
-    /// Whether nothing has been sent or closed on an idle connection. What a provider says unasked is never part of an answer.
+    /// Whether nothing has been received or closed on an idle connection. Unsolicited data is never part of an answer.
     pub(super) fn is_quiet(&mut self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         self.poll_fill(&mut cx, 1).is_pending()
     }
 }
 
-/// Which of the ready heads a request takes.
+/// Which of the prepared heads a request uses.
 #[derive(Clone, Copy)]
 pub(super) struct HeadOf<'a> {
     pub(super) heads: &'a Heads,
     /// The path below the provider's base address.
     pub(super) path: &'a str,
-    /// Whether events are wanted.
+    /// Whether the answer is to be an event stream.
     pub(super) stream: bool,
-    /// The client's address, for a provider that is told it.
+    /// The client's address, for a provider that receives it.
     pub(super) client: Option<IpAddr>,
 }

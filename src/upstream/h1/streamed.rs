@@ -1,4 +1,4 @@
-//! A call whose body goes out in pieces while its answer comes in.
+//! A call whose request body is sent in pieces while its answer is received.
 
 use std::io::{self, Write as _};
 use std::pin::Pin;
@@ -11,48 +11,48 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::head::{self, Head};
 use super::{Connection, Error};
 
-/// What happens next on a [`Streamed`] call.
+/// The next event of a [`Streamed`] call.
 pub(in crate::upstream) enum Step {
-    /// All that was handed over has left, and more may be handed over.
+    /// All data handed over was sent, and more may be handed over.
     Room,
     /// The head of the answer with all of its fields; `true` when a body follows.
     Head(Head, HeaderMap, bool),
     /// A piece of the answer's body.
     Piece(Bytes),
-    /// The answer is over.
+    /// The answer is complete.
     End,
 }
 
-/// How the end of a request's body is told.
+/// The framing of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum Framed {
-    /// There is none.
+    /// No body.
     Nothing,
-    /// So many bytes are still to come.
+    /// This many bytes remain to be sent.
     Length(u64),
     /// Chunks.
     Chunks,
 }
 
-/// A connection with a call on it that is sent and heard at the same time.
+/// A connection with a call on it that is sent and received at the same time.
 pub(in crate::upstream) struct Streamed<S> {
     connection: Connection<S>,
-    /// What is on its way out, and how much of it has left.
+    /// Data to be sent, and how much of it was sent.
     out: Vec<u8>,
     left: usize,
     framed: Framed,
-    /// Whether what left is still to be told.
+    /// Whether a completed send has yet to be reported.
     owes_room: bool,
-    /// Whether nothing more is to be handed over.
+    /// Whether the body was handed over to its end.
     is_all: bool,
-    /// Writing has failed: the answer may say why.
+    /// The write failed: the answer may give the reason.
     broken: Option<io::Error>,
-    /// Whether the head of the answer has come.
+    /// Whether the head of the answer was received.
     is_answered: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
-    /// Begins a call with this head, which says how the body is framed.
+    /// Starts a call with this head, which declares how the body is framed.
     pub(in crate::upstream) fn begin(
         mut connection: Connection<S>,
         head: Vec<u8>,
@@ -95,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
                 self.out.extend_from_slice(b"\r\n");
             }
             Framed::Length(left) => {
-                // The client's side holds the client to its length; this holds us.
+                // The downstream session enforces the length on the client; this enforces it on the gateway.
                 let fits = usize::try_from(*left).unwrap_or(usize::MAX);
                 let piece = &piece[..piece.len().min(fits)];
                 *left -= piece.len() as u64;
@@ -105,7 +105,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
         }
     }
 
-    /// What happens next; writes meanwhile.
+    /// The next event; writes meanwhile.
     pub(in crate::upstream) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, Error>> {
         if self.owes_room && self.broken.is_none() {
             match self.poll_write(cx) {
@@ -113,7 +113,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
                     self.owes_room = false;
                     return Poll::Ready(Ok(Step::Room));
                 }
-                // Perhaps it was refused, and the refusal can be read.
+                // The request may have been refused, and the refusal can be read.
                 Poll::Ready(Err(error)) => self.broken = Some(error),
                 Poll::Pending => {}
             }
@@ -136,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
         Poll::Ready(Ok(Step::Head(head, fields, has_body)))
     }
 
-    /// Whether more of the body is waited for.
+    /// Whether more of the body is expected.
     pub(in crate::upstream) fn wants_more(&self) -> bool {
         !self.is_all && !self.owes_room
     }

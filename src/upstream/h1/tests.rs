@@ -1,4 +1,4 @@
-//! A provider at the other end of a pipe says what it likes.
+//! HTTP/1.1 answers from a scripted provider at the other end of a pipe.
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
@@ -25,7 +25,7 @@ async fn asked(
     connection.ask(of, &Bytes::from_static(body)).await
 }
 
-/// What one exchange on a new connection gives when the provider sends `answer` and closes.
+/// The result of one exchange on a new connection when the provider sends `answer` and closes.
 async fn exchange(answer: Vec<u8>, piece: usize) -> Result<(Head, Vec<u8>, bool), Error> {
     let (near, mut far) = duplex(256 * 1024);
     let provider = tokio::spawn(async move {
@@ -47,7 +47,7 @@ async fn exchange(answer: Vec<u8>, piece: usize) -> Result<(Head, Vec<u8>, bool)
         Ok((head, body))
     };
     let closed = async {
-        // Whatever is not framed otherwise ends here.
+        // A body without other framing ends here.
         drop(provider.await.expect("the provider ends"));
     };
     let (result, ()) = tokio::join!(result, closed);
