@@ -1,4 +1,4 @@
-//! The authorization server of a gateway, as its settings have it.
+//! The authorization server (OAuth) of a gateway, built from its settings.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tollgate_store::Store;
 
 use crate::config::Settings;
 
-/// What decides who may act for whom.
+/// The authorization decisions: which client may act for which account.
 pub(crate) fn authorization(
     settings: &Settings,
     store: &Arc<dyn Store>,
@@ -29,7 +29,7 @@ pub(crate) fn authorization(
     }))
 }
 
-/// What answers programs that ask for it.
+/// The endpoints of the authorization server.
 pub(crate) fn endpoints(
     settings: &Settings,
     authorization: &Arc<AuthorizationServer>,

@@ -1,4 +1,4 @@
-//! What has to be done now and then, whoever asks for something or not.
+//! Periodic maintenance, independent of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use tollgate_store::{Admission, OAuthPart, Part, Store, UnitOfWork, commit};
 
 use crate::proxy::Proxy;
 
-/// How often holds that outlived their operation and counters nobody uses are looked for, and freed memory is given back.
+/// Interval of the removal of expired holds and unused counters, and of the release of freed memory.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// How often it is written down which credentials have been used.
+/// Interval at which the last use of credentials is recorded.
 const NOTE_USES: Duration = Duration::from_secs(60);
 
-/// Uses that are written in one unit: what waits behind it must not wait long.
+/// Uses written in one unit: it must not delay the writes after it for long.
 const USES_AT_ONCE: usize = 500;
 
-/// How often credits promised at sign-up are looked for that are not booked yet.
+/// Interval of the check for signup grants that are not booked yet.
 const PROMISES: Duration = Duration::from_secs(60);
 
-/// Fewer exchanges than this at once leave nothing behind that is worth giving back.
+/// With fewer concurrent exchanges than this there is no memory worth releasing.
 const CROWD: usize = 100;
 
-/// Something that has to be done now and then, at once and without blocking.
+/// A periodic task, immediate and without blocking.
 pub(crate) type Chore = Box<dyn Fn() + Send>;
 
-/// What has to be done now and then while the gateway serves.
+/// The periodic tasks of a serving gateway.
 pub(crate) async fn keep_house(
     proxy: Arc<Proxy>,
     ledger: Ledger,
@@ -55,7 +55,7 @@ pub(crate) async fn keep_house(
     }
 }
 
-/// Writes down which credentials have been used. Nobody waits for it, and nobody is worse off when some of it is lost.
+/// Records which credentials have been used. No request waits for it, and a lost record has no effect.
 pub(crate) async fn note_uses(credentials: Arc<Credentials>, store: Arc<dyn Store>) {
     loop {
         tokio::time::sleep(NOTE_USES).await;
@@ -69,13 +69,13 @@ pub(crate) async fn note_uses(credentials: Arc<Credentials>, store: Arc<dyn Stor
     }
 }
 
-/// Forgets sessions, codes and counters that have ended.
+/// Removes expired sessions, codes and counters.
 pub(crate) fn sweep_signin(signin: &Signin, clock: &Clock) -> Chore {
     let (signin, clock) = (signin.clone(), clock.clone());
     Box::new(move || signin.sweep(clock.unix_micros()))
 }
 
-/// Books credits promised at sign-up that an earlier run, or a store that was busy, has left.
+/// Books signup grants that an earlier run, or a busy store, has left pending.
 pub(crate) async fn keep_promises(signin: Signin, ledger: Ledger, clock: Clock, entropy: Entropy) {
     loop {
         tollgate_portal::book_signup_grants(&signin, &ledger, &clock, &entropy).await;

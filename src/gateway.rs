@@ -38,13 +38,13 @@ use crate::registry::{BuildError, Context, House, Registry};
 use crate::telemetry::{self, Telemetry, sources};
 use crate::upstream::Providers;
 
-/// The most bytes a whole answer of a provider may have.
+/// Maximum size of a provider's whole answer in bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The most bytes one event of a stream may have.
+/// Maximum size of one event of a stream in bytes.
 const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Builds a gateway, with filters of one's own beside those of the house.
+/// Builds a gateway, with custom filters besides the built-in ones.
 pub struct GatewayBuilder {
     registry: Registry,
     clock: Clock,
@@ -52,7 +52,7 @@ pub struct GatewayBuilder {
 }
 
 impl GatewayBuilder {
-    /// A gateway with the filters of the house.
+    /// A gateway with the built-in filters.
     pub(crate) fn new() -> GatewayBuilder {
         GatewayBuilder {
             registry: Registry::standard(),
@@ -61,14 +61,14 @@ impl GatewayBuilder {
         }
     }
 
-    /// Another clock than the machine's, for programs that move time.
+    /// Replaces the machine's clock, for programs that control time.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> GatewayBuilder {
         self.clock = clock;
         self
     }
 
-    /// Adds a filter that chains can name. A filter of the house of the same name is replaced.
+    /// Adds a filter that chains can name. A built-in filter of the same name is replaced.
     #[must_use]
     pub fn filter(
         mut self,
@@ -84,11 +84,11 @@ impl GatewayBuilder {
         self.registry.names()
     }
 
-    /// Opens the store, recovers it, binds every socket and begins to serve.
+    /// Opens the store, recovers it, binds every socket and starts to serve.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the gateway from serving, with what to do about it. Nothing runs then.
+    /// Any error that keeps the gateway from serving, with its remedy. Nothing runs then.
     pub fn start(self, settings: Settings) -> Result<Gateway, StartError> {
         let GatewayBuilder {
             registry,
@@ -96,7 +96,7 @@ impl GatewayBuilder {
             entropy,
         } = self;
         let telemetry = Telemetry::new(&settings, clock.clone()).map_err(StartError::AccessLog)?;
-        // Sockets first: a port that is taken is the commonest mistake, and is found before the store is touched.
+        // Sockets first: a port in use is the most common mistake, and is found before the store is touched.
         let bound = settings
             .listeners
             .iter()
@@ -362,7 +362,7 @@ impl GatewayBuilder {
         )
         .with_cache(house.cache.clone())
         .with_providers(health::providers(&providers));
-        // Last, so that whoever finds it answering finds a gateway that serves.
+        // Last, so that a client that gets an answer from it finds a gateway that serves.
         let admin = Admin::start(admin::Options {
             address: settings.admin.address,
             socket: admin::control::path(&sqlite::resolve(database)),
@@ -377,7 +377,7 @@ impl GatewayBuilder {
             Err(error) => {
                 proxy.stop();
                 for worker in workers {
-                    // A worker that panicked has ended too, which is what is wanted here.
+                    // A worker that panicked has ended too, which is the intent here.
                     let _ = worker.join();
                 }
                 store.close();
@@ -491,41 +491,41 @@ pub struct Gateway {
     failure: watch::Receiver<Option<Failure>>,
 }
 
-/// Where a listener was bound.
+/// The bound address of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Address and port, the port as the system gave it.
+    /// Address and port, the port as assigned by the system.
     pub address: SocketAddr,
-    /// Whether it speaks TLS.
+    /// Whether it uses TLS.
     pub tls: bool,
 }
 
-/// The books of a gateway that serves: what is done here is seen by the next request.
+/// The books of a gateway that serves: a change here is visible to the next request.
 #[derive(Clone)]
 pub struct Books {
-    /// Accounts, keys, usage: what is on the disk.
+    /// Accounts, keys, usage: the durable state.
     pub store: Arc<dyn Store>,
     /// Balances and holds.
     pub ledger: Ledger,
 }
 
 impl Gateway {
-    /// A builder, to which filters of one's own can be added.
+    /// A builder, to which custom filters can be added.
     pub fn builder() -> GatewayBuilder {
         GatewayBuilder::new()
     }
 
-    /// Where it listens, in the order of the settings.
+    /// The addresses of the listeners, in the order of the settings.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Where operators look, with the port as the system gave it.
+    /// The admin address, with the port as assigned by the system.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin.address()
     }
 
-    /// The books behind it, for a program that makes accounts, keys and credits beside it. They stay readable after it has stopped.
+    /// The books, for a program that creates accounts, keys and credits beside the gateway. They stay readable after it has stopped.
     pub fn books(&self) -> Books {
         Books {
             store: self.store.clone(),
@@ -548,16 +548,16 @@ impl Gateway {
         &self.ledger
     }
 
-    /// Runs something beside the gateway's own work.
+    /// Runs a task beside the gateway's own work.
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
     }
 
-    /// Serves until `stop` is done or the store fails, then finishes what is under way and stops.
+    /// Serves until `stop` completes or the store fails, then drains and stops.
     ///
     /// # Errors
     ///
-    /// When the store has failed: whatever was not durable was not delivered, and a restart recovers.
+    /// When the store has failed: an answer that was not durable was not delivered, and a restart recovers.
     pub fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
         let failed = self.runtime.block_on(async {
             let failed = self.failure.wait_for(Option::is_some);
@@ -573,7 +573,7 @@ impl Gateway {
         }
     }
 
-    /// Finishes open exchanges where that makes sense, then ends every thread.
+    /// Drains open exchanges where the store permits it, then ends every thread.
     fn shut_down(self, finish: bool) {
         let grace = self.settings.server.grace;
         self.proxy.drain();
@@ -598,9 +598,9 @@ impl Gateway {
                 );
             }
         }
-        // After a failed store nobody waits for anything but to be told; that much time there is.
+        // After a failed store the only remaining work is the error responses; this is their time limit.
         self.runtime.block_on(async {
-            // Whoever does not take it in time is cut.
+            // A client that does not read its response in time is disconnected.
             let _ = tokio::time::timeout(LAST_WORDS, self.proxy.closed()).await;
         });
         self.proxy.stop();
@@ -634,18 +634,18 @@ pub enum StartError {
     /// What is in the store could not be read or recovered.
     #[error("cannot read the books; restore a backup if this stays")]
     Books(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A document about the service would be wrong from today on.
+    /// A document about the service would be invalid from now on.
     #[error(transparent)]
     Document(#[from] ExpiresError),
-    /// Documents about OAuth clients could not be fetched.
+    /// The fetcher of OAuth client metadata could not be created.
     #[error(
         "cannot set up `oauth.client_documents`; switch it off, or look at the system's certificates"
     )]
     ClientDocuments(#[source] tollgate_fetch::SetupError),
-    /// Profiles of platforms could not be fetched.
+    /// The fetcher of platform profiles could not be created.
     #[error("cannot set up `ucp.profile_fetch`; look at the system's certificates, or never fetch")]
     Profiles(#[source] tollgate_fetch::SetupError),
-    /// Mail or text messages cannot be sent as the settings have it.
+    /// Mail or text messages cannot be sent with these settings.
     #[error("cannot set up the sending of messages")]
     Messages(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A filter could not be built.
@@ -653,20 +653,20 @@ pub enum StartError {
     Filter {
         /// The route's path.
         route: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: BuildError,
     },
     /// TLS for PayPal could not be prepared.
     #[error(transparent)]
     PayPal(tollgate_paypal::ClientError),
-    /// The facilitator of signed transfers, or the node of their chain, cannot be called.
+    /// The client of the facilitator of signed transfers, or of the node of their chain, could not be created.
     #[error(transparent)]
     X402(tollgate_pay::x402::CallerError),
-    /// Health, metrics or the control socket could not be offered.
+    /// Health, metrics or the control socket could not be served.
     #[error(transparent)]
     Admin(#[from] AdminError),
-    /// The operating system gave no thread or no event queue.
+    /// The operating system provided no thread or no event queue.
     #[error("cannot start threads; is the limit of processes or files too low?")]
     Threads(#[source] std::io::Error),
 }

@@ -1,4 +1,4 @@
-//! What the admin address says of the gateway's health: `/live`, `/ready` and `/providers`.
+//! Health of the gateway at the admin address: `/live`, `/ready` and `/providers`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::liveness::Liveness;
 use crate::proxy::Proxy;
 use crate::upstream::Providers;
 
-/// How long a worker may take to answer. One that runs does it within microseconds; in a second of a blocked thread none of its clients is
-/// served.
+/// Time limit for a worker's answer. A running worker answers within microseconds; a thread that is blocked for a second serves none of its
+/// clients.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// What `/providers` says.
+/// The content of `/providers`.
 pub(crate) fn providers(providers: &Arc<Providers>) -> Look {
     let providers = providers.clone();
     Arc::new(move || serde_json::json!(providers.view()))
 }
 
-/// What `/live` asks.
+/// The check behind `/live`.
 pub(crate) fn liveness(proxy: &Arc<Proxy>, liveness: Liveness) -> admin::Liveness {
     let proxy = proxy.clone();
     Box::new(move || {
@@ -40,7 +40,7 @@ pub(crate) fn liveness(proxy: &Arc<Proxy>, liveness: Liveness) -> admin::Livenes
     })
 }
 
-/// What `/ready` says.
+/// The content of `/ready`.
 pub(crate) fn readiness(
     settings: &Settings,
     proxy: &Arc<Proxy>,

@@ -1,20 +1,20 @@
-//! Whether the workers still run: a probe that each worker's own event loop has to answer.
+//! Liveness of the workers: a probe that each worker's own event loop has to answer.
 //!
-//! A worker that is stuck, in a filter that blocks its thread or in an endless loop, answers nothing. Whoever asks runs on another thread
-//! and waits with a time limit. Any number of probes at a worker that is stuck is one number in its channel.
+//! A stuck worker, in a filter that blocks its thread or in an endless loop, answers nothing. The prober runs on another thread and waits
+//! with a time limit. Any number of probes at a stuck worker is one number in its channel.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// Asks the workers. Cheap to clone.
+/// Probes the workers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Liveness {
     workers: Arc<[Probe]>,
 }
 
-/// The asking side of one worker.
+/// The probing side of one worker.
 struct Probe {
     /// The number of the latest probe, and of the latest that was answered.
     asked: watch::Sender<u64>,
@@ -28,7 +28,7 @@ pub(crate) struct Responder {
 }
 
 impl Liveness {
-    /// A probe for so many workers, and what each of them answers with, in their order.
+    /// Probes for this many workers, and their responders, in the same order.
     pub(crate) fn new(workers: usize) -> (Liveness, Vec<Responder>) {
         let pair = |_| {
             let (ask, asked) = watch::channel(0);
@@ -48,14 +48,14 @@ impl Liveness {
         (Liveness { workers }, responders)
     }
 
-    /// How many workers there are.
+    /// The number of workers.
     pub(crate) fn workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// The numbers of the workers that do not answer within `limit`.
+    /// The indices of the workers that do not answer within `limit`.
     pub(crate) async fn unresponsive(&self, limit: Duration) -> Vec<usize> {
-        // All are asked at once.
+        // All are probed at once.
         let answers = self.workers.iter().map(|probe| probe.answers(limit));
         let answers = futures_util::future::join_all(answers).await;
         let unresponsive = answers.iter().enumerate();
@@ -75,13 +75,13 @@ impl Probe {
         });
         let mut answered = self.answered.clone();
         let answer = answered.wait_for(|answered| *answered >= number);
-        // An answer that can never come is none: the worker's thread has ended.
+        // An answer that can never arrive counts as none: the worker's thread has ended.
         matches!(tokio::time::timeout(limit, answer).await, Ok(Ok(_)))
     }
 }
 
 impl Responder {
-    /// Answers until nobody can ask any more.
+    /// Answers until no prober is left.
     pub(crate) async fn respond(mut self) {
         while self.asked.changed().await.is_ok() {
             let asked = *self.asked.borrow_and_update();
@@ -96,7 +96,7 @@ mod tests {
 
     /// Longer than any answer takes.
     const LONG: Duration = Duration::from_secs(60);
-    /// For answers that do not come.
+    /// For answers that do not arrive.
     const SHORT: Duration = Duration::from_millis(20);
 
     fn runtime() -> tokio::runtime::Runtime {

@@ -1,4 +1,4 @@
-//! The plan for an answered challenge, as the settings have it.
+//! The plan as a resource paid by an answered challenge (MPP), built from the settings.
 
 use tollgate_filter::{Clock, Entropy};
 use tollgate_pay::mpp::{Desk, Parts, Secrets, Settings as Challenges};
@@ -10,7 +10,7 @@ use tollgate_purchase::wire::Product;
 
 use crate::config::{BaseUrl, Settings};
 
-/// The desk; nothing where there is no secret to bind challenges with, or nobody to charge each month.
+/// The processor; `None` where there is no secret to bind challenges with, or no provider for the monthly charge.
 pub(crate) fn desk(
     settings: &Settings,
     (plans, mandates, once): (&Plans, Option<&Mandates>, &IdempotencyKeys),

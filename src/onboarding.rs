@@ -1,4 +1,4 @@
-//! What the documents about getting in say of this gateway.
+//! This gateway's part of the onboarding documents.
 
 use tollgate_onboarding::{Deprecated, Installation, Service};
 
@@ -7,7 +7,7 @@ use crate::config::Settings;
 /// The contract of USDC on Base, for a service that is not set up to be paid in it.
 const USDC: &str = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
 
-/// What is described.
+/// The description of the service.
 pub(crate) fn installation(settings: &Settings) -> Installation<'_> {
     Installation {
         service: Service {
@@ -25,8 +25,8 @@ pub(crate) fn installation(settings: &Settings) -> Installation<'_> {
     }
 }
 
-/// Every method of every route on which nothing new should be built. One that only has an end is deprecated too: whoever reads that it
-/// will be gone should know not to start with it.
+/// Every method of every deprecated route. A route that has only a sunset date is deprecated too: a client that reads that date should not
+/// start to use it.
 fn deprecated(settings: &Settings) -> Vec<Deprecated<'_>> {
     let ending = settings
         .routes

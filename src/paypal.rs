@@ -1,4 +1,4 @@
-//! PayPal as purchases see it, and what is built from `[payments.paypal]`.
+//! PayPal as the payment provider of purchases, built from `[payments.paypal]`.
 
 use std::sync::Arc;
 
@@ -17,19 +17,18 @@ use tollgate_store::{MandateState, Store};
 use crate::config::{self, Settings};
 use crate::recurring::PayPalRecurring;
 
-/// A client of PayPal, and the desks where things are sold with it.
+/// A client of PayPal, and the processors of the purchases paid with it.
 #[derive(Clone)]
 pub(crate) struct PayPal {
     pub(crate) client: paypal::Client,
-    /// Where credits are bought; nothing where they have no price.
+    /// Purchases of credits; `None` where credits have no price.
     pub(crate) top_ups: Option<TopUps>,
-    /// Where buyers agree to pay for the plan each month. It is there without a plan of PayPal's too: PayPal goes on charging for what was
-    /// agreed to before.
+    /// Consent to the monthly charge for the plan. Present without a PayPal plan too: PayPal continues to charge existing mandates.
     pub(crate) mandates: Mandates,
 }
 
 impl PayPal {
-    /// What the settings have; nothing where nothing can be paid with PayPal.
+    /// Built from the settings; `None` where PayPal is not configured.
     pub(crate) fn new(
         settings: &Settings,
         (store, ledger, plans): (&Arc<dyn Store>, &Ledger, &Plans),
@@ -85,7 +84,7 @@ impl PayPal {
         }))
     }
 
-    /// Does at all desks what is due, until it is dropped.
+    /// Runs the periodic work of all processors, until dropped.
     pub(crate) async fn run(self) {
         let top_ups = async {
             if let Some(top_ups) = &self.top_ups {
@@ -96,7 +95,7 @@ impl PayPal {
     }
 }
 
-/// Says so where PayPal may be charging buyers, and nobody is there to see it.
+/// Warns where PayPal may be charging buyers and no processor would detect it.
 fn left_alone(store: &dyn Store) {
     use MandateState::{Active, Agreed, CancelPending, Created, Dropped, Duplicate, Open};
     let states = [
@@ -110,7 +109,7 @@ fn left_alone(store: &dyn Store) {
     ];
     let live: u64 = states
         .into_iter()
-        // Whether the store can be read is not found out here.
+        // A failure to read the store is reported elsewhere.
         .filter_map(|state| store.mandates_in(state).ok())
         .sum();
     if live > 0 {
@@ -121,7 +120,7 @@ fn left_alone(store: &dyn Store) {
     }
 }
 
-/// A client as the settings have it.
+/// A client built from the settings.
 pub(crate) fn client(
     settings: &Settings,
     known: &config::PayPal,
@@ -146,7 +145,7 @@ pub(crate) fn client(
     )
 }
 
-/// PayPal's orders, in the words of a purchase.
+/// PayPal's orders as purchase orders.
 struct PayPalOrders(paypal::Client);
 
 #[async_trait]
@@ -204,7 +203,7 @@ fn error(error: paypal::Error) -> OrderError {
     }
 }
 
-/// What a failure means to a purchase.
+/// Maps a PayPal error to a purchase error.
 pub(crate) fn failure_kind(kind: paypal::ErrorKind) -> FailureKind {
     use paypal::ErrorKind;
     match kind {
@@ -215,7 +214,7 @@ pub(crate) fn failure_kind(kind: paypal::ErrorKind) -> FailureKind {
         ErrorKind::Declined => FailureKind::Declined,
         ErrorKind::AlreadyDone => FailureKind::AlreadyDone,
         ErrorKind::Refused => FailureKind::Refused,
-        // What is not known yet may have been done.
+        // A call with an unknown result may have taken effect.
         _ => FailureKind::OutcomeUnknown,
     }
 }

@@ -1,4 +1,4 @@
-//! The plan, and where payments for it are noted.
+//! The plan, and where payments for it are recorded.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tollgate_store::Store;
 
 use crate::config::Settings;
 
-/// The desk that every route notes its payments at.
+/// The processor at which every route records its payments.
 pub(crate) fn plans(
     settings: &Settings,
     (store, ledger): (&Arc<dyn Store>, &Ledger),
@@ -28,7 +28,7 @@ pub(crate) fn plans(
     })
 }
 
-/// Where checkouts are kept; without mandates none is begun.
+/// The store of checkouts; without mandates none is started.
 pub(crate) fn checkouts(
     settings: &Settings,
     (store, plans): (&Arc<dyn Store>, &Plans),
@@ -46,7 +46,7 @@ pub(crate) fn checkouts(
     })
 }
 
-/// Names of requests to buy, for every route. To be made before the first request is let in.
+/// Idempotency keys of purchases, for every route. Must be created before the first request is accepted.
 pub(crate) fn once(store: &Arc<dyn Store>, clock: &Clock) -> IdempotencyKeys {
     let clock = clock.clone();
     IdempotencyKeys::new(store.clone(), Box::new(move || clock.unix_micros()))

@@ -1,4 +1,4 @@
-//! What the pages are built from.
+//! Construction of the portal's pages.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tollgate_store::Store;
 use crate::config::{Route, Settings};
 use crate::proxy::Door;
 
-/// What of the gateway the pages show and change.
+/// The parts of the gateway that the pages show and change.
 pub(crate) struct Parts<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) look: &'a Arc<PageRenderer>,
@@ -82,7 +82,7 @@ fn deprecation(route: &Route) -> Option<DeprecationInfo> {
     })
 }
 
-/// What pages say about this installation.
+/// The installation's data that pages show.
 fn installation(settings: &Settings) -> Installation {
     let classes = settings.limits.classes().iter().map(|class| RateClassInfo {
         name: class.name.to_string(),

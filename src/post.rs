@@ -1,4 +1,4 @@
-//! Signing in, as the settings have it: rules for codes, and the ways they go out.
+//! Sign-in, built from the settings: rules for one-time codes, and the channels that deliver them.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) fn rules(settings: &Settings) -> SigninRules {
     }
 }
 
-/// The queue of messages with the ways that are set up.
+/// The message queue with the configured channels.
 pub(crate) fn outbox(
     settings: &Settings,
     signin: &Signin,

@@ -1,4 +1,4 @@
-//! PayPal's subscriptions as mandates see them.
+//! PayPal's subscriptions as mandates.
 
 use async_trait::async_trait;
 use tollgate_paypal as paypal;
@@ -9,7 +9,7 @@ use tollgate_purchase::mandates::{
 
 use crate::paypal::failure_kind;
 
-/// PayPal's subscriptions to one plan, in the words of a mandate.
+/// PayPal's subscriptions to one plan as mandates.
 pub(crate) struct PayPalRecurring {
     client: paypal::Client,
     plan_id: Option<String>,

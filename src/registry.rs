@@ -1,4 +1,4 @@
-//! The one list of filters: a name in a chain of the settings, and what builds the filter.
+//! The filter registry: the name of each filter in a chain of the settings, and its constructor.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ use tollgate_rate_limit::RateLimits;
 
 use crate::config::{Route, Settings};
 
-/// What a filter is built from. It is built once for each route that names it.
+/// The inputs of a filter's constructor. A filter is built once for each route that names it.
 pub struct Context<'a> {
     /// All settings, checked.
     pub settings: &'a Settings,
-    /// The route whose chain it will stand in.
+    /// The route whose chain contains it.
     pub route: &'a Route,
     /// Time.
     pub clock: &'a Clock,
     /// Randomness.
     pub entropy: &'a Entropy,
-    /// What the filters of the house share.
+    /// The state that the built-in filters share.
     pub(crate) house: &'a House,
 }
 
@@ -42,7 +42,7 @@ pub struct BuildError {
 }
 
 impl BuildError {
-    /// An error with words for the operator: what is wrong and what to write instead.
+    /// An error with a message for the operator: the mistake and its remedy.
     pub fn new(message: impl Into<String>) -> BuildError {
         BuildError {
             message: message.into(),
@@ -68,13 +68,13 @@ pub(crate) struct House {
     pub(crate) commerce: Arc<CommerceServices>,
 }
 
-/// Filters by the names that chains call them by.
+/// Filters by their names in chains.
 pub(crate) struct Registry {
     list: Vec<(&'static str, Build)>,
 }
 
 impl Registry {
-    /// The filters of the house.
+    /// The built-in filters.
     pub(crate) fn standard() -> Registry {
         let mut registry = Registry { list: Vec::new() };
         registry.add("address-limit", |context| {

@@ -19,13 +19,13 @@ use pingora_core::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
-/// More than this is written past the cork's buffer: copying it would cost more than a second system call.
+/// Larger writes bypass the cork's buffer: copying them would cost more than a second system call.
 const CORK_BYTES_MAX: usize = 16 * 1024;
 
-/// Room for bytes that are read to be dropped.
+/// Buffer for bytes that are read and discarded.
 const SKIP_BYTES: usize = 1024;
 
-/// An accepted TCP socket, with the bytes that were read to find out what it speaks.
+/// An accepted TCP socket, with the bytes that were read to detect the protocol.
 #[derive(Debug)]
 pub(crate) struct Tcp {
     socket: TcpStream,
@@ -40,18 +40,18 @@ impl Tcp {
         }
     }
 
-    /// Reads the first bytes; whatever was read is read again by the session. 0 when the client has closed.
+    /// Reads the first bytes; the session reads them again. 0 when the client has closed.
     pub(crate) async fn fill(&mut self) -> io::Result<usize> {
         use tokio::io::AsyncReadExt;
         self.socket.read_buf(&mut self.read_ahead).await
     }
 
-    /// What was read and not yet handed out.
+    /// Data that was read and not yet returned.
     pub(crate) fn read_ahead(&self) -> &[u8] {
         &self.read_ahead
     }
 
-    /// Drops the next bytes, reading as many of them as are not there yet and nothing behind them.
+    /// Discards the next bytes, reading as many of them as are not buffered yet and nothing after them.
     pub(crate) async fn skip(&mut self, bytes: usize) -> io::Result<()> {
         use tokio::io::AsyncReadExt;
         let seen = bytes.min(self.read_ahead.len());
@@ -70,7 +70,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Reads until the bytes differ from `preface` or are all there; whatever was read is read again by the session.
+    /// Reads until the bytes differ from `preface` or are complete; the session reads them again.
     pub(crate) async fn begins_with(&mut self, preface: &[u8]) -> io::Result<bool> {
         loop {
             let seen = self.read_ahead.len().min(preface.len());
@@ -136,19 +136,19 @@ impl AsyncWrite for Tcp {
     }
 }
 
-/// Holds small writes back until a flush, so that a head and its body leave in one packet.
+/// Buffers small writes until a flush, so that a head and its body are sent in one packet.
 ///
-/// While the [`CorkHandle`] is set, flushes are held back too: the session flushes the head of a stream by itself, a moment before its
+/// While the [`CorkHandle`] is set, flushes are suppressed too: the session flushes the head of a stream by itself, a moment before its
 /// first event is written.
 pub(crate) struct Corked<S> {
     inner: S,
     buffer: BytesMut,
-    /// Something was written to the inner stream since it was flushed to its end. TLS takes more than its socket does, and keeps it.
+    /// Data was written to the inner stream since its last complete flush. TLS accepts more than its socket does, and buffers it.
     unflushed: bool,
     handle: CorkHandle,
 }
 
-/// Holds back or lets go the flushes of one [`Corked`] stream.
+/// Suppresses or permits the flushes of one [`Corked`] stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CorkHandle(Arc<AtomicBool>);
 
@@ -174,7 +174,7 @@ impl<S> Corked<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Corked<S> {
-    /// Sends what is held back, whether corked or not.
+    /// Sends the buffered data, whether corked or not.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.buffer.is_empty() && !self.unflushed {
             return Poll::Ready(Ok(()));
@@ -194,7 +194,7 @@ impl<S: AsyncWrite + Unpin> Corked<S> {
             }
             self.buffer.advance(written);
         }
-        // Start over at the front of the allocation.
+        // Restart at the front of the allocation.
         self.buffer.clear();
         Poll::Ready(Ok(()))
     }
@@ -279,7 +279,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
     }
 }
 
-// What Pingora's sessions ask of a stream beside reading and writing.
+// What Pingora's sessions require of a stream besides reading and writing.
 
 #[async_trait]
 impl Shutdown for Tcp {

@@ -1,18 +1,18 @@
-//! Time limits that cost nothing when there is nothing to wait for.
+//! Timeouts that cost nothing when the future is ready at once.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-/// The time was up.
+/// The time limit has expired.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Elapsed;
 
 /// Awaits `future` for at most `limit`. It is polled once before a timer is set, since most reads and writes are ready at once.
 ///
-/// On the way of a completion a future is pinned by the caller: one that is handed over by value takes its size in this future twice,
-/// once more in each function that hands it on, and is copied each time.
+/// On the path of a completion a future is pinned by the caller: one that is passed by value takes its size in this future twice, once more
+/// in each function that passes it on, and is copied each time.
 pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
     let mut future = pin!(future);
     let first = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;

@@ -1,8 +1,8 @@
-//! Wakes from other threads, joined: one for all the exchanges of a worker that a commit has ended.
+//! Coalesced wakes from other threads: one for all the exchanges of a worker that a commit has completed.
 //!
-//! The thread that writes the ledger ends dozens of waits with one commit. Each of them would rouse the worker's event loop with a system
-//! call of its own, though the first has done it for all. Here a wake from another thread goes into the worker's [`Inbox`], and only
-//! the one that finds it empty rouses the worker.
+//! The thread that writes the ledger completes dozens of waits with one commit. Each of them would wake the worker's event loop with a
+//! system call of its own, though the first has done it for all. Here a wake from another thread goes into the worker's [`Inbox`], and only
+//! the one that finds it empty wakes the worker.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use std::task::{Context, Wake, Waker};
 use tokio::sync::Notify;
 
 thread_local! {
-    /// Its address tells threads apart without asking the system.
+    /// Its address distinguishes threads without a system call.
     static HERE: u8 = const { 0 };
 }
 
@@ -20,7 +20,7 @@ fn here() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
-/// Where wakes for one worker's exchanges wait for the worker.
+/// Pending wakes for one worker's exchanges.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     worker: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// The inbox of the thread that calls.
+    /// The inbox of the current thread.
     pub(crate) fn of_this_thread() -> Arc<Inbox> {
         Arc::new(Inbox {
             worker: here(),
@@ -38,7 +38,7 @@ impl Inbox {
         })
     }
 
-    /// Hands out what arrives, until dropped. The worker runs one of these.
+    /// Delivers pending wakes, until dropped. The worker runs one of these.
     pub(crate) async fn deliver(&self) {
         let mut wakers = Vec::new();
         loop {
@@ -65,7 +65,7 @@ impl Inbox {
     }
 }
 
-/// A future made where it stays. Handed to `Box::pin` it would be copied there whole, and what serves a request is 13 KB.
+/// Creates a future in its final place. `Box::pin` would copy it there whole, and the future that serves a request is 13 KB.
 #[inline(always)]
 pub(crate) fn boxed<F: Future>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
     Box::into_pin(Box::write(Box::new_uninit(), make()))
@@ -180,7 +180,7 @@ mod tests {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            // Nobody delivers from this inbox.
+            // No task delivers from this inbox.
             let inbox = Inbox::of_this_thread();
             let (tell, wait) = oneshot::channel();
             let waiting = tokio::spawn(joined(inbox, Box::pin(wait)));

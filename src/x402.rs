@@ -1,4 +1,4 @@
-//! What is built from `[payments.x402]`: the desk where signed transfers are taken.
+//! Signed transfers (x402), built from `[payments.x402]`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tollgate_store::Store;
 
 use crate::config::Settings;
 
-/// The desk of the settings; nothing where nothing is sold in this way.
+/// The processor of the settings; `None` where nothing is sold in this way.
 pub(crate) fn desk(
     settings: &Settings,
     store: &Arc<dyn Store>,
@@ -54,8 +54,8 @@ pub(crate) fn desk(
     })))
 }
 
-/// Tells which payments were begun under other settings and are open still: as long as one is, its account cannot pay by any route, and
-/// with these settings there is nobody to ask what became of it.
+/// Logs the payments that were started under other settings and are still open: as long as one is, its account cannot pay by any route, and
+/// with these settings there is no provider to reconcile it with.
 fn tell_stranded(settings: &Settings, store: &Arc<dyn Store>) {
     let network = settings
         .payments

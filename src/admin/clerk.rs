@@ -1,4 +1,4 @@
-//! Makes changes to the books: the one who answers the control socket, and who writes when no gateway runs.
+//! The admin service: changes to the books, for the control socket and for commands while no gateway runs.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use super::Look;
 use super::control::{Applied, Applying, CacheState, Change, Changes, SecretText};
 use crate::config::Settings;
 
-/// Mandates of an account that are looked through for one to end.
+/// Mandates of an account that are searched for an active one.
 const MANDATES: usize = 64;
 
-/// The class of accounts for which none is named.
+/// The default class of accounts.
 const CLASS: &str = "free";
 
-/// Changes accounts, keys and credits, each durable before it is answered and known to a running gateway at once.
+/// Changes accounts, keys and credits, each durable before the response and visible to a running gateway at once.
 pub struct Clerk {
     store: Arc<dyn Store>,
     ledger: Ledger,
@@ -36,14 +36,14 @@ pub struct Clerk {
     models: Vec<Arc<str>>,
     credit_limit: Micros,
     plans: Plans,
-    /// There in a gateway that runs.
+    /// Present in a running gateway.
     cache: Option<Arc<Cache>>,
     /// The same.
     providers: Option<Look>,
 }
 
 impl Clerk {
-    /// A clerk for these books, with the classes, models and terms of these settings.
+    /// The admin service for these books, with the classes, models and terms of these settings.
     pub fn new(
         settings: &Settings,
         store: Arc<dyn Store>,
@@ -77,14 +77,14 @@ impl Clerk {
         }
     }
 
-    /// Lets it see to the cache of a gateway that runs.
+    /// Attaches the cache of a running gateway.
     #[must_use]
     pub fn with_cache(mut self, cache: Arc<Cache>) -> Clerk {
         self.cache = Some(cache);
         self
     }
 
-    /// Lets it tell how the providers of a gateway that runs are.
+    /// Attaches the provider health of a running gateway.
     #[must_use]
     pub fn with_providers(mut self, providers: Look) -> Clerk {
         self.providers = Some(providers);
@@ -121,7 +121,7 @@ impl Clerk {
             }
             Change::AccountEndPlan { account } => {
                 let rows = self.store.mandates_of(read(&account)?, MANDATES);
-                // A gateway that runs has PayPal end it within seconds, and the next one does at its start.
+                // A running gateway has PayPal cancel it within seconds, otherwise the next one does at its start.
                 request_cancellation(&self.plans, rows.map_err(words)?, now)
                     .await
                     .map_err(words)?;
@@ -284,7 +284,7 @@ impl Changes for Clerk {
     }
 }
 
-/// An account that somebody wants made.
+/// A request to create an account.
 struct New<'a> {
     emails: &'a [String],
     phones: &'a [String],
@@ -318,7 +318,7 @@ fn read_cache_scope(word: &str) -> Result<CacheScope, String> {
     }
 }
 
-/// The one of this name, or a sentence that names them all.
+/// The one of this name, or a sentence that lists them all.
 fn known(all: &[Arc<str>], name: &str, what: &str) -> Result<Arc<str>, String> {
     all.iter()
         .find(|one| ***one == *name)

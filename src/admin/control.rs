@@ -1,8 +1,8 @@
 //! The control socket: changes to accounts, keys and credits while the gateway runs.
 //!
-//! Balances and keys live in the gateway's memory, so nobody else may change them in the database. A Unix socket beside the database
-//! file takes one JSON object a line and answers each with one. The file belongs to its owner alone, and whoever connects must be that
-//! user or root.
+//! Balances and keys are in the gateway's memory, so no other process may change them in the database. A Unix socket beside the database
+//! file takes one JSON object a line and answers each with one. The file is accessible to its owner alone, and the peer must be that user
+//! or root.
 
 use std::future::Future;
 use std::io;
@@ -17,7 +17,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
-/// Bytes of one line.
+/// Maximum length of one line in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Time for a line to arrive.
 const LINE: Duration = Duration::from_secs(30);
@@ -29,74 +29,74 @@ pub fn path(database: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A change that somebody wants made.
+/// A requested change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Change {
-    /// Makes an account.
+    /// Creates an account.
     AccountCreate {
-        /// E-mail addresses that will sign in to it.
+        /// E-mail addresses for sign-in.
         emails: Vec<String>,
-        /// Phone numbers that will sign in to it, in E.164 form.
+        /// Phone numbers for sign-in, in E.164 form.
         phones: Vec<String>,
-        /// Its rate class; `free` where it is missing.
+        /// Its rate class; `free` by default.
         class: Option<String>,
-        /// With whom it shares stored answers: `shared` (where it is missing), `account` or `off`.
+        /// Who shares its stored answers: `shared` (the default), `account` or `off`.
         #[serde(default)]
         cache_scope: Option<String>,
     },
-    /// Bars an account, or lets it in again.
+    /// Bars an account, or reinstates it.
     AccountSuspend {
         /// The account's id.
         account: String,
-        /// Whether it shall be barred.
+        /// Whether it is to be barred.
         suspended: bool,
     },
-    /// Ends what an account is charged for the plan each month.
+    /// Cancels the monthly charge for an account's plan.
     AccountEndPlan {
         /// The account's id.
         account: String,
     },
-    /// Puts an account in another rate class.
+    /// Changes the rate class of an account.
     AccountClass {
         /// The account's id.
         account: String,
         /// The class.
         class: String,
     },
-    /// Says with whom an account shares stored answers.
+    /// Sets who shares an account's stored answers.
     AccountCacheScope {
         /// The account's id.
         account: String,
         /// `shared`, `account` or `off`.
         scope: String,
     },
-    /// Removes stored answers: one, those of a model, or all where neither is named.
+    /// Removes stored answers: one, those of a model, or all where neither is given.
     CachePurge {
         /// The `cache_entry_id` of one.
         id: Option<String>,
         /// The id of a model.
         model: Option<String>,
     },
-    /// Changes nothing, and tells what the cache holds and has done.
+    /// Changes nothing, and returns the contents and counters of the cache.
     CacheShow {},
-    /// Changes nothing, and tells how the model providers are.
+    /// Changes nothing, and returns the health of the model providers.
     ProvidersShow {},
-    /// Makes a key.
+    /// Creates a key.
     KeyCreate {
         /// The id of the account that pays.
         account: String,
-        /// What its owner calls it.
+        /// Its label.
         name: String,
-        /// Names of scopes; all of the API where there are none.
+        /// Names of scopes; all of the API by default.
         scopes: Vec<String>,
-        /// The only models it may use; every model where there are none.
+        /// The only models it may use; all models by default.
         models: Vec<String>,
-        /// The most it may spend, as a decimal number of credits; no cap where there is none.
+        /// Its spending cap, as a decimal number of credits; none by default.
         spend_max: Option<String>,
-        /// Over which time: `total` or `month`; `total` where there is none.
+        /// The period of the cap: `total` or `month`; `total` by default.
         spend_period: Option<String>,
-        /// When it ends, in Unix microseconds.
+        /// Its expiry, in Unix microseconds.
         expires_at: Option<i64>,
     },
     /// Revokes a key; the next request with it is refused.
@@ -104,34 +104,34 @@ pub enum Change {
         /// The key's id.
         key: String,
     },
-    /// Closes a payment whose outcome is not proved, on the operator's word.
+    /// Resolves a payment whose outcome is not proved, by the operator's decision.
     PaymentClose {
-        /// Its name.
+        /// Its id in the list.
         payment: String,
-        /// The transaction in which it has paid; nothing for one that has moved nothing and never will.
+        /// The transaction in which it was paid; `None` for one that has moved nothing and never will.
         paid: Option<String>,
     },
-    /// Books credits that the operator gives.
+    /// Books credits granted by the operator.
     CreditsGrant {
         /// The account's id.
         account: String,
-        /// How much, as a decimal number of credits.
+        /// The amount, as a decimal number of credits.
         amount: String,
-        /// What makes it idempotent.
+        /// The idempotency key.
         reference: String,
     },
 }
 
-/// What a change has done.
+/// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "applied", rename_all = "snake_case")]
 pub enum Applied {
-    /// There is a new account.
+    /// An account was created.
     Account {
         /// Its id.
         id: String,
     },
-    /// There is a new key.
+    /// A key was created.
     Key {
         /// Its id.
         id: String,
@@ -140,51 +140,51 @@ pub enum Applied {
     },
     /// Credits were booked.
     Credits {
-        /// The operation they stand under.
+        /// The id of the operation.
         operation: String,
         /// Whether the reference had been booked before, so that nothing changed now.
         repeated: bool,
-        /// What the account has free to spend now, as a decimal number of credits.
+        /// The account's available balance, as a decimal number of credits.
         available: String,
     },
     /// Stored answers were removed.
     Purged {
-        /// How many.
+        /// The number of them.
         removed: u64,
     },
-    /// What the cache holds and has done.
+    /// The contents and counters of the cache.
     Cache(CacheState),
-    /// How the model providers are.
+    /// The health of the model providers.
     Providers {
-        /// A list, as `/providers` of the admin address has it.
+        /// A list, as at `/providers` of the admin address.
         providers: serde_json::Value,
     },
-    /// It is as it was asked for.
+    /// The state is as requested.
     Done,
 }
 
-/// What the cache holds, and what it has done since the start.
+/// The contents of the cache, and its counters since the start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheState {
     /// Stored answers.
     pub entries: u64,
-    /// Bytes of memory they count for.
+    /// Their size in memory in bytes.
     pub bytes: u64,
-    /// Bytes they may have.
+    /// The maximum size in bytes.
     pub bytes_max: u64,
-    /// Requests that wait for the answer to an equal one.
+    /// Requests that wait for the answer to an equal one (single flight).
     pub waiting: u64,
-    /// Requests answered from it.
+    /// Cache hits.
     pub hits: u64,
-    /// Requests that found nothing.
+    /// Cache misses.
     pub misses: u64,
     /// Answers that were stored.
     pub stored: u64,
-    /// Entries that gave way to others.
+    /// Evicted entries.
     pub evicted: u64,
 }
 
-/// A text that is sent over the socket and printed nowhere by accident.
+/// A text that is sent over the socket and never printed by accident.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretText(pub String);
@@ -195,7 +195,7 @@ impl std::fmt::Debug for SecretText {
     }
 }
 
-/// The answer to a change: what it did, or one sentence on why not.
+/// The response to a change: its result, or one sentence with the reason for the refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -205,10 +205,10 @@ pub enum Answer {
     Error(String),
 }
 
-/// A change that is being made.
+/// A change in progress.
 pub type Applying<'a> = Pin<Box<dyn Future<Output = Result<Applied, String>> + Send + 'a>>;
 
-/// What changes are made to.
+/// The service that makes the changes.
 pub trait Changes: Send + Sync {
     /// Makes a change and waits until it is durable; the error is a sentence for the operator.
     fn apply(&self, change: Change) -> Applying<'_>;
@@ -217,30 +217,30 @@ pub trait Changes: Send + Sync {
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Somebody listens on it.
+    /// Another process listens on it.
     #[error("`{}` is another gateway's control socket; stop that gateway, or give this one another database", .path.display())]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// Something else has its name.
+    /// The name is taken by another file.
     #[error("`{}` is not a socket; move it away, the gateway needs that name", .path.display())]
     NotASocket {
         /// The file.
         path: PathBuf,
     },
-    /// The system said no. A path of more than about 100 bytes is too long for a socket.
+    /// A system error. A path of more than about 100 bytes is too long for a socket.
     #[error("could not make the control socket `{}`", .path.display())]
     File {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// The bound control socket; its file goes when it does.
+/// The bound control socket; its file is removed on drop.
 #[derive(Debug)]
 pub struct Socket {
     listener: std::os::unix::net::UnixListener,
@@ -249,7 +249,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Binds the socket. The file of a gateway that is gone is replaced, one that somebody answers on is not.
+    /// Binds the socket. The stale file of a stopped gateway is replaced, one with a listener is not.
     ///
     /// # Errors
     ///
@@ -280,7 +280,7 @@ impl Socket {
         let made = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
             .and_then(|()| listener.set_nonblocking(true))
             .and_then(|()| std::fs::symlink_metadata(path));
-        // Between the two calls above somebody else may have connected; the check of the peer turns them away.
+        // Between the two calls above another user may have connected; the check of the peer refuses them.
         let owner = made.map_err(failed)?.uid();
         Ok(Socket {
             listener,
@@ -292,12 +292,12 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Left behind, it would be replaced by the next gateway.
+        // A file left behind would be replaced by the next gateway.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Answers until `stopped` says so.
+/// Serves until `stopped` completes.
 pub(super) async fn serve(
     socket: Socket,
     books: Arc<dyn Changes>,
@@ -337,7 +337,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Answers one line after the other.
+/// Answers the lines one after the other.
 async fn converse(stream: UnixStream, books: &dyn Changes) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
@@ -351,7 +351,7 @@ async fn converse(stream: UnixStream, books: &dyn Changes) -> io::Result<()> {
             return Ok(());
         }
         if line.last() != Some(&b'\n') {
-            // Too long, or cut off: what was meant cannot be known, so nothing is done.
+            // Too long, or truncated: the intent cannot be known, so nothing is done.
             let answer = Answer::Error("the line is too long or has no end".to_owned());
             return write.write_all(&answer_line(&answer)).await;
         }
@@ -374,7 +374,7 @@ fn answer_line(answer: &Answer) -> Vec<u8> {
     line
 }
 
-/// Why a running gateway could not be asked.
+/// Why a request to a running gateway failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// There is no gateway on this database.
@@ -383,25 +383,25 @@ pub enum AskError {
         /// The socket.
         path: PathBuf,
     },
-    /// There is one, and the conversation broke off. Whether the change was made is not known.
+    /// There is one, and the connection broke. Whether the change was made is not known.
     #[error("the gateway did not answer on `{}`; look whether the change was made before repeating it", .path.display())]
     Broken {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It said no; the text is its own.
+    /// The gateway refused; the text is its own.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Asks the gateway behind a socket to make a change; blocks until it has answered.
+/// Sends a change to the gateway behind a socket; blocks until it has answered.
 ///
 /// # Errors
 ///
-/// [`AskError::NoGateway`] when nobody is there, so that the caller may write itself.
+/// [`AskError::NoGateway`] when no gateway listens, so that the caller may write itself.
 pub fn ask(path: &Path, change: &Change) -> Result<Applied, AskError> {
     use std::io::{BufRead, Write};
     let mut stream = match std::os::unix::net::UnixStream::connect(path) {

@@ -1,4 +1,4 @@
-//! `/live`, `/ready`, `/metrics`, `/providers` and `/cache`.
+//! The admin HTTP endpoints: `/live`, `/ready`, `/metrics`, `/providers` and `/cache`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use super::control::{Applied, Change, Changes};
 use super::{Liveness, Look, Readiness, Workers};
 use crate::telemetry::Telemetry;
 
-/// Connections at once; a scraper needs one.
+/// Maximum concurrent connections; a scraper needs one.
 const CONNECTIONS_MAX: usize = 64;
-/// Time for the head of a request.
+/// Time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(5);
-/// Time for a connection in all, so that one that stops reading does not stay.
+/// Time limit for a connection, so that one that stops reading is closed.
 const CONNECTION: Duration = Duration::from_secs(60);
 /// The text format of Prometheus.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What the pages are made from.
+/// The sources of the endpoints.
 pub(super) struct Pages {
     pub(super) telemetry: Telemetry,
     pub(super) liveness: Liveness,
@@ -34,7 +34,7 @@ pub(super) struct Pages {
     pub(super) books: Arc<dyn Changes>,
 }
 
-/// Serves until `stopped` says so.
+/// Serves until `stopped` completes.
 pub(super) async fn serve(
     listener: std::net::TcpListener,
     pages: Pages,
@@ -55,7 +55,7 @@ pub(super) async fn serve(
             _ = stopped.wait_for(|stop| *stop) => return,
         };
         let Ok((stream, _)) = accepted else {
-            // Out of files, most likely: wait for some to be closed.
+            // Out of file descriptors, most likely: wait for some to be closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -77,7 +77,7 @@ pub(super) async fn serve(
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD)
                 .serve_connection(TokioIo::new(stream), service);
-            // How a scraper leaves is its own affair.
+            // Errors of a scraper's connection are ignored.
             let _ = tokio::time::timeout(CONNECTION, connection).await;
             drop(place);
         });
@@ -113,9 +113,9 @@ impl Pages {
         }
     }
 
-    /// What the cache holds (GET), or entries removed from it (DELETE with `?id=`, `?model=` or `?all`).
+    /// The contents of the cache (GET), or the removal of entries (DELETE with `?id=`, `?model=` or `?all`).
     ///
-    /// A page of another origin cannot send a DELETE here: a browser asks first, and nobody answers that question.
+    /// A page of another origin cannot send a DELETE here: a browser sends a preflight first, which is never granted.
     async fn cache(&self, method: &Method, query: Option<&str>) -> Response<Full<Bytes>> {
         let change = match *method {
             Method::GET | Method::HEAD => Change::CacheShow {},
@@ -160,7 +160,7 @@ impl Pages {
         let workers = (self.liveness)().await;
         let mut ready = (self.readiness)();
         if let Some(words) = unresponsive(&workers) {
-            // The others still serve. Without any of them nobody is served here.
+            // The others still serve. Without any of them no request is served.
             if workers.unresponsive.len() == workers.all {
                 ready.reasons.push(words);
             } else {

@@ -1,6 +1,6 @@
-//! What operators talk to: health and metrics over HTTP on loopback, changes to accounts over the control socket.
+//! The admin interface: health and metrics over HTTP on loopback, changes to accounts over the control socket.
 //!
-//! Both live on one thread of their own, so they answer when the threads that serve clients are busy or stuck, and say so: `/live` asks
+//! Both run on one thread of their own, so they answer when the threads that serve clients are busy or stuck, and report it: `/live` probes
 //! each of them.
 
 mod clerk;
@@ -20,67 +20,67 @@ use crate::telemetry::Telemetry;
 pub use clerk::Clerk;
 use control::{Changes, SocketError};
 
-/// Whether clients should be sent here, asked each time somebody wants to know.
+/// Readiness: whether clients should be routed here, evaluated on each request.
 pub type Readiness = Box<dyn Fn() -> Ready + Send + Sync>;
 
-/// Which workers are stuck, asked each time somebody wants to know.
+/// Liveness: which workers are stuck, evaluated on each request.
 pub type Liveness = Box<dyn Fn() -> Asking + Send + Sync>;
 
-/// The workers while they are asked.
+/// A liveness check in progress.
 pub type Asking = Pin<Box<dyn Future<Output = Workers> + Send>>;
 
-/// What became of asking the workers.
+/// The result of a liveness check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workers {
-    /// How many there are.
+    /// The number of workers.
     pub all: usize,
-    /// The numbers of those that did not answer in time.
+    /// The indices of those that did not answer in time.
     pub unresponsive: Vec<usize>,
 }
 
-/// Something to be shown as JSON, asked each time somebody wants to see it.
+/// A value shown as JSON, evaluated on each request.
 pub type Look = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
-/// The answer to `/ready`.
+/// The content of `/ready`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Ready {
-    /// Why no client should be sent here; empty when all is well.
+    /// Reasons why no client should be routed here; empty when ready.
     pub reasons: Vec<String>,
-    /// What an operator should know although clients may come.
+    /// Warnings for the operator that do not affect readiness.
     pub warnings: Vec<String>,
 }
 
-/// What the admin thread needs.
+/// The inputs of the admin thread.
 pub struct Options {
-    /// Where `/live`, `/ready`, `/metrics` and `/providers` are; port 0 takes a free one.
+    /// The address of `/live`, `/ready`, `/metrics` and `/providers`; port 0 selects a free one.
     pub address: SocketAddr,
-    /// Where the control socket is: beside the database.
+    /// The path of the control socket: beside the database.
     pub socket: PathBuf,
     /// The metrics.
     pub telemetry: Telemetry,
-    /// Which workers are stuck.
+    /// The liveness check.
     pub liveness: Liveness,
-    /// Whether clients should be sent here.
+    /// The readiness check.
     pub readiness: Readiness,
-    /// How the model providers are.
+    /// The health of the model providers.
     pub providers: Look,
-    /// What changes are made to.
+    /// The service that makes the changes.
     pub books: Arc<dyn Changes>,
 }
 
 /// Why the admin thread did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// The address is taken, or not ours to use.
+    /// The address is in use, or not permitted.
     #[error("could not listen on `{address}` for health and metrics; change `admin.address`")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// The control socket could not be made.
+    /// The control socket could not be created.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// No thread.
@@ -88,7 +88,7 @@ pub enum AdminError {
     Thread(#[source] std::io::Error),
 }
 
-/// The running admin thread; dropped, it ends and takes its socket with it.
+/// The running admin thread; on drop it ends and its socket is removed.
 pub struct Admin {
     address: SocketAddr,
     stop: watch::Sender<bool>,
@@ -100,7 +100,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// When one of the sockets cannot be had.
+    /// When one of the sockets cannot be bound.
     pub fn start(options: Options) -> Result<Admin, AdminError> {
         let Options {
             address,
@@ -146,7 +146,7 @@ impl Admin {
         })
     }
 
-    /// Where it listens, with the port as the system gave it.
+    /// Its address, with the port as assigned by the system.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

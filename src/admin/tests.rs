@@ -13,7 +13,7 @@ use super::control::{Applied, Applying, AskError, Change, ask};
 use super::*;
 use crate::config::{self, Environment};
 
-/// Books that say what they were asked, or no.
+/// Books that record the requests, or refuse.
 struct Echo;
 
 impl Changes for Echo {

@@ -1,7 +1,7 @@
 //! The access log: one JSON object for each exchange.
 //!
-//! It names the route and not the path, and no header but the client's request id, since whatever else a client chooses may hold a
-//! secret by mistake.
+//! It names the route and not the path, and no header but the client's request id, since other text from a client may contain a secret by
+//! mistake.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use super::json::{hex, number, string, word};
 use super::metrics::Times;
 use super::time;
 
-/// Bytes of a client's request id beyond which it is not logged.
+/// Maximum length of a logged client request id in bytes.
 const CLIENT_ID_BYTES_MAX: usize = 128;
 
-/// A member's name as it stands in front of its value, behind another member.
+/// A member's name as it precedes its value, after another member.
 macro_rules! member {
     ($name:literal) => {
         concat!(",\"", $name, "\":").as_bytes()
     };
 }
 
-/// An ended exchange and what the log says of it besides.
+/// A completed exchange and its additional log fields.
 pub(super) struct Entry<'a> {
     pub(super) unix_micros: i64,
     pub(super) route: Option<&'a str>,
@@ -125,7 +125,7 @@ impl Entry<'_> {
         out.extend_from_slice(b"}\n");
     }
 
-    /// The client's own id of the request, when it is short and visible.
+    /// The client's own request id, when it is short and printable.
     fn client_request_id(&self) -> Option<&str> {
         let id = self.exchange.request.single("x-request-id")?;
         let visible = id.bytes().all(|byte| byte.is_ascii_graphic());
@@ -133,7 +133,7 @@ impl Entry<'_> {
     }
 }
 
-/// Methods are what a client makes of them; one that HTTP does not know is not repeated.
+/// Methods are the client's text; one that HTTP does not define is not repeated.
 fn known_method(method: &http::Method) -> &str {
     match method.as_str() {
         known @ ("GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" | "TRACE"
@@ -142,8 +142,8 @@ fn known_method(method: &http::Method) -> &str {
     }
 }
 
-/// A member and its value. Put in where it is asked for, as the next ones are: there its name has a known length, and is a few
-/// instructions instead of a call.
+/// A member and its value. Inlined at the call, as the next ones are: there its name has a known length, and takes a few instructions
+/// instead of a call.
 #[inline(always)]
 fn text(out: &mut Vec<u8>, member: &[u8], value: &str) {
     out.extend_from_slice(member);

@@ -1,4 +1,4 @@
-//! The client's address as the access log has it.
+//! The client's address in the access log.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ const HASH_BYTES: usize = 16;
 pub(super) enum LoggedAddress {
     Whole,
     Prefix,
-    /// With this key, which no other run of the process has: without it all IPv4 addresses could be tried.
+    /// With a random key for each run of the process: without it all IPv4 addresses could be tried.
     Hashed([u8; 32]),
     Nothing,
 }

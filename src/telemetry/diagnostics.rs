@@ -1,7 +1,7 @@
-//! Diagnostics: what goes wrong, and what an operator wants to know of a healthy gateway, on the standard error output.
+//! Diagnostics: errors, and the normal events that an operator needs, on the standard error output.
 //!
-//! They never make their callers wait ([`LineWriter`]), and each kind has a rate ([`EventLimit`]). A panic is one of them: the hook of the
-//! standard library would write to the standard error output itself, and stop a worker when nobody reads there.
+//! They never block their callers ([`LineWriter`]), and each kind has a rate limit ([`EventLimit`]). A panic is one of them: the hook of
+//! the standard library would write to the standard error output itself, and block a worker when that is not read.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fs::File;
@@ -25,9 +25,9 @@ use super::names;
 use super::writer::{FINAL_FLUSH, LineWriter, LogOptions};
 use crate::config::{LogFormat, LogLevel, Telemetry};
 
-/// What this log is called in metrics and in its own lines.
+/// The name of this log in metrics and in its own lines.
 pub(super) const LOG: &str = "diagnostics";
-/// Bytes that may wait for the standard error output: some thousand lines, as many as the bursts of all kinds together.
+/// Buffer size for the standard error output in bytes: some thousand lines, as many as the bursts of all kinds together.
 const WAITING_BYTES_MAX: usize = 256 << 10;
 /// How long a thread that panics waits for its line to be written, since a panic may end the process at once.
 const PANIC_FLUSH: Duration = Duration::from_millis(100);
@@ -37,18 +37,18 @@ static LIMIT: OnceLock<EventLimit> = OnceLock::new();
 static DROPPED: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
 static SUPPRESSED: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
 
-/// Diagnostics could not be set up.
+/// Why diagnostics could not be initialized.
 #[derive(Debug, thiserror::Error)]
 pub enum DiagnosticsError {
-    /// They were before in this process.
+    /// They were initialized before in this process.
     #[error("diagnostics are set up already; do it once in a process")]
     Again(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The system gave no thread, or no second handle of the standard error output.
+    /// The system provided no thread, or no second handle of the standard error output.
     #[error("cannot write to the standard error output")]
     Output(#[source] io::Error),
 }
 
-/// Diagnostics that are set up. Dropped, at the end of the process, it writes what waits within a second.
+/// Initialized diagnostics. On drop, at the end of the process, it writes the buffered lines within a second.
 #[must_use = "dropped at once, it ends the diagnostics"]
 pub struct Diagnostics {
     writer: Arc<LineWriter>,
@@ -66,7 +66,7 @@ impl Drop for Diagnostics {
 ///
 /// # Errors
 ///
-/// When they were started before, or the system gives no thread.
+/// When they were started before, or the system provides no thread.
 pub fn diagnostics(settings: &Telemetry) -> Result<Diagnostics, DiagnosticsError> {
     let level = match settings.log_level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -75,8 +75,8 @@ pub fn diagnostics(settings: &Telemetry) -> Result<Diagnostics, DiagnosticsError
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    // The server libraries report every client that hangs up as an error of their own, which is ours to count and not an operator's to
-    // read; and at the lower levels they print whole heads, credentials and all.
+    // The server libraries report every disconnected client as an error of their own, which the gateway counts and an operator need not
+    // read; and at the lower levels they print whole heads, credentials included.
     let filter = Targets::new()
         .with_default(level)
         .with_target("pingora", LevelFilter::OFF)
@@ -103,35 +103,35 @@ pub fn diagnostics(settings: &Telemetry) -> Result<Diagnostics, DiagnosticsError
     Ok(Diagnostics { writer, limit })
 }
 
-/// Writes a line for each kind of diagnostics of which lines were suppressed since the last time. To be called now and then.
+/// Writes a line for each kind of diagnostics of which lines were suppressed since the last call. To be called periodically.
 pub(crate) fn report_suppressed() {
     if let Some(limit) = LIMIT.get() {
         limit.report();
     }
 }
 
-/// The last words of a command that failed, written within a second or not at all: a service manager that reads no more must not keep the
-/// process.
+/// The last message of a command that failed, written within a second or not at all: a service manager that no longer reads must not block
+/// the exit.
 pub(crate) fn print_error(line: &str) {
     match stderr(Clock::system()) {
         Ok(writer) => writer.push(line.as_bytes()),
-        // Without a thread or a handle it is written here. When that fails too, the exit code is left.
+        // Without a thread or a handle it is written here. When that fails too, only the exit code remains.
         Err(_) => drop(io::stderr().write_all(line.as_bytes())),
     }
 }
 
-/// Lines of diagnostics that were dropped in this process.
+/// The number of dropped diagnostic lines in this process.
 pub(super) fn dropped() -> u64 {
     DROPPED.load(Relaxed)
 }
 
-/// Numbers about diagnostics of this process.
+/// Counters of the diagnostics of this process.
 pub(super) fn show(page: &mut Page) {
     page.number(names::LINES_SUPPRESSED, SUPPRESSED.load(Relaxed).into());
 }
 
-/// A writer to the standard error output. It has a handle of its own, since whoever writes through that of the standard library holds its
-/// lock, and would hold up all others while it is blocked.
+/// A writer to the standard error output. It has a handle of its own, since a writer that uses that of the standard library holds its lock,
+/// and would block all others while it is blocked.
 fn stderr(clock: Clock) -> io::Result<LineWriter> {
     let own = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     let options = LogOptions {
@@ -146,13 +146,13 @@ fn stderr(clock: Clock) -> io::Result<LineWriter> {
 }
 
 fn report_panic(panic: &PanicHookInfo<'_>, writer: &LineWriter) {
-    // A writer that is behind may be blocked, and the next panic must not wait for it as well.
+    // A writer that lags may be blocked, and the next panic must not wait for it as well.
     let is_behind = writer.is_behind();
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("unnamed");
     let cause = panic.payload_as_str().unwrap_or("no message");
     let location = panic.location().map(tracing::field::display);
-    // Taken where `RUST_BACKTRACE` asks for one.
+    // Captured where `RUST_BACKTRACE` requests one.
     let backtrace = Backtrace::capture();
     let backtrace = (backtrace.status() == BacktraceStatus::Captured)
         .then(|| tracing::field::display(&backtrace));
@@ -162,7 +162,7 @@ fn report_panic(panic: &PanicHookInfo<'_>, writer: &LineWriter) {
     }
 }
 
-/// Makes a line of what `tracing` formats: it hands each event over at once.
+/// Collects a line from the output of `tracing`, which passes each event in one write.
 struct Lines(Arc<LineWriter>);
 
 impl<'a> MakeWriter<'a> for Lines {

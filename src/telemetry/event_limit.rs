@@ -1,7 +1,8 @@
 //! A rate limit on diagnostics: each kind of line has a quota of its own.
 //!
-//! A kind is a callsite: the place in the program that writes the line. Libraries that write through the `log` crate share one kind per level. The state of a kind is one atomic number, found without a lock.
-//! What a kind has suppressed becomes one line an interval, so that the last burst is reported as well ([`EventLimit::report`]).
+//! A kind is a callsite: the place in the program that writes the line; libraries that write through the `log` crate share one kind per
+//! level. The state of a kind is one atomic number, found without a lock. The suppressed lines of a kind become one line an interval, so that
+//! the last burst is reported as well ([`EventLimit::report`]).
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -18,9 +19,9 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Lines of one kind that may come at once: enough to see that several requests fail, and how.
+/// Burst of lines of one kind: enough to see that several requests fail, and how.
 const BURST: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
-/// Lines of one kind a minute in the long run: one a second. Every exchange has its own line in the access log.
+/// Sustained rate of lines of one kind a minute: one a second. Every exchange has its own line in the access log.
 const PER_MINUTE: NonZeroU32 = NonZeroU32::new(60).expect("not zero");
 const MINUTE: NonZeroU32 = NonZeroU32::new(60).expect("not zero");
 
@@ -28,7 +29,7 @@ const MINUTE: NonZeroU32 = NonZeroU32::new(60).expect("not zero");
 const MESSAGE_BYTES_MAX: usize = 200;
 
 /// Modules that write at the start and at the end of the process, as many lines as the settings have listeners and the like: all of them
-/// are wanted. And this module, whose lines are bounded by the kinds there are.
+/// are needed. And this module, whose lines are bounded by the number of kinds.
 const LIFECYCLE: [&str; 4] = [
     "tollgate::commands",
     "tollgate::drain",
@@ -36,8 +37,8 @@ const LIFECYCLE: [&str; 4] = [
     "tollgate::telemetry::event_limit",
 ];
 
-/// Modules and crates that keep books or take payments. Their errors name one account or payment each, which somebody has to look at, so none is
-/// suppressed; they come with payments, not with requests.
+/// Modules and crates that keep books or take payments. Their errors name one account or payment each, which an operator has to examine, so
+/// none is suppressed; they come with payments, not with requests.
 const MONEY: [&str; 11] = [
     "tollgate::mpp",
     "tollgate::paypal",
@@ -52,7 +53,7 @@ const MONEY: [&str; 11] = [
     "tollgate_store",
 ];
 
-/// Lets through as many events of each kind as its quota admits. Cheap to clone.
+/// Admits as many events of each kind as its quota permits. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct EventLimit {
     inner: Arc<Inner>,
@@ -62,11 +63,11 @@ struct Inner {
     kinds: ArcSwap<HashMap<Identifier, Arc<Kind>>>,
     quota: Quota,
     clock: Clock,
-    /// Events ever suppressed.
+    /// Number of events ever suppressed.
     suppressed: Arc<AtomicU64>,
 }
 
-/// What is known of one callsite.
+/// The state of one callsite.
 struct Kind {
     metadata: &'static Metadata<'static>,
     /// The arrival time of the quota, in nanoseconds of the clock.
@@ -89,7 +90,7 @@ impl EventLimit {
         }
     }
 
-    /// Writes one line for each kind that has suppressed lines since the last time.
+    /// Writes one line for each kind with suppressed lines since the last call.
     pub(super) fn report(&self) {
         for kind in self.inner.kinds.load_full().values() {
             let lines = kind.suppressed.swap(0, Relaxed);
@@ -108,7 +109,7 @@ impl EventLimit {
             return true;
         }
         let kind = self.kind(metadata);
-        // A clock that has run for 500 years is not one of ours.
+        // The monotonic clock never reaches 500 years.
         let now = self.inner.clock.elapsed().as_nanos() as u64;
         let admitted = kind.arrival.fetch_update(Relaxed, Relaxed, |arrival| {
             let (verdict, next) = self.inner.quota.take(arrival, now);
@@ -135,7 +136,7 @@ impl EventLimit {
             suppressed: AtomicU64::new(0),
             message: Mutex::default(),
         });
-        // A callsite is new once; two threads that find it so agree on the one that came first.
+        // A callsite is new once; of two threads that register it the first wins.
         self.inner.kinds.rcu(|kinds| {
             let mut kinds = HashMap::clone(kinds);
             kinds.entry(id.clone()).or_insert_with(|| new.clone());
@@ -165,11 +166,11 @@ fn is_exempt(target: &str, level: Level) -> bool {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
         })
     };
-    // Debug and trace are there only where an operator has asked for them, and then all of them are wanted.
+    // Debug and trace are enabled only at an operator's request, and then all of them are needed.
     level > Level::INFO || is_of(&LIFECYCLE) || level == Level::ERROR && is_of(&MONEY)
 }
 
-/// What an event says, without its fields.
+/// The message of an event, without its fields.
 fn message_of(event: &Event<'_>) -> String {
     let mut message = Message(String::new());
     event.record(&mut message);
@@ -181,13 +182,13 @@ struct Message(String);
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
-            // What does not fit is left out; a string takes the rest.
+            // Text that does not fit is truncated; a string takes the rest.
             let _ = write!(Shortened(&mut self.0), "{value:?}");
         }
     }
 }
 
-/// Takes text up to [`MESSAGE_BYTES_MAX`] and refuses the rest.
+/// Accepts text up to [`MESSAGE_BYTES_MAX`] and refuses the rest.
 struct Shortened<'a>(&'a mut String);
 
 impl Write for Shortened<'_> {
@@ -211,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// What was written, as `message fields`.
+    /// The written text, as `message fields`.
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<String>>>);
 
@@ -262,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Elsewhere, since lines of this module are exempt.
+    /// In another module, since lines of this module are exempt.
     const TARGET: &str = "tollgate_chain::answer";
 
     fn fail(number: u32) {

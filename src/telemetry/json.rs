@@ -1,9 +1,9 @@
-//! JSON text, written by hand into a buffer that is used again.
+//! JSON text, written by hand into a reused buffer.
 
-/// Appends a string with its quotes. Bytes outside visible ASCII are escaped, so that a line is a line whatever is in it.
+/// Appends a string with its quotes. Bytes outside printable ASCII are escaped, so that every entry is one line.
 pub(super) fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
-    // Nearly every text is plain, and then one copy does.
+    // Nearly every text needs no escape, and then one copy is enough.
     if text.bytes().all(is_plain) {
         out.extend_from_slice(text.as_bytes());
     } else {
@@ -54,7 +54,7 @@ pub(crate) fn hex(out: &mut Vec<u8>, bytes: &[u8; 16]) {
     out.extend_from_slice(digits.as_flattened());
 }
 
-/// Appends a word of ours with its quotes: one that needs no escape.
+/// Appends a constant with its quotes: one that needs no escape.
 pub(super) fn word(out: &mut Vec<u8>, word: &'static str) {
     debug_assert!(word.bytes().all(is_plain), "`{word}` needs escapes");
     out.push(b'"');

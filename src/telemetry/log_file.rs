@@ -1,36 +1,36 @@
-//! Where lines of a log are written to, and how a file is followed when it is rotated.
+//! Log output, and reopening of a log file after rotation.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where a log is written to.
+/// The output of a log.
 pub(super) trait Output: Send {
-    /// Writes some of `bytes` and gives how many, as `write(2)` does.
+    /// Writes some of `bytes` and returns how many, as `write(2)` does.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Goes over to another file where the log has been rotated. Asked before each write; `reopen` when an operator asks for it.
+    /// Switches to another file where the log has been rotated. Called before each write; `reopen` at an operator's request.
     ///
-    /// `rest` is the end of a line whose beginning is written: it belongs to the file that has the beginning.
+    /// `rest` is the end of a partially written line: it belongs to the file that has the start.
     ///
     /// # Errors
     ///
-    /// When the new file cannot be opened. Lines then go where they went before.
+    /// When the new file cannot be opened. Lines then continue in the old one.
     fn follow(&mut self, reopen: bool, rest: &[u8]) -> io::Result<Followed> {
         let _ = (reopen, rest);
         Ok(Followed::Same)
     }
 }
 
-/// What became of [`Output::follow`].
+/// The result of [`Output::follow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Followed {
-    /// Lines go where they went before.
+    /// Lines continue in the same file.
     Same,
-    /// They go to a new file; whether the rest of the line that had begun is in the old one.
+    /// They go to a new file; whether the rest of the partial line is in the old one.
     Rotated {
-        /// Whether the old file has that line whole.
+        /// Whether the old file has that line complete.
         line_is_whole: bool,
     },
 }
@@ -41,18 +41,18 @@ impl Output for Box<dyn Write + Send> {
     }
 }
 
-/// A file that lines are appended to. When its path names another file, or none, the file is opened anew.
+/// A file that lines are appended to. When its path names another file, or none, the file is reopened.
 pub(super) struct LogFile {
     path: PathBuf,
     file: File,
     id: FileId,
 }
 
-/// What tells two files apart while both are open: device and inode.
+/// The identity of an open file: device and inode.
 type FileId = (u64, u64);
 
 impl LogFile {
-    /// Opens the file, or makes it. Always for appending, so that one that is truncated under it has no hole.
+    /// Opens the file, or creates it. Always for appending, so that one that is truncated while open has no hole.
     pub(super) fn open(path: &Path) -> io::Result<LogFile> {
         let file = OpenOptions::new().append(true).create(true).open(path)?;
         let found = file.metadata()?;
@@ -87,7 +87,7 @@ impl Output for LogFile {
         if old.id == self.id {
             return Ok(Followed::Same);
         }
-        // One attempt: a disk that is full keeps a line from its end, but the next ones not from their file.
+        // One attempt: a full disk may truncate a line, but the next ones still go to their file.
         let line_is_whole = rest.is_empty() || old.file.write_all(rest).is_ok();
         Ok(Followed::Rotated { line_is_whole })
     }
@@ -142,7 +142,7 @@ mod tests {
         let path = folder.path().join("a.log");
         let mut log = LogFile::open(&path).expect("the file opens");
         assert_eq!(log.write(b"begun").expect("written"), 5);
-        // Nothing of the line is written twice.
+        // No part of the line is written twice.
         assert_eq!(log.follow(true, b" rest").expect("opened"), Followed::Same);
         assert_eq!(log.write(b" rest\n").expect("written"), 6);
         assert_eq!(text(&path), "begun rest\n");

@@ -1,7 +1,7 @@
 //! Metrics in the Prometheus text format.
 //!
-//! Every counter that a request moves is looked up once, when the settings are known or at its first use, and kept; a request finds its
-//! handles by the number of its route and by one look-up for its model, provider and class.
+//! Every counter that a request updates is resolved once, when the settings are known or at its first use, and kept; a request finds its
+//! handles by the index of its route and by one lookup for its model, provider and class.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -34,7 +34,7 @@ const STATUSES: [u16; 29] = [
     424, 429, 431, 500, 501, 502, 503, 504, 100, 206,
 ];
 
-/// The results of a call upstream: a good one, then every fault.
+/// The results of a call upstream: success, then every fault.
 const RESULTS: [Result<(), UpstreamFault>; 8] = [
     Ok(()),
     Err(UpstreamFault::Unreachable),
@@ -46,10 +46,10 @@ const RESULTS: [Result<(), UpstreamFault>; 8] = [
     Err(UpstreamFault::RateLimited),
 ];
 
-/// Someone who has numbers to show when the metrics are read.
+/// A source of values that are collected when the metrics are read.
 pub type Source = Box<dyn Fn(&mut Page) + Send + Sync>;
 
-/// What is counted for each name in the settings.
+/// The counters for each name in the settings.
 type ByName<T> = HashMap<Box<str>, T, BuildHasherDefault<IdHasher>>;
 
 /// The metrics of one process.
@@ -74,7 +74,7 @@ struct Route {
     seconds: Histogram,
     first_event: Histogram,
     overhead: Histogram,
-    /// One for each status and ending, made when first needed.
+    /// One for each status and ending, created on first use.
     counters: Box<[OnceLock<IntCounter>]>,
 }
 
@@ -95,18 +95,18 @@ struct Class {
     refused: IntCounter,
 }
 
-/// The times of an ended exchange.
+/// The times of a completed exchange.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
     /// From the complete head to the end.
     pub(super) whole: Duration,
-    /// From the complete head until the first byte of the answer left.
+    /// From the complete head to the first byte of the answer sent.
     pub(super) first_byte: Option<Duration>,
     /// From the start of the last call upstream to its first byte.
     pub(super) upstream_first_byte: Option<Duration>,
     /// From the start of the last call upstream to its end.
     pub(super) upstream: Option<Duration>,
-    /// What the gateway added until the first byte of the answer left.
+    /// The latency added by the gateway until the first byte of the answer was sent.
     pub(super) overhead: Option<Duration>,
 }
 
@@ -114,7 +114,7 @@ impl Times {
     pub(super) fn of(record: &Record, whole: Duration) -> Times {
         let between =
             |from: Option<Duration>, to: Option<Duration>| Some(to?.saturating_sub(from?));
-        // A whole answer leaves when all of it is there, a stream with its first byte.
+        // A whole answer is sent when it is complete, a stream from its first byte.
         let ready = if record.stream {
             record.upstream_first_byte
         } else {
@@ -220,7 +220,7 @@ impl Metrics {
         }
     }
 
-    /// Adds someone who has numbers to show.
+    /// Adds a source of values.
     pub fn add_source(&self, source: Source) {
         self.sources
             .lock()
@@ -228,7 +228,7 @@ impl Metrics {
             .push(source);
     }
 
-    /// Everything in the Prometheus text format, version 0.0.4.
+    /// All metrics in the Prometheus text format, version 0.0.4.
     pub fn render(&self) -> String {
         let mut out = Vec::with_capacity(32 << 10);
         TextEncoder::new()
@@ -248,7 +248,7 @@ impl Metrics {
         self.routes.get(route).map(|route| &*route.label)
     }
 
-    /// Counts an exchange that ended.
+    /// Counts a completed exchange.
     pub(super) fn exchange(
         &self,
         exchange: &Exchange,
@@ -287,7 +287,7 @@ impl Metrics {
             .and_then(|name| self.classes.get(name))
         {
             match record.error {
-                // A provider that limits us has the same code, but not this ending.
+                // A provider's rate limit has the same code, but not this ending.
                 Some(ErrorCode::RateLimitExceeded | ErrorCode::ConcurrencyExceeded)
                     if ending == Ending::Refused =>
                 {
@@ -382,7 +382,7 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Makes metrics from the list of names and registers them.
+/// Creates metrics from the list of names and registers them.
 struct Make<'a> {
     registry: &'a Registry,
 }
@@ -433,14 +433,14 @@ impl Make<'_> {
 pub enum ProxyProtocolFault {
     /// It came from an address that is not trusted.
     Untrusted,
-    /// It did not begin with a correct header.
+    /// It did not start with a valid header.
     Malformed,
-    /// Its header broke off, or took too long.
+    /// Its header was truncated, or timed out.
     Incomplete,
 }
 
 impl ProxyProtocolFault {
-    /// All of them.
+    /// All reasons.
     const ALL: [ProxyProtocolFault; 3] = [
         ProxyProtocolFault::Untrusted,
         ProxyProtocolFault::Malformed,
@@ -457,20 +457,20 @@ impl ProxyProtocolFault {
     }
 }
 
-/// A page of metrics to which a [`Source`] adds numbers it keeps itself.
+/// A page of metrics to which a [`Source`] adds values it keeps itself.
 #[derive(Debug, Default)]
 pub struct Page {
     text: String,
 }
 
 impl Page {
-    /// Adds one number of a metric without labels.
+    /// Adds one value of a metric without labels.
     pub(super) fn number(&mut self, metric: Metric, value: i128) {
         self.head(metric);
         self.line(format_args!("{} {value}", metric.name));
     }
 
-    /// Adds numbers of a metric with one label.
+    /// Adds values of a metric with one label.
     pub(super) fn numbers(&mut self, metric: Metric, values: &[(&str, i128)]) {
         self.head(metric);
         for (label, value) in values {

@@ -1,9 +1,9 @@
 //! Logs and metrics.
 //!
-//! One [`Telemetry`] for the process. The proxy calls [`Telemetry::record`] once for each exchange, when it has ended: one line for the
-//! access log and a handful of counters, all of them found before the first request. Diagnostics (what went wrong, what was started)
-//! go through `tracing` and are no part of a healthy request. Both logs are written by a thread of their own, which alone waits for the
-//! disk or for whoever reads (`writer`).
+//! One [`Telemetry`] for the process. The proxy calls [`Telemetry::record`] once for each completed exchange: one line for the access log
+//! and a handful of counters, all of them resolved before the first request. Diagnostics (errors, starts and stops) go through `tracing`
+//! and are no part of a healthy request. Each log is written by a thread of its own, which alone waits for the disk or the reader of a pipe
+//! (`writer`).
 
 mod access;
 mod address;
@@ -39,11 +39,11 @@ use address::LoggedAddress;
 use log_file::{LogFile, Output};
 use writer::{FINAL_FLUSH, LineWriter, LogOptions};
 
-/// What the access log is called in metrics and diagnostics.
+/// The name of the access log in metrics and diagnostics.
 const ACCESS: &str = "access";
-/// Bytes of the access log that may wait for the disk: some ten thousand lines.
+/// Buffer size of the access log in bytes: some ten thousand lines.
 const ACCESS_BYTES_MAX: usize = 4 << 20;
-/// How long its lines may gather: a write for each would cost more than the line.
+/// How long its lines are batched: a write for each would cost more than the line.
 const ACCESS_LINGER: Duration = Duration::from_millis(50);
 
 /// The access log and the metrics of one process. Cheap to clone.
@@ -60,16 +60,16 @@ struct Inner {
 }
 
 impl Telemetry {
-    /// Telemetry as the settings want it.
+    /// Telemetry built from the settings.
     ///
     /// # Errors
     ///
-    /// When the file of the access log cannot be opened, or the system gives no thread to write it.
+    /// When the file of the access log cannot be opened, or the system provides no thread to write it.
     pub fn new(settings: &Settings, clock: Clock) -> io::Result<Telemetry> {
         let output: Option<Box<dyn Output>> = match &settings.telemetry.access_log {
             AccessLog::None => None,
             AccessLog::Stdout => {
-                // A handle of its own: who writes through that of the standard library holds its lock while it is blocked.
+                // A handle of its own: a writer that uses that of the standard library holds its lock while it is blocked.
                 let own = File::from(io::stdout().as_fd().try_clone_to_owned()?);
                 let out: Box<dyn Write + Send> = Box::new(own);
                 Some(Box::new(out))
@@ -83,7 +83,7 @@ impl Telemetry {
     ///
     /// # Errors
     ///
-    /// When the system gives no thread to write it.
+    /// When the system provides no thread to write it.
     pub fn with_log(
         settings: &Settings,
         clock: Clock,
@@ -134,8 +134,8 @@ impl Telemetry {
         })
     }
 
-    /// Counts and logs one exchange. To be called once for each, after its last byte, with the number of its route in
-    /// [`Settings::routes`], or `None` when no route matched.
+    /// Counts and logs one exchange. To be called once for each, after its last byte, with the index of its route in [`Settings::routes`],
+    /// or `None` when no route matched.
     pub fn record(&self, exchange: &Exchange, route: Option<usize>, ending: Ending) {
         let inner = &*self.inner;
         let now = inner.clock.elapsed();
@@ -157,22 +157,22 @@ impl Telemetry {
         }
     }
 
-    /// Counts one call to a provider, named as in the settings, and how it ended.
+    /// Counts one call to a provider, named as in the settings, and its result.
     pub fn upstream_call(&self, provider: &str, result: Result<(), UpstreamFault>) {
         self.inner.metrics.upstream_call(provider, result);
     }
 
-    /// Counts a connection for as long as the guard lives.
+    /// Counts a connection as open for the lifetime of the guard.
     pub fn connection(&self) -> ConnectionGuard {
         self.inner.metrics.connection()
     }
 
-    /// Counts a connection that had to wait because there were too many.
+    /// Counts a connection that waited because the limit was reached.
     pub fn connection_waited(&self) {
         self.inner.metrics.connection_waited();
     }
 
-    /// Counts a connection that was closed for want of a PROXY protocol header.
+    /// Counts a connection that was closed because of its PROXY protocol header.
     pub fn proxy_protocol_refused(&self, fault: ProxyProtocolFault) {
         self.inner.metrics.proxy_protocol_refused(fault);
     }
@@ -187,14 +187,14 @@ impl Telemetry {
         &self.inner.metrics
     }
 
-    /// Reopens the file of the access log, as after it was renamed. Does not wait for it.
+    /// Reopens the file of the access log, as after it was renamed. Returns without waiting for it.
     pub(crate) fn reopen_log(&self) {
         if let Some(log) = &self.inner.log {
             log.reopen();
         }
     }
 
-    /// Writes what is left of the access log and ends it, within a second. For the end of the process; blocks.
+    /// Flushes the access log and closes it, within a second. For the end of the process; blocks.
     pub fn close(&self) {
         let lines = self
             .inner

@@ -1,7 +1,7 @@
-//! Every metric there is: its name, kind, labels and meaning. Metrics are made from this list and the reference is checked against it.
+//! The list of all metrics: name, kind, labels and meaning. Metrics are created from this list and the reference is checked against it.
 //!
-//! Labels are bounded by the settings and by lists in the program: route patterns, models, providers, classes, statuses, endings. Never
-//! an account, a key, an address or anything else that a client chooses. Money is counted in whole micro-credits.
+//! Labels are bounded by the settings and by lists in the program: route patterns, models, providers, classes, statuses, endings. Never an
+//! account, a key, an address or other text from a client. Money is counted in whole micro-credits.
 
 /// A metric.
 #[derive(Clone, Copy, Debug)]
@@ -12,23 +12,23 @@ pub struct Metric {
     pub kind: Kind,
     /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// Its meaning.
     pub help: &'static str,
 }
 
 /// The kinds of metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows.
+    /// Counter: only increases.
     Counter,
-    /// Goes up and down.
+    /// Gauge: increases and decreases.
     Gauge,
-    /// Values in buckets.
+    /// Histogram: values in buckets.
     Histogram,
 }
 
 impl Kind {
-    /// The word in the text format.
+    /// The keyword in the text format.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Counter => "counter",

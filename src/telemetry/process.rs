@@ -1,15 +1,15 @@
-//! What the operating system says of this process.
+//! Process metrics from the operating system.
 
 use super::metrics::Page;
 use super::names;
 
-/// Adds memory and open files, where the system tells.
+/// Adds memory and open files, where the system provides them.
 pub(super) fn show(page: &mut Page) {
     if let Some(bytes) = resident_bytes() {
         page.number(names::MEMORY, bytes.into());
     }
     if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
-        // The look itself takes one.
+        // The directory listing itself holds one.
         page.number(names::OPEN_FILES, files.count() as i128 - 1);
     }
 }

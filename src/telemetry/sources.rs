@@ -1,4 +1,4 @@
-//! Numbers that other parts keep themselves, shown when the metrics are read.
+//! Values that other parts keep themselves, collected when the metrics are read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -57,7 +57,7 @@ pub fn ledger(ledger: Ledger) -> Source {
     })
 }
 
-/// What the meter counts.
+/// The counters of the meter.
 pub fn meter(counters: Arc<Counters>) -> Source {
     Box::new(move |page| {
         let counted = counters.read();
@@ -73,7 +73,7 @@ pub fn meter(counters: Arc<Counters>) -> Source {
     })
 }
 
-/// The providers: their health, their queues, and what followed their failures.
+/// The providers: their health, their queues, and the retries after their failures.
 pub(crate) fn providers(providers: Arc<Providers>) -> Source {
     type Number = (names::Metric, fn(&ProviderView) -> i128);
     const NUMBERS: &[Number] = &[
@@ -108,7 +108,7 @@ pub(crate) fn providers(providers: Arc<Providers>) -> Source {
     })
 }
 
-/// What the cache holds and has done.
+/// The contents and counters of the cache.
 pub fn cache(cache: Arc<Cache>) -> Source {
     let counters = cache.counters();
     Box::new(move |page| {
@@ -139,7 +139,7 @@ pub fn cache(cache: Arc<Cache>) -> Source {
     })
 }
 
-/// What becomes of requests that carry a key.
+/// The results of requests with an idempotency key.
 pub fn idempotency(counters: Arc<tollgate_idempotency::Counters>) -> Source {
     Box::new(move |page| {
         let counted = counters.read();
@@ -156,7 +156,7 @@ pub fn idempotency(counters: Arc<tollgate_idempotency::Counters>) -> Source {
     })
 }
 
-/// What becomes of a payment provider's notices.
+/// The results of a payment provider's notifications.
 pub fn notices(counters: Arc<tollgate_commerce::WebhookCounters>) -> Source {
     Box::new(move |page| {
         let counts = counters.counts();
@@ -172,7 +172,7 @@ pub fn notices(counters: Arc<tollgate_commerce::WebhookCounters>) -> Source {
     })
 }
 
-/// What becomes of purchases of credits; all zero where nothing can be bought.
+/// The results of purchases of credits; all zero where nothing can be bought.
 pub fn purchases(top_ups: Option<tollgate_purchase::TopUps>) -> Source {
     Box::new(move |page| {
         let counts = top_ups.as_ref().map(|top_ups| top_ups.counters().counts());
@@ -192,7 +192,7 @@ pub fn purchases(top_ups: Option<tollgate_purchase::TopUps>) -> Source {
     })
 }
 
-/// What becomes of payments for the plan.
+/// The results of payments for the plan.
 pub fn plan(plans: tollgate_purchase::plan::Plans) -> Source {
     Box::new(move |page| {
         let counts = plans.counts();
@@ -209,7 +209,7 @@ pub fn plan(plans: tollgate_purchase::plan::Plans) -> Source {
     })
 }
 
-/// What becomes of signed transfers; all zero where none are taken.
+/// The results of signed transfers; all zero where none are accepted.
 pub fn x402(desk: Option<tollgate_pay::x402::Desk>, store: Arc<dyn Store>) -> Source {
     Box::new(move |page| {
         let counts = desk.as_ref().map(|desk| desk.counters().counts());
@@ -239,7 +239,7 @@ pub fn x402(desk: Option<tollgate_pay::x402::Desk>, store: Arc<dyn Store>) -> So
     })
 }
 
-/// What becomes of leave to charge for the plan each month; all zero where the plan is not sold in this way.
+/// The results of mandates for the monthly charge of the plan; all zero where the plan is not sold in this way.
 pub fn mandates(mandates: Option<tollgate_purchase::mandates::Mandates>) -> Source {
     Box::new(move |page| {
         let counts = mandates.as_ref().map(|desk| desk.counters().counts());
@@ -263,7 +263,7 @@ pub fn mandates(mandates: Option<tollgate_purchase::mandates::Mandates>) -> Sour
     })
 }
 
-/// Writes a histogram of powers of two; `unit` of its values make one of the metric's.
+/// Writes a histogram of powers of two; `unit` of its values are one of the metric's.
 fn powers(page: &mut Page, metric: names::Metric, histogram: &Histogram, unit: f64) {
     let counts = histogram.counts();
     let (above, below) = counts.split_last().expect("a histogram has buckets");

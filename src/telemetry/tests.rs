@@ -1,4 +1,4 @@
-//! What one exchange leaves in the log and in the metrics.
+//! The log line and the metrics of one exchange.
 
 use std::io::Write;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use super::*;
 use crate::config::{self, Environment};
 
-/// A file that a test can look into.
+/// A file that a test can read.
 #[derive(Clone, Default)]
 struct Paper(Arc<Mutex<Vec<u8>>>);
 

@@ -19,7 +19,7 @@ pub(super) fn stamp(out: &mut Vec<u8>, unix_micros: i64) {
     out.extend_from_slice(&text);
 }
 
-/// Writes a number into all of a field, with zeros before it.
+/// Writes a number into a whole field, with leading zeros.
 fn digits(field: &mut [u8], number: i64) {
     let mut rest = number.unsigned_abs() as u32;
     for place in field.iter_mut().rev() {
@@ -30,7 +30,7 @@ fn digits(field: &mut [u8], number: i64) {
 
 /// Year, month and day of a number of days since 1970-01-01 in the Gregorian calendar.
 ///
-/// Counted in years that begin on 1 March, so that the leap day is the last day of a year.
+/// Counted in years that start on 1 March, so that the leap day is the last day of a year.
 fn date(days: i64) -> (i64, i64, i64) {
     const DAYS_OF_400_YEARS: i64 = 146_097;
     // 1 March of the year 0 lies this many days before 1970.
