@@ -117,7 +117,7 @@ fn changed(id: &str, what: &str, now: &str, json: bool, out: &mut dyn Write) -> 
     writeln!(out, "{id}: {what} is {now}").context("cannot print")
 }
 
-/// Says what an account is now, and what it goes on being charged for: barring it ends nothing at PayPal.
+/// Prints the state of an account, and the charge that continues: barring it cancels nothing at PayPal.
 fn suspended(
     id: &str,
     word: &str,
@@ -174,7 +174,7 @@ fn find(
         .with_context(|| format!("`{}` signs in to no account", login.address()))
 }
 
-/// An account as programs read it.
+/// JSON form of an account.
 #[derive(Serialize)]
 struct Shown<'a> {
     id: String,
@@ -185,7 +185,7 @@ struct Shown<'a> {
     held: Box<RawValue>,
     credit_limit: Box<RawValue>,
     created_at: String,
-    /// What it has of the plan, ended or not.
+    /// Its plan, active or ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<ShownPlan>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@ use crate::Gateway;
 use crate::config::{self, Environment, Settings};
 use crate::onboarding::installation;
 
-/// Shows everything that is wrong with the settings, or what good ones risk.
+/// Reports all errors of the settings, or the warnings of valid ones.
 pub(super) fn check(
     file: &Path,
     environment: &Environment,

@@ -13,7 +13,7 @@ use super::{GOOD, print, time};
 use crate::admin::control::{Applied, Change};
 use crate::args::CreditsCommand;
 
-/// Movements shown beside a balance.
+/// Number of movements shown beside a balance.
 const LINES: usize = 20;
 
 pub(super) fn run(
@@ -110,7 +110,7 @@ fn show(account: &str, json: bool, office: &Office, out: &mut dyn Write) -> anyh
     print::table(out, ["TIME", "KIND", "AMOUNT", "FOR", "OPERATION"], &rows)
 }
 
-/// A grant as programs read it.
+/// JSON form of a grant.
 #[derive(Serialize)]
 struct Booked<'a> {
     account: &'a str,
@@ -119,7 +119,7 @@ struct Booked<'a> {
     available: Box<RawValue>,
 }
 
-/// A balance as programs read it.
+/// JSON form of a balance.
 #[derive(Serialize)]
 struct Shown<'a> {
     account: String,
@@ -152,7 +152,7 @@ impl Line<'_> {
     }
 }
 
-/// What a line did to the balance: free and promised credit together.
+/// The effect of a line on the balance: available and granted credit together.
 fn amount(line: &LedgerLine) -> Micros {
     line.entry.d_available + line.entry.d_held
 }

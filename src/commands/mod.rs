@@ -1,6 +1,6 @@
-//! What the commands of the command line do.
+//! The commands of the command line.
 //!
-//! Commands that only look read the database beside a running gateway. Commands that change something ask the gateway over its control
+//! Read-only commands read the database beside a running gateway. Commands that make changes send them to the gateway over its control
 //! socket, and where none runs they take the lock of the database and write themselves.
 
 mod account;
@@ -31,15 +31,15 @@ use crate::config::{self, Environment, Settings};
 use crate::{Gateway, demo};
 use office::Office;
 
-/// The variable that names the settings file where `--config` does not.
+/// The variable that names the settings file by default.
 const CONFIG: &str = "TOLLGATE_CONFIG";
 
-/// What a command that worked ends with.
+/// Exit code of a successful command.
 const GOOD: u8 = 0;
-/// What a command that did not work, or found something wrong, ends with.
+/// Exit code of a command that failed or reports a problem.
 const BAD: u8 = 1;
 
-/// The `tollgate` program: reads the command line, does what it says, and says how that went.
+/// The `tollgate` program: parses the command line, runs the command, and reports its result.
 pub fn main() -> ExitCode {
     let args = Args::parse();
     let environment = Environment::of_process();
@@ -50,7 +50,7 @@ pub fn main() -> ExitCode {
     });
     match ended {
         Ok(code) => ExitCode::from(code),
-        // Whoever reads has read enough, as `head` does.
+        // The reader closed the pipe, as `head` does.
         Err(error) if is_broken_pipe(&error) => ExitCode::from(GOOD),
         Err(error) => {
             let code = error.downcast_ref().map_or(BAD, |code: &Exit| code.0);
@@ -60,11 +60,11 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Does what a command line says; the result is the exit code.
+/// Runs the command of a command line; the result is the exit code.
 ///
 /// # Errors
 ///
-/// Why it could not be done, as a chain of causes for the operator.
+/// Why it failed, as a chain of causes for the operator.
 pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow::Result<u8> {
     let config = args
         .config

@@ -1,4 +1,4 @@
-//! The way to the books: through the gateway that has them, or the database itself.
+//! Access to the books: through the running gateway, or the database itself.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::admin::Clerk;
 use crate::admin::control::{self, Applied, AskError, Change, Changes};
 use crate::config::{Durability, Settings, StoreUrl};
 
-/// The books that some settings name.
+/// The books named by the settings.
 pub(super) struct Office {
     settings: Settings,
     database: PathBuf,
@@ -31,17 +31,17 @@ impl Office {
         }
     }
 
-    /// Where the database is, whatever links its name in the settings leads through.
+    /// The path of the database, with all links resolved.
     pub(super) fn database(&self) -> &Path {
         &self.database
     }
 
-    /// The books to look at, beside a gateway or with none.
+    /// The books opened read-only, beside a gateway or without one.
     pub(super) fn read(&self) -> anyhow::Result<Arc<dyn Read>> {
         Ok(sqlite::open_read(self.database())?)
     }
 
-    /// Has a change made: by the gateway, or here when there is none.
+    /// Makes a change: through the gateway, or here when none runs.
     pub(super) fn change(&self, change: &Change) -> anyhow::Result<Applied> {
         match control::ask(&control::path(self.database()), change) {
             Ok(applied) => Ok(applied),
@@ -50,7 +50,7 @@ impl Office {
         }
     }
 
-    /// Asks the gateway that runs, for what only it has.
+    /// Requests state from the running gateway that no other process has.
     pub(super) fn ask(&self, change: &Change) -> anyhow::Result<Applied> {
         Ok(control::ask(&control::path(self.database()), change)?)
     }
@@ -73,12 +73,12 @@ impl Office {
         applied.map_err(anyhow::Error::msg)
     }
 
-    /// The books to write to, which no gateway may have at the same time.
+    /// The books opened for writing, which no gateway may have at the same time.
     pub(super) fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
         sqlite::open(self.database(), self.options()).map_err(taken)
     }
 
-    /// Makes anew what is derived from the journal of the books, which no gateway may have at the same time.
+    /// Rebuilds the state derived from the journal of the books, which no gateway may have at the same time.
     pub(super) fn repost(&self) -> anyhow::Result<()> {
         sqlite::repost(self.database(), self.options()).map_err(taken)
     }
@@ -111,14 +111,14 @@ impl Office {
 
 fn taken(error: OpenError) -> anyhow::Error {
     match error {
-        // Somebody holds the lock and nobody answers on the socket: a gateway on its way up or down.
+        // The lock is held and the socket does not answer: a gateway that starts or stops.
         OpenError::InUse { .. } => anyhow::Error::new(error)
             .context("a gateway has the database and does not answer yet; try again in a moment"),
         other => other.into(),
     }
 }
 
-/// Reads an account's id.
+/// Parses an account's id.
 pub(super) fn account(text: &str) -> anyhow::Result<AccountId> {
     Ok(text.parse()?)
 }

@@ -81,7 +81,7 @@ fn list(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::Result<()> 
     .context("cannot print")
 }
 
-/// A payment as programs read it.
+/// JSON form of a payment.
 #[derive(Serialize)]
 struct Open<'a> {
     payment: String,
@@ -91,7 +91,7 @@ struct Open<'a> {
     nonce: String,
     /// US dollars.
     amount: String,
-    /// As the facilitator has reported it: what it did is not proved.
+    /// As reported by the facilitator: its effect is not proved.
     transaction: Option<String>,
     since: String,
     ends: String,

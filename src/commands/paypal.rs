@@ -1,4 +1,4 @@
-//! `tollgate paypal setup`: the product and the plan that buyers subscribe to, made once.
+//! `tollgate paypal setup`: creates the product and the plan that buyers subscribe to, once.
 
 use std::io::Write;
 
@@ -14,12 +14,12 @@ use crate::args::PayPalCommand;
 use crate::config::Settings;
 use crate::paypal::client;
 
-/// What there is at PayPal now.
+/// What exists at PayPal now.
 #[derive(Serialize)]
 struct Found {
     product_id: String,
     plan_id: String,
-    /// Whether it was made just now.
+    /// Whether it was created by this run.
     made: bool,
 }
 
@@ -70,13 +70,13 @@ pub(super) fn run(
     Ok(GOOD)
 }
 
-/// Finds the plan or makes it. A plan that charges anything else is left alone.
+/// Finds the plan or creates it. A plan with any other price is left alone.
 async fn set_up(
     client: &Client,
     (product, name): (&str, &str),
     clock: &Clock,
 ) -> anyhow::Result<Found> {
-    // The same for an hour: whoever tries again after an answer that was lost gets what was made.
+    // The same for an hour: a retry after a lost answer receives what was created.
     let hour = clock.unix_micros() / 3_600_000_000;
     let (environment, hour) = (client.environment().to_string(), hour.to_string());
     let key = |what: &str| key_of(&["tollgate", &environment, product, what, &hour]);

@@ -1,4 +1,4 @@
-//! What commands print: lines for people, JSON for programs.
+//! Output of commands: lines for people, JSON for programs.
 
 use std::io::Write;
 

@@ -12,7 +12,7 @@ use tollgate_store::sqlite;
 use super::office::Office;
 use super::{BAD, Exit, GOOD, print};
 
-/// What an audit that could not be finished ends with.
+/// Exit code of an audit that could not be completed.
 pub(super) const UNKNOWN: u8 = 2;
 
 /// Proves that the books balance, or shows where they do not.
@@ -22,7 +22,7 @@ pub(super) fn audit(
     json: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
-    // Anything that keeps the audit from its end has an exit code of its own: it is no verdict on the books.
+    // An error that prevents a complete audit has an exit code of its own: it is no verdict on the books.
     look(office, fix_derived, json, out).context(Exit(UNKNOWN))
 }
 
@@ -107,7 +107,7 @@ fn words(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     .context("cannot print")
 }
 
-/// A report as programs read it.
+/// JSON form of a report.
 #[derive(Serialize)]
 struct Shown<'a> {
     clean: bool,
@@ -126,7 +126,7 @@ struct Shown<'a> {
     violations: Vec<Violation<'a>>,
 }
 
-/// Payments for the plan, and what they come to in cents.
+/// Payments for the plan, and their total in cents.
 #[derive(Serialize)]
 struct Plan {
     x402: u64,

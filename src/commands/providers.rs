@@ -52,7 +52,7 @@ pub(super) fn run(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::R
     Ok(GOOD)
 }
 
-/// What is left of a cooldown.
+/// The remaining cooldown.
 fn seconds(ms: u64) -> String {
     match ms {
         0 => String::new(),

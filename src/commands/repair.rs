@@ -1,7 +1,7 @@
-//! `tollgate repair`: the way back for a journal that two processes have written at once, or that has lost commits.
+//! `tollgate repair`: repairs a journal that two processes have written at once, or that has lost commits.
 //!
-//! It is tried on a copy first, and the copy is audited. That is all it does without `--apply`. With it the books are left alone unless
-//! the copy has come out clean; then a copy of them and what is taken out of the journal are kept in files beside the database.
+//! The repair runs on a copy first, and the copy is audited. That is all it does without `--apply`. With it the books are left alone unless
+//! the audit of the copy is clean; then a copy of them and the removed part of the journal are kept in files beside the database.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ use super::office::Office;
 use super::proof::UNKNOWN;
 use super::{BAD, Exit, GOOD, print};
 
-/// Shows what a repair would do, and does it.
+/// Shows the effect of a repair, and applies it.
 pub(super) fn run(
     office: impl FnOnce() -> anyhow::Result<Office>,
     apply: bool,
     json: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
-    // As with the audit: what keeps it from its end is no verdict on the books.
+    // As with the audit: an error that prevents completion is no verdict on the books.
     let done = office().and_then(|office| repair(&office, apply));
     let done = done.context(Exit(UNKNOWN))?;
     if json {
@@ -38,33 +38,33 @@ pub(super) fn run(
     })
 }
 
-/// What was found and done.
+/// The findings and the actions.
 struct Done {
     repair: Repair,
-    /// Of the copy that it was tried on, or of the books once they are repaired.
+    /// Of the repaired copy, or of the books once they are repaired.
     audit: Report,
     outcome: Outcome,
 }
 
 enum Outcome {
-    /// Nothing is wrong with the journal.
+    /// The journal is intact.
     Whole,
-    /// It was tried on a copy.
+    /// The repair ran on a copy.
     Tried,
-    /// The copy has not come out clean.
+    /// The audit of the copy is not clean.
     Refused,
     /// The books are repaired.
     Repaired {
-        /// A copy of the books as they were.
+        /// A copy of the books before the repair.
         copy: PathBuf,
-        /// What was taken out of the journal.
+        /// The removed part of the journal.
         quarantine: Option<PathBuf>,
     },
 }
 
 fn repair(office: &Office, apply: bool) -> anyhow::Result<Done> {
     let database = office.database();
-    // From the copy to the end nothing may change.
+    // From the copy to the end no other process may change the books.
     let lock = apply.then(|| office.lock()).transpose()?;
     let folder = database.parent().context("the database has no folder")?;
     let folder = tempfile::tempdir_in(folder).context("cannot make a folder for a copy")?;
@@ -111,7 +111,7 @@ fn beside(database: &Path, what: &str, epoch: i64) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Writes what is taken out of the journal to a file of its own, one JSON object a line, and waits until it is durable.
+/// Writes the removed part of the journal to a file of its own, one JSON object a line, and waits until it is durable.
 fn quarantine(database: &Path, repair: &Repair) -> anyhow::Result<PathBuf> {
     let path = beside(database, "quarantine", repair.epoch);
     let mut text = Vec::new();
@@ -199,7 +199,7 @@ fn action(action: &Action) -> String {
     }
 }
 
-/// What stands in a body that is taken out, as far as it can be read.
+/// The content of a removed body, as far as it can be decoded.
 fn contents(action: &Action) -> Vec<String> {
     let Action::Quarantine(bytes) = action else {
         return Vec::new();
@@ -215,7 +215,7 @@ fn contents(action: &Action) -> Vec<String> {
         .collect()
 }
 
-/// A repair as programs read it.
+/// JSON form of a repair.
 #[derive(Serialize)]
 struct Shown<'a> {
     outcome: &'a str,
@@ -242,7 +242,7 @@ struct Row<'a> {
     what: &'a str,
     action: String,
     contents: Vec<String>,
-    /// The bytes that were taken out, in hex.
+    /// The removed bytes, in hex.
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<String>,
 }

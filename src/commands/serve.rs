@@ -14,7 +14,7 @@ use crate::config::{Environment, Settings};
 use crate::telemetry::Telemetry;
 use crate::{Gateway, demo, telemetry};
 
-/// Serves until somebody asks for an end, or the store fails.
+/// Serves until a stop is requested, or the store fails.
 pub(super) fn serve(settings: Settings) -> anyhow::Result<u8> {
     let _diagnostics = telemetry::diagnostics(&settings.telemetry)?;
     let hangup = Hangup::default();
@@ -34,7 +34,7 @@ pub(super) fn serve(settings: Settings) -> anyhow::Result<u8> {
     }
 }
 
-/// Runs the demo until somebody asks for an end.
+/// Runs the demo until a stop is requested.
 pub(super) fn demo(
     options: &demo::Options,
     environment: &Environment,
@@ -46,7 +46,7 @@ pub(super) fn demo(
     Ok(GOOD)
 }
 
-/// What SIGHUP does: the files of logs are reopened. Before there is a gateway it does nothing, since its files are new then.
+/// The handler of SIGHUP: log files are reopened. Before the gateway exists it does nothing, since its files are new then.
 #[derive(Clone, Default)]
 struct Hangup {
     telemetry: Arc<OnceLock<Telemetry>>,
@@ -66,8 +66,8 @@ impl Hangup {
     }
 }
 
-/// Ends when the process is asked to: by a terminal or a service manager. Signals are heard from when this returns, so that one that
-/// comes while the gateway starts is no abrupt end. SIGHUP is left as it is where nothing is to follow from it.
+/// Completes when a terminal or a service manager requests a stop. Signals are handled from the return of this function, so that one that
+/// arrives while the gateway starts does not abort it. SIGHUP keeps its default where it has no handler.
 fn stop(hangup: Option<Hangup>) -> anyhow::Result<impl Future<Output = ()>> {
     let (ready, listening) = std::sync::mpsc::sync_channel(1);
     let (ask, asked) = oneshot::channel();
@@ -77,14 +77,14 @@ fn stop(hangup: Option<Hangup>) -> anyhow::Result<impl Future<Output = ()>> {
         .context("cannot start a thread")?;
     listening.recv().context("the thread for signals ended")??;
     Ok(async {
-        // Without the thread there is no polite end; the process can still be killed, and recovers.
+        // Without the thread there is no graceful shutdown; the process can still be killed, and recovers.
         if asked.await.is_err() {
             std::future::pending::<()>().await;
         }
     })
 }
 
-/// Waits for signals: passes the first that asks for an end on, and does what each SIGHUP asks for, while the gateway drains as well.
+/// Waits for signals: forwards the first stop request, and runs the handler for each SIGHUP, while the gateway drains as well.
 fn hear(ready: &SyncSender<anyhow::Result<()>>, ask: oneshot::Sender<()>, hangup: Option<Hangup>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -99,7 +99,7 @@ fn hear(ready: &SyncSender<anyhow::Result<()>>, ask: oneshot::Sender<()>, hangup
                     Some(hangup) => Some((signal(SignalKind::hangup()).context("SIGHUP")?, hangup)),
                     None => None,
                 };
-                // Whoever started this thread waits for it.
+                // The parent thread waits for it.
                 let _ = ready.send(Ok(()));
                 tokio::select! {
                     _ = terminate.recv() => {}
@@ -113,12 +113,12 @@ fn hear(ready: &SyncSender<anyhow::Result<()>>, ask: oneshot::Sender<()>, hangup
             })
         });
     if let Err(error) = heard {
-        // Sent while whoever started this thread still waits, or nobody hears it.
+        // Sent while the parent thread still waits, or without a receiver.
         let _ = ready.send(Err(error));
     }
 }
 
-/// Does what each SIGHUP asks for. Does not end.
+/// Runs the handler for each SIGHUP. Does not end.
 async fn hang_ups(signals: Option<&mut (Signal, Hangup)>) {
     if let Some((signals, hangup)) = signals {
         while signals.recv().await.is_some() {

@@ -1,4 +1,4 @@
-//! Commands on a database of their own, with a gateway's control socket and without.
+//! Commands on a temporary database, with a gateway's control socket and without.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const SETTINGS: &str = "
     price = { input = '1', output = '2' }
 ";
 
-/// A folder with settings and, once something is written, a database.
+/// A folder with settings and, after the first write, a database.
 struct House {
     folder: tempfile::TempDir,
 }
@@ -40,7 +40,7 @@ impl House {
         self.folder.path().join("t.toml")
     }
 
-    /// Runs a command; its exit code and what it printed, or why it could not.
+    /// Runs a command; returns its exit code and output, or its error.
     fn run(&self, line: &str) -> Result<(u8, String), String> {
         let words = line.split_whitespace();
         let args = Args::try_parse_from(["tollgate"].into_iter().chain(words))
@@ -122,7 +122,7 @@ fn cache(
     }))
 }
 
-/// One provider that rests, with a model that it asked to be left alone with.
+/// One provider with an open circuit, with a model that it asked not to be called for.
 fn providers() -> crate::admin::Look {
     Arc::new(|| {
         serde_json::json!([{
@@ -550,7 +550,7 @@ fn paypal_is_set_up_once_however_often_it_is_asked_for() {
     assert!(words.contains(&format!("plan_id = \"{plan}\"")), "{words}");
     assert!(words.contains("199.00 USD each month"), "{words}");
 
-    // One that was changed there is left alone, and another made.
+    // A plan that was changed there is left alone, and another created.
     paypal.change_plan(&plan, |plan| plan.cents = 100);
     paypal.forget_keys();
     let other = house.json("paypal setup");
@@ -565,7 +565,7 @@ fn paypal_is_set_up_once_however_often_it_is_asked_for() {
     );
 }
 
-/// A payment of an account that was sent, and of which nobody knows what became; its name.
+/// A payment of an account that was sent and whose outcome is unknown; its id.
 fn unclear(store: &Arc<dyn tollgate_store::Store>, account: &str, nonce: u8, ends: i64) -> String {
     let state = tollgate_store::AuthorizationState::Unknown;
     unproved(store, (account, state), nonce, ends)
@@ -623,7 +623,7 @@ fn a_payment_that_nobody_can_explain_is_closed_by_a_person_with_proof() {
     assert_eq!(listed[0]["payment"], *name);
     assert_eq!(listed[0]["account"], *account);
     assert!(house.good("payment list").contains(&name));
-    // A person says what they have seen, and says it whole.
+    // The operator states the outcome, with the transaction.
     for line in [
         format!("payment close {name}"),
         format!(
@@ -649,7 +649,7 @@ fn a_payment_that_nobody_can_explain_is_closed_by_a_person_with_proof() {
         format!("0x{}", "ab".repeat(32))
     );
     assert_eq!(served.store.payments_of(id, 9).expect("readable").len(), 1);
-    // Where no gateway runs the same command writes by itself.
+    // Where no gateway runs the same command writes to the database itself.
     let other = house.word("account create --email b@example.com", "id");
     let name = unclear(&served.store, &other, 2, 1_000_000);
     served.end();

@@ -1,4 +1,4 @@
-//! Times as operators write and read them, in UTC.
+//! Times in the operator's notation, in UTC.
 
 use anyhow::Context as _;
 use jiff::civil::Date;
@@ -34,7 +34,7 @@ pub(super) fn read_day(text: &str) -> anyhow::Result<(i64, i64)> {
     Ok((start(date)?, start(next)?))
 }
 
-/// A moment to come, in Unix microseconds: a day (its first moment), an RFC 3339 time, or days from now (`90d`).
+/// A future time, in Unix microseconds: a day (its first moment), an RFC 3339 time, or days from now (`90d`).
 pub(super) fn read_end(text: &str, now: i64) -> anyhow::Result<i64> {
     if let Some(days) = text
         .strip_suffix('d')

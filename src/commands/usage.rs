@@ -11,7 +11,7 @@ use tollgate_store::UsageTotal;
 use super::office::{self, Office};
 use super::{GOOD, print, time};
 
-/// Days shown where no first day is named.
+/// Number of days shown by default.
 const DAYS: i64 = 30;
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
@@ -96,7 +96,7 @@ pub(super) fn run(
     Ok(GOOD)
 }
 
-/// What was used in one day of one model, as programs read it.
+/// JSON form of the usage of one model on one day.
 #[derive(Serialize)]
 struct Total<'a> {
     day: String,

@@ -1,4 +1,4 @@
-//! What the demo prints when it is ready.
+//! The demo's output when it is ready.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use tollgate_money::AccountId;
 
 use crate::Address;
 
-/// Everything a person or a script needs to try the demo.
+/// The data that a person or a script needs to try the demo.
 pub(super) struct Announcement<'a> {
     pub(super) addresses: &'a [Address],
     pub(super) admin: SocketAddr,
@@ -28,15 +28,15 @@ pub(super) struct Announcement<'a> {
     pub(super) credits: i64,
 }
 
-/// An account that a program buys the plan for.
+/// An account for which a program buys the plan.
 pub(super) struct Buyer {
-    /// What it is signed in to with.
+    /// Its sign-in identifier.
     pub(super) address: &'static str,
-    /// The key of the program.
+    /// The program's API key.
     pub(super) key: String,
 }
 
-/// The line for scripts.
+/// The JSON line for scripts.
 #[derive(Serialize)]
 struct Line<'a> {
     base_url: String,
@@ -81,7 +81,7 @@ impl Announcement<'_> {
 
     fn tls_url(&self) -> Option<String> {
         let tls = self.addresses.iter().find(|one| one.tls)?;
-        // By name, since that is what the certificate is for.
+        // By name, since the certificate is for the name.
         Some(format!("https://localhost:{}", tls.address.port()))
     }
 
@@ -193,7 +193,7 @@ impl Announcement<'_> {
         writeln!(out, "Ctrl-C ends it and leaves nothing behind.")
     }
 
-    /// How a program buys the plan, in each way.
+    /// How a program buys the plan, for each protocol.
     fn plan(&self, out: &mut impl Write) -> io::Result<()> {
         let base = self.base_url();
         let [x402, mpp, ucp] = self.buyers else {

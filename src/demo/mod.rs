@@ -1,7 +1,7 @@
-//! `tollgate demo`: a gateway to try, with nothing to set up.
+//! `tollgate demo`: a gateway to try, without setup.
 //!
-//! All of the gateway is the real one, on a database of its own in a temporary folder. The model provider, the MCP server,
-//! PayPal, the facilitator and everybody's mailbox are stand-ins. The folder is gone when the demo ends.
+//! All of the gateway is the real one, on a database of its own in a temporary folder. The model provider, the MCP server, PayPal, the
+//! facilitator and all mailboxes are stand-ins. The folder is removed when the demo ends.
 
 mod announcement;
 mod settings;
@@ -24,27 +24,27 @@ use crate::Gateway;
 use crate::config::{self, Environment};
 use announcement::{Announcement, Buyer};
 
-/// What the account of the demo starts with.
+/// The opening balance of the demo account.
 const CREDITS: i64 = 100;
 
-/// What the account of the demo is signed in to with.
+/// The sign-in identifier of the demo account.
 const ADDRESS: &str = "demo@example.net";
 
-/// What the accounts are signed in to with that buy the plan: by x402, MPP and UCP. An account has one plan, so each way has its own.
+/// The sign-in identifiers of the accounts that buy the plan: by x402, MPP and UCP. An account has one plan, so each protocol has its own.
 const BUYERS: [&str; 3] = ["x402@example.net", "mpp@example.net", "ucp@example.net"];
 
-/// How the demo was asked for.
+/// Options of the demo.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The port for HTTP; HTTPS has the next one. 0 takes free ports.
+    /// The port for HTTP; HTTPS uses the next one. 0 selects free ports.
     pub port: u16,
-    /// Print one line of JSON instead of words.
+    /// Print one line of JSON instead of text.
     pub json: bool,
-    /// Settings that win over those of the demo, so that an outside party can be a real one.
+    /// Settings that override those of the demo, so that an external service can be a real one.
     pub config: Option<PathBuf>,
 }
 
-/// Runs the demo until `stop` is done.
+/// Runs the demo until `stop` completes.
 pub fn run(
     options: &Options,
     environment: &Environment,
@@ -84,7 +84,7 @@ pub fn run(
         certificate: &certificate,
     };
     settings::write(&config_file, &own, options.config.as_deref())?;
-    // A file and not a variable: commands that are given these settings have to find it too.
+    // A file and not a variable: commands that use these settings have to find it too.
     for (name, secret) in [
         (settings::SMS_SECRET_FILE, settings::SMS_SECRET),
         (settings::MPP_SECRET_FILE, settings::MPP_SECRET),
@@ -130,7 +130,7 @@ pub fn run(
     ended.map_err(|failure| anyhow::anyhow!("{}", failure.message))
 }
 
-/// Where the certificate made for this run was written.
+/// The path of the certificate created for this run.
 pub(crate) struct CertificateFiles {
     pub(crate) ca_file: PathBuf,
     pub(crate) certificate: PathBuf,
@@ -151,7 +151,7 @@ fn write_certificate(folder: &Path) -> anyhow::Result<CertificateFiles> {
     Ok(files)
 }
 
-/// Where PayPal's stand-in is, and how the gateway is known there.
+/// The address of PayPal's stand-in, and the gateway's credentials there.
 pub(crate) struct PayPalFiles {
     pub(crate) url: String,
     pub(crate) ca_file: PathBuf,
@@ -173,7 +173,7 @@ fn write_paypal(folder: &Path, paypal: &PayPal) -> anyhow::Result<PayPalFiles> {
     Ok(files)
 }
 
-/// Makes an account with credits and a key.
+/// Creates an account with credits and a key.
 async fn open_account(
     gateway: &Gateway,
     service: &str,
@@ -183,7 +183,7 @@ async fn open_account(
     let now = clock.unix_micros();
     let account = NewAccount {
         logins: vec![Login::email(address)?],
-        // What the plan adds is to be seen when it is bought.
+        // The credits of the plan are visible once it is bought.
         class: Arc::from("free"),
         credit_limit: Micros::ZERO,
         cache_scope: tollgate_store::CacheScope::Shared,

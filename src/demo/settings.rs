@@ -1,4 +1,4 @@
-//! The settings of the demo, and an operator's own laid over them.
+//! The settings of the demo, merged with an operator's own.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,17 +11,17 @@ use toml::{Table, Value};
 use super::{CertificateFiles, PayPalFiles};
 use crate::config::Settings;
 
-/// The file beside the settings that holds the key for text messages, and the key. It guards nothing: both sides are in this process.
+/// The file beside the settings that contains the key for text messages, and the key. It protects nothing: both sides are in this process.
 pub(super) const SMS_SECRET_FILE: &str = "sms-secret";
 pub(super) const SMS_SECRET: &str = "text-messages-of-the-demo";
 
-/// The same for challenges of the `Payment` scheme: what they are bound with.
+/// The same for the secret that binds challenges of the `Payment` scheme.
 pub(super) const MPP_SECRET_FILE: &str = "mpp-secret";
 pub(super) const MPP_SECRET: &str = "payment-challenges-of-the-demo-and-of-no-other";
 
-/// What the demo puts into its settings.
+/// The inputs of the demo's settings.
 pub(super) struct Own<'a> {
-    /// Of HTTP and of HTTPS.
+    /// The ports of HTTP and of HTTPS.
     pub(super) ports: (u16, u16),
     pub(super) provider_url: &'a str,
     pub(super) mcp_url: &'a str,
@@ -47,7 +47,7 @@ pub(super) fn write(file: &Path, own: &Own<'_>, over: Option<&Path>) -> anyhow::
     std::fs::write(file, text).with_context(|| format!("cannot write `{}`", file.display()))
 }
 
-/// The model that the examples ask for.
+/// The model that the examples request.
 pub(super) fn first_model(settings: &Settings) -> &str {
     let default = settings
         .catalog
@@ -167,7 +167,7 @@ impl Own<'_> {
     }
 }
 
-/// Lays one table over another: tables are joined, everything else is replaced.
+/// Merges one table into another: tables are joined, all other values are replaced.
 fn lay_over(under: &mut Table, over: Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {
@@ -179,8 +179,8 @@ fn lay_over(under: &mut Table, over: Table) {
     }
 }
 
-/// The ports of HTTP and of HTTPS, which is the one above it. For 0 two that are free: documents and pages name their own address, so
-/// it has to be known before the gateway starts.
+/// The ports of HTTP and of HTTPS, which is the one above it. For 0 two free ones: documents and pages contain the gateway's address, so it
+/// has to be known before the gateway starts.
 pub(super) fn ports(wanted: u16) -> anyhow::Result<(u16, u16)> {
     match wanted {
         0 => {

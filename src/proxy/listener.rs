@@ -246,7 +246,7 @@ pub(super) fn spawn_workers(
                     }
                     proxy.stopped().await;
                 });
-                // No task waits for a pending DNS lookup or token count.
+                // Pending DNS lookups and token counts are abandoned: no task waits for them.
                 runtime.shutdown_background();
             })?;
         threads.push(thread);

@@ -1,4 +1,4 @@
-//! The cork before streams that take little, make wait, keep what they have taken, and break.
+//! The cork before streams with short writes, blocked writes, buffers and errors.
 
 use std::sync::Mutex;
 use std::task::Waker;
@@ -8,19 +8,19 @@ use tokio::io::AsyncReadExt;
 
 use super::*;
 
-/// What a [`Scripted`] stream does when it is asked to take bytes or to let them go.
+/// The result of a write or flush on a [`Scripted`] stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Turn {
-    /// Takes so many bytes, or lets so many go.
+    /// Accepts or flushes this many bytes.
     Takes(usize),
-    /// Makes wait, and wakes whoever waits at once.
+    /// Returns pending, and wakes the task at once.
     Waits,
-    /// Fails, now and for ever.
+    /// Fails, now and forever.
     Breaks,
 }
 
-/// A stream that does one turn after the other, and then the last one for ever. As TLS does, it keeps what it has taken until it is
-/// flushed, and a flush may have to wait.
+/// A stream that plays one turn after the other, and then repeats the last one. Like TLS, it buffers accepted bytes until a flush, and a
+/// flush may be pending.
 #[derive(Debug)]
 pub(crate) struct Scripted {
     turns: Vec<Turn>,
@@ -29,7 +29,7 @@ pub(crate) struct Scripted {
     sent: Sent,
 }
 
-/// The bytes that have left a [`Scripted`] stream.
+/// The bytes that a [`Scripted`] stream has sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sent(Arc<Mutex<Vec<u8>>>);
 
@@ -51,7 +51,7 @@ impl Scripted {
         (stream, sent)
     }
 
-    /// How many bytes this turn is good for.
+    /// The number of bytes this turn accepts.
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let turn = self.turns[self.next.min(self.turns.len() - 1)];
         self.next += 1;
@@ -69,7 +69,7 @@ impl Scripted {
     }
 }
 
-/// Nothing ever comes from it.
+/// It never yields data to read.
 impl AsyncRead for Scripted {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -119,7 +119,7 @@ impl AsyncWrite for Scripted {
     }
 }
 
-/// So many bytes, of which no two parts are alike.
+/// This many bytes, of which no two parts are alike.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     let bytes = (0..length).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 16) as u8);
     bytes.collect()
@@ -169,7 +169,7 @@ async fn a_large_write_keeps_its_place_behind_a_small_one() {
     assert_eq!(all.len(), 5 + large.len());
 }
 
-/// TLS takes what its socket does not, and has to be asked again for it: whoever waits for nothing else would wait for ever.
+/// TLS accepts more than its socket does, and must be flushed again: a task without another wake source would wait forever.
 #[test]
 fn what_a_flush_could_not_send_is_sent_when_it_is_asked_for_again() {
     let mut cx = Context::from_waker(Waker::noop());
@@ -197,7 +197,7 @@ fn what_a_flush_could_not_send_is_sent_when_it_is_asked_for_again() {
 
 #[test]
 fn a_stream_that_breaks_tells_it_and_what_had_left_is_a_beginning() {
-    // Held back, past the buffer at once, and both.
+    // Buffered, past the buffer at once, and both.
     for lengths in [[10, 20], [CORK_BYTES_MAX + 1, 20], [20, CORK_BYTES_MAX + 1]] {
         let all = pattern(lengths.iter().sum());
         for before in 0..12 {
@@ -239,7 +239,7 @@ enum Do {
     Join(Vec<usize>),
     Flush,
     Cork(bool),
-    /// As the gatherer does whenever its connection waits.
+    /// As the gatherer does whenever its connection is pending.
     Send,
 }
 
@@ -290,15 +290,15 @@ async fn write_joined(corked: &mut Corked<Scripted>, bytes: &[u8], lengths: &[us
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever is written, joined, flushed and corked: what arrives is what was written, in its order, and a flush that is not held
-    /// back, or a sending, leaves nothing behind.
+    /// For every sequence of writes, vectored writes, flushes and corks: the received bytes are the written ones, in order, and a flush
+    /// that is not suppressed, or an explicit send, leaves nothing buffered.
     #[test]
     fn what_was_written_arrives_whole_and_in_order(
         turns in proptest::collection::vec(turn(), 0..40),
         doings in proptest::collection::vec(doing(), 0..12),
         shuts_down in any::<bool>(),
     ) {
-        // In the end it takes everything.
+        // At the end it accepts everything.
         let turns = [turns, vec![Turn::Takes(usize::MAX)]].concat();
         let (inner, sent) = Scripted::new(&turns);
         let mut corked = Corked::new(inner);
