@@ -1,12 +1,12 @@
-//! A log that never makes its callers wait: a bounded buffer, and a thread that writes it.
+//! A non-blocking log writer: a bounded buffer, and a thread that writes it.
 //!
 //! Callers append a line to the buffer, a copy of a few hundred bytes under a lock that is never held for longer. The thread swaps the
-//! buffer against an empty one and writes. When the destination is slow, blocked or broken the buffer fills; lines beyond its limit are
-//! dropped and counted, and the count is reported once writing works again. What could not be written for an error is kept and tried
-//! again; only a pipe that nobody can read any more (EPIPE) loses its lines at once.
+//! buffer for an empty one and writes. When the destination is slow, blocked or broken the buffer fills; lines beyond its limit are dropped
+//! and counted, and the count is reported once writing works again. Lines that failed with an error are kept and retried; only a pipe
+//! without a reader (EPIPE) loses its lines at once.
 //!
-//! `tracing-appender` is not used: its queue is bounded in lines instead of bytes and allocates for each, a write that fails is neither
-//! counted nor repeated, and it cannot reopen a file (tokio-rs/tracing issue 1276).
+//! `tracing-appender` is not used: its queue is bounded in lines instead of bytes and allocates for each, a failed write is neither counted
+//! nor retried, and it cannot reopen a file (tokio-rs/tracing issue 1276).
 
 #[cfg(test)]
 mod tests;
@@ -20,33 +20,33 @@ use tollgate_filter::Clock;
 
 use super::log_file::{Followed, Output};
 
-/// Waiting bytes that are written at once, without lingering.
+/// Buffered bytes that are written at once, without lingering.
 const EAGER_BYTES: usize = 128 << 10;
-/// The most bytes of one write, so that a slow reader's progress is seen.
+/// Maximum size of one write, so that a slow reader's progress is seen.
 const PIECE_BYTES: usize = 64 << 10;
-/// The pause before a write that failed is tried again.
+/// Pause before a failed write is retried.
 const RETRY: Duration = Duration::from_millis(100);
-/// Dropped lines are reported at most this often.
+/// Minimum interval between reports of dropped lines.
 const REPORT: Duration = Duration::from_secs(10);
-/// A failure that lasts is reported at most this often.
+/// Minimum interval between reports of a persistent failure.
 const REPORT_FAILURE: Duration = Duration::from_secs(60);
-/// How long the end of a log waits for its last lines.
+/// Time limit for the last lines at the end of a log.
 pub(super) const FINAL_FLUSH: Duration = Duration::from_secs(1);
 
-/// What a log is called and how it is buffered.
+/// The name and the buffering of a log.
 pub(super) struct LogOptions {
     /// Its name in metrics and diagnostics.
     pub(super) log: &'static str,
-    /// Bytes that may wait for the destination.
+    /// Buffer size in bytes.
     pub(super) waiting_bytes_max: usize,
-    /// How long lines may gather after the first, where a write for each would cost more than the line.
+    /// How long lines are batched after the first, where a write for each would cost more than the line.
     pub(super) linger: Duration,
-    /// Counts lines that were dropped.
+    /// Counts dropped lines.
     pub(super) dropped: Arc<AtomicU64>,
     pub(super) clock: Clock,
 }
 
-/// A writer of lines that never makes its callers wait. Dropped, it writes what waits for at most [`FINAL_FLUSH`].
+/// A non-blocking writer of lines. On drop it writes the buffered lines for at most [`FINAL_FLUSH`].
 pub(super) struct LineWriter {
     shared: Arc<Shared>,
 }
@@ -54,11 +54,11 @@ pub(super) struct LineWriter {
 struct Shared {
     options: LogOptions,
     state: Mutex<State>,
-    /// There is something to do.
+    /// There is work for the thread.
     work: Condvar,
     /// There is a reason not to linger, and not to pause after a failure.
     urgent: Condvar,
-    /// Something was written, or the thread has ended.
+    /// A write has completed, or the thread has ended.
     progress: Condvar,
 }
 
@@ -68,14 +68,14 @@ struct State {
     waiting_lines: u64,
     /// Lines that the thread has taken and not yet written.
     taken_lines: u64,
-    /// Bytes ever appended, and ever written or given up.
+    /// Total bytes appended, and total bytes written or abandoned.
     appended: u64,
     finished: u64,
     flushing: bool,
     reopen: bool,
-    /// The thread is to end when everything is written.
+    /// The thread must end when everything is written.
     closed: bool,
-    /// It is to end without.
+    /// The thread must end without writing the rest.
     abandoned: bool,
     ended: bool,
 }
@@ -99,7 +99,7 @@ impl LineWriter {
         Ok(LineWriter { shared })
     }
 
-    /// Appends a line, or drops it when too many wait.
+    /// Appends a line, or drops it when the buffer is full.
     pub(super) fn push(&self, line: &[u8]) {
         let mut state = self.shared.lock();
         let accepts = !state.ended && !state.abandoned;
@@ -114,7 +114,7 @@ impl LineWriter {
         state.appended += line.len() as u64;
         let after = state.waiting.len();
         drop(state);
-        // A wake-up is a system call, so it happens only where it changes something.
+        // A wake-up is a system call, so it is made only where it has an effect.
         if before == 0 {
             self.shared.work.notify_one();
         } else if before < EAGER_BYTES && after >= EAGER_BYTES {
@@ -122,19 +122,19 @@ impl LineWriter {
         }
     }
 
-    /// Has the destination reopened before the next line, also when none comes.
+    /// Makes the thread reopen the destination before the next line, even without one.
     pub(super) fn reopen(&self) {
         self.shared.lock().reopen = true;
         self.shared.rouse();
     }
 
-    /// Whether lines wait that are not written yet.
+    /// Whether lines are buffered that are not written yet.
     pub(super) fn is_behind(&self) -> bool {
         let state = self.shared.lock();
         state.finished < state.appended
     }
 
-    /// Waits until everything appended before is written, for at most `limit`. Whether it is.
+    /// Waits until everything appended before is written, for at most `limit`. Returns whether it is.
     pub(super) fn flush(&self, limit: Duration) -> bool {
         let mut state = self.shared.lock();
         let goal = state.appended;
@@ -150,7 +150,7 @@ impl LineWriter {
         state.finished >= goal
     }
 
-    /// Writes what waits and ends the thread, within `limit`. Gives how many lines were not written; they count as dropped.
+    /// Writes the buffered lines and ends the thread, within `limit`. Returns how many lines were not written; they count as dropped.
     pub(super) fn close(&self, limit: Duration) -> u64 {
         let mut state = self.shared.lock();
         if state.abandoned {
@@ -164,8 +164,8 @@ impl LineWriter {
             .wait_timeout_while(state, limit, |state| !state.ended)
             .unwrap_or_else(PoisonError::into_inner)
             .0;
-        // The thread may be in a write that never returns; it is left there and ends with the process. One that has panicked leaves
-        // lines behind, too.
+        // The thread may be in a write that never returns; it is abandoned there and ends with the process. A thread that panicked
+        // leaves unwritten lines behind, too.
         state.abandoned = true;
         self.shared.urgent.notify_one();
         let lost = state.waiting_lines + state.taken_lines;
@@ -181,7 +181,7 @@ impl Drop for LineWriter {
     }
 }
 
-/// What the thread is to do.
+/// The next task of the thread.
 struct Turn {
     reopen: bool,
     closed: bool,
@@ -224,7 +224,7 @@ impl Shared {
         }
     }
 
-    /// Waits for something to do and takes what waits, unless some of what was taken before is still to be written.
+    /// Waits for work and takes the buffered lines, unless some of the batch before are still to be written.
     fn turn(&self, batch: &mut Batch, reports: &Reports) -> Turn {
         let mut state = self.lock();
         if batch.is_empty() {
@@ -312,7 +312,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Draws the conclusions from a write.
+    /// Handles the result of a write.
     fn wrote(&self, written: io::Result<()>, batch: &mut Batch, reports: &mut Reports) {
         let Err(error) = written else {
             reports.failed = None;
@@ -329,7 +329,7 @@ impl Shared {
         }
     }
 
-    /// Notes bytes that were written or given up, and the lines they ended.
+    /// Records bytes that were written or abandoned, and the lines they ended.
     fn progress(&self, (bytes, lines): (usize, u64)) {
         let mut state = self.lock();
         state.finished += bytes as u64;
@@ -340,7 +340,7 @@ impl Shared {
     }
 }
 
-/// Says that the thread has ended, in whatever way it does.
+/// Signals that the thread has ended, also by a panic.
 struct Ended<'a>(&'a Shared);
 
 impl Drop for Ended<'_> {
@@ -358,7 +358,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Takes the waiting lines and leaves its own, empty buffer.
+    /// Takes the buffered lines and leaves its own, empty buffer.
     fn take(&mut self, waiting: &mut Vec<u8>) {
         self.bytes.clear();
         self.written = 0;
@@ -373,13 +373,13 @@ impl Batch {
         self.len() == 0
     }
 
-    /// What the next write is given.
+    /// The bytes for the next write.
     fn piece(&self) -> &[u8] {
         let left = &self.bytes[self.written..];
         &left[..left.len().min(PIECE_BYTES)]
     }
 
-    /// The end of the line of which only the beginning is written.
+    /// The end of a partially written line.
     fn rest_of_line(&self) -> &[u8] {
         let left = &self.bytes[self.written..];
         match self.bytes[..self.written].last() {
@@ -391,7 +391,7 @@ impl Batch {
         }
     }
 
-    /// Moves on by so many bytes; gives them and the lines that end in them.
+    /// Advances by this many bytes; returns them and the number of lines that end in them.
     fn advance(&mut self, bytes: usize) -> (usize, u64) {
         let passed = &self.bytes[self.written..self.written + bytes];
         let lines = memchr::memchr_iter(b'\n', passed).count() as u64;
@@ -400,13 +400,13 @@ impl Batch {
     }
 }
 
-/// What of the log's own troubles is reported, and when it last was.
+/// Which failures of the log itself were reported, and when.
 #[derive(Default)]
 struct Reports {
     /// Dropped lines that were reported, and when.
     known: u64,
     reported: Option<Duration>,
-    /// When the last failure to open, or to write, was reported; none when it works.
+    /// When the last failure to open, or to write, was reported; none while writes succeed.
     opened: Option<Duration>,
     failed: Option<Duration>,
 }
@@ -422,7 +422,7 @@ impl Reports {
         })
     }
 
-    /// Reports dropped lines when that is due, or at the end. Whether it did.
+    /// Reports dropped lines when the report is due, or at the end. Returns whether it did.
     fn dropped(&mut self, shared: &Shared, at_end: bool) -> bool {
         let Some(due) = self.due_in(shared) else {
             return false;
@@ -439,7 +439,7 @@ impl Reports {
     }
 }
 
-/// Whether a failure that lasts is to be reported now; notes that it was.
+/// Whether a persistent failure is to be reported now; records that it was.
 fn due(last: &mut Option<Duration>, clock: &Clock) -> bool {
     let now = clock.elapsed();
     let due = last.is_none_or(|at| now.saturating_sub(at) >= REPORT_FAILURE);

@@ -1,4 +1,4 @@
-//! A writer before destinations that are slow, blocked, full or gone.
+//! The writer before destinations that are slow, blocked, full or gone.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -10,14 +10,14 @@ use crate::telemetry::log_file::LogFile;
 const LONG: Duration = Duration::from_secs(60);
 const MAX: usize = 4 << 20;
 
-/// What the destination does with the next write.
+/// The result of the next write at the destination.
 enum Next {
     Takes,
     TakesOnly(usize),
     Fails(io::ErrorKind),
 }
 
-/// A destination that waits with each write for a word, and shows what it took. Without words it is broken.
+/// A destination that waits with each write for an instruction, and records what it accepted. Without instructions it is broken.
 struct Destination {
     next: mpsc::Receiver<Next>,
     got: mpsc::Sender<Vec<u8>>,
@@ -129,7 +129,7 @@ fn a_flush_and_the_end_wait_no_longer_than_their_limit_and_count_what_is_left() 
     assert!(!setting.writer.flush(short));
     assert_eq!(setting.writer.close(short), 3);
     assert_eq!(setting.dropped(), 3);
-    // What comes after it may still find room, but is counted no twice; the drop of the writer does not wait again.
+    // Later lines may still fit, but are not counted twice; the drop of the writer does not wait again.
     assert_eq!(setting.writer.close(LONG), 0);
 }
 
@@ -178,7 +178,7 @@ fn the_end_writes_what_waits() {
 
 #[test]
 fn a_line_that_is_half_written_when_its_file_is_rotated_is_ended_there() {
-    /// A file whose disk takes only so much at each write.
+    /// A file whose disk accepts a limited number of bytes at each write.
     struct Full(LogFile, VecDeque<usize>);
 
     impl Output for Full {
