@@ -1,6 +1,6 @@
 //! Certificates and keys of TLS listeners, and roots for providers.
 //!
-//! They are read and checked before anything listens: the TLS library of a listener would end the process over a bad one.
+//! They are read and checked before a listener starts: its TLS library would end the process over an invalid one.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Whether the certificate was made for `name`.
+    /// Whether the certificate was issued for `name`.
     pub fn serves(&self, name: &ServerName<'_>) -> bool {
         let Ok(end) = self.key.end_entity_cert() else {
             return false;
@@ -40,42 +40,42 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// Why a certificate, a key or a set of roots cannot be used. The messages name no content of a key.
+/// Why a certificate, a key or a set of roots cannot be used. The messages contain no part of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// Not there, or not ours to read.
+    /// It is missing, or not readable.
     #[error("`{}` cannot be read ({source}); name a file that the gateway's user may read", .file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// No PEM block of the kind looked for.
+    /// No PEM block of the expected kind.
     #[error("`{}` holds no {kind} in PEM form; name a file with `-----BEGIN {label}-----`", .file.display())]
     NothingInside {
         /// The file.
         file: PathBuf,
-        /// What was looked for.
+        /// The expected kind.
         kind: &'static str,
-        /// How it starts.
+        /// The start of such a block.
         label: &'static str,
     },
-    /// A certificate that is no X.509, or one of a kind that is not supported.
+    /// A certificate that is no X.509, or one of an unsupported kind.
     #[error("`{}` holds a certificate that cannot be used ({reason}); make a new one", .file.display())]
     BadCertificate {
         /// The file.
         file: PathBuf,
-        /// What the TLS library said.
+        /// The TLS library's error.
         reason: String,
     },
-    /// A key of a kind that is not supported.
+    /// A key of an unsupported kind.
     #[error("`{}` holds a key that cannot be used; use RSA, ECDSA P-256 or P-384, or Ed25519", .file.display())]
     BadKey {
         /// The file.
         file: PathBuf,
     },
-    /// Each is good, but they do not belong together.
+    /// Each is valid, but they do not belong together.
     #[error("`{}` is the key of another certificate; name the key that was made with `{}`", .key.display(), .certificate.display())]
     Mismatch {
         /// The chain's file.
@@ -86,7 +86,7 @@ pub enum CertificateError {
 }
 
 impl CertificateError {
-    /// Whether the key is at fault rather than the chain.
+    /// Whether the key is the invalid part rather than the chain.
     pub(crate) fn is_about_key(&self, key: &Path) -> bool {
         match self {
             CertificateError::Unreadable { file, .. }
@@ -101,7 +101,7 @@ impl CertificateError {
 ///
 /// # Errors
 ///
-/// Whatever makes the pair unusable for a listener, except its dates.
+/// Any error that makes the pair unusable for a listener, except its dates.
 pub(crate) fn read_pair(
     certificate: &Path,
     key: &Path,
@@ -123,7 +123,7 @@ pub(crate) fn read_pair(
         })?;
     let pair = CertifiedKey::new(chain, signing);
     match pair.keys_match() {
-        // Unknown: the key's library cannot tell, which is not a fault of the pair.
+        // Unknown: the key's library cannot tell, which is no error of the pair.
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
         Err(rustls::Error::InconsistentKeys(_)) => {
             return Err(CertificateError::Mismatch {

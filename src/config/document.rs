@@ -1,7 +1,7 @@
-//! The settings file as a tree, with variables of the environment laid over it.
+//! The settings file as a tree, merged with overrides from the environment.
 //!
-//! The tree is compared with the schema before anything is made of it, so that every unknown key and every value of a wrong type is
-//! found in one go; what does not fit is noted and cut off, and the rest is checked as if it had not been there.
+//! The tree is validated against the schema before it is deserialized, so that every unknown key and every value of a wrong type is
+//! reported in one run; an invalid part is recorded and removed, and the rest is checked without it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,22 +14,22 @@ use toml::de::{DeArray, DeTable, DeValue};
 use super::environment::Override;
 use super::schema::{Kind, Node};
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// These bytes of the file.
+    /// A byte range of the file.
     File(Range<usize>),
     /// A variable of the environment.
     Variable(String),
 }
 
-/// Where every value comes from, by its key.
+/// The origin of every value, by its key.
 pub(crate) type Origins = BTreeMap<String, Origin>;
 
 /// Marks a value that is not in the file.
 const NOWHERE: Range<usize> = 0..0;
 
-/// Reads a file; every error of its grammar is a problem.
+/// Parses a file; every syntax error is a problem.
 pub(crate) fn parse<'a>(text: &'a str, problems: &mut Problems) -> DeTable<'a> {
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
@@ -43,7 +43,7 @@ pub(crate) fn parse<'a>(text: &'a str, problems: &mut Problems) -> DeTable<'a> {
     table.into_inner()
 }
 
-/// Puts the value of a variable into the tree.
+/// Inserts the value of a variable into the tree.
 pub(crate) fn lay_over<'a>(
     table: &mut DeTable<'a>,
     root: &Node<'_>,
@@ -72,7 +72,7 @@ pub(crate) fn lay_over<'a>(
     }
 }
 
-/// Reads a variable's text as the setting wants it: words stay words, everything else is TOML.
+/// Parses a variable's text by the type of the setting: strings stay text, all other types are TOML.
 fn typed<'a>(text: &'a str, node: &Node<'_>) -> Result<DeValue<'a>, String> {
     if node.kind() == Kind::Text {
         return Ok(DeValue::String(Cow::Borrowed(text)));
@@ -84,7 +84,7 @@ fn typed<'a>(text: &'a str, node: &Node<'_>) -> Result<DeValue<'a>, String> {
     Ok(value)
 }
 
-/// The places inside a variable's value are not places of the file.
+/// Positions inside a variable's value are not positions of the file.
 fn forget_places(value: &mut DeValue<'_>) {
     match value {
         DeValue::Array(items) => {
@@ -107,7 +107,7 @@ fn take<'a>(item: &mut Spanned<DeValue<'a>>) -> DeValue<'a> {
     std::mem::replace(item.get_mut(), DeValue::Boolean(false))
 }
 
-/// The place of a key in the tree; tables and elements on the way are made where they are missing.
+/// The place of a key in the tree; missing tables and elements on the path are created.
 fn place<'t, 'a>(
     table: &'t mut DeTable<'a>,
     path: &[String],
@@ -145,7 +145,7 @@ fn inside<'t, 'a>(
     }
 }
 
-/// What a missing value on the way to `path` must be.
+/// The type of a missing value on the path to `path`.
 fn empty<'a>(path: &[String]) -> DeValue<'a> {
     match path.first() {
         Some(next) if next.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -155,18 +155,18 @@ fn empty<'a>(path: &[String]) -> DeValue<'a> {
     }
 }
 
-/// Compares the tree with the schema: notes what does not fit, cuts it off, and remembers where everything else stands.
+/// Validates the tree against the schema: records what does not match, removes it, and stores the origin of the rest.
 pub(crate) fn fit(
     table: &mut DeTable<'_>,
     node: &Node<'_>,
     origins: &mut Origins,
     problems: &mut Problems,
 ) {
-    // Nothing is required at the top.
+    // No key is required at the top level.
     let _ = fit_table(table, node, "", origins, problems);
 }
 
-/// Whether the table can be read: every key that the schema requires is left in it.
+/// Returns whether the table can be deserialized: every key that the schema requires remains in it.
 fn fit_table(
     table: &mut DeTable<'_>,
     node: &Node<'_>,
@@ -244,7 +244,7 @@ fn fit_value(
             for (index, item) in items.iter_mut().enumerate() {
                 let key = format!("{key}.{index}");
                 remember(origins, &key, item.span());
-                // An element that does not fit is kept as an empty one where it can be, so that the numbers of the others stay.
+                // An invalid element is replaced by an empty one where possible, so that the indices of the others do not change.
                 if fit_value(item, &element, &key, origins, problems) {
                     kept.push(Spanned::new(item.span(), take(item)));
                 } else if element.kind() == Kind::Table {
@@ -279,7 +279,7 @@ fn article(kind: &str) -> String {
     format!("{} {kind}", if vowel { "an" } else { "a" })
 }
 
-/// The message for a key that is not there, with the nearest one that is.
+/// The message for an unknown key, with the nearest known one.
 fn unknown(name: &str, known: &[&str]) -> String {
     let nearest = known
         .iter()

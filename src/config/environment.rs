@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What starts the name of a variable that stands for a setting.
+/// The prefix of variables that override a setting.
 pub const PREFIX: &str = "TOLLGATE__";
 
 /// The variables of the process, or of a test.
@@ -12,7 +12,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The variables of this process. Those that are no Unicode text cannot be settings and are left out.
+    /// The variables of this process. Those that are not Unicode cannot be settings and are left out.
     pub fn of_process() -> Environment {
         Environment {
             variables: std::env::vars_os()
@@ -23,7 +23,7 @@ impl Environment {
         }
     }
 
-    /// These variables alone.
+    /// Only these variables.
     pub fn of<const N: usize>(variables: [(&str, &str); N]) -> Environment {
         Environment {
             variables: variables
@@ -38,7 +38,7 @@ impl Environment {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// The variables that stand for settings, in the order of their names, with the key each stands for.
+    /// The variables that override settings, in the order of their names, with the key of each.
     pub(crate) fn settings(&self) -> impl Iterator<Item = Override<'_>> {
         self.variables.iter().filter_map(|(name, value)| {
             let path = name.strip_prefix(PREFIX)?;
@@ -52,17 +52,17 @@ impl Environment {
 }
 
 impl std::fmt::Debug for Environment {
-    /// The names alone: a value may be a secret.
+    /// Only the names: a value may be a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.variables.keys()).finish()
     }
 }
 
-/// A variable that stands for a setting.
+/// A variable that overrides a setting.
 pub(crate) struct Override<'a> {
     /// Its name.
     pub(crate) variable: &'a str,
-    /// The key it stands for, in lower case.
+    /// The key of the setting, in lower case.
     pub(crate) path: Vec<String>,
     /// Its value.
     pub(crate) value: &'a str,

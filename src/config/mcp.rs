@@ -46,29 +46,29 @@ pub(crate) struct RawMcpResource {
     pub(crate) connections_idle_max: Option<At<u64>>,
 }
 
-/// `[mcp]`: what stands behind the two MCP resources.
+/// `[mcp]`: the servers behind the two MCP resources.
 #[derive(Clone, Debug, Default)]
 pub struct Mcp {
-    /// Behind `/mcp`.
+    /// The server behind `/mcp`.
     pub general: McpResource,
-    /// Behind `/mcp/android`.
+    /// The server behind `/mcp/android`.
     pub android: McpResource,
 }
 
 impl Mcp {
-    /// Every upstream there is.
+    /// All configured upstreams.
     pub fn upstreams(&self) -> impl Iterator<Item = &Arc<RelayUpstream>> {
         let all = [&self.general, &self.android];
         all.into_iter().filter_map(|one| one.upstream.as_ref())
     }
 }
 
-/// What stands behind one MCP resource.
+/// The server and settings of one MCP resource.
 #[derive(Clone, Debug, Default)]
 pub struct McpResource {
-    /// Where its server is; none: the resource is not offered at the moment.
+    /// Its server; `None`: the resource is currently not offered.
     pub upstream: Option<Arc<RelayUpstream>>,
-    /// What the gateway's own header fields are signed with.
+    /// The key that signs the gateway's own header fields.
     pub signing_secret: Option<Secret>,
     /// The origins whose pages may call it, as browsers write them; `None` for every one.
     pub origins: Option<Vec<String>>,
@@ -79,19 +79,19 @@ pub struct McpResource {
 pub struct RelayUpstream {
     /// Its name in logs and metrics: that of its section.
     pub name: Arc<str>,
-    /// Where it is.
+    /// Its address.
     pub url: BaseUrl,
     /// The path of its endpoint, as written.
     pub path: String,
     /// Roots to trust instead of the system's.
     pub roots: Option<Vec<CertificateDer<'static>>>,
-    /// For a connection, TLS included.
+    /// Connect timeout, TLS included.
     pub connect: Duration,
-    /// From the end of a request to the head of its answer.
+    /// Timeout from the end of a request to the head of its answer.
     pub first_byte: Duration,
-    /// Silence in an answer.
+    /// Idle timeout within an answer.
     pub idle: Duration,
-    /// For the whole call.
+    /// Timeout of the whole call.
     pub total: Duration,
     /// Connections kept open between calls, by each worker.
     pub connections_idle_max: usize,
@@ -99,7 +99,7 @@ pub struct RelayUpstream {
 
 impl fmt::Debug for RelayUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The roots are long and tell nothing that their number does not.
+        // The roots are long, and their number is enough here.
         f.debug_struct("RelayUpstream")
             .field("name", &self.name)
             .field("url", &self.url)

@@ -1,8 +1,8 @@
 //! Settings: the one place that reads files and the environment.
 //!
-//! [`load`] reads the file, lays variables named `TOLLGATE__SECTION__KEY` over it, and gives either checked [`Settings`] or a
-//! [`Report`] of everything that is wrong, each with its place. Relative paths start from the folder of the settings file, so a command
-//! means the same database wherever it is started.
+//! [`load`] reads the file, applies overrides from variables named `TOLLGATE__SECTION__KEY`, and returns either validated [`Settings`] or a
+//! [`Report`] of all errors, each with its place. Relative paths start from the folder of the settings file, so a command uses the same
+//! database wherever it is started.
 
 mod certificate;
 mod check;
@@ -62,7 +62,7 @@ use schema::Node;
 ///
 /// # Errors
 ///
-/// Everything that is wrong, at once.
+/// All errors, at once.
 pub fn load(file: &Path, environment: &Environment, filters: &[&str]) -> Result<Settings, Report> {
     let text = std::fs::read_to_string(file).map_err(|error| Report {
         findings: vec![Finding {
@@ -76,11 +76,11 @@ pub fn load(file: &Path, environment: &Environment, filters: &[&str]) -> Result<
     load_text(file, &text, environment, filters)
 }
 
-/// Checks the settings of a text, as if it stood in `file`.
+/// Checks the settings of a text, as if it were the content of `file`.
 ///
 /// # Errors
 ///
-/// Everything that is wrong, at once.
+/// All errors, at once.
 pub fn load_text(
     file: &Path,
     text: &str,
@@ -103,7 +103,7 @@ pub fn load_text(
     }
 }
 
-/// From text to the written form; whatever does not fit is noted and left out.
+/// From text to the raw settings; invalid parts are recorded and left out.
 fn read(
     text: &str,
     environment: &Environment,
@@ -119,7 +119,7 @@ fn read(
     document::fit(&mut table, &root, origins, problems);
     let deserializer = toml::de::Deserializer::from(Spanned::new(0..text.len(), table));
     RawSettings::deserialize(deserializer).unwrap_or_else(|error| {
-        // What the schema does not say, such as the range of an integer type.
+        // Constraints that the schema does not contain, such as the range of an integer type.
         let at = tollgate_filter::settings::At {
             value: (),
             span: error.span(),
@@ -129,7 +129,7 @@ fn read(
     })
 }
 
-/// Gives every problem its place: its own, that of the variable it came from, or that of the table it is missing from.
+/// Assigns every problem its place: its own, that of the variable it came from, or that of the table it is missing from.
 fn report(file: &Path, text: &str, origins: &Origins, problems: Vec<Problem>) -> Report {
     let mut findings: Vec<Finding> = Vec::new();
     for problem in problems {
@@ -137,7 +137,7 @@ fn report(file: &Path, text: &str, origins: &Origins, problems: Vec<Problem>) ->
             Some(span) => Place::of(file, text, span),
             None => inherited(file, text, origins, &problem.key),
         };
-        // A value that was cut off is not missing as well.
+        // A value that was removed as invalid is not reported as missing too.
         let told = problem.span.is_none() && findings.iter().any(|one| one.key == problem.key);
         if !told {
             findings.push(Finding {

@@ -24,15 +24,15 @@ pub(crate) struct RawMpp {
     pub(crate) credential_header: Option<At<String>>,
 }
 
-/// How challenges of the `Payment` scheme are made.
+/// How challenges of the `Payment` scheme are created.
 #[derive(Clone, Debug)]
 pub struct Mpp {
     /// Binds challenges; at least 32 bytes.
     pub secret: Secret,
-    /// What bound them before: challenges that are under way are still believed.
+    /// The previous secret: pending challenges bound with it are still accepted.
     pub previous: Option<Secret>,
     /// Whether a challenge is bound to the body of its request.
     pub digest: bool,
-    /// Whether buyers are asked to send their proof of payment in a field of its own.
+    /// Whether buyers send their proof of payment in a separate field.
     pub own_field: bool,
 }

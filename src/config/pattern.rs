@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What a path must look like: `/v1/models`, `/products/{plan}` (one segment, whatever it says) or `/pages/{*rest}` (at least one
-/// more byte, slashes included). Compared with the raw path: nothing is decoded, no slashes are merged.
+/// A path pattern: `/v1/models`, `/products/{plan}` (one segment of any content) or `/pages/{*rest}` (at least one more byte, slashes
+/// included). Compared with the raw path: nothing is decoded, no slashes are merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     text: String,
@@ -27,18 +27,18 @@ pub enum PatternError {
         /// The text as given.
         text: String,
     },
-    /// A brace in the wrong place, or a character no path has.
+    /// A brace in the wrong place, or a character that is invalid in a path.
     #[error(
         "`{segment}` is no path segment; use visible ASCII without `?`, `#` and `%`, `{{name}}`, or `{{*name}}` at the end"
     )]
     Segment {
-        /// The part at fault.
+        /// The invalid part.
         segment: String,
     },
 }
 
 impl PathPattern {
-    /// Whether a raw path, without its query, fits.
+    /// Whether a raw path, without its query, matches.
     pub fn fits(&self, path: &str) -> bool {
         let Some(path) = path.strip_prefix('/') else {
             return false;
@@ -66,7 +66,7 @@ impl PathPattern {
         rest.is_none()
     }
 
-    /// The path when the pattern has no wildcard, so that it can be looked up instead of tried.
+    /// The path when the pattern has no wildcard, so that it can be found by an index instead of a match.
     pub fn exact(&self) -> Option<&str> {
         self.segments
             .iter()

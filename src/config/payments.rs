@@ -1,4 +1,4 @@
-//! `[credits]` and `[payments]`: what a credit is worth, what can be bought, and through whom.
+//! `[credits]` and `[payments]`: the value of a credit, the limits of purchases, and the payment providers.
 
 use std::time::Duration;
 
@@ -74,49 +74,49 @@ pub(crate) struct RawPayPal {
     pub(crate) call_secs: Option<At<u64>>,
 }
 
-/// `[credits]`: what a credit is worth, and where there are more.
+/// `[credits]`: the value of a credit, and where to buy more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credits {
     /// US dollars for one credit; without it the model list names no prices in dollars.
     pub usd_per_credit: Option<UsdPerCredit>,
-    /// Where clients are sent that have too few.
+    /// The page for clients with too few credits.
     pub topup_url: PublicUrl,
     /// What can be bought; nothing without a rate.
     pub offer: Option<Offer>,
-    /// What a new account is given; zero for nothing.
+    /// The signup grant of a new account; zero for none.
     pub signup_grant: Micros,
 }
 
-/// `[payments]`: through whom can be paid.
+/// `[payments]`: the payment providers.
 #[derive(Clone, Debug, Default)]
 pub struct Payments {
-    /// `[payments.paypal]`: how the gateway is known to PayPal.
+    /// `[payments.paypal]`: the credentials and settings for PayPal.
     pub paypal: Option<PayPal>,
-    /// `[payments.mpp]`: how challenges are made.
+    /// `[payments.mpp]`: how challenges are created.
     pub mpp: Option<Mpp>,
-    /// `[payments.x402]`: who is paid, on which chain, and who sends the transfers there.
+    /// `[payments.x402]`: the payee, the chain, and the facilitator that submits the transfers there.
     pub x402: Option<X402>,
 }
 
-/// How the gateway is known to PayPal.
+/// Credentials and settings for PayPal.
 #[derive(Clone, Debug)]
 pub struct PayPal {
-    /// Which PayPal.
+    /// The environment: live, sandbox, or a stand-in.
     pub environment: Environment,
-    /// Who we are there.
+    /// The client id.
     pub client_id: Secret,
-    /// What proves it.
+    /// The client secret.
     pub client_secret: Secret,
     /// The plan that buyers subscribe to.
     pub plan_id: Option<String>,
     /// The id of our webhook.
     pub webhook_id: Option<String>,
-    /// How the signature of a notice is checked.
+    /// How the signature of a webhook event is verified.
     pub verify: Verify,
     /// Roots to trust instead of the public ones.
     pub roots: Option<Vec<CertificateDer<'static>>>,
-    /// For a connection, TLS included.
+    /// Connect timeout, TLS included.
     pub connect: Duration,
-    /// For a whole call.
+    /// Timeout of a whole call.
     pub call: Duration,
 }

@@ -1,4 +1,4 @@
-//! `[plan]`: what a month of the plan gives.
+//! `[plan]`: the benefits of the plan for a month.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use tollgate_filter::settings::{At, Problems};
 use tollgate_money::Micros;
 use tollgate_purchase::plan::Plan;
 
-/// The rate class that the plan gives: one of those that are built in.
+/// The rate class of the plan: one of the built-in ones.
 const CLASS: &str = "pro";
 
 const NAME: &str = "Pro";
 
-/// Days before the end from which a plan that nobody renews may be bought again.
+/// Days before the end from which a plan without renewal may be bought again.
 const RENEWAL_DAYS: u32 = 7;
 
-/// The most of them: who has just paid must not be asked again because an answer was lost.
+/// Its maximum: a buyer who has just paid must not be asked again because an answer was lost.
 const RENEWAL_DAYS_MAX: u32 = 14;
 
 const FEATURES_MAX: usize = 20;
@@ -42,7 +42,7 @@ pub(crate) struct RawPlan {
 }
 
 impl RawPlan {
-    /// The plan of the service with this name of its own.
+    /// The default plan of the service with this name.
     pub(super) fn check(&self, service: &str, problems: &mut Problems) -> Plan {
         let monthly_credits = match &self.monthly_credits {
             None => Micros::ZERO,

@@ -1,15 +1,15 @@
-//! The version of a price.
+//! The version of a price, derived from its content.
 
 use tollgate_money::Price;
 
 /// Bits of a version: few enough that every JSON reader keeps it exact.
 const BITS: u32 = 53;
 
-/// The version of a model's price, made from its content.
+/// The version of a model's price, derived from its content.
 ///
-/// The first 53 bits of a hash over the model's id and its three amounts; never negative. A counter would need a place to be kept and
-/// would move with every edit of the file; this one stays the same on every start and every node while the price does, changes when
-/// the price of this model changes, and comes back when the price comes back.
+/// The first 53 bits of a hash over the model's id and its three amounts; never negative. A counter would need storage and would change
+/// with every edit of the file; this one stays the same on every start and every node while the price does, changes when the price of this
+/// model changes, and returns when the price returns.
 pub(super) fn version(model: &str, price: &Price) -> i64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&(model.len() as u64).to_le_bytes());

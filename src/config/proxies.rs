@@ -1,4 +1,4 @@
-//! The proxies in front of a listener: which addresses are theirs, and how they report the client's.
+//! The trusted proxies in front of a listener: their addresses, and how they report the client's.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -12,12 +12,12 @@ pub struct TrustedProxies {
     pub networks: Vec<Network>,
     /// The header field by which they report the client.
     pub forwarded_field: ForwardedField,
-    /// Whether every connection begins with a header of the PROXY protocol.
+    /// Whether every connection starts with a header of the PROXY protocol.
     pub proxy_protocol: bool,
 }
 
 impl TrustedProxies {
-    /// Whether an address is one of a trusted proxy.
+    /// Whether an address is that of a trusted proxy.
     pub fn trusts(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.networks.iter().any(|one| one.0.contains(&address))
@@ -27,17 +27,17 @@ impl TrustedProxies {
 /// The header field by which trusted proxies report the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardedField {
-    /// Whichever of the two is there. Where both are and report different clients the request is refused: a client may have sent one.
+    /// Either of the two. Where both are present and report different clients the request is refused: a client may have sent one.
     Either,
     /// `X-Forwarded-For` alone.
     XForwardedFor,
     /// `Forwarded` alone (RFC 7239).
     Forwarded,
-    /// None: they pass bytes on and know nothing of fields.
+    /// None: they are layer 4 proxies, which do not read header fields.
     None,
 }
 
-/// A range of addresses, `10.0.0.0/8` or `2001:db8::/32`, or one address. IPv4 written inside IPv6 is IPv4.
+/// A range of addresses, `10.0.0.0/8` or `2001:db8::/32`, or one address. An IPv4-mapped IPv6 address counts as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network(IpNet);
 
@@ -47,15 +47,15 @@ pub enum NetworkError {
     /// Neither a range nor an address.
     #[error("is `{0}`; write a range such as `10.0.0.0/8`, or an address")]
     Unreadable(String),
-    /// The address has bits that its prefix cuts off.
+    /// The address has bits set beyond its prefix.
     #[error("is `{written}`, which begins at `{start}`; write `{start}`")]
     NotItsStart {
-        /// As it was written.
+        /// The text as given.
         written: String,
-        /// The range it lies in.
+        /// The range that contains it.
         start: IpNet,
     },
-    /// Every address there is.
+    /// All addresses.
     #[error("is `{0}`, which trusts every client; name the addresses of the proxies")]
     All(String),
 }
@@ -81,7 +81,7 @@ impl FromStr for Network {
     }
 }
 
-/// A range of addresses that are IPv4 inside IPv6 (RFC 4291 section 2.5.5.2) as a range of IPv4.
+/// A range of IPv4-mapped IPv6 addresses (RFC 4291 section 2.5.5.2) as a range of IPv4.
 fn canonical(network: IpNet) -> IpNet {
     let bits_before = 96;
     if let (IpAddr::V4(start), IpNet::V6(network)) = (network.addr().to_canonical(), network)

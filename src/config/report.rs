@@ -1,4 +1,4 @@
-//! What is wrong with the settings, with places an operator can go to.
+//! Errors in the settings, each with its place for the operator.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// Everything found wrong, in the order of the file.
+/// All errors, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// What was found; never empty.
+    /// The findings; never empty.
     pub findings: Vec<Finding>,
 }
 
@@ -28,15 +28,15 @@ impl fmt::Display for Report {
     }
 }
 
-/// One thing wrong.
+/// One error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Where.
+    /// Its place.
     #[serde(flatten)]
     pub place: Place,
     /// The key as a path, elements of lists by number; empty when the file cannot be read as TOML.
     pub key: String,
-    /// What is wrong, with the value, and what to write instead.
+    /// The error, with the value, and its remedy.
     pub message: String,
 }
 
@@ -50,11 +50,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Where something is wrong.
+/// The place of an error.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// Nowhere in particular: a missing section, a missing file.
+    /// No particular place: a missing section, a missing file.
     #[serde(untagged)]
     File {
         /// The settings file.

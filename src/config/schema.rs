@@ -1,4 +1,4 @@
-//! The JSON Schema of the settings, and a way to walk it.
+//! The JSON Schema of the settings, and its traversal.
 
 use std::fmt;
 
@@ -15,14 +15,14 @@ pub fn schema() -> Value {
         .to_value()
 }
 
-/// One place in the schema.
+/// A node of the schema.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'a> {
     root: &'a Value,
     here: &'a Value,
 }
 
-/// What a place in the schema holds.
+/// The type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A string.
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     List,
     /// A table.
     Table,
-    /// Something that the reading itself must judge.
+    /// A value that only the deserialization can check.
     Other,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What stands here.
+    /// The type of this node.
     pub(crate) fn kind(&self) -> Kind {
         let kind = match &self.here["type"] {
             Value::Array(kinds) => kinds
@@ -103,7 +103,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What a key of this table holds.
+    /// The node of a key of this table.
     pub(crate) fn child(&self, name: &str) -> Option<Node<'a>> {
         if let Some(child) = self.here["properties"].get(name) {
             return Some(self.at(child));
@@ -112,12 +112,12 @@ impl<'a> Node<'a> {
         others.is_object().then(|| self.at(others))
     }
 
-    /// What the elements of this list are.
+    /// The node of the elements of this list.
     pub(crate) fn element(&self) -> Node<'a> {
         self.at(&self.here["items"])
     }
 
-    /// What stands at a path; elements of lists are named by number.
+    /// The node at a path; elements of lists are named by number.
     pub(crate) fn find(&self, path: &[String]) -> Option<Node<'a>> {
         path.iter().try_fold(*self, |node, name| match node.kind() {
             Kind::Table => node.child(name),
@@ -134,7 +134,7 @@ impl<'a> Node<'a> {
             .unwrap_or_default()
     }
 
-    /// The keys that this table must have, with what each holds.
+    /// The required keys of this table, with the node of each.
     pub(crate) fn required(&self) -> Vec<(&'a str, Kind)> {
         let names = self.here["required"].as_array();
         names
@@ -144,11 +144,11 @@ impl<'a> Node<'a> {
             .collect()
     }
 
-    /// The greatest number that fits in here.
+    /// The maximum of this integer.
     pub(crate) fn greatest(&self) -> u64 {
         match self.here["format"].as_str() {
             Some("uint32") => u32::MAX.into(),
-            // What TOML can write.
+            // The maximum of a TOML integer.
             _ => i64::MAX as u64,
         }
     }

@@ -1,15 +1,15 @@
-//! Texts that must not be seen.
+//! Secret texts.
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// A secret text. It prints as `[redacted]` and is wiped when dropped.
+/// A secret text. It prints as `[redacted]` and is wiped on drop.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Keeps a text secret from here on.
+    /// Wraps a text as a secret.
     pub fn new(text: String) -> Secret {
         Secret(Zeroizing::new(text))
     }

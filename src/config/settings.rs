@@ -1,6 +1,6 @@
-//! The settings, checked: holding these types proves the rules.
+//! The validated settings: a value of these types satisfies the rules.
 //!
-//! They are made by [`super::load`] alone. Nothing outside `config` reads a file or the environment to get at a setting.
+//! They are created by [`super::load`] alone. No code outside `config` reads a file or the environment for a setting.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -36,19 +36,19 @@ use super::url::{BaseUrl, PublicUrl};
 /// Every setting of one gateway.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who the service is.
+    /// The service's name and addresses.
     pub service: Service,
     /// Threads, shutdown and limits on clients.
     pub server: Server,
-    /// Where clients connect; at least one.
+    /// The listeners; at least one.
     pub listeners: Vec<Listener>,
-    /// Where operators look.
+    /// The admin interface.
     pub admin: Admin,
-    /// Where the books are.
+    /// The database.
     pub store: Store,
-    /// Which chain answers which address, in the order they are tried.
+    /// The routes with their chains, in the order of matching.
     pub routes: Vec<Route>,
-    /// Further attempts at calls that failed.
+    /// Retries, hedged requests and their budget.
     pub upstream: Upstream,
     /// The model providers.
     pub providers: Vec<Arc<Provider>>,
@@ -58,27 +58,27 @@ pub struct Settings {
     pub limits: Limits,
     /// Holding and charging credit.
     pub meter: MeterSettings,
-    /// Answers that are stored and given again.
+    /// The response cache.
     pub cache: CacheSettings,
     /// Models whose answers are never stored.
     pub uncached: HashSet<Arc<str>>,
-    /// Answers kept for requests that carry a key.
+    /// Answers stored for idempotency keys.
     pub idempotency: IdempotencySettings,
-    /// What a credit is worth, and what can be bought.
+    /// The value of a credit, and the limits of purchases.
     pub credits: Credits,
-    /// What a month of the plan gives.
+    /// The benefits of the plan for a month.
     pub plan: Plan,
-    /// Through whom can be paid.
+    /// The payment providers.
     pub payments: Payments,
     /// Checkouts of the Universal Commerce Protocol.
     pub ucp: UcpSettings,
-    /// How people sign in.
+    /// Sign-in.
     pub signin: Signin,
-    /// Whose pages these are.
+    /// The brand of the pages.
     pub brand: Brand,
-    /// What programs and people are told about getting in.
+    /// The onboarding documents for programs and people.
     pub onboarding: OnboardingSettings,
-    /// How programs are allowed to act for a person.
+    /// The authorization server.
     pub oauth: OAuthConfig,
     /// The servers behind the MCP resources.
     pub mcp: Mcp,
@@ -98,20 +98,20 @@ impl Settings {
 pub struct Service {
     /// The short word in `x_svc`, `sk-svc-` and the like: a lower-case letter, then up to 15 lower-case letters or digits.
     pub name: Arc<str>,
-    /// The address clients are given, without a slash at its end.
+    /// The base URL for clients, without a trailing slash.
     pub base_url: PublicUrl,
-    /// The address of discovery; the same as `base_url` unless the settings say otherwise.
+    /// The base URL of discovery; the same as `base_url` by default.
     pub root_url: PublicUrl,
 }
 
-/// `[server]`: threads, shutdown and what a client can make the gateway wait for.
+/// `[server]`: threads, shutdown and limits on what a client can hold open.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// Threads that serve clients.
+    /// Worker threads.
     pub workers: NonZeroUsize,
-    /// How long open requests may take to finish after a stop was asked for.
+    /// Grace period of open requests after a stop was requested.
     pub grace: Duration,
-    /// Silence in a stream after which a comment is sent.
+    /// Silence in a stream after which a keep-alive comment is sent.
     pub comment: Duration,
     /// Limits on everything a client can hold open.
     pub limits: ConnectionLimits,
@@ -120,212 +120,212 @@ pub struct Server {
 /// Limits on everything a client can hold open, for all listeners.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Bytes of a request's head.
+    /// Maximum size of a request's head in bytes.
     pub head_bytes_max: usize,
-    /// Fields in a request's head.
+    /// Maximum number of fields in a request's head.
     pub head_fields_max: usize,
-    /// Time for a head to arrive, once its first byte is there; also the time for a TLS handshake.
+    /// Time limit for a head from its first byte; also the time limit of a TLS handshake.
     pub head: Duration,
-    /// Time a connection may rest between requests (HTTP/1.1).
+    /// Idle timeout of a connection between requests (HTTP/1.1).
     pub idle: Duration,
-    /// Time for a request's body as a whole.
+    /// Time limit for a request's body as a whole.
     pub body: Duration,
-    /// Time a client may leave written bytes unread.
+    /// Time limit for a client to read written bytes.
     pub write: Duration,
-    /// Requests at once on an HTTP/2 connection.
+    /// Concurrent requests on an HTTP/2 connection.
     pub h2_streams_max: u32,
-    /// Time an HTTP/2 connection may rest without an open stream.
+    /// Idle timeout of an HTTP/2 connection without an open stream.
     pub h2_idle: Duration,
-    /// Connections at once, on all listeners together.
+    /// Concurrent connections, on all listeners together.
     pub connections_max: usize,
 }
 
 /// One `[[listener]]`.
 #[derive(Clone, Debug)]
 pub struct Listener {
-    /// Where it listens; port 0 takes a free one.
+    /// Its address; port 0 selects a free one.
     pub address: SocketAddr,
-    /// Certificates, the first for clients that name no host. Empty: no TLS.
+    /// Certificates, the first for clients that send no server name. Empty: no TLS.
     pub certificates: Vec<Certificate>,
     /// Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.
     pub http2: bool,
-    /// The proxies in front of it that are believed about the client's address.
+    /// The trusted proxies in front of it, which report the client's address.
     pub proxies: Option<Arc<TrustedProxies>>,
 }
 
 /// `[admin]`: health and metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Admin {
-    /// A loopback address; port 0 takes a free one.
+    /// A loopback address; port 0 selects a free one.
     pub address: SocketAddr,
 }
 
-/// `[store]`: where the books are.
+/// `[store]`: the database of the books.
 #[derive(Clone, Debug)]
 pub struct Store {
     /// The database.
     pub url: StoreUrl,
-    /// What a commit survives.
+    /// The durability of a commit.
     pub durability: Durability,
 }
 
-/// Where the database is.
+/// The location of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
-    /// `sqlite:PATH`: one file, made when it is missing.
+    /// `sqlite:PATH`: one file, created when it is missing.
     Sqlite(PathBuf),
 }
 
-/// What a commit survives.
+/// The durability of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// A power failure: every commit is synced to the disk.
+    /// Survives a power failure: every commit is synced to the disk.
     Power,
-    /// The end of the process, but not a power failure.
+    /// Survives the end of the process, but not a power failure.
     Process,
 }
 
-/// One `[[route]]`: which chain answers which address.
+/// One `[[route]]`: a path pattern and its chain.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// What the path must look like.
+    /// The pattern of the path.
     pub path: PathPattern,
     /// The methods it answers; never empty, never `OPTIONS`, and `HEAD` only where it is written (`GET` includes it).
     pub methods: Vec<Method>,
-    /// Bytes of a request's body.
+    /// Maximum size of a request's body in bytes.
     pub body_bytes_max: usize,
     /// Names of filters, outermost first.
     pub chain: Vec<Arc<str>>,
-    /// How errors are written.
+    /// The format of its errors.
     pub errors: ErrorShape,
-    /// What a credential must be allowed to do here, where the chain has `auth`.
+    /// The scope that a credential needs here, where the chain has `auth`.
     pub access: Option<RequiredAccess>,
     /// The rate class that counts requests here; none: the class of the account, or `anonymous`.
     pub class: Option<Arc<str>>,
-    /// What pages of other origins may do here.
+    /// The CORS policy.
     pub cors: Cors,
-    /// How it ends, where that is planned.
+    /// Its lifecycle, where an end is planned.
     pub lifecycle: Option<Lifecycle>,
 }
 
-/// How a route ends: told in the fields of its answers (RFC 9745, RFC 8594).
+/// The lifecycle of a route, announced in the fields of its answers (RFC 9745, RFC 8594).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lifecycle {
-    /// Since when, or from when on, nothing new should be built on it.
+    /// The date of its deprecation, past or future.
     pub deprecated_at: Option<jiff::Timestamp>,
-    /// From when on it may be gone; never before `deprecated_at`.
+    /// The sunset date, from which it may be gone; never before `deprecated_at`.
     pub sunset_at: Option<jiff::Timestamp>,
-    /// The address of what takes its place.
+    /// The address of its successor.
     pub successor: Option<String>,
     /// The address of the page that explains it.
     pub notice: String,
 }
 
-/// What pages of other origins may do with a route (WHATWG Fetch, CORS protocol).
+/// The CORS policy of a route (WHATWG Fetch, CORS protocol).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cors {
-    /// Nothing: no CORS fields are sent.
+    /// No access: no CORS fields are sent.
     None,
-    /// Read it without credentials; any request field may be asked for.
+    /// Read access without credentials; any request field is allowed.
     Public,
-    /// Call it with a bearer credential from any origin; the request fields asked for are echoed, `Authorization` among them.
+    /// Calls with a bearer credential from any origin; the requested field names are echoed, `Authorization` among them.
     Api,
 }
 
-/// `[upstream]`: further attempts at calls that failed before the first byte of an answer.
+/// `[upstream]`: retries of calls that failed before the first byte of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upstream {
     /// Attempts for one request, the first among them.
     pub attempts_max: u32,
-    /// What further attempts may come to, for each model.
+    /// The budget of further attempts, for each model.
     pub budget: RetryBudget,
-    /// After so long without an answer another provider is asked too.
+    /// Delay without an answer after which a hedged request is sent to another provider.
     pub hedge_after: Option<Duration>,
 }
 
-/// What further attempts may come to, for each model.
+/// The budget of further attempts, for each model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryBudget {
-    /// For each hundred requests.
+    /// Attempts for each hundred requests.
     pub percent: u32,
-    /// In a second, whatever the number of requests.
+    /// Attempts in a second, whatever the number of requests.
     pub per_sec: u32,
-    /// At once.
+    /// Burst: the capacity of the bucket.
     pub burst: u32,
 }
 
-/// One `[[provider]]`: who runs models for us.
+/// One `[[provider]]`: a model provider.
 pub struct Provider {
     /// Its name in these settings, in logs and metrics.
     pub name: Arc<str>,
-    /// Its address, up to and with `/v1` or the like.
+    /// Its address, up to and including `/v1` or the like.
     pub base_url: BaseUrl,
-    /// The key it knows us by; none for a provider that asks for none.
+    /// The gateway's API key there; none for a provider without authentication.
     pub api_key: Option<Secret>,
-    /// Whether HTTP/2 is spoken: by ALPN over TLS, by prior knowledge without.
+    /// Whether HTTP/2 is used: by ALPN over TLS, by prior knowledge without.
     pub http2: bool,
     /// Roots to trust instead of the system's.
     pub roots: Option<Vec<CertificateDer<'static>>>,
-    /// How long to wait for what.
+    /// Its timeouts.
     pub timeouts: ProviderTimeouts,
     /// Connections kept open between calls.
     pub connections_idle_max: usize,
-    /// Its share of a model's calls where the model does not say another; 0 for one that is asked only when no other can serve.
+    /// Its weight among a model's providers where the model does not set another; 0 for one that is called only when no other can serve.
     pub weight: u32,
-    /// A bound on calls under way at once.
+    /// A concurrency limit on its calls.
     pub crowd: Option<Crowd>,
-    /// Times that it is asked again within one request when nobody else is left to ask.
+    /// Retries at this provider within one request when no other candidate is left.
     pub retries: u32,
-    /// Top-level members of a request that it does not get.
+    /// Top-level members of a request that are not forwarded to it.
     pub remove_members: Arc<[Box<str>]>,
-    /// Top-level members with which a request is refused that it might get.
+    /// Top-level members because of which a request is refused that could be sent to it.
     pub refuse_members: Arc<[Box<str>]>,
-    /// When it counts as not working.
+    /// Its health settings.
     pub health: ProviderHealth,
-    /// Whether it is told the client's address, in `X-Forwarded-For`.
+    /// Whether it receives the client's address, in `X-Forwarded-For`.
     pub forward_client_address: bool,
 }
 
-/// A bound on the calls to one provider, and the queue before it.
+/// The concurrency limit of a provider, and the queue before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crowd {
-    /// Calls under way at once, from all workers.
+    /// Concurrent calls, from all workers.
     pub calls_max: usize,
-    /// Requests that may wait for one of them to end.
+    /// Maximum length of the queue.
     pub queue_max: usize,
-    /// How long they may wait.
+    /// Maximum wait in the queue.
     pub wait: Duration,
 }
 
-/// When a provider counts as not working, and what brings it back.
+/// Circuit breaker and health probes of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderHealth {
-    /// Failures in a row.
+    /// Consecutive failures that open the circuit.
     pub failures: u32,
-    /// From the first to the last of them.
+    /// Window from the first to the last of them.
     pub window: Duration,
-    /// Time without calls before trial requests are admitted.
+    /// Cooldown before trial requests are admitted.
     pub cooldown: Duration,
-    /// Trial requests at once.
+    /// Concurrent trial requests.
     pub trial_requests: u32,
-    /// The longest `Retry-After` that is kept to.
+    /// The longest `Retry-After` that is respected.
     pub retry_after_max: Duration,
-    /// What is asked for now and then.
+    /// The periodic probe.
     pub probe: Option<Probe>,
 }
 
-/// What a provider is asked for now and then to see whether it works.
+/// The periodic health probe of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The path below its base address.
     pub path: String,
-    /// From one probe to the next.
+    /// Interval between probes.
     pub every: Duration,
 }
 
 impl std::fmt::Debug for Provider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The roots are long and tell nothing that their number does not.
+        // The roots are long, and their number is enough here.
         f.debug_struct("Provider")
             .field("name", &self.name)
             .field("base_url", &self.base_url)
@@ -345,48 +345,48 @@ impl std::fmt::Debug for Provider {
     }
 }
 
-/// How long a provider may take.
+/// Timeouts of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProviderTimeouts {
-    /// For a connection, TLS included.
+    /// Connect timeout, TLS included.
     pub connect: Duration,
-    /// For the first byte of a stream.
+    /// Timeout of the first byte of a stream.
     pub first_byte: Duration,
-    /// For the first byte of a whole answer, which comes when all of it is written.
+    /// Timeout of the first byte of a whole answer, which is sent when all of it is generated.
     pub first_byte_whole: Duration,
-    /// Between two pieces of an answer.
+    /// Idle timeout between two chunks of an answer.
     pub between_bytes: Duration,
-    /// For the whole call.
+    /// Timeout of the whole call.
     pub total: Duration,
 }
 
-/// `[signin]`: how people sign in.
+/// `[signin]`: sign-in of people.
 #[derive(Clone, Debug)]
 pub struct Signin {
-    /// People may make accounts themselves.
+    /// Whether people may create accounts themselves.
     pub sign_up: bool,
-    /// How long one-time codes are.
+    /// Length of one-time codes.
     pub length: CodeLength,
-    /// Codes asked for from one network in an hour.
+    /// Codes requested from one network in an hour.
     pub network_hourly_max: i64,
     /// Text messages to one country in a day.
     pub country_daily_max: i64,
-    /// How mail goes out; without it no codes go out by mail.
+    /// The mail server; without it no codes are sent by mail.
     pub mail: Option<SigninMail>,
-    /// How text messages go out; without it no codes go out by text message.
+    /// The SMS service; without it no codes are sent by text message.
     pub sms: Option<SigninSms>,
 }
 
-/// `[signin.mail]`: how mail goes out.
+/// `[signin.mail]`: delivery of mail.
 #[derive(Clone, Debug)]
 pub struct SigninMail {
     /// The mail server.
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// How the connection is guarded; `None` only to this machine.
+    /// Transport security; `None` only to this machine.
     pub security: TransportSecurity,
-    /// User and password.
+    /// User name and password.
     pub login: Option<(String, Secret)>,
     /// The sender.
     pub from: String,
@@ -394,42 +394,42 @@ pub struct SigninMail {
     pub root_pem: Option<Vec<u8>>,
 }
 
-/// `[signin.sms]`: how text messages go out.
+/// `[signin.sms]`: delivery of text messages.
 #[derive(Clone, Debug)]
 pub struct SigninSms {
-    /// The address that takes them.
+    /// The endpoint of the SMS service.
     pub url: String,
-    /// The key that requests are signed with.
+    /// The key that signs requests.
     pub secret: Secret,
 }
 
 /// `[telemetry]`: logs.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
-    /// How diagnostics are written.
+    /// The format of diagnostics.
     pub log_format: LogFormat,
     /// Diagnostics below this level are not written.
     pub log_level: LogLevel,
-    /// Where the access log goes.
+    /// The output of the access log.
     pub access_log: AccessLog,
-    /// What the access log says of the client's address.
+    /// The form of the client's address in the access log.
     pub client_address: ClientAddressForm,
 }
 
-/// What the access log says of the client's address.
+/// The form of the client's address in the access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAddressForm {
     /// The address.
     Whole,
-    /// What limits by address count by: an IPv4 address, the first 64 bits of an IPv6 address.
+    /// The key of limits by address: an IPv4 address, the first 64 bits of an IPv6 address.
     Prefix,
     /// A keyed hash of the address, equal for equal addresses within one day (UTC) and one run of the process.
     Hashed,
-    /// Nothing.
+    /// No address.
     None,
 }
 
-/// How diagnostics are written to the standard error output.
+/// Format of diagnostics on the standard error output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// One JSON object a line.
@@ -441,25 +441,25 @@ pub enum LogFormat {
 /// The levels of diagnostics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// What went wrong and needs a person.
+    /// An error that needs an operator.
     Error,
-    /// What went wrong and was dealt with.
+    /// An error that was handled.
     Warn,
-    /// What an operator wants to see of a healthy gateway.
+    /// Normal events that an operator needs.
     Info,
-    /// What helps to find a fault.
+    /// Details for finding a fault.
     Debug,
     /// Everything.
     Trace,
 }
 
-/// Where the access log goes, one JSON object for each exchange.
+/// The output of the access log, one JSON object for each exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLog {
-    /// Nowhere.
+    /// Disabled.
     None,
     /// The standard output.
     Stdout,
-    /// The end of a file, made when it is missing.
+    /// Appended to a file, which is created when it is missing.
     File(PathBuf),
 }

@@ -1,4 +1,4 @@
-//! The settings as an operator meets them: files, variables, messages.
+//! The settings from the operator's side: files, variables, messages.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use tollgate_filter::PartCeilings;
 
 use super::*;
 
-/// The filters that there are.
+/// The available filters.
 fn filters() -> Vec<&'static str> {
     crate::registry::Registry::standard().names()
 }
@@ -136,7 +136,7 @@ fn every_example_loads() {
         }
         seen += 1;
         let text = std::fs::read_to_string(&file).expect("a text");
-        // Certificates of an example are the operator's; here stand-ins take their place.
+        // An example names the operator's certificates; here generated ones replace them.
         let (_folder, text) = with_certificates(&text);
         if let Err(report) = load_text(&file, &text, &environment, &filters()) {
             panic!("an example must be good:\n{report}");
@@ -145,7 +145,7 @@ fn every_example_loads() {
     assert!(seen >= 4, "only {seen} examples were found");
 }
 
-/// Makes a certificate and its key, and puts their paths in the place of those of `text`.
+/// Creates a certificate and its key, and replaces the paths in `text` by theirs.
 fn with_certificates(text: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let made = tollgate_testing::Certificate::for_localhost();
@@ -178,7 +178,7 @@ fn everything_wrong_is_told_at_once_with_its_place() {
         ("EMPTY_KEY", " "),
         ("SHORT_KEY", "not-long"),
     ]);
-    // Few of the filters, so that the report stays what it is when there are more.
+    // Only some of the filters, so that the report does not change when more are added.
     let filters = ["address-limit", "auth", "cache", "models"];
     let report = load_text(file, &text, &environment, &filters).expect_err("much is wrong");
     let report = format!("{report}\n");
@@ -265,7 +265,7 @@ fn variables_stand_above_the_file() {
             "http://b/v2",
         ),
         (
-            // Text stays text where text is wanted, though it looks like a number.
+            // A string setting stays text, even when it looks like a number.
             "TOLLGATE__MODEL__0__PRICE__INPUT",
             "0.25",
             |s| s.catalog.models()[0].price.input.per_million().to_string(),
@@ -337,7 +337,7 @@ fn a_certificate_and_its_key_belong_together() {
     assert!(problems(&good)[0].contains("holds a certificate that cannot be used"));
 }
 
-/// Walks the schema and hands over every key with its description; elements of lists as `[]`, names of tables as `NAME`.
+/// Walks the schema and passes every key with its description; elements of lists as `[]`, names of tables as `NAME`.
 fn keys(root: &Value, here: &Value, path: &str, each: &mut dyn FnMut(&str, &Value)) {
     let here = match here["$ref"].as_str() {
         Some(target) => root

@@ -1,17 +1,17 @@
-//! Addresses in the settings.
+//! URLs in the settings.
 
 use std::fmt;
 use std::str::FromStr;
 
 use http::Uri;
 
-/// Why a text is no address that can be used here.
+/// Why a text is no URL that can be used here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Neither `http://` nor `https://`. The text is not repeated: it may be anything, a pasted secret too.
     #[error("does not start with `http://` or `https://`; write the whole address")]
     Scheme,
-    /// No host, or characters that an address cannot have.
+    /// No host, or characters that a URL cannot contain.
     #[error("`{text}` is not an address; write it like `https://example.net/v1`")]
     Malformed {
         /// The text as given.
@@ -24,10 +24,10 @@ pub enum UrlError {
     Extra,
 }
 
-/// The address of an upstream: where to connect and what to put before a path.
+/// The URL of an upstream: the host to connect to and the prefix of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl {
-    /// Whether to speak TLS.
+    /// Whether to use TLS.
     pub tls: bool,
     /// A name or an address, an IPv6 address without brackets.
     pub host: String,
@@ -35,7 +35,7 @@ pub struct BaseUrl {
     pub port: u16,
     /// The value of `Host`: with brackets around an IPv6 address, without a default port.
     pub authority: String,
-    /// What stands before every path, without a slash at its end: `/v1`, or nothing.
+    /// The prefix of every path, without a trailing slash: `/v1`, or nothing.
     pub path: String,
 }
 
@@ -92,12 +92,12 @@ impl fmt::Display for BaseUrl {
     }
 }
 
-/// An address that clients are given: as it is written, without slashes at its end.
+/// A URL given to clients: as written, without trailing slashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicUrl(String);
 
 impl PublicUrl {
-    /// The text, without a slash at its end.
+    /// The text, without a trailing slash.
     pub fn as_str(&self) -> &str {
         &self.0
     }

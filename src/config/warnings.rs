@@ -1,4 +1,4 @@
-//! What settings that are good leave to chance.
+//! Warnings about valid settings that carry a risk.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::Settings;
 
-/// A setting that works and carries a risk that its operator should know.
+/// A valid setting that carries a risk for its operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
     /// The key as a path.
     pub key: &'static str,
-    /// What is risked, and what to write instead.
+    /// The risk, and the safer setting.
     pub message: &'static str,
 }
 

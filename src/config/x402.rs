@@ -40,16 +40,16 @@ pub(crate) struct RawX402 {
     pub(crate) ca_file: Option<At<String>>,
 }
 
-/// Who is paid, on which chain, and who sends the transfers there.
+/// The payee, the chain, and the facilitator that submits the transfers there.
 #[derive(Clone, Debug)]
 pub struct X402 {
     /// The address of the facilitator.
     pub facilitator_url: String,
-    /// The token it knows us by.
+    /// The gateway's token at the facilitator.
     pub facilitator_token: Option<Secret>,
-    /// The price, in what, and to whom.
+    /// The price, its token, and the payee.
     pub terms: Terms,
-    /// The address of a node of the chain, which may hold a key.
+    /// The address of a node of the chain, which may contain a key.
     pub rpc_url: Option<Secret>,
     /// Roots to trust instead of the public ones.
     pub roots: Option<Vec<CertificateDer<'static>>>,

@@ -100,7 +100,7 @@ fn page(key: &str, at: Option<&At<String>>, problems: &mut Problems) -> Option<S
     None
 }
 
-/// Whether a text is an address that a link may lead to.
+/// Whether a text is a valid link target.
 fn is_page(text: &str) -> bool {
     let web = text.starts_with("https://") || text.starts_with("http://");
     web && text

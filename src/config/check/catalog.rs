@@ -18,11 +18,11 @@ use crate::config::price;
 use crate::config::raw::{RawModel, RawPrice, RawProviderModel, RawSettings};
 use crate::config::settings::{Provider, Service};
 
-/// Output tokens of a request that names no cap.
+/// Default output tokens of a request without a cap.
 const OUTPUT_TOKENS: u64 = 4096;
-/// Input tokens whose price is the ceiling of a part that is not text, where the settings give none.
+/// Default ceiling, in input tokens, of a part that is not text.
 const PART_TOKENS: u64 = 4096;
-/// Providers of one model, and models that may serve in its place.
+/// Maximum number of providers of one model, and of its fallback models.
 const PROVIDERS_MAX: usize = 16;
 const FALLBACKS_MAX: usize = 3;
 const TOKENS_MAX: u64 = 100_000_000;
@@ -33,7 +33,7 @@ const CAP_MEMBERS: &[(&str, CapMember)] = &[
 ];
 /// One token of ours for one of the model's.
 const FACTOR_ONE: u32 = 1_000_000;
-/// 2100-01-01, so that milliseconds are noticed.
+/// 2100-01-01, so that a value in milliseconds is detected.
 const CREATED_MAX: u64 = 4_102_444_800;
 
 pub(super) fn catalog(
@@ -76,7 +76,7 @@ pub(super) fn catalog(
     Catalog::new(models, default.map(|at| at.value.as_str())).map(Arc::new)
 }
 
-/// An id is printed in JSON, in logs and in metrics as it is.
+/// An id is printed in JSON, in logs and in metrics without escapes.
 fn check_id(key: &str, at: &At<String>, problems: &mut Problems) {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\{}<>".contains(&byte);
     if at.value.is_empty() || at.value.len() > 128 || !at.value.bytes().all(plain) {
@@ -194,7 +194,7 @@ fn price(index: usize, raw: &RawModel, problems: &mut Problems) -> Price {
     }
 }
 
-/// What is held for parts that are not text: each kind's own ceiling, or the one for all.
+/// The hold for parts that are not text: each kind's own ceiling, or the one for all.
 fn part_ceilings(
     index: usize,
     raw: &RawModel,
@@ -231,7 +231,7 @@ fn amount(key: String, at: &At<String>, problems: &mut Problems) -> Option<Micro
 
 fn factor(key: &str, at: Option<&At<String>>, problems: &mut Problems) -> u32 {
     let Some(at) = at else { return FACTOR_ONE };
-    // Six places, as an amount has: the digits are the millionths.
+    // Six decimal places, as an amount has: the digits are the millionths.
     let Some(factor) = problems.parse::<Micros>(key, at) else {
         return FACTOR_ONE;
     };
@@ -285,7 +285,7 @@ fn places(
         else {
             continue;
         };
-        // A provider with a problem of its own is not also unknown.
+        // A provider with an error of its own is not also reported as unknown.
         let mut names = all.provider.iter().filter_map(|one| one.name.as_ref());
         if !names.any(|name| name.value == at.value) {
             let known: BTreeSet<&str> = providers.iter().map(|one| &*one.name).collect();
@@ -334,7 +334,7 @@ fn places(
     places
 }
 
-/// The operations of one place; all of them where the settings say nothing.
+/// The operations of one provider model; all of them by default.
 fn apis(key: &str, place: &RawProviderModel, problems: &mut Problems) -> Apis {
     let Some(list) = &place.api else {
         return Apis::ALL;
@@ -360,7 +360,7 @@ fn apis(key: &str, place: &RawProviderModel, problems: &mut Problems) -> Apis {
     apis
 }
 
-/// What `other` charges more for than `own` does, in words. An amount that cannot be read is a problem of its own.
+/// The prices of `other` that exceed those of `own`, in words. An unparsable amount is a problem of its own.
 fn more_expensive(own: &RawPrice, other: &RawPrice) -> Vec<String> {
     let tokens = |at: &Option<At<String>>| at.as_ref()?.value.parse::<Micros>().ok();
     let request = |price: &RawPrice| match &price.request {

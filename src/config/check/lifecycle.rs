@@ -1,4 +1,4 @@
-//! How a route ends: the dates, and where they are explained.
+//! The lifecycle of a route: the dates, and their documentation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,10 +9,10 @@ use tollgate_filter::settings::{At, Problems};
 use crate::config::raw::RawRoute;
 use crate::config::settings::Lifecycle;
 
-/// Where the end of a route is explained unless the settings say otherwise: a page of the documentation.
+/// The default documentation of a route's end: a page of the documentation.
 const NOTICE: &str = "/docs/lifecycle";
 
-/// How the route with this number ends; none where nothing is planned. Paths stand for addresses below `base_url`.
+/// The lifecycle of the route with this index; none where no end is planned. Paths are resolved against `base_url`.
 pub(super) fn lifecycle(
     index: usize,
     raw: &RawRoute,
@@ -59,10 +59,10 @@ pub(super) fn lifecycle(
     })
 }
 
-/// A moment, RFC 3339.
+/// An RFC 3339 timestamp.
 struct Date(Timestamp);
 
-/// A text that is no moment.
+/// The problem of a text that is no timestamp.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is no time; write it like `2027-07-01T00:00:00Z`")]
 struct NoDate(String);
@@ -76,13 +76,13 @@ impl FromStr for Date {
     }
 }
 
-/// An address, or a path of this service, that can stand in a `Link` field.
+/// A URL, or a path of this service, that is valid in a `Link` field.
 enum Target {
     Address(String),
     Path(String),
 }
 
-/// A text that is neither.
+/// The problem of a text that is neither.
 #[derive(Debug, thiserror::Error)]
 #[error("is neither a whole address nor a path; write it like `https://example.com/v2` or `/v2`")]
 struct NoTarget;
@@ -107,7 +107,7 @@ impl FromStr for Target {
     type Err = NoTarget;
 
     fn from_str(text: &str) -> Result<Target, NoTarget> {
-        // What ends the address in a `Link` field, or names a user, has no place in it (RFC 8288 section 3).
+        // Characters that end the URL in a `Link` field, and user names, are not valid in it (RFC 8288 section 3).
         let is_plain = text
             .bytes()
             .all(|byte| byte.is_ascii_graphic() && !b"<>\"\\@".contains(&byte));

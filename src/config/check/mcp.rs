@@ -14,7 +14,7 @@ use crate::config::url::BaseUrl;
 
 const HOUR: u64 = 3600;
 
-/// A shorter secret could be found by trying.
+/// A shorter secret could be found by brute force.
 const SECRET_BYTES_MIN: usize = 32;
 
 pub(super) fn mcp(raw: &RawMcp, shop: &Shop<'_>, problems: &mut Problems) -> Mcp {
@@ -116,7 +116,7 @@ fn secret(
     Some(Secret::new(value.to_owned()))
 }
 
-/// An origin as browsers write it: scheme, host and, where it is not the scheme's own, port; or `null`, that of pages that have none.
+/// An origin as browsers write it: scheme, host and, unless it is the scheme's default, port; or `null`, that of opaque origins.
 fn origin(key: String, at: &At<String>, problems: &mut Problems) -> Option<String> {
     if at.value == "null" {
         return Some(at.value.clone());

@@ -1,7 +1,7 @@
-//! From the settings as written to the settings as checked.
+//! Validation: from the raw settings to the checked settings.
 //!
-//! Every function notes what is wrong and goes on. Where a value is needed to go on and there is none, its default stands in; the
-//! result is thrown away then, so it never gets out.
+//! Every function records problems and continues. A missing or invalid value is replaced by its default; the result is discarded then, so
+//! it is never used.
 
 mod brand;
 mod catalog;
@@ -32,19 +32,19 @@ use super::settings::{
     AccessLog, ClientAddressForm, LogFormat, LogLevel, Provider, Settings, Telemetry,
 };
 
-/// What settings are checked against besides themselves.
+/// The inputs of the validation besides the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Shop<'a> {
-    /// Where relative paths start.
+    /// The base folder of relative paths.
     pub folder: &'a Path,
-    /// Where secrets named by variable are found.
+    /// The source of secrets named by variable.
     pub environment: &'a Environment,
     /// The filters that a chain may name.
     pub filters: &'a [&'a str],
 }
 
 impl Shop<'_> {
-    /// A path from the settings, from the folder of their file.
+    /// Resolves a path of the settings against the folder of their file.
     pub(super) fn path(&self, text: &str) -> PathBuf {
         self.folder.join(text)
     }
@@ -66,7 +66,7 @@ fn holds(raw: &RawSettings, providers: &[Arc<Provider>], hold: Duration, problem
             problems.note(key, at, message);
         }
     }
-    // Without a value of its own a provider has the default, and the fault lies with the other side.
+    // A provider without a value of its own has the default, so the error is reported at the other setting.
     let longest = providers.iter().map(|one| one.timeouts.total).max();
     if let (Some(at), Some(longest)) = (&raw.meter.hold_secs, longest)
         && hold <= longest
@@ -84,7 +84,7 @@ fn holds(raw: &RawSettings, providers: &[Arc<Provider>], hold: Duration, problem
     }
 }
 
-/// Salts are for classes that there are.
+/// Salts must name existing classes.
 fn cache(raw: &RawSettings, limits: Option<&Limits>, problems: &mut Problems) -> CacheSettings {
     for (class, at) in &raw.cache.salts {
         if limits.is_some_and(|limits| limits.class(class).is_none()) {
@@ -115,7 +115,7 @@ pub(super) fn settings(
     let listeners = server::listeners(&raw.listener, shop, problems);
     let providers = provider::providers(&raw.provider, shop, problems);
     let service = server::service(&raw.service, listeners.first(), problems);
-    // Classes that are wrong are no reason to find fault with the routes that name them.
+    // Invalid classes must not cause errors at the routes that name them.
     let limits = raw.limits.check("limits", problems);
     let catalog = catalog::catalog(raw, &providers, &service, problems);
     let meter = raw.meter.check("meter", problems).unwrap_or_default();
@@ -211,7 +211,7 @@ fn telemetry(raw: &RawTelemetry, shop: &Shop<'_>, problems: &mut Problems) -> Te
     }
 }
 
-/// One of a few words.
+/// One of a few keywords.
 fn word<T: Copy>(
     problems: &mut Problems,
     key: impl Into<String>,
@@ -254,7 +254,7 @@ fn seconds(
     Duration::from_secs(number(problems, key, at, default, range))
 }
 
-/// A value that must be there; notes that it is not.
+/// A required value; records that it is missing.
 fn required<'a, T>(
     problems: &mut Problems,
     key: impl Into<String>,

@@ -9,7 +9,7 @@ use crate::config::secret::Secret;
 
 const SECTION: &str = "payments.mpp";
 
-/// A shorter secret could be found by trying.
+/// A shorter secret could be found by brute force.
 const SECRET_BYTES_MIN: usize = 32;
 
 pub(super) fn mpp(raw: &RawMpp, shop: &Shop<'_>, problems: &mut Problems) -> Option<Mpp> {

@@ -16,21 +16,21 @@ use crate::config::url::PublicUrl;
 
 const PAYPAL: &str = "https://api-m.paypal.com";
 
-/// The page of this service where credits are added.
+/// The page of this service for buying credits.
 const ADD_CREDITS: &str = "/credits/add";
 
-/// Amounts that are proposed where the settings name none, in cents.
+/// Default proposed amounts, in cents.
 const AMOUNTS: [i64; 4] = [1_000, 2_000, 5_000, 10_000];
 const MIN: Usd = Usd::from_cents(500);
 const MAX: Usd = Usd::from_cents(50_000);
 
-/// A million dollars: beyond it a slip of the hand is likelier than a sale.
+/// A million dollars: a larger amount is more likely a typing error than a sale.
 const LIMIT: Usd = Usd::from_cents(100_000_000);
 
 pub(super) fn credits(raw: &RawCredits, service: &Service, problems: &mut Problems) -> Credits {
     const RATE: &str = "credits.usd_per_credit";
     let usd_per_credit = raw.usd_per_credit.as_ref().and_then(|at| {
-        // Dollars have the six places here that credits have; the reader of credits reads them.
+        // Dollars have six decimal places here, as credits have; the parser of credits reads them.
         let dollars: Micros = problems.parse(RATE, at)?;
         let rate = UsdPerCredit::from_micro_dollars(dollars.get());
         if rate.is_none() {

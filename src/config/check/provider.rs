@@ -17,14 +17,15 @@ use crate::config::settings::{
 
 const HOUR: u64 = 3600;
 
-/// Trial requests at once, where the provider takes as many calls at once.
+/// Default concurrent trial requests, unless the provider's concurrency limit is lower.
 const TRIAL_REQUESTS: u64 = 4;
 
-/// Most members that may be listed, and the longest name of one.
+/// Maximum number of listed members, and the maximum length of a name.
 const MEMBERS_MAX: usize = 64;
 const MEMBER_BYTES_MAX: usize = 64;
 
-/// Members that are always sent on or read by the gateway itself: a request without them would be another one than the one that is held for.
+/// Members that are always forwarded or read by the gateway itself: without them the request would differ from the one that the hold is
+/// for.
 const PRICED: &[&str] = &[
     "model",
     "messages",
@@ -41,7 +42,7 @@ const PRICED: &[&str] = &[
     "plugins",
 ];
 
-/// Members without which there is no request, and the one that no provider gets.
+/// Members without which there is no request, and the one that is sent to no provider.
 const NEEDED: &[&str] = &["model", "messages", "prompt", "cache"];
 
 /// The highest weight of a provider.
@@ -169,7 +170,7 @@ pub(super) fn providers(
     providers
 }
 
-/// A name ends up as a metric label, so it is short and plain.
+/// A name becomes a metric label, so it is short and plain.
 fn check_name(key: &str, at: &At<String>, problems: &mut Problems) {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if at.value.is_empty() || at.value.len() > 32 || !at.value.bytes().all(plain) {
@@ -256,7 +257,7 @@ fn crowd(index: usize, raw: &RawProvider, problems: &mut Problems) -> Option<Cro
     })
 }
 
-/// A list of members. `kept` are those that may not stand in it, and `why` says so.
+/// A list of members. `kept` are those that it may not contain, and `why` is the reason.
 fn members(
     key: &str,
     list: Option<&At<Vec<At<String>>>>,

@@ -13,12 +13,12 @@ use crate::config::document::words;
 use crate::config::raw::RawRoute;
 use crate::config::settings::{Cors, Route, Service};
 
-/// Body bytes of a route that says nothing.
+/// Default maximum size of a request's body in bytes.
 const BODY_BYTES: u64 = 64 * 1024;
 const BODY_BYTES_MAX: u64 = 1 << 30;
-/// Body bytes of the built-in completion routes: room for pictures.
+/// Maximum body size of the built-in completion routes: large enough for images.
 const COMPLETION_BYTES: usize = 20 * 1024 * 1024;
-/// Body bytes of the built-in MCP routes: room for the arguments of a tool, which may be a document.
+/// Maximum body size of the built-in MCP routes: large enough for the arguments of a tool, which may be a document.
 const MCP_BYTES: usize = 4 * 1024 * 1024;
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 const SHAPES: &[(&str, ErrorShape)] = &[
@@ -36,7 +36,7 @@ const CORS: &[(&str, Cors)] = &[
 const SHOWN: &[Method] = &[Method::GET];
 const SENT: &[Method] = &[Method::GET, Method::POST];
 
-/// Checkouts as the Universal Commerce Protocol has them, version 2026-04-08.
+/// Checkouts of the Universal Commerce Protocol, version 2026-04-08.
 const UCP: &[(&str, &[Method])] = &[
     ("/ucp/2026-04-08/checkout-sessions", &[Method::POST]),
     (
@@ -80,7 +80,7 @@ const PAGES: &[(&str, &[Method])] = &[
     ("/commerce/continue/{session}", SENT),
 ];
 
-/// The table that is used where the settings have no route; the shipped file writes the same one out.
+/// The default route table; the shipped file contains the same one.
 fn built_in(service: &Service) -> Vec<Route> {
     let route = |path: &str, method, body_bytes_max, scope, chain: &[&str]| Route {
         path: path.parse().expect("the built-in paths are patterns"),
@@ -228,14 +228,14 @@ fn built_in(service: &Service) -> Vec<Route> {
     for (path, methods) in PAGES {
         routes.push(page(path, methods, PAGE));
     }
-    // What pages are made of is not counted: one page asks for several.
+    // Assets of pages are not counted: one page requests several.
     routes.push(page("/assets/{*file}", &[Method::GET], &["portal"]));
     routes.extend(oauth(path_of(service.base_url.as_str())));
     routes
 }
 
-/// The routes of the authorization server. Where the service's address has a path, what stands in front of the gateway may have taken it
-/// away or not.
+/// The routes of the authorization server. Where the service's address has a path, a proxy in front of the gateway may or may not have
+/// removed it.
 fn oauth(base_path: &str) -> Vec<Route> {
     let route = |path: String, method, class: Option<&str>, cors| Route {
         path: path.parse().expect("the built-in paths are patterns"),
@@ -278,7 +278,7 @@ fn oauth(base_path: &str) -> Vec<Route> {
     routes
 }
 
-/// What stands in an address after its host.
+/// The part of an address after its host.
 fn path_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.find('/').map_or("", |slash| &rest[slash..])
@@ -294,7 +294,7 @@ pub(super) fn routes(
     if raw.is_empty() {
         return built_in(service);
     }
-    // With its number in the file: one that cannot be read is left out.
+    // With its index in the file: one that cannot be parsed is left out.
     let mut routes: Vec<(usize, Route)> = Vec::new();
     for (index, one) in raw.iter().enumerate() {
         let key = |name: &str| format!("route.{index}.{name}");
@@ -426,7 +426,7 @@ fn twice(before: &[At<String>], name: &str) -> bool {
     before.iter().any(|at| at.value == name)
 }
 
-/// A credential's scope is checked by `auth`, so the one needs the other: a scope without `auth` would promise what nobody keeps.
+/// A credential's scope is checked by `auth`, so a scope requires `auth`: without it the scope would not be enforced.
 fn access(
     index: usize,
     raw: &RawRoute,

@@ -1,22 +1,22 @@
-//! Secrets, which the settings name and never hold.
+//! Secrets, which the settings reference and never contain.
 
 use tollgate_filter::settings::{At, Problems};
 
 use super::Shop;
 use crate::config::secret::Secret;
 
-/// The two settings that can name one secret: a variable, or a file.
+/// The two settings that can reference one secret: a variable, or a file.
 pub(super) struct Named<'a> {
-    /// The section they stand in.
+    /// The section that contains them.
     pub(super) section: &'a str,
-    /// Name and value of the one that names a variable.
+    /// Name and value of the one for a variable.
     pub(super) variable: (&'a str, Option<&'a At<String>>),
-    /// Name and value of the one that names a file.
+    /// Name and value of the one for a file.
     pub(super) file: (&'a str, Option<&'a At<String>>),
 }
 
 impl Named<'_> {
-    /// The secret; `None` where none is named, or what is named holds none, which is noted.
+    /// The secret; `None` where none is referenced, or the reference is empty, which is recorded as a problem.
     pub(super) fn secret(&self, shop: &Shop<'_>, problems: &mut Problems) -> Option<Secret> {
         let key = |name: &str| format!("{}.{name}", self.section);
         let ((variable, in_variable), (file, in_file)) = (self.variable, self.file);

@@ -56,7 +56,7 @@ pub(super) fn service(
             Some(listener) if !listener.certificates.is_empty() => "https",
             _ => "http",
         };
-        // Port 0 is known only later; it is written as it is and replaced by whoever listens.
+        // Port 0 is resolved only later; it is stored as written and replaced once the socket is bound.
         let text = format!("{scheme}://localhost:{}", port.max(1));
         text.parse().expect("a local address is an address")
     });
@@ -127,7 +127,7 @@ pub(super) fn listeners(
             proxies: None,
         }];
     }
-    // With its number in the file: one that cannot be read is left out.
+    // With its index in the file: one that cannot be parsed is left out.
     let mut listeners: Vec<(usize, Listener)> = Vec::new();
     for (index, one) in raw.iter().enumerate() {
         let key = format!("listener.{index}.address");
@@ -173,7 +173,7 @@ pub(super) fn listeners(
         .collect()
 }
 
-/// The proxies in front of a listener.
+/// The trusted proxies in front of a listener.
 fn proxies(
     listener: usize,
     raw: &RawListener,

@@ -126,7 +126,7 @@ struct Server {
     security: TransportSecurity,
 }
 
-/// `smtps://` and `smtp://` are read as the addresses they look like.
+/// `smtps://` and `smtp://` are parsed as URLs.
 fn server(at: &At<String>, problems: &mut Problems) -> Option<Server> {
     const KEY: &str = "signin.mail.smtp_url";
     let (implicit, rest) = match at.value.split_once("://") {
@@ -140,7 +140,7 @@ fn server(at: &At<String>, problems: &mut Problems) -> Option<Server> {
     };
     let read: Result<BaseUrl, _> = format!("http://{rest}").parse();
     let Ok(url) = read else {
-        // Not repeated: what stands before an `@` may be a password.
+        // Not repeated: the text before an `@` may be a password.
         let message = "is no address of a mail server; write it like `smtps://mail.example.com:465`, user and password have their own settings";
         problems.note(KEY, at, message);
         return None;

@@ -13,8 +13,8 @@ use crate::config::x402::{RawX402, X402};
 
 const SECTION: &str = "payments.x402";
 
-/// A token that is known here: its chain, its contract, and its name and version in what wallets sign. The same token has another name on
-/// another chain, and a payment signed with the wrong one never works.
+/// A known token: its chain, its contract, and its name and version in the wallets' signature domain. The same token has another name on
+/// another chain, and a payment signed with the wrong one is never valid.
 const KNOWN: &[(&str, &str, &str, &str)] = &[
     (
         "eip155:8453",
@@ -30,7 +30,7 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// What a cent is of a token with six decimal places.
+/// A cent in units of a token with six decimal places.
 const UNITS_OF_A_CENT: u64 = 10_000;
 
 fn key(name: &str) -> String {
@@ -177,7 +177,7 @@ fn address(name: &str, at: &At<String>, problems: &mut Problems) -> Option<Writt
     Some(read)
 }
 
-/// An address that is asked. What is sent there is as good as money, so it goes over TLS, or stays on this machine.
+/// The address of a called service. The data sent there is as good as money, so it goes over TLS, or stays on this machine.
 fn remote(name: &str, at: &At<String>, problems: &mut Problems) -> Option<String> {
     let url: BaseUrl = problems.parse(key(name), at)?;
     if !url.tls && !is_here(&url.host) {
@@ -198,8 +198,9 @@ fn is_here(host: &str) -> bool {
     bare.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The address of a node, from the settings or, where it holds a key, from a variable or a file. What it says decides about money, so it
-/// comes over TLS or from this machine, wherever its address stands; and that may have a key in it anywhere, so it is never repeated.
+/// The address of a node, from the settings or, where it contains a key, from a variable or a file. Its answers decide about money, so they
+/// come over TLS or from this machine, wherever the address is configured; and the address may contain a key anywhere, so it is never
+/// repeated.
 fn rpc(raw: &RawX402, shop: &Shop<'_>, problems: &mut Problems) -> Option<Secret> {
     let named = Named {
         section: SECTION,
@@ -224,7 +225,7 @@ fn rpc(raw: &RawX402, shop: &Shop<'_>, problems: &mut Problems) -> Option<Secret
     Some(secret)
 }
 
-/// What is wrong with the address of a node.
+/// The error in the address of a node.
 fn node_address(text: &str) -> Result<(), &'static str> {
     const NONE: &str = "holds no address; write one that starts with `https://`";
     let address: http::Uri = text.parse().map_err(|_| NONE)?;
