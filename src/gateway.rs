@@ -573,7 +573,7 @@ impl Gateway {
         }
     }
 
-    /// Drains open exchanges where the store permits it, then ends every thread.
+    /// Drains open exchanges if `finish`, then ends every thread.
     fn shut_down(self, finish: bool) {
         let grace = self.settings.server.grace;
         self.proxy.drain();

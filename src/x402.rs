@@ -55,7 +55,7 @@ pub(crate) fn desk(
 }
 
 /// Logs the payments that were started under other settings and are still open: as long as one is, its account cannot pay by any route, and
-/// with these settings there is no provider to reconcile it with.
+/// with these settings it cannot be reconciled.
 fn tell_stranded(settings: &Settings, store: &Arc<dyn Store>) {
     let network = settings
         .payments

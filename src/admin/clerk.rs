@@ -19,7 +19,7 @@ use super::Look;
 use super::control::{Applied, Applying, CacheState, Change, Changes, SecretText};
 use crate::config::Settings;
 
-/// Mandates of an account that are searched for an active one.
+/// Maximum number of an account's mandates that are read.
 const MANDATES: usize = 64;
 
 /// The default class of accounts.

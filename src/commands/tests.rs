@@ -276,7 +276,7 @@ fn refusals_say_what_to_do() {
     let house = House::new();
     let account = house.word("account create", "id");
     let missing = "acct_00000000000000000000000000000000";
-    //    command line                                                what it says
+    //    command line                                                message
     let cases = [
         (
             "account create --class gold".to_owned(),

@@ -479,7 +479,7 @@ impl Worker {
     }
 }
 
-/// Whether the sender of a request prefers HTML to JSON: browsers say so.
+/// Whether the sender of a request prefers HTML to JSON, as browsers declare.
 fn reads_pages(request: &Request) -> bool {
     let accept = request.headers.get(header::ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());

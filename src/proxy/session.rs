@@ -96,7 +96,7 @@ impl Client {
         // Last, so that no field of the answer overrides them.
         parts.headers.insert(X_REQUEST_ID, id_field(self.id));
         if self.tls {
-            // An operator's own filter may declare a longer one.
+            // An operator's own filter may have set a longer one.
             let promised = parts.headers.entry(header::STRICT_TRANSPORT_SECURITY);
             promised.or_insert(HSTS);
         }

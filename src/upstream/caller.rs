@@ -20,7 +20,7 @@ use super::relay::Relays;
 use super::served::Served;
 use crate::telemetry::Telemetry;
 
-/// Base of the exponential backoff with jitter before a retry at the same provider: twice as long each time, and half of it random.
+/// Minimum of the exponential backoff with jitter before a retry at the same provider: twice as long each time, and half of it random.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes the calls of one worker.
