@@ -325,7 +325,7 @@ fn refusals_say_what_to_do() {
             format!("key create --account {missing} --name a"),
             "there is no account",
         ),
-        ("key revoke --key key_1".to_owned(), "not the id of a key"),
+        ("key revoke --key key_1".to_owned(), "not a key id"),
         (
             format!("credits grant --account {account} --amount 1.2345678 --reference r"),
             "decimal places",

@@ -92,6 +92,46 @@ fn the_catalogue_lists_every_filter() {
     );
 }
 
+/// The class names that the selectors of a style sheet use.
+fn classes(sheet: &str) -> BTreeSet<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let after_dots = sheet.match_indices('.').map(|(at, _)| &sheet[at + 1..]);
+    after_dots
+        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()))
+        .map(|rest| &rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())])
+        .collect()
+}
+
+#[test]
+fn every_class_of_a_style_sheet_is_used_by_a_page() {
+    check(
+        |tree| {
+            let code = tree.files().filter(|(path, _)| {
+                path.starts_with("filters/") && (path.ends_with(".rs") || path.ends_with(".js"))
+            });
+            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            let words: BTreeSet<&str> = code
+                .flat_map(|(_, text)| text.split(|c| !is_name(c)))
+                .collect();
+            let mut complaints = Vec::new();
+            for (path, sheet) in tree.files().filter(|(path, _)| path.ends_with(".css")) {
+                for class in classes(sheet) {
+                    // `pick-3` is written as `pick-` and a number.
+                    let stem = class.trim_end_matches(|c: char| c.is_ascii_digit());
+                    if !words.contains(class) && !words.contains(stem) {
+                        complaints.push(format!("{path}: no page uses the class `{class}`"));
+                    }
+                }
+            }
+            complaints
+        },
+        &[(
+            "filters/common/pages/src/assets/new.css",
+            ".renamed-in-the-markup { color: red; }",
+        )],
+    );
+}
+
 #[test]
 fn every_module_says_what_it_is() {
     check(

@@ -182,22 +182,22 @@ fn side(current: NavItem, links: &Links<'_>, footer: &Markup) -> Markup {
                 (group("Account", "menu-account", &ACCOUNT))
                 (group("Build", "menu-build", &BUILD))
             }
-            div.footer { (footer) }
+            div.foot { (footer) }
         }
     }
 }
 
 fn footer(viewer: &Viewer) -> Markup {
     html! {
-        p.footer-label { "Balance" }
-        p.footer-balance { b { (format::credits_2(viewer.available)) } " credits" }
+        p.foot-label { "Balance" }
+        p.foot-balance { b { (format::credits_2(viewer.available)) } " credits" }
         p { a.button.small href="/credits/add" { "Add credits" } }
-        p.footer-who { (format::single_line(&viewer.address)) }
+        p.foot-who { (format::single_line(&viewer.address)) }
         form method="post" action="/sign-out" {
             (crate::parts::csrf(&viewer.csrf))
             button.link type="submit" { "Sign out" }
         }
-        p.footer-everywhere { a href="/sign-out/everywhere" { "Sign out everywhere" } }
+        p.foot-everywhere { a href="/sign-out/everywhere" { "Sign out everywhere" } }
     }
 }
 
@@ -220,7 +220,7 @@ fn legal_links(links: &Links<'_>) -> Markup {
         return html! {};
     }
     html! {
-        footer.legal_links {
+        footer.legal {
             @for (address, name) in &all {
                 @if let Some(address) = address {
                     a href=(address) { (name) }
