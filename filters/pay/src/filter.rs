@@ -1,4 +1,4 @@
-//! The filter `pay`: one way of paying a route.
+//! The filter `pay`: sells the plan over one payment protocol, x402 or MPP, on one route.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use crate::request;
 use crate::x402;
 use crate::x402::route::Counter;
 
-/// A body has two short members; more bytes than this are nobody's.
+/// The most bytes of a body: a valid one has two short members.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// Seconds after which a buyer may ask again where nothing can be paid.
+/// `Retry-After` while nothing can be paid.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// What all routes of payment share.
+/// State that all payment routes share.
 pub struct Desks {
     /// The plan's name in addresses: `svc-pro`.
     plan: Arc<str>,
-    /// What is sold: `svc-pro-monthly`.
+    /// The product: `svc-pro-monthly`.
     product: Arc<str>,
     mpp: Option<mpp::Desk>,
-    /// Where signed transfers are taken.
+    /// The x402 endpoint.
     x402: Option<Counter>,
 }
 
 impl Desks {
-    /// Ways to buy the plan of this name; those that are missing are not on offer.
+    /// The payment protocols for the plan of this name; an absent one is not offered.
     pub fn new(plan: Arc<str>, mpp: Option<mpp::Desk>, x402: Option<x402::Desk>) -> Arc<Desks> {
         Arc::new(Desks {
             product: format!("{plan}-monthly").into(),
@@ -73,7 +73,7 @@ impl Way {
     }
 }
 
-/// A route that leads to no way of paying.
+/// The path of a route names no payment protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`pay` answers paths that end in `/{{plan}}/x402` or `/{{plan}}/mpp`; `{path}` is none of them"
@@ -83,7 +83,7 @@ pub struct UnknownWay {
 }
 
 impl Pay {
-    /// The filter for a route of this path, which may begin with the path of the service's address.
+    /// The filter for a route of this path, which may start with the path of the service's address.
     pub fn new(desks: &Arc<Desks>, path: &str) -> Result<Pay, UnknownWay> {
         let way = Way::of(path);
         let unknown = || UnknownWay {
@@ -95,12 +95,13 @@ impl Pay {
         })
     }
 
-    /// Whether requests to a route of this path show a payment in `Authorization`, so that the account's credential stands elsewhere.
+    /// Whether requests to a route of this path carry a payment credential in `Authorization`, so that the account's credential is in
+    /// another field.
     pub fn shares_authorization(path: &str) -> bool {
         Way::of(path) == Some(Way::Mpp)
     }
 
-    /// Whether a path is about the plan that there is: the segment before the last one names it.
+    /// Whether a path names the configured plan in its last but one segment.
     fn names_the_plan(&self, path: &str) -> bool {
         path.rsplit('/').nth(1) == Some(&*self.desks.plan)
     }
@@ -167,7 +168,7 @@ impl Filter for Pay {
     }
 }
 
-/// A route whose chain does not find out who is asking.
+/// The route's filter chain does not authenticate the account.
 fn nobody() -> FilterError {
     let answer = ApiError::new(
         ErrorCode::InternalError,

@@ -1,3 +1,3 @@
-//! JSON that can be read in one way only.
+//! JSON with one possible reading.
 
 pub(crate) use tollgate_filter::Unambiguous;

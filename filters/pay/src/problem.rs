@@ -1,5 +1,5 @@
-//! What a buyer's program is told when it does not have the plan yet: one object that is a problem (RFC 9457) and the error envelope of the
-//! service at once, so that clients of either kind can read it.
+//! Error responses of the payment routes: one object that is a problem (RFC 9457) and the error envelope of the service at once, so that
+//! clients of either kind can read it.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use serde::Serialize;
 use tollgate_filter::{ApiError, ErrorCode, ErrorType, Exchange, Outcome, Reply, ReplyBody};
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 
-/// Where the kinds of problem of the `Payment` scheme are described. Their words are used on every route.
+/// Base URI of the problem types of the `Payment` scheme. Both payment routes use them.
 const BASE: &str = "https://paymentauth.org/problems/";
 
-/// The media type of a problem, where a route says that it sends one.
+/// The media type of a problem, on routes that announce it.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
-/// That of everything else.
+/// The media type of every other response.
 pub(crate) const JSON: &str = "application/json";
 
-/// Why the plan is not there yet, and what to do.
+/// Why the plan is not active yet, and what to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     error: Box<ApiError>,
@@ -72,21 +72,21 @@ impl Problem {
         }
     }
 
-    /// Tells the page where the owner of the account agrees.
+    /// Adds the approval URL.
     #[must_use]
     pub(crate) fn approval_url(mut self, url: impl Into<String>) -> Problem {
         self.approval_url = Some(url.into());
         self
     }
 
-    /// Tells how long to wait.
+    /// Adds `Retry-After`.
     #[must_use]
     pub(crate) fn retry_after(mut self, wait: Duration) -> Problem {
         self.error.retry_after = Some(wait);
         self
     }
 
-    /// Adds a field to the answer.
+    /// Adds a header field to the response.
     #[must_use]
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Problem {
         self.error
@@ -96,7 +96,7 @@ impl Problem {
         self
     }
 
-    /// The answer: a 402 as `media`, everything else as JSON. Never kept by a cache.
+    /// The response: a 402 as `media`, everything else as JSON. Never cached.
     pub(crate) fn outcome(self, exchange: &mut Exchange, media: &'static str) -> Outcome {
         exchange.record.error = Some(self.error.code);
         let status = self.error.status();
@@ -134,8 +134,8 @@ impl Problem {
     }
 }
 
-/// The `type` of a problem and its title, which never varies. A code that the scheme does not know says no more than its status does
-/// (RFC 9457 section 4.2.1).
+/// The `type` of a problem and its title, which never varies. A code that the scheme does not define gets `about:blank` and the title of
+/// its status (RFC 9457 section 4.2.1).
 fn named(code: ErrorCode) -> (Cow<'static, str>, &'static str) {
     let title = match code {
         ErrorCode::PaymentRequired => "Payment Required",

@@ -1,4 +1,4 @@
-//! What a request to buy says, besides its payment.
+//! The purchase request: its body and idempotency key, without its payment.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use tollgate_purchase::idempotency::digest;
 
 use crate::json::Unambiguous;
 
-/// The field that names a request, as the body may.
+/// The field of the idempotency key, which the body may carry as well.
 const FIELD: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The most characters of a name.
+/// The most characters of a key.
 const CHARS_MAX: usize = 255;
 
-/// A request to buy, checked.
+/// A validated purchase request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// What the buyer calls it, if it has a name.
+    /// The idempotency key, if there is one.
     pub(crate) key: Option<Arc<str>>,
-    /// Tells it from another one of the same name.
+    /// Distinguishes it from another request of the same key.
     pub(crate) hash: [u8; 32],
 }
 
-/// Checks a body (which may be missing) and the field that names it. `product` is all that is sold.
+/// Validates a body (which may be missing) and the `Idempotency-Key` field. `product` is the only product.
 pub(crate) fn read(request: &Request, product: &str) -> Result<Asked, ApiError> {
     let in_body = match request.body.trim_ascii() {
         b"" => None,
@@ -47,7 +47,7 @@ pub(crate) fn read(request: &Request, product: &str) -> Result<Asked, ApiError> 
     })
 }
 
-/// The name in a body: a closed object of two members, both of them optional.
+/// The idempotency key in a body: a closed object of two members, both of them optional.
 fn body(text: &[u8], product: &str) -> Result<Option<String>, ApiError> {
     let Ok(Unambiguous(body)) = serde_json::from_slice(text) else {
         return Err(ApiError::new(
@@ -95,7 +95,7 @@ fn body(text: &[u8], product: &str) -> Result<Option<String>, ApiError> {
     Ok(key)
 }
 
-/// The name in its field: a structured string, or bare. Both spellings are one name.
+/// The idempotency key in its field: a structured string, or bare. Both spellings are one key.
 fn field(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let wrong = || {
         ApiError::new(
@@ -116,7 +116,7 @@ fn field(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     sound.then_some(Some(text)).ok_or_else(wrong)
 }
 
-/// The inside of a string of structured fields (RFC 9651 section 3.3.3), when the value is one.
+/// The content of a string of structured fields (RFC 9651 section 3.3.3), when the value is one.
 fn structured(value: &str) -> Option<String> {
     let inside = value.trim().strip_prefix('"')?.strip_suffix('"')?;
     let mut text = String::with_capacity(inside.len());
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// The name that is read, or the code of the refusal.
+    /// The key that is read, or the code of the refusal.
     fn key(body: &str, fields: &[&str]) -> Result<Option<String>, ErrorCode> {
         let asked = read(&request(body.as_bytes(), fields), PRODUCT);
         let key = asked.map(|asked| asked.key.map(|key| key.to_string()));

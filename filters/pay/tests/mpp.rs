@@ -1,4 +1,4 @@
-//! The wire forms, against vectors that three programs agree on: two published libraries and one computed by hand.
+//! The MPP wire formats, against vectors on which three implementations agree: two published libraries and one computed by hand.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,7 +20,7 @@ const DIGEST: &str = "sha-256=:gOEeFzfLYGqL+Mkt2yjilTA5KAqdLyvQ8O6gx3nszVs=:";
 const CREDENTIAL: &str = "eyJjaGFsbGVuZ2UiOnsiZXhwaXJlcyI6IjIwMjYtMTItMDFUMTI6MDA6MDBaIiwiaWQiOiIxZkxoZ0RGYVJNT3F0Ukhnb3RyR0NzUzUxOW1pLURFaUJuTHRlbUlfdTNvIiwiaW50ZW50IjoiY2hhcmdlIiwibWV0aG9kIjoicGF5cGFsIiwib3BhcXVlIjoiZXlKdmQyNWxjaUk2SW1GalkzUmZORElpTENKd2RYSmphR0Z6WlNJNkluQndYekF4U2psYVN6TldOVkVpZlEiLCJyZWFsbSI6ImFwaS50b2xsZ2F0ZS5leGFtcGxlIiwicmVxdWVzdCI6ImV5SmhiVzkxYm5RaU9pSXhPVGt3TUNJc0ltTjFjbkpsYm1ONUlqb2lWVk5FSWl3aVpHVnpZM0pwY0hScGIyNGlPaUpRY204Z2NHeGhiaXdnYlc5dWRHaHNlU0lzSW1WNGRHVnlibUZzU1dRaU9pSndjRjh3TVVvNVdrc3pWalZSSWl3aWJXVjBhRzlrUkdWMFlXbHNjeUk2ZXlKaGNIQnliM1poYkZWeWJDSTZJbWgwZEhCek9pOHZkM2QzTG5OaGJtUmliM2d1Y0dGNWNHRnNMbU52YlM5M1pXSmhjSEJ6TDJKcGJHeHBibWN2YzNWaWMyTnlhWEIwYVc5dWN6OWlZVjkwYjJ0bGJqMUNRUzAzV0RJaUxDSndaWEpwYjJSRGIzVnVkQ0k2SWpFaUxDSndaWEpwYjJSVmJtbDBJam9pYlc5dWRHZ2lMQ0p3YkdGdVNXUWlPaUpRTFRWTlREUXlOekV5TkRRME5UUXpOakpYV0U1WFZUVk9VU0lzSW5OMVluTmpjbWx3ZEdsdmJrbGtJam9pU1MxQ1Z6UTFNa2RNVEVWUU1VY2lmU3dpY21WamFYQnBaVzUwSWpvaVRVVlNRMGhCVGxRd01TSjkifSwicGF5bG9hZCI6eyJzdWJzY3JpcHRpb25JZCI6IkktQlc0NTJHTExFUDFHIiwidHlwZSI6InN1YnNjcmlwdGlvbiJ9fQ";
 const RECEIPT: &str = "eyJleHRlcm5hbElkIjoicHBfMDFKOVpLM1Y1USIsIm1ldGhvZCI6InBheXBhbCIsInJlZmVyZW5jZSI6IkktQlc0NTJHTExFUDFHIiwic3RhdHVzIjoic3VjY2VzcyIsInN1YnNjcmlwdGlvbklkIjoiSS1CVzQ1MkdMTEVQMUciLCJ0aW1lc3RhbXAiOiIyMDI2LTEyLTAxVDExOjQyOjA3WiJ9";
 
-/// A second before the challenge of the vectors ends.
+/// A second before the challenge of the vectors expires.
 const NOW: i64 = 1_796_126_399;
 
 fn secrets() -> Secrets {
@@ -105,7 +105,7 @@ fn ids_are_those_of_other_programs() {
         };
         assert_eq!(binding.id(&secrets()), id);
         assert!(binding.holds(id, &secrets()));
-        // A new secret does not void what was made with the one before it.
+        // Rotation of the secret does not void challenges of the previous one.
         let other = [7_u8; 32];
         let rotated = Secrets::new(&other, Some(SECRET)).expect("long enough");
         assert!(binding.holds(id, &rotated));
@@ -174,7 +174,7 @@ fn a_challenge_says_in_one_line_what_its_id_is_bound_to() {
         String::from_utf8(request).expect("UTF-8"),
         r#"{"amount":"19900","currency":"USD","description":"Pro \"plan\", monthly","externalId":"pp_01J9ZK3V5Q","methodDetails":{"approvalUrl":"https://www.sandbox.paypal.com/webapps/billing/subscriptions?ba_token=BA-7X2","periodCount":"1","periodUnit":"month","planId":"P-5ML4271244454362WXNWU5NQ","subscriptionId":"I-BW452GLLEP1G"}}"#
     );
-    // What a client makes of it is believed.
+    // The credential that a client builds from it is accepted.
     let echoed = json!({
         "challenge": {
             "id": parameter("id"), "realm": REALM, "method": "paypal", "intent": "charge",
@@ -344,7 +344,7 @@ fn what_a_challenge_asks_for_besides_is_bound_to_it() {
     );
 }
 
-/// The parameters of a challenge, as a client reads them.
+/// The parameters of a challenge, as a client parses them.
 fn parameters(header: &str) -> Value {
     let rest = header.strip_prefix("Payment ").expect("the scheme");
     let pairs = rest.split(", ").map(|pair| {
@@ -354,7 +354,7 @@ fn parameters(header: &str) -> Value {
     Value::Object(pairs.collect())
 }
 
-/// The credential that a client makes for a challenge.
+/// The credential that a client builds for a challenge.
 fn answered(header: &str) -> String {
     let payload = json!({"type": "subscription", "subscriptionId": "I-1"});
     let whole = json!({"challenge": parameters(header), "payload": payload});
@@ -375,7 +375,7 @@ proptest! {
         prop_assume!(json[at] != with);
         json[at] = with;
         if let Ok(believed) = read(&URL_SAFE_NO_PAD.encode(&json)) {
-            // Only what is bound by nothing can have changed: a name that is not looked at.
+            // Only an unbound part can have changed: a member that is not read.
             prop_assert_eq!(believed, read(CREDENTIAL).expect("the vector"));
         }
     }
@@ -391,7 +391,7 @@ fn a_receipt_is_written_as_clients_read_it() {
     assert_eq!(receipt.header(), RECEIPT);
 }
 
-/// The vector with another value at a path.
+/// The vector with another value at a JSON path.
 fn changed(path: &str, value: Value) -> String {
     let json = URL_SAFE_NO_PAD.decode(CREDENTIAL).expect("base64url");
     let mut whole: Value = serde_json::from_slice(&json).expect("JSON");

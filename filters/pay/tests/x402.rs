@@ -1,4 +1,4 @@
-//! The wire forms, against vectors that were made with the published encoder of the protocol's own library.
+//! The x402 wire formats, against vectors that were made with the published encoder of the protocol's own library.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ const REQUIRED: &str = "eyJ4NDAyVmVyc2lvbiI6MiwiZXJyb3IiOiJQYXltZW50IHJlcXVpcmVk
 
 const SIGNATURE: &str = "eyJ4NDAyVmVyc2lvbiI6MiwicGF5bG9hZCI6eyJhdXRob3JpemF0aW9uIjp7ImZyb20iOiIweDcwOTk3OTcwQzUxODEyZGMzQTAxMEM3ZDAxYjUwZTBkMTdkYzc5QzgiLCJ0byI6IjB4OTBGNzliZjZFQjJjNGY4NzAzNjVFNzg1OTgyRTFmMTAxRTkzYjkwNiIsInZhbHVlIjoiMTk5MDAwMDAwIiwidmFsaWRBZnRlciI6IjAiLCJ2YWxpZEJlZm9yZSI6IjE4MDAwMDAzMDAiLCJub25jZSI6IjB4MTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMSJ9LCJzaWduYXR1cmUiOiIweGNkMzEyNzlhZWNmOGUyMGVhYjkzZGQ2YTYxODEwNmI4MmJlODAwNGVjZjMxM2FhMjMyNWI5MGU2NjMzM2FjNjU0OTcxMzMxNmJkYmMzZmI5YWIxMzE5YzQxNDlkYmQxNzk4NDMwMTZkYjk4ODY3MmRkYTcwNzI4ZTdmNWMwZDI4MWIifSwicmVzb3VyY2UiOnsidXJsIjoiaHR0cHM6Ly9hcGkuZXhhbXBsZS5jb20vY29tbWVyY2Uvc3Vic2NyaXB0aW9ucy9zdmMtcHJvL3g0MDIiLCJkZXNjcmlwdGlvbiI6IlBybyBwbGFuLCAzMCBkYXlzIiwibWltZVR5cGUiOiJhcHBsaWNhdGlvbi9qc29uIn0sImFjY2VwdGVkIjp7InNjaGVtZSI6ImV4YWN0IiwibmV0d29yayI6ImVpcDE1NTo4NDUzIiwiYW1vdW50IjoiMTk5MDAwMDAwIiwiYXNzZXQiOiIweDgzMzU4OWZDRDZlRGI2RTA4ZjRjN0MzMkQ0ZjcxYjU0YmRBMDI5MTMiLCJwYXlUbyI6IjB4OTBGNzliZjZFQjJjNGY4NzAzNjVFNzg1OTgyRTFmMTAxRTkzYjkwNiIsIm1heFRpbWVvdXRTZWNvbmRzIjozMDAsImV4dHJhIjp7Im5hbWUiOiJVU0QgQ29pbiIsInZlcnNpb24iOiIyIn19fQ==";
 
-/// A second at which the authorization of the vector stands.
+/// A second at which the authorization of the vector is valid.
 const NOW: u64 = 1_800_000_000;
 
 fn terms() -> Terms {
@@ -279,7 +279,7 @@ fn changed(change: impl Fn(String) -> String) -> String {
     STANDARD.encode(change(String::from_utf8(json).expect("UTF-8")))
 }
 
-/// The vector with another value at a path.
+/// The vector with another value at a JSON path.
 fn member(path: &str, value: Value) -> String {
     changed(|text| {
         let mut whole: Value = serde_json::from_str(&text).expect("JSON");

@@ -1,4 +1,4 @@
-//! What a client would rather pay by: `Accept-Payment`.
+//! Content negotiation of the payment method and intent: `Accept-Payment`.
 //!
 //! ```text
 //! Accept-Payment = #( ( method / "*" ) "/" ( intent / "*" ) [ weight ] )
@@ -9,13 +9,14 @@ use http::HeaderMap;
 use super::METHOD;
 use super::challenge::Intent;
 
-/// More entries than this are no client's.
+/// The most entries that are read.
 const ENTRIES_MAX: usize = 64;
 
-/// The intents to send challenges for, the one that is wanted most first; never none.
+/// The intents to send challenges for, by descending preference; never empty.
 ///
-/// A charge is always on offer. The other intent is sent to a client that names it: one that takes anything may not know it. What cannot
-/// be read, and what fits nothing here, changes nothing (draft-httpauth-payment-00, "Client Payment Preferences").
+/// A charge is always offered. The other intent is offered only to a client that names it: a client that accepts any intent may not support
+/// it. An invalid field, and entries that match no offered method or intent, have no effect (draft-httpauth-payment-00, "Client Payment
+/// Preferences").
 pub fn wanted(headers: &HeaderMap) -> Vec<Intent> {
     let mut lines = String::new();
     for value in headers.get_all("accept-payment") {
@@ -38,7 +39,7 @@ pub fn wanted(headers: &HeaderMap) -> Vec<Intent> {
             (known && weight > 0).then_some((weight, intent))
         })
         .collect();
-    // Of two that are wanted equally the one that everybody knows comes first.
+    // At equal weight the widely supported intent comes first.
     found.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
     match found.is_empty() {
         true => vec![Intent::Charge],
@@ -49,11 +50,11 @@ pub fn wanted(headers: &HeaderMap) -> Vec<Intent> {
 struct Entry<'a> {
     method: &'a str,
     intent: &'a str,
-    /// Thousandths.
+    /// In thousandths.
     weight: u16,
 }
 
-/// How much an intent is wanted, and whether it was named; the entry that fits it most closely counts.
+/// The weight of an intent, and whether it was named; the most specific matching entry counts.
 fn weight(entries: &[Entry<'_>], intent: Intent) -> Option<(u16, bool)> {
     let closeness = |entry: &&Entry<'_>| {
         let method = entry.method == METHOD;
@@ -68,7 +69,7 @@ fn weight(entries: &[Entry<'_>], intent: Intent) -> Option<(u16, bool)> {
     Some((entry.weight, closeness == 3))
 }
 
-/// The entries of a field; `None` for one that is malformed, which is then ignored whole.
+/// The entries of a field; `None` for a malformed one, which is ignored whole.
 fn entries(text: &str) -> Option<Vec<Entry<'_>>> {
     let mut entries = Vec::new();
     for item in text

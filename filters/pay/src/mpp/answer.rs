@@ -1,4 +1,4 @@
-//! From a request to the desk, and from what it says to an answer.
+//! HTTP for the MPP processor: a request becomes a purchase request, its outcome a response.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -13,10 +13,10 @@ use super::desk::{Ask, Desk, Sold};
 use crate::problem::PROBLEM_JSON;
 use crate::request::Asked;
 
-/// On answers that are told again.
+/// Set on replayed answers.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// Answers a request to buy.
+/// Answers a purchase request.
 pub(crate) async fn answer(
     desk: &Desk,
     exchange: &mut Exchange,
@@ -49,7 +49,7 @@ pub(crate) async fn answer(
     })
 }
 
-/// An answer as it is sent.
+/// The HTTP reply for an answer.
 fn reply(answer: &Answer) -> Reply {
     let mut headers = HeaderMap::with_capacity(8);
     for (name, value) in &answer.fields {

@@ -1,4 +1,5 @@
-//! The id of a challenge: a keyed hash of all that it says, so that what comes back can be believed without having been kept.
+//! Challenge binding: the id of a challenge is an HMAC of all its parameters, so that a returned challenge is verified without stored
+//! state.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use zeroize::Zeroizing;
 /// The least bytes of a secret.
 const SECRET_BYTES_MIN: usize = 32;
 
-/// The secret that challenges are bound with, and the one before it: a new secret must not void challenges that are under way.
+/// The binding secret and the previous one: rotation must not void outstanding challenges.
 #[derive(Clone)]
 pub struct Secrets {
     current: Zeroizing<Vec<u8>>,
@@ -35,7 +36,7 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// What an id is bound to: the parameters of a challenge exactly as they stand on the wire, the absent ones empty.
+/// The bound parameters of a challenge exactly as they stand on the wire, absent ones empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Binding<'a> {
     /// The realm.
@@ -46,14 +47,14 @@ pub struct Binding<'a> {
     pub intent: &'a str,
     /// The request, base64url.
     pub request: &'a str,
-    /// When it ends, RFC 3339.
+    /// Its expiry, RFC 3339.
     pub expires: &'a str,
     /// The digest of the body.
     pub digest: &'a str,
-    /// What the server wants to see again, base64url.
+    /// Server data that the client returns unchanged, base64url.
     pub opaque: &'a str,
-    /// The field that the credential has to come in, where it is not `Authorization`. Behind all others, and only there where it is named
-    /// (draft-httpauth-payment-02); some libraries put it before `opaque`, which is seen by nobody but who made the challenge.
+    /// The field that the credential has to come in, where it is not `Authorization`. It follows all others, and only where it is named
+    /// (draft-httpauth-payment-02); some libraries put it before `opaque`, an order that only the issuer of the challenge sees.
     pub header: &'a str,
 }
 
@@ -72,14 +73,14 @@ impl Binding<'_> {
         always.into_iter().chain(named)
     }
 
-    /// The id of a challenge that says this.
+    /// The id of a challenge with these parameters.
     pub fn id(&self, secrets: &Secrets) -> String {
         URL_SAFE_NO_PAD.encode(self.mac(&secrets.current).finalize().into_bytes())
     }
 
-    /// Whether `id` was made here for exactly this.
+    /// Whether `id` was issued here for exactly these parameters.
     pub fn holds(&self, id: &str, secrets: &Secrets) -> bool {
-        // The slots are joined by a bar: one inside would let other slots join to the same text.
+        // The slots are joined by `|`: one inside a slot would let different slots join to the same text.
         if self.slots().any(|slot| slot.contains('|')) {
             return false;
         }

@@ -1,4 +1,4 @@
-//! The challenge: what is asked for, where the buyer agrees to it, and until when.
+//! The challenge: the amount that is requested, the approval URL, and the expiry.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -7,17 +7,17 @@ use serde_json::{Map, Value, json};
 use super::binding::{Binding, Secrets};
 use super::{METHOD, OWN_FIELD};
 
-/// What a buyer is asked to agree to, in the scheme's words.
+/// The payment intent, as the scheme names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
-    /// One charge: what every client knows.
+    /// One charge; every client supports it.
     Charge,
-    /// A charge every month (draft-payment-intent-subscription-00).
+    /// A monthly charge (draft-payment-intent-subscription-00).
     Subscription,
 }
 
 impl Intent {
-    /// The word on the wire.
+    /// Its name on the wire.
     pub fn word(self) -> &'static str {
         match self {
             Intent::Charge => "charge",
@@ -25,7 +25,7 @@ impl Intent {
         }
     }
 
-    /// The intent of a word.
+    /// The intent of a name.
     pub fn of(word: &str) -> Option<Intent> {
         [Intent::Charge, Intent::Subscription]
             .into_iter()
@@ -33,21 +33,21 @@ impl Intent {
     }
 }
 
-/// The recurring payment that waits for the buyer, as PayPal knows it.
+/// The PayPal subscription that awaits the buyer's approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// Its id: `I-...`.
     pub id: String,
     /// The plan: `P-...`.
     pub plan: String,
-    /// The page where the buyer agrees.
+    /// The approval URL.
     pub approval_url: String,
 }
 
-/// What one buyer is asked for.
+/// The content of a challenge for one buyer.
 #[derive(Clone, Debug)]
 pub struct Challenge<'a> {
-    /// What the buyer is asked to agree to.
+    /// The intent.
     pub intent: Intent,
     /// The host of the service.
     pub realm: &'a str,
@@ -55,21 +55,21 @@ pub struct Challenge<'a> {
     pub amount: u64,
     /// The currency, in capitals.
     pub currency: &'a str,
-    /// The recurring payment.
+    /// The PayPal subscription.
     pub subscription: &'a Subscription,
-    /// When the challenge ends: RFC 3339, whole seconds, `Z`.
+    /// The expiry: RFC 3339, whole seconds, `Z`.
     pub expires: &'a str,
-    /// In a few words what is sold. Nothing binds it.
+    /// A short description of the product. It is not bound.
     pub description: &'a str,
-    /// The public id of the account that asks.
+    /// The public id of the buyer's account.
     pub owner: &'a str,
     /// The public id of the purchase.
     pub purchase: &'a str,
-    /// What makes it unlike every other one of the same second; may be empty.
+    /// Distinguishes it from other challenges of the same second; may be empty.
     pub nonce: &'a str,
-    /// The digest of the request's body, where that is bound.
+    /// The digest of the request's body, where it is bound.
     pub digest: Option<&'a str>,
-    /// Whether the credential is to come in `Payment-Authorization`.
+    /// Whether the credential has to come in `Payment-Authorization`.
     pub own_field: bool,
 }
 
@@ -151,19 +151,19 @@ impl Challenge<'_> {
     }
 }
 
-/// The digest of a body (RFC 9530 section 2): a dictionary of one member, whose value is bytes.
+/// The digest of a body (RFC 9530 section 2): a dictionary of one member, whose value is a byte sequence.
 pub(crate) fn digest(body: &[u8]) -> String {
     use sha2::Digest as _;
     format!("sha-256=:{}:", STANDARD.encode(sha2::Sha256::digest(body)))
 }
 
-/// JSON with its members in order and no spaces (RFC 8785, for texts alone), in base64url. Stock clients decode it and write it anew, so
-/// any other order would come back changed and the binding would not hold.
+/// Canonical JSON, members sorted and no spaces (RFC 8785, for strings alone), in base64url. Stock clients decode and encode it again, so
+/// any other order would change in transit and break the binding.
 pub(crate) fn canonical(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(sorted(value).to_string())
 }
 
-/// Members in the order of their names, whatever the map of this build keeps.
+/// Sorts members by name, whatever order the map of this build keeps.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -179,7 +179,7 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
-/// A quoted-string (RFC 9110 section 5.6.4). What cannot stand in a field is left out.
+/// A quoted-string (RFC 9110 section 5.6.4). Characters that are not allowed in a field are dropped.
 fn quote(value: &str, out: &mut String) {
     out.push('"');
     for character in value.chars() {

@@ -1,4 +1,4 @@
-//! What comes back: `Authorization: Payment`, with all that the challenge said and the id of the payment.
+//! The payment credential, `Authorization: Payment`: the challenge's parameters and the payment's id.
 
 use std::fmt;
 
@@ -15,31 +15,31 @@ use crate::json::Unambiguous;
 /// The most bytes of a credential.
 const BYTES_MAX: usize = 16 * 1024;
 
-/// A credential whose challenge was made here, has not ended, and was made for this account.
+/// A verified credential: its challenge was issued here, has not expired, and was issued for this account.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// The challenge's id, to be used once.
+    /// The challenge's id, to be consumed once.
     pub id: [u8; 32],
-    /// When the challenge ends, Unix seconds.
+    /// The expiry of the challenge, Unix seconds.
     pub expires: i64,
     /// The public id of the purchase.
     pub purchase: String,
-    /// The id of the recurring payment.
+    /// The id of the PayPal subscription.
     pub subscription: String,
 }
 
-/// Who sends a credential, and how.
+/// What a credential is verified against.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
-    /// What challenges are bound with.
+    /// The secrets that challenges are bound with.
     pub secrets: &'a Secrets,
     /// The public id of the account.
     pub owner: &'a str,
     /// Unix seconds.
     pub now: i64,
-    /// The field that it stood in.
+    /// The field that carried it.
     pub field: PaymentField,
-    /// The body beside it, as it came.
+    /// The request's body, unparsed.
     pub body: &'a [u8],
 }
 
@@ -54,8 +54,8 @@ pub struct CredentialError {
 }
 
 impl Credential {
-    /// Reads what stands behind `Payment` and a space. The checks come in the order of the scheme: form, method, binding, time, owner,
-    /// payload.
+    /// Parses and verifies the token that follows `Payment` and a space. The checks come in the order of the scheme: form, method, binding,
+    /// expiry, owner, payload.
     pub fn read(token: &str, expected: &Expected<'_>) -> Result<Credential, CredentialError> {
         let malformed = |detail| CredentialError {
             code: ErrorCode::MalformedCredential,
@@ -94,7 +94,7 @@ impl Credential {
         if !binding.holds(said.id, expected.secrets) {
             return Err(invalid("The challenge was not made here, or was changed."));
         }
-        // The challenge says where its credential belongs, not what happens to be there.
+        // The challenge defines the field of its credential, not the fields that are present.
         let belongs = match binding.header {
             "" => PaymentField::Authorization,
             _ => PaymentField::PaymentAuthorization,
@@ -112,7 +112,7 @@ impl Credential {
         if !binding.digest.is_empty() && binding.digest != digest(expected.body) {
             return Err(invalid("The challenge was made for another body."));
         }
-        // The binding holds, so what cannot be read from here on was not written here.
+        // The binding holds, so a value that cannot be read from here on was not issued here.
         let strange = invalid("The challenge was not made here, or was changed.");
         let expires = binding.expires.parse::<jiff::Timestamp>();
         let expires = expires.map_err(|_| strange)?.as_second();
@@ -153,7 +153,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// What the challenge said, as it came back.
+/// The parameters of the challenge as they were returned.
 struct Said<'v> {
     id: &'v str,
     binding: Binding<'v>,
@@ -186,7 +186,7 @@ impl<'v> Said<'v> {
         id.try_into().ok()
     }
 
-    /// The account and the purchase that the challenge was made for. The binding holds, so this is what was written here.
+    /// The account and the purchase that the challenge was issued for. The binding holds, so these are the issued values.
     fn opaque(&self) -> (Option<String>, Option<String>) {
         let opaque = decoded(self.binding.opaque).unwrap_or_default();
         let text = |name: &str| {

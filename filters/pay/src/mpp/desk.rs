@@ -1,4 +1,4 @@
-//! Where the plan is sold for an answered challenge.
+//! The MPP processor: verifies a payment credential against the mandate at PayPal and activates the plan, or issues a challenge.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,48 +29,48 @@ use super::told::{self, Why, invalid, refused, unavailable, unclear, under_way, 
 use crate::problem::Problem;
 use crate::request::Asked;
 
-/// How long a challenge lives.
+/// Lifetime of a challenge, in seconds.
 const EXPIRES: i64 = 30 * 60;
 
-/// How long a request waits for another one of its account.
+/// How long a request waits for the account's lock.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How challenges are made.
+/// Settings of challenges.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What they are bound with.
+    /// The binding secrets.
     pub secrets: Secrets,
     /// The host of the service.
     pub realm: String,
-    /// Whether they are bound to the body of their request.
+    /// Whether a challenge is bound to the body of its request.
     pub digest: bool,
-    /// Whether the proof of payment is to come in `Payment-Authorization`.
+    /// Whether the credential has to come in `Payment-Authorization`.
     pub own_field: bool,
-    /// Where a buyer comes back to from the payment provider.
+    /// The return URLs for the payment provider.
     pub urls: Urls,
 }
 
-/// What the desk works with.
+/// Dependencies of the processor.
 pub struct Parts {
-    /// What accounts have.
+    /// Subscriptions of accounts.
     pub plans: Plans,
-    /// Leave to charge each month.
+    /// Mandates for monthly charges.
     pub mandates: Mandates,
-    /// Names of requests.
+    /// Idempotency keys.
     pub once: IdempotencyKeys,
-    /// What is sold.
+    /// The product.
     pub product: Product,
-    /// How challenges are made.
+    /// Settings of challenges.
     pub settings: Settings,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// Randomness.
+    /// The source of randomness.
     pub entropy: Entropy,
-    /// Where the work runs, so that a client who leaves does not cut it off.
+    /// Runs purchases, so that a client that disconnects does not cancel them.
     pub runtime: PurchaseTasks,
 }
 
-/// The desk. Cheap to clone.
+/// The MPP processor. Cheap to clone.
 #[derive(Clone)]
 pub struct Desk {
     inner: Arc<Inner>,
@@ -78,42 +78,42 @@ pub struct Desk {
 
 struct Inner {
     parts: Parts,
-    /// Requests of one account are answered one after another: of two with the same proof the second finds what the first has bought.
+    /// One lock per account: of two concurrent requests with the same credential the second finds the purchase of the first.
     locks: Mutex<HashMap<AccountId, Weak<AsyncMutex<()>>>>,
 }
 
-/// A request to buy.
+/// A purchase request.
 pub(crate) struct Ask {
     pub(crate) account: AccountId,
     pub(crate) asked: Asked,
     pub(crate) payment: Option<PaymentCredential>,
-    /// As it came.
+    /// The unparsed body.
     pub(crate) body: Bytes,
-    /// What challenges are wanted for, the first one most.
+    /// The intents that challenges are wanted for, by descending preference.
     pub(crate) intents: Vec<Intent>,
 }
 
-/// The names that a request has claimed: its own, if it has one, and that of the challenge it answers.
+/// The idempotency keys that a request has claimed: its own, if it has one, and that of the challenge it answers.
 struct Claims {
     named: Option<Claim>,
     used: Claim,
 }
 
-/// What stands under the name of a request.
+/// The state of a request's idempotency key.
 enum Named {
     Mine(Claim),
     Replayed(Answer),
 }
 
-/// What a request has come to.
+/// The outcome of a purchase request.
 pub(crate) struct Sold {
     pub(crate) answer: Answer,
-    /// Whether it was given before.
+    /// Whether the answer is replayed.
     pub(crate) replayed: bool,
 }
 
 impl Desk {
-    /// A desk.
+    /// A processor with these dependencies.
     pub fn new(parts: Parts) -> Desk {
         Desk {
             inner: Arc::new(Inner {
@@ -123,7 +123,7 @@ impl Desk {
         }
     }
 
-    /// Answers a request. It is carried out to its end, whether or not somebody waits for it.
+    /// Answers a request. The purchase is carried out even if the client disconnects.
     pub(crate) async fn sell(&self, ask: Ask) -> Result<Sold, Problem> {
         let this = self.clone();
         let runtime = &self.inner.parts.runtime;
@@ -168,7 +168,7 @@ impl Desk {
         self.verify(&ask, &credential, named).await
     }
 
-    /// Looks at the payment that a credential is about.
+    /// Verifies the payment of a credential at the provider.
     async fn verify(
         &self,
         ask: &Ask,
@@ -204,7 +204,7 @@ impl Desk {
             }
             Ok(Verified::Paid(subscription, row)) => {
                 let answer = self.bought(&subscription, &row);
-                // Kept with the payment already, unless that had been noted before this request.
+                // Stored with the payment already, unless the payment was recorded before this request.
                 self.keep(claims.kept(&answer)).await;
                 Ok(Sold {
                     answer,
@@ -239,7 +239,7 @@ impl Desk {
         }
     }
 
-    /// What a payment is written together with.
+    /// The parts that are written in one unit of work with a payment.
     fn beside(&self, claims: &Arc<Claims>) -> AttachParts {
         let (this, claims) = (self.clone(), Arc::clone(claims));
         Arc::new(move |subscription: &SubscriptionRow, row: &MandateRow| {
@@ -247,7 +247,7 @@ impl Desk {
         })
     }
 
-    /// Reads a proof of payment.
+    /// Reads a payment credential.
     fn read(
         &self,
         ask: &Ask,
@@ -264,7 +264,7 @@ impl Desk {
         Credential::read(&payment.text, &expected)
     }
 
-    /// A 402, with the challenge of what is offered to the account; none while a transfer of it may be moving.
+    /// A 402, with a challenge for the account's open mandate; no challenge while a transfer of the account may be moving.
     async fn challenge(&self, ask: &Ask, why: Why) -> Result<Sold, Problem> {
         let parts = &self.inner.parts;
         let opened = parts
@@ -272,7 +272,7 @@ impl Desk {
             .open(ask.account, parts.settings.urls.clone());
         let (row, why) = match opened.await {
             Ok(row) => (row, why),
-            // The owner has agreed: the same challenge again is all there is to wait with.
+            // The owner has approved: the same challenge is repeated while the payment is awaited.
             Err(OpenError::Processing(row)) if why.state == PaymentState::Processing => (*row, why),
             Err(OpenError::Processing(row)) => {
                 let code = why.code;
@@ -427,7 +427,7 @@ impl Desk {
         }
     }
 
-    /// Waits until no other request of the account is being answered.
+    /// Takes the account's lock.
     async fn alone(&self, account: AccountId) -> OwnedMutexGuard<()> {
         let lock = {
             let locks = self.inner.locks.lock();
@@ -445,7 +445,7 @@ impl Desk {
 }
 
 impl Claims {
-    /// What keeps the answer under the name of the request, and has the challenge used up.
+    /// The parts that store the answer under the request's idempotency key and consume the challenge.
     fn kept(&self, answer: &Answer) -> Vec<Part> {
         let named = self.named.as_ref().map(|claim| claim.answer_part(answer));
         named
@@ -455,7 +455,7 @@ impl Claims {
     }
 }
 
-/// The receipt of what a mandate has paid first. The same whenever it is told.
+/// The receipt of a mandate's first payment. It is the same each time it is sent.
 fn receipt(row: &MandateRow) -> Option<String> {
     let receipt = Receipt {
         timestamp: &rfc3339(row.activated_at?),

@@ -1,5 +1,5 @@
-//! MPP, the `Payment` scheme of HTTP authentication, with the method `paypal` and the intent `charge`: a page where the buyer agrees, and
-//! the subscription's id as what is shown afterwards.
+//! MPP, the `Payment` scheme of HTTP authentication, with the method `paypal` and the intent `charge`: the buyer approves at an approval
+//! URL, and the subscription's id is the credential's payload.
 
 mod accept;
 mod answer;
@@ -21,5 +21,5 @@ pub use receipt::Receipt;
 /// The method of payment.
 pub(crate) const METHOD: &str = "paypal";
 
-/// The field of its own that a credential may be asked for in (draft-httpauth-payment-02).
+/// The dedicated field that a challenge may request the credential in (draft-httpauth-payment-02).
 pub(crate) const OWN_FIELD: &str = "Payment-Authorization";

@@ -5,12 +5,12 @@ use serde_json::json;
 use super::METHOD;
 use super::challenge::canonical;
 
-/// What was paid.
+/// The content of a receipt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt<'a> {
     /// When the plan was activated: RFC 3339. The same each time the receipt is sent.
     pub timestamp: &'a str,
-    /// The id of the recurring payment.
+    /// The id of the PayPal subscription.
     pub subscription: &'a str,
     /// The public id of the purchase.
     pub purchase: &'a str,

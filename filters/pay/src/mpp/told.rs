@@ -1,4 +1,4 @@
-//! What buyers are told when they do not have the plan yet.
+//! Problems and challenge reasons of the MPP route, for buyers without the plan.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tollgate_purchase::plan::{PaymentState, RetryAction};
 
 use crate::problem::Problem;
 
-/// After which the owner may have agreed, or the first payment be there.
+/// `Retry-After` while the owner's approval or the first payment is awaited.
 const SOON: Duration = Duration::from_secs(5);
 
-/// After which what does not work may work again.
+/// `Retry-After` while a dependency is unavailable.
 const LATER: Duration = Duration::from_secs(10);
 
-/// After which another request of the account has been answered.
+/// `Retry-After` while another request of the account is in progress.
 const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// Why a challenge is sent.
@@ -27,7 +27,7 @@ pub(super) struct Why {
     pub(super) retry_after: Option<Duration>,
 }
 
-/// Nothing was shown yet.
+/// No credential was sent yet.
 pub(super) const OFFER: Why = Why {
     code: ErrorCode::PaymentRequired,
     detail: "The plan is paid each month with PayPal. Have the owner of the account open the approval URL and agree; then send the request again with the credential of this challenge.",
@@ -36,7 +36,7 @@ pub(super) const OFFER: Why = Why {
     retry_after: None,
 };
 
-/// The owner has not agreed.
+/// The owner has not approved.
 pub(super) const NOT_AGREED: Why = Why {
     code: ErrorCode::PaymentActionRequired,
     detail: "The owner of the account has not agreed yet, or PayPal has not told us. Nothing was charged. Have them open the approval URL, and send the request again.",
@@ -45,7 +45,7 @@ pub(super) const NOT_AGREED: Why = Why {
     retry_after: Some(SOON),
 };
 
-/// The owner has agreed, and the payment is not there.
+/// The owner has approved, and the payment has not arrived.
 pub(super) const NOT_PAID: Why = Why {
     code: ErrorCode::PaymentActionRequired,
     detail: "The owner of the account has agreed, and PayPal has not confirmed the first payment yet. Nobody has to agree again: send the request again until it is there.",
@@ -54,7 +54,7 @@ pub(super) const NOT_PAID: Why = Why {
     retry_after: Some(SOON),
 };
 
-/// The owner has agreed, and PayPal could not take the payment.
+/// The owner has approved, and PayPal could not collect the payment.
 pub(super) const NOT_COLLECTED: Why = Why {
     code: ErrorCode::PaymentActionRequired,
     detail: "The owner of the account has agreed, and PayPal could not collect the first payment. Nothing was charged. PayPal may try again; the challenge of this answer is a new one, with another approval URL.",
@@ -63,7 +63,7 @@ pub(super) const NOT_COLLECTED: Why = Why {
     retry_after: None,
 };
 
-/// What was shown has come to nothing.
+/// The payment of the credential has failed or ended.
 pub(super) const NOT_KEPT: Why = Why {
     code: ErrorCode::VerificationFailed,
     detail: "Nothing was kept of this payment: it was ended, or is not what was offered. The challenge of this answer is a new one, with another approval URL.",
@@ -72,7 +72,7 @@ pub(super) const NOT_KEPT: Why = Why {
     retry_after: None,
 };
 
-/// A proof of payment that is none, with a challenge to try again with.
+/// An invalid credential, with a challenge for another attempt.
 pub(super) fn refused(code: ErrorCode, detail: &'static str) -> Why {
     Why {
         code,
@@ -83,18 +83,18 @@ pub(super) fn refused(code: ErrorCode, detail: &'static str) -> Why {
     }
 }
 
-/// A challenge that cannot be answered, or not again.
+/// A challenge that cannot be answered, or was answered already.
 pub(super) fn invalid(detail: &'static str) -> Why {
     refused(ErrorCode::InvalidChallenge, detail)
 }
 
-/// Another method of payment than the one there is.
+/// A payment method that is not supported here.
 pub(super) fn other_method(detail: &'static str) -> Problem {
     let (state, action) = (PaymentState::Refused, RetryAction::PayAgain);
     Problem::new(ErrorCode::MethodUnsupported, detail, state, action)
 }
 
-/// A payment that belongs to somebody else, which the binding should have kept from happening.
+/// A payment of another account, which the binding should have prevented.
 pub(super) const NOT_THEIRS: Why = Why {
     code: ErrorCode::VerificationFailed,
     detail: "The payment belongs to another account. Write to support.",
@@ -103,7 +103,7 @@ pub(super) const NOT_THEIRS: Why = Why {
     retry_after: None,
 };
 
-/// The name of the request stands for another one.
+/// The idempotency key was used with another request.
 pub(super) fn other_request() -> Problem {
     Problem::new(
         ErrorCode::IdempotencyConflict,
@@ -113,7 +113,7 @@ pub(super) fn other_request() -> Problem {
     )
 }
 
-/// Nothing can be offered now.
+/// No payment can be offered now.
 pub(super) fn unavailable() -> Problem {
     Problem::new(
         ErrorCode::PaymentRouteUnavailable,
@@ -124,7 +124,7 @@ pub(super) fn unavailable() -> Problem {
     .retry_after(LATER)
 }
 
-/// Nobody can say now what has become of the payment.
+/// The payment's outcome is not known now.
 pub(super) fn unclear() -> Problem {
     Problem::new(
         ErrorCode::PaymentRouteUnavailable,
@@ -135,7 +135,7 @@ pub(super) fn unclear() -> Problem {
     .retry_after(LATER)
 }
 
-/// Money may be moving by another way.
+/// A payment over another protocol may be moving money.
 pub(super) fn elsewhere() -> Problem {
     Problem::new(
         ErrorCode::PaymentRouteUnavailable,
@@ -146,7 +146,7 @@ pub(super) fn elsewhere() -> Problem {
     .retry_after(SOON)
 }
 
-/// Another request of the account takes long.
+/// Another request of the account takes too long.
 pub(super) fn under_way() -> Problem {
     Problem::new(
         ErrorCode::InProgress,
@@ -157,7 +157,7 @@ pub(super) fn under_way() -> Problem {
     .retry_after(A_MOMENT)
 }
 
-/// The store did not write what has to be written before anything is done.
+/// The store failed to write what must be durable before the purchase starts.
 pub(super) fn unwritten(error: &ClaimError) -> Problem {
     tracing::warn!(%error, "a purchase could not be begun");
     Problem::new(

@@ -3,26 +3,26 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Digits of the largest number of 256 bits.
+/// Decimal digits of the largest 256-bit integer.
 const DIGITS_MAX: usize = 78;
 
-/// The largest number of 256 bits.
+/// The largest 256-bit integer.
 const MAX: &str = "115792089237316195423570985008687907853269984665640564039457584007913129639935";
 
-/// An amount of a token in its smallest unit, or a time in seconds: a whole number of at most 256 bits.
+/// An amount of a token in its smallest unit, or a time in seconds: an unsigned integer of at most 256 bits.
 ///
-/// It is compared and never calculated with, so its digits are kept as they are; without zeros in front, two are equal when their
-/// texts are.
+/// It is compared and never calculated with, so its decimal digits are stored; without leading zeros, two values are equal when their texts
+/// are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Amount(String);
 
-/// Why a text is no such number.
+/// A text is not a 256-bit integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a whole number in decimal digits, below 2^256")]
 pub struct AmountError;
 
 impl Amount {
-    /// The number, if it fits.
+    /// The value, if it fits.
     pub fn to_u64(&self) -> Option<u64> {
         self.0.parse().ok()
     }
@@ -45,7 +45,7 @@ impl FromStr for Amount {
             "" => "0",
             digits => digits,
         };
-        // Texts of equal length compare as their numbers do.
+        // Texts of equal length compare as their values do.
         if digits.len() == DIGITS_MAX && digits > MAX {
             return Err(AmountError);
         }

@@ -1,45 +1,45 @@
-//! What a facilitator answers, and what that means for the money.
+//! The facilitator's answers, and what each proves about the payment.
 
 use serde_json::{Map, Value};
 
 use super::hex::{Address, Nonce};
 use super::reason::{Reason, reason};
 
-/// What became of `/verify`. Nothing has moved in any case.
+/// The result of `/verify`. No money has moved in any case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verified {
-    /// The transfer would work now.
+    /// The transfer would succeed now.
     Good,
-    /// The payment is no good, for this reason.
+    /// The payment is invalid, for this reason.
     Refused(String),
-    /// The authorization was used before: by us, or by somebody else who had it.
+    /// The nonce was used before: by us, or by another holder of the authorization.
     NonceSpent,
-    /// The facilitator did not say, for this reason. The same payment may be good later.
+    /// The facilitator gave no decision, for this reason. The same payment may be valid later.
     Fault(String),
 }
 
-/// What became of `/settle`.
+/// The result of `/settle`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
     /// The transfer is in a block.
     Done {
         /// The hash of the transaction.
         transaction: Nonce,
-        /// Who paid.
+        /// The wallet that paid.
         payer: Option<Address>,
     },
-    /// The transfer was not sent and will not be, for this reason.
+    /// The transfer was not submitted and will not be, for this reason.
     Refused(String),
-    /// Nobody can say yet whether money has moved. Asking again with the same words is safe; anything else is not.
+    /// It is not known yet whether money has moved. Only an identical call is safe to repeat.
     Unclear {
-        /// The hash of a transaction that may be on its way.
+        /// The hash of a transaction that may be pending.
         transaction: Option<Nonce>,
-        /// What the facilitator said.
+        /// The facilitator's reason.
         why: String,
     },
 }
 
-/// Reads the answer to `/verify`. The body says more than the status: refusals come with 200 and with 4xx.
+/// Parses the answer to `/verify`. The body says more than the status: refusals come with 200 and with 4xx.
 pub fn verified(status: u16, body: &[u8]) -> Verified {
     let Some(members) = object(body) else {
         return Verified::Fault(format!("status {status} without an answer of the protocol"));
@@ -58,10 +58,10 @@ pub fn verified(status: u16, body: &[u8]) -> Verified {
     }
 }
 
-/// Reads the answer to `/settle` for a payment on `network` by `payer`.
+/// Parses the answer to `/settle` for a payment on `network` by `payer`.
 ///
-/// `first` says that this authorization was never sent before. Only then is a refusal one: a wallet that has paid may lack the money to
-/// pay again, and its authorization is spent.
+/// `first`: this authorization was never submitted before. Only then is a refusal final: a wallet that has paid may lack the money to pay
+/// again, and its authorization is spent.
 pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: bool) -> Settled {
     let unclear = |transaction, why| Settled::Unclear { transaction, why };
     let Some(members) = object(body) else {
@@ -109,7 +109,7 @@ fn object(body: &[u8]) -> Option<Map<String, Value>> {
     serde_json::from_slice(body).ok()
 }
 
-/// A reason: short, and nothing that breaks a line of a log.
+/// A reason: short, and without characters that break a log line.
 fn text(members: &Map<String, Value>, name: &str) -> String {
     let text = members.get(name).and_then(Value::as_str).unwrap_or("");
     text.chars()
@@ -205,7 +205,7 @@ mod tests {
                 payer: None,
             },
         );
-        // Of another network, of another wallet, of no transaction.
+        // Another network, another wallet, no transaction.
         for odd in [
             json!({"success": true, "transaction": hash(), "network": "eip155:84532", "payer": PAYER}),
             json!({"success": true, "transaction": hash(), "network": NETWORK, "payer": "0x0000000000000000000000000000000000000001"}),

@@ -1,4 +1,4 @@
-//! A payment that is presented: from what is stored of it to the outcome of its submission.
+//! Submission of a presented payment: from its stored state to the outcome.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ use super::rows::{self, GRACE, MINUTE};
 use super::signer::is_by_payer;
 use super::unclear::Cause;
 
-/// Names of requests that were claimed, and the answer that some of them have already.
+/// The result of claiming a request's idempotency keys: all claims, or the outcome that answers the request.
 enum Claimed {
     All(Vec<Claim>),
     Told(Told),
 }
 
 impl Inner {
-    /// Does with a payment what is to be done. There is one of these at a time for a payment.
+    /// Carries a presented payment through verification, submission and confirmation. A single flight per payment.
     pub(super) async fn bring(
         self: Arc<Self>,
         mark: Mark,
@@ -80,7 +80,7 @@ impl Inner {
             (Act::Refuse, Some(row))
                 if row.state == AuthorizationState::Refused && row.digest == mark.digest =>
             {
-                // Refused before it was submitted by us. It may have been submitted by somebody else since: the chain is read again.
+                // Refused before our submission. Another holder may have submitted it since: the chain is read again.
                 let terms = &self.parts.terms;
                 let by_payer = is_by_payer(terms, &payment.authorization, &payment.signature);
                 let why = row.note.as_deref().unwrap_or("invalid_payload").to_owned();
@@ -95,7 +95,7 @@ impl Inner {
             (Act::Replay, Some(row)) => {
                 let subscription = standing.subscription.as_ref();
                 let Some(subscription) = subscription else {
-                    // The two are written together.
+                    // Both are written in one unit of work.
                     tracing::error!(account = %mark.account, "a settled payment without a subscription");
                     return Ok(Told::Broken);
                 };
@@ -106,7 +106,7 @@ impl Inner {
                 Ok(Told::Done(answer))
             }
             (Act::Join | Act::Reconcile, Some(row)) => {
-                // Reconciled a moment ago: once more would show nothing new.
+                // Reconciled a moment ago: another lookup would show nothing new.
                 let since = self.now() - row.updated_at;
                 match row.looks > 0 && (0..rows::SECOND).contains(&since) {
                     true => Ok(self.not_final(&row)),
@@ -116,7 +116,7 @@ impl Inner {
             (Act::Recheck, Some(row)) => self.recheck(row, payment, claims).await,
             (Act::Pay, row) => self.pay(mark, key, payment, row, claims).await,
             (Act::Wait, _) => Ok(self.wait_for(&standing)),
-            // An offer is no answer to a payment.
+            // An offer does not answer a payment.
             (Act::Offer | Act::Replay | Act::Join | Act::Reconcile | Act::Recheck, _) => {
                 Ok(Told::Processing)
             }
@@ -172,8 +172,8 @@ impl Inner {
                 }
                 Ok(refused(&why))
             }
-            // Somebody has sent it already. Whether it paid us is for the chain to say, and whether it is this buyer's for the signature: the
-            // chain shows the number and the wallet to everybody.
+            // It was submitted already. The chain proves whether it paid us, and the signature whether it is this buyer's: nonce and wallet
+            // are public on the chain.
             Verified::NonceSpent if !by_payer => {
                 tracing::warn!(account = %row.account, payment = %rows::reference(&row.key),
                     "a payment that was sent by somebody else is brought without a signature that says whose it is");
@@ -195,8 +195,8 @@ impl Inner {
         }
     }
 
-    /// A refusal of `/verify` beside what the chain says: one of an authorization that was used is none, and while the chain cannot be read
-    /// none is final. What the chain says is this buyer's only where the signature is.
+    /// Confirms a refusal of `/verify` against the chain: a refusal of a used authorization does not count, and while the chain cannot be
+    /// read no refusal is final. The chain's result is attributed to this buyer only if the signature is the payer's.
     async fn confirm_refusal(
         &self,
         row: &AuthorizationRow,
@@ -220,8 +220,8 @@ impl Inner {
         }
     }
 
-    /// Looks up a payment again that was refused after it was submitted. The chain may show by now what became of it; otherwise it is
-    /// submitted again, unless the account may not pay for anything now.
+    /// Looks up a payment again that was refused after submission. The chain may prove its outcome by now; otherwise it is submitted again,
+    /// unless the account may not pay for anything now.
     async fn recheck(
         &self,
         row: AuthorizationRow,
@@ -238,7 +238,7 @@ impl Inner {
         self.send(row, body, claims).await
     }
 
-    /// Stores a payment that nothing is wrong with as far as can be said here.
+    /// Stores a payment that has passed the local checks.
     async fn see(
         &self,
         mark: Mark,
@@ -274,7 +274,7 @@ impl Inner {
         Ok(row)
     }
 
-    /// Submits a payment. Where the facilitator gives no usable answer, the same words are submitted once more at once.
+    /// Submits a payment. Where the facilitator gives no usable answer, the identical call is repeated once at once.
     async fn send(
         &self,
         row: AuthorizationRow,
@@ -302,7 +302,7 @@ impl Inner {
         }
     }
 
-    /// Writes the outcome of a payment down, and says what its buyer is told.
+    /// Stores the outcome of a payment and returns the outcome for its buyer.
     pub(super) async fn finish(
         &self,
         row: AuthorizationRow,
@@ -325,7 +325,7 @@ impl Inner {
         }
     }
 
-    /// Leaves a payment open: it is reconciled later, and a person is called once it should have ended.
+    /// Leaves a payment open: it is reconciled later, and an alert is raised once its authorization should have expired.
     pub(super) async fn leave_open(
         &self,
         row: AuthorizationRow,
@@ -339,7 +339,7 @@ impl Inner {
         Ok(self.not_final(&row))
     }
 
-    /// Asks for the transfer, now or once more.
+    /// Calls `/settle`, for the first time or again.
     pub(super) async fn settle(&self, row: &AuthorizationRow, body: Bytes, first: bool) -> Settled {
         let payer = super::hex::Address::from_bytes(row.key.payer);
         match self.facilitator(Operation::Settle, body).await {
@@ -351,7 +351,7 @@ impl Inner {
         }
     }
 
-    /// Writes down that a payment is sent, before it is; or what to tell its buyer because another one came first.
+    /// Records a submission before it is made (write ahead); returns the outcome for the buyer where another payment came first.
     async fn note_sent(
         &self,
         row: AuthorizationRow,
@@ -372,7 +372,7 @@ impl Inner {
             state,
             version: row.version + 1,
             sealed: Some(sealed.into()),
-            // Should this process end now, the next one looks at once; while it lives, whoever sends it knows.
+            // After a crash of this process the next one reconciles at once; while it runs, the submitting task knows the state.
             look_at: Some(now + 2 * MINUTE),
             updated_at: now,
             ..row
@@ -388,7 +388,7 @@ impl Inner {
         }
     }
 
-    /// Writes down that a payment is no good. Nothing moved.
+    /// Records that a payment is refused. No money moved.
     async fn refuse(&self, row: AuthorizationRow, why: &str) -> Result<(), Broken> {
         Counters::one(&self.counters.refused);
         let row = AuthorizationRow {
@@ -404,8 +404,8 @@ impl Inner {
         Ok(self.write(part(AuthorizationPart::Change(row))).await?)
     }
 
-    /// Writes down that the facilitator refused a payment after it was submitted, where no node confirms that. What it was submitted with is
-    /// kept: it is checked again when it is presented again.
+    /// Records that the facilitator refused a payment after submission, where no node confirms that. The submitted body is kept: the
+    /// payment is checked again when it is presented again.
     async fn note_refused_after_submit(
         &self,
         row: AuthorizationRow,
@@ -432,7 +432,7 @@ impl Inner {
         })
     }
 
-    /// Writes down that the outcome of a payment is not known yet.
+    /// Records that the outcome of a payment is not known yet.
     pub(super) async fn note_unclear(
         &self,
         row: AuthorizationRow,
@@ -461,7 +461,7 @@ impl Inner {
     }
 
     pub(super) async fn write(&self, part: Part) -> Result<(), CommitError> {
-        // What has begun is never turned away because the store is busy: it is about money that may have moved.
+        // A started operation is never rejected by admission control: money may have moved.
         let unit = UnitOfWork::of(part, Admission::Ends);
         commit(&*self.parts.store, unit).await.map(|_| ())
     }

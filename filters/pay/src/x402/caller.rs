@@ -1,4 +1,4 @@
-//! The facilitator and the node over HTTP.
+//! HTTP clients of the facilitator and of the chain's node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,57 +14,57 @@ use serde_json::Value;
 
 use super::facilitator::{Facilitator, Node, Operation, Said, Silence};
 
-/// For a connection, TLS included.
+/// Connect timeout, TLS included.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// For a call to the node.
+/// Timeout of a call to the node.
 const NODE: Duration = Duration::from_secs(10);
 
 /// The most bytes of an answer. The facilitator's have a few hundred; receipts and logs of the chain more.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// How often a call is sent on within one host.
+/// The most redirects, all within one host.
 const REDIRECTS_MAX: usize = 3;
 
-/// Who we are at the facilitator, asked before every call: some of them want a token that names the call.
+/// Authorization at the facilitator, computed for each call: some facilitators require a token that names the call.
 pub trait Bearer: Send + Sync {
     /// The value of `Authorization`, marked sensitive.
     fn authorization(&self, operation: Operation) -> Option<HeaderValue>;
 }
 
-/// One value for every call, or none.
+/// A fixed value for every call, or none.
 impl Bearer for Option<HeaderValue> {
     fn authorization(&self, _: Operation) -> Option<HeaderValue> {
         self.clone()
     }
 }
 
-/// Why calls cannot be made.
+/// Why a client cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum CallerError {
-    /// An address is none. It is not repeated, since a key may be part of it.
+    /// A URL is invalid. It is not printed, since it may contain a key.
     #[error("the address of the {0} cannot be used")]
     Address(&'static str),
-    /// TLS cannot be prepared.
+    /// TLS cannot be set up.
     #[error("cannot prepare TLS for the facilitator")]
     Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// A facilitator at an address.
+/// A facilitator's HTTP client.
 pub struct HttpFacilitator {
     http: Client,
     base: Url,
     bearer: Arc<dyn Bearer>,
 }
 
-/// A node at an address.
+/// A node's HTTP client.
 pub struct HttpNode {
     http: Client,
     address: Url,
 }
 
 impl HttpFacilitator {
-    /// The facilitator below `base_url`. Nothing is sent before the first call.
+    /// A client of the facilitator below `base_url`. Nothing is sent before the first call.
     pub fn new(
         base_url: &str,
         roots: Option<&[CertificateDer<'static>]>,
@@ -79,7 +79,7 @@ impl HttpFacilitator {
 }
 
 impl HttpNode {
-    /// The node at `url`.
+    /// A client of the node at `url`.
     pub fn new(
         url: &str,
         roots: Option<&[CertificateDer<'static>]>,
@@ -97,7 +97,7 @@ impl Facilitator for HttpFacilitator {
         let (method, time) = match operation {
             Operation::Supported => (Method::GET, Duration::from_secs(5)),
             Operation::Verify => (Method::POST, Duration::from_secs(10)),
-            // A transfer takes as long as the chain; whoever asked for it is told to come again before that.
+            // A transfer takes as long as the chain; the buyer is answered before that and asked to retry.
             Operation::Settle => (Method::POST, Duration::from_secs(60)),
         };
         let mut address = self.base.clone();
@@ -160,7 +160,7 @@ fn client(roots: Option<&[CertificateDer<'static>]>) -> Result<Client, CallerErr
         .map_err(|error| CallerError::Tls(error.into()))?
         .with_root_certificates(store)
         .with_no_client_auth();
-    // What is sent is as good as money, so it goes to no other host than the one in the settings.
+    // The body can move money, so redirects to a host other than the configured one are not followed.
     let same_host = redirect::Policy::custom(|attempt| {
         let first = &attempt.previous()[0];
         let place = |url: &Url| {
@@ -180,7 +180,7 @@ fn client(roots: Option<&[CertificateDer<'static>]>) -> Result<Client, CallerErr
         .tls_backend_preconfigured(tls)
         .http1_only()
         .redirect(same_host)
-        // Whether a call may be repeated is decided where it is known what it does.
+        // The caller decides about retries, since it knows which calls are idempotent.
         .retry(retry::never())
         .no_proxy()
         .connect_timeout(CONNECT)
@@ -206,7 +206,7 @@ async fn read(mut answer: reqwest::Response) -> Result<Said, Silence> {
     })
 }
 
-/// Without the address, which may hold the key of a node.
+/// Converts an error without its URL, which may contain the key of a node.
 fn silence(error: reqwest::Error) -> Silence {
     let error = error.without_url();
     let mut text = error.to_string();

@@ -1,9 +1,9 @@
-//! What the chain says of an authorization: the questions for a node (JSON-RPC), and how its answers are read.
+//! Calls to a chain node (JSON-RPC) about an authorization, and their answers.
 //!
-//! A spent nonce alone is no proof of payment, since its owner may have cancelled it; a transaction's hash alone is none either, since it
-//! says nothing of the amount. What counts is the log that the nonce was used, and the transfer that the token logs for it, directly after
-//! (EIP-3009: a number is noted as used, then its money moves). A transfer anywhere else in the transaction proves nothing: one transaction
-//! can use many numbers, and one transfer pays for one of them.
+//! A spent nonce alone does not prove a payment, since its owner may have cancelled it; a transaction's hash alone does not either, since
+//! it does not prove the amount. The proof is the log that the nonce was used, and the transfer that the token logs for it, directly after
+//! (EIP-3009: a nonce is marked as used, then its money moves). A transfer anywhere else in the transaction proves nothing: one transaction
+//! can use many nonces, and one transfer pays for one of them.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use super::amount::Amount;
 use super::hex::{Address, Nonce};
 use super::offer::Terms;
 
-/// `authorizationState(address,bytes32)`: the first four bytes of the hash of this signature (EIP-3009).
+/// The function selector of `authorizationState(address,bytes32)` (EIP-3009): the first four bytes of its hash.
 const AUTHORIZATION_STATE: &str = "0xe94a0102";
 
 /// The hash of `AuthorizationUsed(address,bytes32)`.
@@ -23,42 +23,42 @@ const CANCELED: &str = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c
 /// The hash of `Transfer(address,address,uint256)`.
 const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
 
-/// What became of a nonce, as its logs tell.
+/// The state of a nonce, by its logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// No log in the blocks that were looked at.
+    /// No log in the searched blocks.
     Nothing,
-    /// It was used in this transaction. Whether it paid us the price is to be seen there.
+    /// It was used in this transaction. The transaction's receipt shows whether the price was paid to us.
     Used(Nonce),
-    /// Its owner has cancelled it.
+    /// Its owner cancelled it.
     Canceled,
 }
 
-/// A block: the last one that a node sees, or another.
+/// A block: the node's head, or another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Its number.
     pub number: u64,
-    /// The second in which it was made, by the chain's own clock.
+    /// Its timestamp in seconds, by the chain's own clock.
     pub time: u64,
 }
 
-/// The call that asks which chain a node is of.
+/// The call for the chain id of a node.
 pub fn chain_call() -> Value {
     request("eth_chainId", json!([]))
 }
 
-/// The number of the chain.
+/// The chain id.
 pub fn read_chain(answer: &Value) -> Option<u64> {
     number(result(answer)?)
 }
 
-/// The call that asks for the end of the chain.
+/// The call for the chain's head.
 pub fn head_call() -> Value {
     request("eth_getBlockByNumber", json!(["latest", false]))
 }
 
-/// The call that asks for one block.
+/// The call for one block.
 pub fn block_call(number: u64) -> Value {
     request(
         "eth_getBlockByNumber",
@@ -66,12 +66,12 @@ pub fn block_call(number: u64) -> Value {
     )
 }
 
-/// Whether a node has understood a question and will not answer it, such as one about more blocks than it looks at at once.
+/// Whether a node has rejected a valid call, such as one over more blocks than it searches in one call.
 pub fn is_turned_down(answer: &Value) -> bool {
     answer.get("error").is_some_and(|error| !error.is_null())
 }
 
-/// The end of the chain, or the block that was asked for.
+/// The chain's head, or the requested block.
 pub fn read_head(answer: &Value) -> Option<Head> {
     let block = result(answer)?;
     Some(Head {
@@ -80,7 +80,7 @@ pub fn read_head(answer: &Value) -> Option<Head> {
     })
 }
 
-/// A number as nodes write it: `0x` and hex digits.
+/// An integer in the node's encoding: `0x` and hex digits.
 fn number(value: &Value) -> Option<u64> {
     let digits = value.as_str()?.strip_prefix("0x")?;
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -89,8 +89,8 @@ fn number(value: &Value) -> Option<u64> {
         .flatten()
 }
 
-/// The call that asks whether a nonce is spent as of a block. The block is named by its number: of several nodes behind one address some
-/// lag, and one that does not have the block must not answer for it.
+/// The call for the state of a nonce as of a block. The block is named by its number: of several nodes behind one URL some lag, and one
+/// that does not have the block must not answer for it.
 pub fn state_call(terms: &Terms, from: Address, nonce: Nonce, block: u64) -> Value {
     let data = format!(
         "{AUTHORIZATION_STATE}{}{}",
@@ -106,7 +106,7 @@ pub fn state_call(terms: &Terms, from: Address, nonce: Nonce, block: u64) -> Val
     )
 }
 
-/// Whether the nonce is spent; `None` for an answer that does not say.
+/// Whether the nonce is spent; `None` for an answer without that value.
 pub fn read_state(answer: &Value) -> Option<bool> {
     let word: Nonce = result(answer)?.as_str()?.parse().ok()?;
     match word.as_bytes() {
@@ -116,7 +116,7 @@ pub fn read_state(answer: &Value) -> Option<bool> {
     }
 }
 
-/// The call that asks for the logs of a nonce in some blocks, both ends included.
+/// The call for the logs of a nonce in a block range, both ends included.
 pub fn logs_call(terms: &Terms, from: Address, nonce: Nonce, blocks: (u64, u64)) -> Value {
     let filter = json!({
         "address": terms.asset.address().to_string(),
@@ -127,12 +127,12 @@ pub fn logs_call(terms: &Terms, from: Address, nonce: Nonce, blocks: (u64, u64))
     request("eth_getLogs", json!([filter]))
 }
 
-/// What the logs tell; `None` for an answer that is none, or that speaks of something else.
+/// The state of a nonce by its logs; `None` for an invalid answer, or one about another nonce.
 pub fn read_logs(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> Option<Fate> {
     let logs = result(answer)?.as_array()?;
     let mut fate = Fate::Nothing;
     for log in logs {
-        // A node that ignores part of a filter must not be believed about the rest.
+        // A node that ignores part of a filter is not trusted about the rest.
         let topics = log_of(log, terms)?;
         let [event, authorizer, number] = &topics[..] else {
             return None;
@@ -149,7 +149,7 @@ pub fn read_logs(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> 
     Some(fate)
 }
 
-/// The call that asks for what a transaction did.
+/// The call for the receipt of a transaction.
 pub fn receipt_call(transaction: Nonce) -> Value {
     request(
         "eth_getTransactionReceipt",
@@ -157,18 +157,18 @@ pub fn receipt_call(transaction: Nonce) -> Value {
     )
 }
 
-/// What a transaction has done with a nonce.
+/// The effect of a transaction on a nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// It used the nonce to move exactly the price from the wallet to us.
+    /// It used the nonce to transfer exactly the price from the wallet to us.
     Paid,
-    /// It used the nonce for something else: the wallet has signed two transfers of one number, and ours was not the one.
+    /// It used the nonce for another transfer: the wallet has signed two transfers with one nonce, and the other one was executed.
     Elsewhere,
-    /// It did not use it.
+    /// It did not use the nonce.
     Nothing,
 }
 
-/// What a transaction has done with a nonce; `None` for an answer that does not say, such as one about a transaction that is in no block.
+/// The effect of a transaction on a nonce; `None` for an answer that does not show it, such as one about a transaction that is in no block.
 pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> Option<Proof> {
     let receipt = result(answer)?;
     if receipt.is_null() {
@@ -187,7 +187,7 @@ pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) 
     if !own.any(|log| is_ours(&log)) {
         return Some(Proof::Nothing);
     }
-    // What the token logs next: the transfer of this number, unless another number has its turn already.
+    // The token's next log: the transfer of this nonce, unless another nonce is used first.
     let next = own.find(|(_, [name, ..])| is(name, TRANSFER) || is(name, USED));
     let is_paid = next.is_some_and(|(log, [name, payer, payee])| {
         is(&name, TRANSFER)
@@ -221,7 +221,7 @@ fn result(answer: &Value) -> Option<&Value> {
     }
 }
 
-/// The topics of a log of the token, and of no other contract.
+/// The topics of a log of the token; `None` for a log of another contract.
 fn log_of(log: &Value, terms: &Terms) -> Option<Vec<Nonce>> {
     let address: Address = log.get("address")?.as_str()?.parse().ok()?;
     if address != terms.asset.address() || log.get("removed") == Some(&Value::Bool(true)) {
@@ -234,7 +234,7 @@ fn log_of(log: &Value, terms: &Terms) -> Option<Vec<Nonce>> {
         .collect()
 }
 
-/// Whether the data of a log is this number.
+/// Whether the data of a log is this amount.
 fn data_is(log: &Value, amount: &Amount) -> bool {
     let Some(number) = amount.to_u64() else {
         return false;
@@ -245,7 +245,7 @@ fn data_is(log: &Value, amount: &Amount) -> bool {
     data.and_then(|text| text.parse().ok()) == Some(Nonce::from_bytes(wanted))
 }
 
-/// An address as a word of 32 bytes.
+/// An address as a 32-byte word.
 fn padded(address: Address) -> Nonce {
     let mut word = [0; 32];
     word[12..].copy_from_slice(address.as_bytes());
@@ -380,7 +380,7 @@ mod tests {
             read(json!([with(used(), "topics", canceled)])),
             Some(Fate::Canceled)
         );
-        // Whatever was not asked for makes the whole answer worth nothing.
+        // A log outside the filter invalidates the whole answer.
         for odd in [
             with(used(), "address", json!(FROM)),
             with(
@@ -461,7 +461,7 @@ mod tests {
         ] {
             assert_eq!(read("0x1", logs.clone()), Some(Proof::Nothing), "{logs}");
         }
-        // The price is there, and not as the transfer of this number.
+        // The price is transferred, but not as the transfer of this nonce.
         let mine = transfer();
         let nothing = with(
             with(
@@ -486,7 +486,7 @@ mod tests {
         ] {
             assert_eq!(read("0x1", logs.clone()), Some(Proof::Elsewhere), "{logs}");
         }
-        // Others may share the transaction, and the token may say more in between.
+        // Other payments may share the transaction, and the token may log more in between.
         let approval = with(
             transfer(),
             "topics",

@@ -1,4 +1,4 @@
-//! Whether a payment is the one that was asked for, as far as that can be said without asking anybody.
+//! Validation of a payment against the offered terms, without a remote call.
 
 use serde_json::Value;
 
@@ -7,43 +7,43 @@ use super::hex::Address;
 use super::offer::{SCHEME, Terms};
 use super::payment::Payment;
 
-/// How far a buyer's clock may be ahead.
+/// The clock skew that a buyer may be ahead by.
 const CLOCK_AHEAD_SECS: u64 = 30;
 
-/// The least time that an authorization has to stand: the facilitator's clock, and a block.
+/// The least remaining validity of an authorization: the facilitator's clock, and a block.
 const STANDS_SECS_MIN: u64 = 10;
 
-/// How much longer than asked for an authorization may stand: as long as it does, a payment can stay unclear.
+/// How much longer than requested an authorization may be valid: a payment can stay unclear for that long.
 const STANDS_SECS_OVER: u64 = 600;
 
-/// Why a payment is refused before anybody is asked. The words are those of the protocol where it has one.
+/// Why a payment is refused before any remote call. The texts are those of the protocol where it defines one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
     /// The option that was chosen was not offered.
     #[error("No matching payment requirements")]
     NoMatchingRequirements,
-    /// The transfer is to somebody else.
+    /// The transfer is to another payee.
     #[error("invalid_exact_evm_payload_recipient_mismatch")]
     Recipient,
     /// The transfer is not of exactly the price.
     #[error("invalid_exact_evm_payload_authorization_value_mismatch")]
     Value,
-    /// The transfer does not work yet.
+    /// The transfer is not valid yet.
     #[error("invalid_exact_evm_payload_authorization_valid_after")]
     NotYet,
-    /// The transfer works no more, or not for long enough.
+    /// The transfer has expired, or expires too soon.
     #[error("invalid_exact_evm_payload_authorization_valid_before")]
     TooLate,
-    /// The transfer would work for much longer than was asked for.
+    /// The transfer would stay valid for much longer than requested.
     #[error("invalid_exact_evm_payload_authorization_valid_before_too_far")]
     TooLong,
-    /// The signature is the second form of another one.
+    /// The signature is malleated: the second form of another one.
     #[error("invalid_exact_evm_payload_signature")]
     Signature,
 }
 
-/// Compares a payment with the terms at `now` (Unix seconds). Nothing found wrong says little: only the chain knows whether the wallet
-/// has the money and did sign.
+/// Compares a payment with the terms at `now` (Unix seconds). Success is no proof of payment: only the chain knows whether the wallet has
+/// the money and the signature is valid.
 pub fn check(payment: &Payment, terms: &Terms, now: u64) -> Result<(), Doubt> {
     if !matches(payment, terms) {
         return Err(Doubt::NoMatchingRequirements);
@@ -73,8 +73,8 @@ pub fn check(payment: &Payment, terms: &Terms, now: u64) -> Result<(), Doubt> {
     Ok(())
 }
 
-/// Whether the option that the buyer says it chose is the offered one, by value: wallets write addresses and numbers in their own way
-/// and leave out what they do not know.
+/// Whether the option that the buyer names is the offered one, by value: wallets format addresses and numbers in their own way and omit
+/// members that they do not know.
 fn matches(payment: &Payment, terms: &Terms) -> bool {
     let accepted = &payment.accepted;
     let text = |name: &str| accepted.get(name).and_then(Value::as_str);

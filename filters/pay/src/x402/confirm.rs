@@ -1,4 +1,5 @@
-//! Submission and the chain lookup that confirms its answer. With a node no answer of the facilitator is final before the chain was read.
+//! Submission, and confirmation of its answer by a chain lookup. With a node no answer of the facilitator is final before the chain was
+//! read.
 
 use std::time::Duration;
 
@@ -14,20 +15,21 @@ use super::judge::{OnChain, Outcome, judge};
 use super::look::{Sight, Wanted, look};
 use super::rows::{self, GRACE, MINUTE, SECOND};
 
-/// How long the facilitator has for its answer before the chain is read beside it.
+/// How long the facilitator has to answer before the chain is polled concurrently.
 const SLOW: Duration = Duration::from_secs(3);
 
-/// Pause between two chain lookups beside a slow facilitator, and the longest one after a success.
+/// Interval of chain lookups during a slow `/settle` call, and the longest one after a reported success.
 const POLL: Duration = Duration::from_secs(2);
 
-/// Pause after the first chain lookup that does not show a success; it doubles.
+/// Delay after the first chain lookup that does not confirm a success; it doubles.
 const FIRST_POLL: Duration = Duration::from_millis(250);
 
-/// The most that a payment can have been used before it was brought here: as long as authorizations are signed for, and an hour.
+/// The longest time that a payment can have been used before it was presented here: the validity that authorizations are signed for, and an
+/// hour.
 const BEFORE: i64 = 75 * MINUTE;
 
 impl Inner {
-    /// Submits a payment and waits for what the facilitator answers or the chain shows, whichever is first; an answer is confirmed by a
+    /// Submits a payment and waits for the facilitator's answer or proof on the chain, whichever is first; an answer is confirmed by a
     /// chain lookup. `first`: the payment was never submitted before, or was refused when it was.
     pub(super) async fn submit_and_confirm(
         &self,
@@ -63,7 +65,7 @@ impl Inner {
         }
     }
 
-    /// Reads the chain after an answer. After a success it is read again for a while: nodes are a block or two behind one another.
+    /// Reads the chain after an answer. After a success it is read repeatedly for a while: nodes are a block or two behind one another.
     async fn confirm(&self, row: &AuthorizationRow, answer: &Settled) -> OnChain {
         let (hint, is_success) = match answer {
             Settled::Done { transaction, .. } => (Some(*transaction), true),
@@ -88,7 +90,7 @@ impl Inner {
         timeout(self.parts.confirm, polled).await.unwrap_or(first)
     }
 
-    /// One chain lookup. `hint`: a transaction that may have the transfer; the one that is stored is tried where there is none.
+    /// One chain lookup. `hint`: a transaction that may contain the transfer; the stored one is tried if there is no hint.
     pub(super) async fn read_chain(&self, row: &AuthorizationRow, hint: Option<Nonce>) -> OnChain {
         let Some(node) = self.parts.node.as_deref() else {
             return OnChain::NoNode;
@@ -117,7 +119,7 @@ impl Inner {
         }
     }
 
-    /// Whether the chain accepts a payment no more: by its own clock, and by ours, which may lag.
+    /// Whether the chain no longer accepts a payment: by its own clock, and by ours, which may lag.
     fn is_over(&self, row: &AuthorizationRow, until: u64) -> bool {
         let until = i64::try_from(until)
             .unwrap_or(i64::MAX)
@@ -126,7 +128,7 @@ impl Inner {
     }
 }
 
-/// Whether an answer of the facilitator and the chain cannot both be true. A node that lags looks the same for a while.
+/// Whether an answer of the facilitator and the chain contradict each other. A lagging node looks the same for a while.
 fn contradict(answer: &Settled, outcome: &Outcome) -> bool {
     match (answer, outcome) {
         (

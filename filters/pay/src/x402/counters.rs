@@ -1,23 +1,23 @@
-//! What became of payments, in numbers.
+//! Counters of payment outcomes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// Counters since the process began.
+        /// Counters since the process started.
         #[derive(Debug, Default)]
         pub struct Counters {
             $(pub(crate) $name: AtomicU64,)+
         }
 
-        /// The counters at one moment.
+        /// A snapshot of the counters.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)+
         }
 
         impl Counters {
-            /// The counters now.
+            /// Takes a snapshot.
             pub fn counts(&self) -> Counts {
                 Counts { $($name: self.$name.load(Relaxed),)+ }
             }
@@ -26,23 +26,23 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Payments that were settled, and for which the plan was given.
+    /// Payments that were settled and activated the plan.
     settled,
-    /// Payments that were refused; nothing moved.
+    /// Payments that were refused; no money moved.
     refused,
     /// Answers of the facilitator that left open whether money had moved.
     unclear,
-    /// Payments of which it is proved that they never moved money.
+    /// Payments that are proved never to have moved money.
     dead,
-    /// Looks that ended without an answer long after the payment had ended: somebody has to help.
+    /// Reconciliations without a result long after the payment had expired: an operator has to resolve them.
     stuck,
     /// Answers of the facilitator that the chain contradicts.
     contradicted,
     /// Payments that were refused after submission, where no node confirms that.
     unconfirmed,
-    /// Payments that were in a block and are in none any more.
+    /// Payments whose block was reorganized out of the chain.
     vanished,
-    /// Payments brought by another account than the one that brought them first.
+    /// Payments presented by another account than the one that presented them first.
     taken,
 }
 

@@ -1,24 +1,24 @@
-//! What to do with a request to buy, so that nobody pays twice.
+//! The decision about a purchase request, so that no buyer pays twice.
 //!
-//! One rule stands above the others: an account is never shown an offer, and no authorization of it is ever sent to the chain, while an
-//! earlier one may still move its money.
+//! Invariant: an account is never shown an offer, and none of its authorizations is ever sent to the chain, while an earlier one may still
+//! move its money.
 
-/// How far one authorization has come. Written down before each step that cannot be taken back.
+/// The state of one authorization. It is stored before each irreversible step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Found good here; nobody was asked.
+    /// Passed the local checks; no remote call was made.
     Seen,
-    /// Sent, or about to be.
+    /// Submitted, or about to be.
     Settling,
-    /// Sent, and nobody knows what became of it.
+    /// Submitted, with an unknown outcome.
     Unknown,
-    /// The money has moved, and the plan was given for it.
+    /// The money has moved, and the plan was activated for it.
     Settled,
-    /// It can never move money any more, and has not.
+    /// It has not moved money, and never can.
     Dead,
-    /// The facilitator said no, and it was never sent.
+    /// Refused by the facilitator before submission.
     Refused,
-    /// It was sent, the facilitator said no, and no chain lookup has confirmed that.
+    /// Submitted and refused by the facilitator; no chain lookup has confirmed the refusal.
     RefusedAfterSubmit,
 }
 
@@ -29,54 +29,54 @@ impl State {
     }
 }
 
-/// What is known of the authorization that a request carries.
+/// The stored state of the authorization that a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// How far it has come.
+    /// Its state.
     pub state: State,
-    /// Whether the account that sends it is the one that sent it first.
+    /// Whether the requesting account presented it first.
     pub same_owner: bool,
-    /// Whether it is the same to the last byte: another signature for the same nonce is another payment.
+    /// Whether it is byte for byte the same: another signature for the same nonce is another payment.
     pub same_payment: bool,
 }
 
-/// What is known of the account that asks.
+/// The state of the requesting account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asker {
-    /// Another authorization of it may still move money.
+    /// Another authorization of the account may still move money.
     pub has_open: bool,
-    /// It has the plan.
+    /// The account has the plan.
     pub is_active: bool,
-    /// It may buy the next period already, because nothing renews the plan by itself and its end is near.
+    /// The account may buy the next period already, because the plan does not renew itself and its end is near.
     pub may_renew: bool,
 }
 
-/// What to do.
+/// The decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Show the offer.
     Offer,
-    /// Say that the plan is active. A payment that came along stays unspent.
+    /// Answer that the plan is active. A payment in the request stays unspent.
     AlreadyActive,
-    /// Give the stored answer of this payment again.
+    /// Replay the stored answer of this payment.
     Replay,
-    /// Wait for the attempt that is under way with this payment.
+    /// Join the attempt that is in progress with this payment.
     Join,
-    /// Find out what became of this payment.
+    /// Reconcile this payment.
     Reconcile,
-    /// Look up a payment again that was refused after it was sent, and submit it again where another one may be.
+    /// Look up a payment again that was refused after submission, and submit it again if another payment is allowed.
     Recheck,
-    /// Ask the facilitator about this payment, and then send it.
+    /// Verify this payment at the facilitator, then submit it.
     Pay,
-    /// Somebody else has used this payment: 409, and no offer, which a buyer's program would pay.
+    /// Another account has used this payment: 409, and no offer, which a buyer's program would pay.
     UsedByAnother,
-    /// The payment cannot be taken: 402 with an offer.
+    /// The payment is not acceptable: 402 with an offer.
     Refuse,
-    /// An earlier payment is not clear: 503, and no offer.
+    /// The outcome of an earlier payment is not known: 503, and no offer.
     Wait,
 }
 
-/// Decides about a request; `payment` is none for one without a payment, and holds nothing for one whose payment is new.
+/// Decides about a request. `payment` is `None` for a request without a payment, and `Some(None)` for a payment that is not stored yet.
 pub fn decide(asker: Asker, payment: Option<Option<Known>>) -> Act {
     let settled_for_now = asker.is_active && !asker.may_renew;
     let Some(known) = payment else {
@@ -87,7 +87,7 @@ pub fn decide(asker: Asker, payment: Option<Option<Known>>) -> Act {
         };
     };
     if let Some(known) = known {
-        // Whose it is comes before what became of it: to somebody else it is not told.
+        // Ownership is checked before the state: another account does not learn the state.
         if !known.same_owner {
             return Act::UsedByAnother;
         }

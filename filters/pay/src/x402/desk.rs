@@ -1,13 +1,13 @@
-//! Where payments are brought: each is taken once, whatever a network, a facilitator or a crash does to it.
+//! The x402 processor: takes each payment once, whatever a network, a facilitator or a crash does to it.
 //!
-//! What holds after every call, and after a crash at any write:
+//! Invariants after every call, and after a crash at any write:
 //!
-//! 1. Nothing is sent to the chain that is not stored as sent first, and an account has at most one payment that is.
-//! 2. The plan is given in the same unit of work in which a payment becomes settled, and a payment becomes that once.
+//! 1. A payment is stored as submitted before it is submitted, and an account has at most one such payment.
+//! 2. The plan is activated in the same unit of work in which a payment becomes settled, and a payment becomes settled once.
 //! 3. An offer is shown only while no payment of the account can still move money.
-//! 4. What became of a payment is never guessed: with a node it is settled or dead when a chain lookup proves it, and open until then,
-//!    whatever the facilitator says; without one the facilitator is believed.
-//! 5. A transaction pays for one payment, or for as many as the chain has transfers for in it.
+//! 4. The outcome of a payment is never guessed: with a node it is settled or dead when a chain lookup proves it, and open until then,
+//! whatever the facilitator answers; without one the facilitator is believed.
+//! 5. A transaction pays for one payment, or for as many as it has transfers for on the chain.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,52 +37,52 @@ use super::payment::Payment;
 use super::rows;
 use super::sealing::Sealer;
 
-/// How long whoever brings a payment waits for its end, usually. It goes on without them.
+/// Default time for which a request waits for the outcome of its payment. The attempt continues after it.
 pub const WAIT: Duration = Duration::from_secs(25);
 
-/// How long the chain is read for a success that the facilitator reports, before its buyer is told to come again: two or three blocks.
+/// How long the chain is read to confirm a success that the facilitator reports, before its buyer is asked to retry: two or three blocks.
 pub const CONFIRM: Duration = Duration::from_secs(6);
 
-/// How often the facilitator is asked what it settles: twice within the time that a good answer counts.
+/// Interval of the facilitator's health check: twice within the time for which a good result counts.
 const HEALTH: Duration = Duration::from_secs(12);
 
-/// How often the desk asks the store which payments are due.
+/// Interval at which the processor reads the due payments from the store.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Payments looked at at once.
+/// Payments reconciled concurrently.
 const AT_ONCE: usize = 8;
 
-/// How often payments that were never sent and never will be are forgotten, in turns of the desk.
+/// Interval, in turns of the reconciliation loop, at which payments that were never submitted and never will be are deleted.
 const FORGET_TURNS: u32 = 600;
 
-/// What a desk works with.
+/// Dependencies of the processor.
 pub struct Parts {
-    /// Where payments are kept.
+    /// The store of payments.
     pub store: Arc<dyn Store>,
-    /// What accounts have of the plan.
+    /// Subscriptions of accounts.
     pub plans: Plans,
-    /// Names of requests.
+    /// Idempotency keys.
     pub once: IdempotencyKeys,
-    /// Who sends transfers to the chain.
+    /// The service that submits transfers to the chain.
     pub facilitator: Arc<dyn Facilitator>,
-    /// A node of the chain: with one, what the chain says ends a payment; without one, the facilitator is believed, and a payment that it
-    /// cannot explain stays unclear.
+    /// A node of the chain: with one, the chain decides a payment's outcome; without one, the facilitator is believed, and a payment whose
+    /// outcome it does not report stays unclear.
     pub node: Option<Arc<dyn Node>>,
-    /// The price, in what, and to whom.
+    /// The price, the token and the payee.
     pub terms: Terms,
-    /// What is sold, as answers tell it.
+    /// The product, as responses name it.
     pub product: Product,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// How long whoever brings a payment waits for its end ([`WAIT`]).
+    /// How long a request waits for the outcome of its payment ([`WAIT`]).
     pub wait: Duration,
-    /// How long the chain is read for a success that the facilitator reports ([`CONFIRM`]).
+    /// How long the chain is read to confirm a reported success ([`CONFIRM`]).
     pub confirm: Duration,
-    /// Where the work runs, so that a buyer who leaves does not cut it off.
+    /// Runs attempts, so that a client that disconnects does not cancel them.
     pub runtime: PurchaseTasks,
 }
 
-/// The desk. Cheap to clone.
+/// The x402 processor. Cheap to clone.
 #[derive(Clone)]
 pub struct Desk {
     pub(super) inner: Arc<Inner>,
@@ -94,62 +94,62 @@ pub(super) struct Inner {
     pub(super) sealer: Sealer,
     pub(super) patience: Patience,
     pub(super) counters: Counters,
-    /// Rings when a call of a buyer has closed the desk: whether it has to stay closed is asked at once.
+    /// Notified when a failed facilitator call of a buyer has closed the processor: the health check runs at once.
     doubt: Notify,
     flights: Flights<Told>,
 }
 
-/// What somebody brings.
+/// A purchase request.
 #[derive(Clone, Debug)]
 pub struct Wish {
-    /// Who gets the plan: the owner of the credential.
+    /// The account that gets the plan: the owner of the credential.
     pub account: AccountId,
     /// The payment, if there is one.
     pub payment: Option<Payment>,
-    /// What the buyer calls the request, if it has names.
+    /// The idempotency keys of the request, if any.
     pub names: Vec<Arc<str>>,
 }
 
-/// What they are told.
+/// The outcome of a purchase request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Nothing is paid: an offer may be shown.
+    /// No payment in the request: an offer may be shown.
     Offer,
-    /// The payment is no good, and nothing has moved or will: an offer may be shown.
+    /// The payment is invalid, and moves no money: an offer may be shown.
     Refused {
-        /// Why, in a word of the protocol.
+        /// The reason, as the protocol names it.
         why: String,
         /// The value of `PAYMENT-RESPONSE` for a payment that was tried.
         failure: Option<String>,
-        /// Whether it is certain that nothing has moved. Otherwise it was submitted, and the facilitator says so.
+        /// Whether it is proved that no money has moved. Otherwise it was submitted, and only the facilitator says so.
         is_proven: bool,
     },
-    /// The facilitator refused the payment after it was submitted, and the chain does not rule out yet that it settles: no offer.
+    /// The facilitator refused the payment after submission, and the chain does not rule out yet that it settles: no offer.
     NotFinal {
-        /// Why it was refused, in a word of the protocol.
+        /// The reason of the refusal, as the protocol names it.
         why: String,
-        /// Seconds in which it can still settle.
+        /// Seconds for which it can still settle.
         secs: u64,
     },
     /// The account has the plan.
     Done(Answer),
-    /// The payment was brought by another account before.
+    /// The payment was presented by another account before.
     UsedByAnother,
-    /// A name of the request stands for another one.
+    /// An idempotency key of the request was used with another request.
     OtherRequest,
-    /// A request of the same name is under way.
+    /// A request with the same idempotency key is in progress.
     UnderWay,
     /// Money may be moving.
     Processing,
-    /// The facilitator does not answer; nothing has moved.
+    /// The facilitator is unavailable; no money has moved.
     Unavailable,
-    /// Too many signatures that are not plainly good.
+    /// Too many unverified signatures.
     TooMany(Duration),
     /// The store could not be read or written.
     Broken,
 }
 
-/// Why the store's side of an attempt came to nothing.
+/// Why an attempt failed at the store.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broken {
     #[error("could not read a payment")]
@@ -163,7 +163,7 @@ pub(super) enum Broken {
 }
 
 impl Desk {
-    /// A desk. Nothing is looked at before [`Desk::run`] runs.
+    /// A processor with these dependencies. Reconciliation starts with [`Desk::run`].
     pub fn new(parts: Parts) -> Desk {
         let sealer = Sealer::new(&parts.store.root_secret().0);
         Desk {
@@ -179,27 +179,27 @@ impl Desk {
         }
     }
 
-    /// The price, in what, and to whom.
+    /// The price, the token and the payee.
     pub fn terms(&self) -> &Terms {
         &self.inner.parts.terms
     }
 
-    /// What is sold.
+    /// The product.
     pub fn product(&self) -> &Product {
         &self.inner.parts.product
     }
 
-    /// What became of payments so far.
+    /// Counters of payment outcomes.
     pub fn counters(&self) -> &Counters {
         &self.inner.counters
     }
 
-    /// Whether offers may be shown: the facilitator has said that it settles them, just now.
+    /// Whether offers may be shown: a recent health check of the facilitator lists our scheme and network.
     pub fn is_open(&self) -> bool {
         self.inner.health.is_good()
     }
 
-    /// Takes what somebody brings. What is begun goes on when the caller leaves.
+    /// Answers a purchase request. A started attempt continues when the caller disconnects.
     pub async fn ask(&self, wish: Wish) -> Told {
         let Some(payment) = wish.payment else {
             return self.inner.unpaid(wish.account).await;
@@ -218,7 +218,8 @@ impl Desk {
                 });
                 match boarded {
                     Boarded::Begun(end) => return landed(end).await.unwrap_or(Told::Processing),
-                    // Who began it did not know what this request is called: once more, and the answer is kept under its names.
+                    // The attempt was started by a request with other idempotency keys: one more run stores the answer under this request's
+                    // keys.
                     Boarded::Same(end) => match landed(end).await {
                         Some(Told::Done(_)) if !wish.names.is_empty() => {}
                         told => return told.unwrap_or(Told::Processing),
@@ -242,8 +243,8 @@ impl Desk {
         told
     }
 
-    /// Works until it is dropped: asks what the facilitator settles, and looks at payments that are unclear. What an earlier run left is
-    /// looked at first.
+    /// Runs until it is dropped: health checks of the facilitator, and reconciliation of unclear payments. Payments left open by an earlier
+    /// run come first.
     pub async fn run(&self) {
         tokio::join!(self.keep_well(), self.keep_looking());
     }
@@ -255,7 +256,8 @@ impl Desk {
                 true => HEALTH,
                 false => HEALTH / 6,
             });
-            // One buyer's payment can make the facilitator stumble. That closes the desk to all, and for no longer than one question.
+            // One buyer's payment can cause an error at the facilitator. That closes the processor for all accounts, but only until the
+            // next health check.
             tokio::select! {
                 () = self.inner.doubt.notified() => {}
                 () = pause => {}
@@ -276,7 +278,7 @@ impl Desk {
         }
     }
 
-    /// Looks at everything that an earlier run left open.
+    /// Reconciles all payments that an earlier run left open.
     pub async fn recover(&self) {
         let Some(_turn) = self.inner.parts.runtime.background() else {
             return;
@@ -295,7 +297,7 @@ impl Desk {
         }
     }
 
-    /// Looks once at everything that is due; says how many payments that were.
+    /// Reconciles all due payments once and returns their number.
     pub async fn turn(&self) -> usize {
         let Some(_turn) = self.inner.parts.runtime.background() else {
             return 0;
@@ -316,7 +318,7 @@ impl Desk {
     async fn look_at(&self, rows: Vec<AuthorizationRow>) -> usize {
         let mut ends = Vec::new();
         for row in rows {
-            // One that is brought at this moment is looked at by whoever brings it.
+            // A payment with an attempt in progress is skipped: the attempt decides it.
             if self.inner.flights.has(&row.key) {
                 continue;
             }
@@ -358,7 +360,7 @@ impl Inner {
         }
     }
 
-    /// A refusal, or what is told instead of it: it shows an offer, and something else may have been bought meanwhile.
+    /// The refusal, or the outcome that takes precedence: a refusal shows an offer, and the account may have bought the plan meanwhile.
     async fn or_what_stands(&self, account: AccountId, refusal: Told) -> Told {
         match self.unpaid(account).await {
             Told::Offer => refusal,
@@ -366,13 +368,13 @@ impl Inner {
         }
     }
 
-    /// What is said while an earlier payment of an account is open.
+    /// The outcome while an earlier payment of the account is open.
     pub(super) fn wait_for(&self, standing: &PlanState) -> Told {
         let open = standing.authorization.as_ref();
         open.map_or(Told::Processing, |row| self.not_final(row))
     }
 
-    /// What is said about an open payment.
+    /// The outcome for an open payment.
     pub(super) fn not_final(&self, row: &AuthorizationRow) -> Told {
         if self.parts.node.is_none() || !rows::is_refused(row) {
             return Told::Processing;
@@ -384,7 +386,7 @@ impl Inner {
         }
     }
 
-    /// The standing of an account, and what is stored of a payment.
+    /// The plan state of an account, and the stored state of a payment.
     pub(super) async fn read(
         &self,
         account: AccountId,
@@ -398,7 +400,7 @@ impl Inner {
     pub(super) fn already_active(&self, standing: &PlanState) -> Told {
         match standing.active() {
             Some(row) => Told::Done(self.answer(row, None, true)),
-            // It has ended between the two looks.
+            // It was closed between the two reads.
             None => Told::Offer,
         }
     }
@@ -422,7 +424,7 @@ impl Inner {
         }
     }
 
-    /// Asks the facilitator what it settles.
+    /// Runs a health check of the facilitator.
     async fn look_well(&self) {
         let said = self.facilitator(Operation::Supported, Bytes::new()).await;
         let network = &self.parts.terms.network;
@@ -435,7 +437,7 @@ impl Inner {
         }
     }
 
-    /// Asks the facilitator. Its silence closes the desk until it says again that it works, which it is asked at once.
+    /// Calls the facilitator. A failed call closes the processor until a health check succeeds, which runs at once.
     pub(super) async fn facilitator(
         &self,
         operation: Operation,
@@ -444,7 +446,7 @@ impl Inner {
         let said = self.parts.facilitator.ask(operation, body).await;
         match &said {
             Err(error) => {
-                // It is asked every few seconds: that it is still silent is told once.
+                // Health checks run every few seconds: an outage is logged once.
                 if operation != Operation::Supported || self.health.was_good() != Some(false) {
                     tracing::warn!(operation = operation.word(), %error, "the facilitator did not answer");
                 }

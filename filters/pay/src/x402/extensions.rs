@@ -1,13 +1,13 @@
-//! What is said beside the terms: the extensions of the protocol that are spoken here.
+//! Protocol extensions of an offer and of a payment.
 
 use serde_json::{Value, json};
 
 use super::payment::Payment;
 
-/// A name that the buyer's program gives a payment, so that it can ask for the same answer again.
+/// An idempotency key that the buyer's program assigns to a payment.
 pub(crate) const IDENTIFIER: &str = "payment-identifier";
 
-/// How the purchase is made, for those who keep indexes of what can be bought.
+/// A description of the purchase request, for indexes of paid resources.
 const BAZAAR: &str = "bazaar";
 
 /// The extensions of an offer.
@@ -69,7 +69,7 @@ pub(crate) fn offered(product: &str) -> Value {
     Value::Object(all)
 }
 
-/// The name that a payment has, if it has one; `Err` for one that breaks the rule of its form: 16 to 128 letters, digits, `-` and `_`.
+/// The idempotency key of a payment, if it has one; `Err` for a malformed one: a key has 16 to 128 letters, digits, `-` and `_`.
 pub(crate) fn identifier(payment: &Payment) -> Result<Option<&str>, BadIdentifier> {
     let found = payment
         .whole()
@@ -84,7 +84,7 @@ pub(crate) fn identifier(payment: &Payment) -> Result<Option<&str>, BadIdentifie
     }
 }
 
-/// A name of a payment that has another form than names have.
+/// A payment's idempotency key is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`payment-identifier` has an `id` that is not 16 to 128 letters, digits, `-` or `_`")]
 pub(crate) struct BadIdentifier;

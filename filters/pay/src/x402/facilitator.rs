@@ -1,4 +1,4 @@
-//! What a facilitator is asked, without naming one or how it is reached.
+//! Interfaces of the facilitator and of the chain's node, independent of vendor and transport.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,11 +11,11 @@ use super::payment::Payment;
 /// A call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// What it settles at all.
+    /// List the supported schemes and networks.
     Supported,
-    /// Whether a payment would work now. Nothing moves.
+    /// Check whether a payment would succeed now. No money moves.
     Verify,
-    /// Send the transfer to the chain.
+    /// Submit the transfer to the chain.
     Settle,
 }
 
@@ -30,21 +30,21 @@ impl Operation {
     }
 }
 
-/// A service that checks signed transfers and sends them to the chain.
+/// A service that verifies signed transfers and submits them to the chain.
 #[async_trait]
 pub trait Facilitator: Send + Sync {
-    /// Asks it. The body is JSON, and as good as the money in it.
+    /// Calls it. The body is JSON and can move the money, so it is a secret.
     async fn ask(&self, operation: Operation, body: Bytes) -> Result<Said, Silence>;
 }
 
 /// A node of the chain.
 #[async_trait]
 pub trait Node: Send + Sync {
-    /// One call of JSON-RPC.
+    /// One JSON-RPC call.
     async fn call(&self, request: &Value) -> Result<Value, Silence>;
 }
 
-/// An answer, whatever it says.
+/// A complete HTTP response, whatever its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
     /// Its status.
@@ -53,7 +53,7 @@ pub struct Said {
     pub body: Bytes,
 }
 
-/// No answer, or not all of one. What was asked for may have been done.
+/// No response, or an incomplete one. The operation may have been carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Silence(pub String);
@@ -68,7 +68,7 @@ struct Question<'a> {
 
 /// The body of `/verify` and of `/settle`.
 ///
-/// The terms are ours, never those that the buyer says it accepts: a payment is judged by what it is compared with.
+/// The terms are ours, never those that the buyer names: the facilitator judges a payment against them.
 pub fn question(payment: &Payment, terms: &Terms) -> Bytes {
     let question = Question {
         x402_version: VERSION,
@@ -78,7 +78,7 @@ pub fn question(payment: &Payment, terms: &Terms) -> Bytes {
     Bytes::from(serde_json::to_vec(&question).expect("JSON that was read is written"))
 }
 
-/// Whether an answer to `/supported` has our scheme on this network.
+/// Whether an answer to `/supported` lists our scheme on this network.
 pub fn supports(said: &Said, network: &str) -> bool {
     if !(200..300).contains(&said.status) {
         return false;

@@ -1,4 +1,5 @@
-//! One attempt at a time for each payment. Whoever brings the same payment meanwhile waits for the end of the attempt and hears the same.
+//! Single flight: one attempt at a time for each payment. Concurrent requests with the same payment wait for the attempt and get its
+//! outcome.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -9,13 +10,13 @@ use tollgate_money::AccountId;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_store::AuthorizationKey;
 
-/// Attempts under way.
+/// Attempts in progress.
 pub(crate) struct Flights<T> {
     runtime: PurchaseTasks,
     open: Arc<Mutex<HashMap<AuthorizationKey, Flight<T>>>>,
 }
 
-/// Who attempts what.
+/// Identifies an attempt: its account and payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) account: AccountId,
@@ -27,21 +28,21 @@ struct Flight<T> {
     end: End<T>,
 }
 
-/// Comes when an attempt is over; without a value when it was cut off.
+/// Resolves when an attempt has finished; without a value when it was cancelled.
 pub(crate) type End<T> = watch::Receiver<Option<T>>;
 
-/// What was found when an attempt was to begin.
+/// The result of joining.
 pub(crate) enum Boarded<T> {
-    /// It has begun.
+    /// A new attempt was started.
     Begun(End<T>),
-    /// The same one is under way.
+    /// The same attempt is in progress.
     Same(End<T>),
-    /// Somebody else is at it, or with another signature: their end.
+    /// An attempt by another account or with another signature is in progress.
     Other(End<T>),
 }
 
 impl<T: Clone + Send + Sync + 'static> Flights<T> {
-    /// None yet.
+    /// An empty set.
     pub(crate) fn new(runtime: PurchaseTasks) -> Flights<T> {
         Flights {
             runtime,
@@ -49,7 +50,7 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
         }
     }
 
-    /// Begins an attempt, apart from whoever asks for it, or finds the one that is under way.
+    /// Starts an attempt as a task of its own, or joins the one in progress.
     pub(crate) fn board<F>(
         &self,
         key: &AuthorizationKey,
@@ -75,7 +76,7 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
         let attempt = attempt();
         self.runtime.spawn(async move {
             let told = attempt.await;
-            // Gone from the list first: whoever comes now finds what is stored.
+            // Removed first: a later request finds the stored outcome.
             drop(landing);
             tell.send_replace(Some(told));
         });
@@ -89,13 +90,13 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
         Boarded::Begun(end)
     }
 
-    /// Whether an attempt is under way.
+    /// Whether an attempt is in progress.
     pub(crate) fn has(&self, key: &AuthorizationKey) -> bool {
         lock(&self.open).contains_key(key)
     }
 }
 
-/// Takes an attempt off the list, also when it ends in a panic.
+/// Removes an attempt on drop, also after a panic.
 struct Landing<T> {
     open: Arc<Mutex<HashMap<AuthorizationKey, Flight<T>>>>,
     key: AuthorizationKey,
@@ -107,7 +108,7 @@ impl<T> Drop for Landing<T> {
     }
 }
 
-/// The end of an attempt; `None` when it was cut off.
+/// Waits for the outcome of an attempt; `None` when it was cancelled.
 pub(crate) async fn landed<T: Clone>(mut end: End<T>) -> Option<T> {
     let told = end.wait_for(Option::is_some).await.ok()?;
     told.clone()

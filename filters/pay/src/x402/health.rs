@@ -1,25 +1,25 @@
-//! Whether the facilitator would settle what is offered: an offer that cannot be settled is not shown.
+//! Health of the facilitator: an offer that it would not settle is not shown.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use tollgate_filter::Clock;
 
-/// How long a good answer counts.
+/// How long a good result counts.
 pub(crate) const FRESH: Duration = Duration::from_secs(30);
 
-/// What is known of the facilitator.
+/// The results of health checks.
 #[derive(Debug)]
 pub(crate) struct Health {
     clock: Clock,
-    /// When it last said that it settles our offers, as long as no call has failed since.
+    /// The time of the last good result, as long as no call has failed since.
     good: Mutex<Option<Duration>>,
-    /// What it said last, when it said anything.
+    /// The last result, if there is one.
     last: Mutex<Option<bool>>,
 }
 
 impl Health {
-    /// Nothing is known yet.
+    /// Without a result.
     pub(crate) fn new(clock: Clock) -> Health {
         Health {
             clock,
@@ -28,7 +28,7 @@ impl Health {
         }
     }
 
-    /// Notes what it said now, or that a call has failed.
+    /// Records a result: `good`, or a failed call.
     pub(crate) fn note(&self, good: bool) {
         *self.lock() = good.then(|| self.clock.elapsed());
         *self
@@ -37,7 +37,7 @@ impl Health {
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(good);
     }
 
-    /// What was noted last; nothing before the first word.
+    /// The last result; `None` before the first.
     pub(crate) fn was_good(&self) -> Option<bool> {
         *self
             .last

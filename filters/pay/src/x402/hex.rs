@@ -1,20 +1,21 @@
-//! Bytes as they are written on the wire: `0x` and hex digits.
+//! Fixed-size byte values in wire format: `0x` and hex digits.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a text is not `0x` and so many bytes in hex.
+/// A text is not `0x` and the expected number of bytes in hex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not `0x` and {} hex digits", .bytes * 2)]
 pub struct HexError {
     bytes: usize,
 }
 
-/// An account of the chain: 20 bytes. Written in lower case; read in any, since the case is only a check (EIP-55) that wallets leave out.
+/// An address on the chain: 20 bytes. Written in lower case and read in any, since the case is only a checksum (EIP-55) that wallets may
+/// omit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address([u8; 20]);
 
-/// The number that makes one authorization of a wallet different from every other: 32 bytes (EIP-3009).
+/// The nonce of an authorization, unique per wallet: 32 bytes (EIP-3009).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nonce([u8; 32]);
 
@@ -62,7 +63,7 @@ macro_rules! hex_value {
 hex_value!(Address, 20);
 hex_value!(Nonce, 32);
 
-/// An address as somebody wrote it. Wallets show the case that its owner chose, which is a check of the digits.
+/// An address in its original spelling. Wallets display that mixed case, which is a checksum of the digits.
 #[derive(Clone, Debug)]
 pub struct WrittenAddress {
     text: String,
@@ -101,23 +102,23 @@ impl fmt::Display for WrittenAddress {
     }
 }
 
-/// The most bytes of a signature that are accepted: those of wallets that are contracts are long.
+/// The most bytes of a signature: those of contract wallets are long.
 const SIGNATURE_BYTES_MAX: usize = 8 * 1024;
 
-/// Half of the order of secp256k1, rounded down: an `s` above it is the second form of a signature that has one form only (EIP-2).
+/// Half of the order of secp256k1, rounded down: a signature with a larger `s` is the malleated form of a canonical one (EIP-2).
 const HALF_ORDER: [u8; 32] = [
     0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
     0x5d, 0x57, 0x6e, 0x73, 0x57, 0xa4, 0x50, 0x1d, 0xdf, 0xe9, 0x2f, 0x46, 0x68, 0x1b, 0x20, 0xa0,
 ];
 
-/// A signature. Of 65 bytes (`r`, `s`, `v`) for a plain wallet, longer for one that is a contract.
+/// A signature: 65 bytes (`r`, `s`, `v`) for a plain wallet, longer for a contract wallet.
 ///
-/// It is as good as the money until it is used, so it does not print.
+/// A secret until it is used, since it can move the money: its `Debug` output is redacted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Signature(Vec<u8>);
 
 impl Signature {
-    /// Reads `0x` and hex digits.
+    /// Parses `0x` and hex digits.
     pub fn read(text: &str) -> Option<Signature> {
         let digits = text.strip_prefix("0x")?;
         let length = digits.len() / 2;
@@ -133,8 +134,8 @@ impl Signature {
         &self.0
     }
 
-    /// Whether it is the second form of a plain wallet's signature, which the token refuses: `s` in the upper half of the order, or a
-    /// recovery number other than 27 and 28.
+    /// Whether it is the malleated form of a plain wallet's signature, which the token refuses: `s` in the upper half of the order, or a
+    /// recovery id other than 27 and 28.
     pub fn is_malleated(&self) -> bool {
         match &self.0[..] {
             [rs @ .., v] if rs.len() == 64 => rs[32..] > HALF_ORDER[..] || !matches!(v, 27 | 28),
@@ -149,7 +150,7 @@ impl fmt::Debug for Signature {
     }
 }
 
-/// Reads exactly as many bytes as `out` has.
+/// Decodes exactly as many bytes as `out` has.
 fn read(text: &str, out: &mut [u8]) -> bool {
     let Some(digits) = text.strip_prefix("0x") else {
         return false;
@@ -204,7 +205,7 @@ mod tests {
             (format!("{high}1c"), true),
             (format!("{low}00"), true),
             (format!("{low}01"), true),
-            // A wallet that is a contract says itself what its signatures are.
+            // A contract wallet defines its own signature format.
             (format!("{high}1cff"), false),
         ] {
             let signature = Signature::read(&format!("0x{RS}{tail}")).expect("a signature");

@@ -1,24 +1,24 @@
-//! The outcome of a payment: the answer of the facilitator against what the chain says. Pure.
+//! The outcome of a payment: the answer of the facilitator against the state of the chain. Pure.
 //!
-//! Where there is a node the chain decides alone: an answer of the facilitator that it does not confirm leaves the outcome open, whatever
-//! the answer was. Without a node there is only the facilitator to believe.
+//! With a node the chain alone decides: an answer of the facilitator that it does not confirm leaves the outcome open, whatever the answer
+//! was. Without a node the facilitator is believed.
 
 use super::answer::Settled;
 use super::hex::Nonce;
 use super::look::Sight;
 
-/// What the chain says about a payment.
+/// The state of a payment on the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnChain {
     /// No node is configured.
     NoNode,
-    /// The node does not answer, or answers nothing that fits together.
+    /// The node is unavailable, or its answers are inconsistent.
     Unreadable,
     /// A chain lookup.
     Read {
         /// Its result.
         sight: Sight,
-        /// Whether the chain accepts the authorization no more.
+        /// Whether the authorization has expired on the chain.
         is_over: bool,
     },
 }
@@ -45,29 +45,29 @@ impl OnChain {
 /// The outcome of a payment, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has paid.
+    /// It was paid.
     Paid {
-        /// By this transaction.
+        /// In this transaction.
         transaction: Nonce,
-        /// Whether the chain has the transfer of this authorization in it. Otherwise the facilitator says so, and there is no node.
+        /// Whether the chain proves the transfer of this authorization in it. Otherwise the facilitator reports it, and there is no node.
         is_proven: bool,
     },
-    /// It has moved nothing and never will: the chain proves it.
+    /// It has moved no money and never will: the chain proves it.
     Void(&'static str),
-    /// The facilitator refused it after it was submitted, and there is no node to confirm that.
+    /// The facilitator refused it after submission, and there is no node to confirm that.
     Refused(String),
     /// Not known yet.
     Open {
-        /// A transaction that may be the one.
+        /// A transaction that may contain it.
         transaction: Option<Nonce>,
-        /// What was reported last.
+        /// The last reported reason.
         why: String,
-        /// Whether the facilitator gave no usable answer, so that the same words may be submitted again at once.
+        /// Whether the facilitator gave no usable answer, so that an identical call may be made at once.
         may_resubmit: bool,
     },
 }
 
-/// The outcome after an answer of the facilitator and the chain lookup that followed it.
+/// The outcome by an answer of the facilitator and the chain lookup that followed it.
 pub fn judge(answer: &Settled, chain: OnChain) -> Outcome {
     if let Some(outcome) = chain.outcome() {
         return outcome;
@@ -136,7 +136,7 @@ mod tests {
 
     const UNSPENT: Sight = Sight::Unspent { until: 1 };
 
-    /// Facilitator answer against chain state: every pair, and what it comes to.
+    /// Every pair of facilitator answer and chain state, with its outcome.
     #[test]
     fn every_answer_and_every_state_of_the_chain_have_one_outcome() {
         let paid = |transaction, is_proven| Outcome::Paid {
@@ -236,7 +236,7 @@ mod tests {
                 Some(proven) => prop_assert_eq!(&outcome, &proven),
                 None => prop_assert!(matches!(outcome, Outcome::Open { .. }), "{outcome:?}"),
             }
-            // Whatever the facilitator says, what ends is the same.
+            // The final outcome is independent of the facilitator's answer.
             let ends = |outcome: &Outcome| !matches!(outcome, Outcome::Open { .. });
             prop_assert_eq!(ends(&outcome), ends(&judge(&other, chain)));
         }

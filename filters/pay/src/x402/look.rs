@@ -1,4 +1,4 @@
-//! A look at the chain: what has become of one authorization, with proof.
+//! Chain lookup: the proven state of one authorization.
 
 use super::chain::{self, Fate, Head, Proof};
 use super::facilitator::{Node, Silence};
@@ -6,46 +6,46 @@ use super::hex::{Address, Nonce};
 use super::offer::Terms;
 use super::signer::chain_id;
 
-/// Blocks that one question for logs is about: what public nodes answer at once. One that does not is asked about half as many.
+/// Blocks in one log query: what public nodes accept. A query that a node rejects is repeated over half as many.
 const BLOCKS: u64 = 2_000;
 
-/// Questions for logs in one look.
+/// The most log queries in one lookup.
 const QUESTIONS_MAX: u32 = 120;
 
-/// What a look has shown.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// The transfer of the price to us is in this transaction.
+    /// This transaction transfers the price to us.
     Paid(Nonce),
-    /// The wallet has made it void.
+    /// The wallet cancelled it.
     Canceled,
-    /// It was not used up to this second of the chain's clock.
+    /// It was unused up to this second of the chain's clock.
     Unspent {
-        /// The second of the last block that was looked at.
+        /// The timestamp of the last block that was read.
         until: u64,
     },
-    /// It was used to move other money than what was asked for.
+    /// It was used for another transfer.
     Elsewhere,
-    /// It was used, and what for was not found.
+    /// It was used, and its transaction was not found.
     Spent,
 }
 
-/// One authorization to be looked at.
+/// The authorization to look up.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// What was to be paid, and to whom.
+    /// The price, the token and the payee.
     pub terms: &'a Terms,
     /// The wallet.
     pub from: Address,
-    /// Its number.
+    /// Its nonce.
     pub nonce: Nonce,
-    /// A transaction that may be it.
+    /// A transaction that may contain it.
     pub hint: Option<Nonce>,
     /// The seconds, by the chain's clock, between which it can have been used.
     pub between: (u64, u64),
 }
 
-/// Looks. What the node says is believed only where all of it fits together.
+/// Looks up an authorization. The node's answers are trusted only if they are consistent.
 pub async fn look(node: &dyn Node, wanted: &Wanted<'_>) -> Result<Sight, Silence> {
     let Wanted {
         terms, from, nonce, ..
@@ -78,7 +78,7 @@ pub async fn look(node: &dyn Node, wanted: &Wanted<'_>) -> Result<Sight, Silence
     }
 }
 
-/// What a transaction has done.
+/// The effect of a transaction on the nonce.
 async fn proof(
     node: &dyn Node,
     wanted: &Wanted<'_>,
@@ -93,8 +93,8 @@ async fn proof(
     ))
 }
 
-/// What the logs tell, in the blocks of the time in which the payment could be used, the last ones first. That time may lie long ago: a
-/// node may be there only since today.
+/// The nonce's logs, newest first, in the blocks of the time in which the payment could be used. That time may be long past: the node may
+/// have been configured only today.
 async fn used_in(node: &dyn Node, wanted: &Wanted<'_>, head: Head) -> Result<Fate, Silence> {
     let (since, until) = wanted.between;
     let (_, end) = around(node, until, head).await?;
@@ -119,8 +119,8 @@ async fn used_in(node: &dyn Node, wanted: &Wanted<'_>, head: Head) -> Result<Fat
     ))
 }
 
-/// A block made at a second or before, and one made after it or at the end, not many apart. Chains make blocks at paces of their own, which
-/// change; so blocks are looked at, and no pace is assumed.
+/// A block at or before a second, and a block after it or the head, not many blocks apart. Block times differ between chains and change; so
+/// blocks are read (exponential search, then bisection), and no block time is assumed.
 async fn around(node: &dyn Node, second: u64, end: Head) -> Result<(Head, Head), Silence> {
     let (mut low, mut high, mut step) = (end, end, BLOCKS);
     while low.time > second && low.number > 0 {

@@ -1,4 +1,4 @@
-//! x402, version 2, scheme `exact` over EIP-3009: the buyer's wallet signs a transfer, and whoever has the signature may send it to the
+//! x402, version 2, scheme `exact` over EIP-3009: the buyer's wallet signs a transfer, and any holder of the signature can submit it to the
 //! chain, once.
 
 mod amount;

@@ -1,4 +1,4 @@
-//! What is asked for: the terms, and the header that tells them.
+//! The offer: the payment terms, and the header that carries them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,32 +8,32 @@ use serde_json::Value;
 use super::amount::Amount;
 use super::hex::WrittenAddress;
 
-/// The version of the protocol that is spoken here.
+/// The supported version of the protocol.
 pub(crate) const VERSION: u64 = 2;
 
-/// The one scheme: exactly this much, sent by a signed authorization (EIP-3009).
+/// The supported scheme: exactly this amount, sent by a signed authorization (EIP-3009).
 pub(crate) const SCHEME: &str = "exact";
 
-/// The price, in what, and to whom.
+/// The price, the token and the payee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The chain (CAIP-2): `eip155:8453` for Base.
     pub network: String,
     /// The contract of the token.
     pub asset: WrittenAddress,
-    /// The token's name in what wallets sign (EIP-712). It differs between chains for the same token.
+    /// The token's name in its EIP-712 domain. It differs between chains for the same token.
     pub asset_name: String,
-    /// The token's version there.
+    /// The token's version in that domain.
     pub asset_version: String,
     /// The price in the token's smallest unit.
     pub amount: Amount,
-    /// Who is paid.
+    /// The payee.
     pub pay_to: WrittenAddress,
-    /// Seconds for which an authorization is signed, and so the longest time that a payment can stay unclear.
+    /// Seconds for which an authorization is signed, and so the longest time for which a payment can stay unclear.
     pub max_timeout_secs: u64,
 }
 
-/// One option of payment, as it goes over the wire: to buyers in an offer, and to the facilitator as what a payment is judged by.
+/// One payment option on the wire: in an offer to buyers, and in calls to the facilitator as the terms that a payment is judged by.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Requirements<'a> {
@@ -53,7 +53,7 @@ struct Domain<'a> {
 }
 
 impl Terms {
-    /// The terms as they go over the wire.
+    /// The terms in wire format.
     pub(crate) fn requirements(&self) -> Requirements<'_> {
         Requirements {
             scheme: SCHEME,
@@ -71,7 +71,7 @@ impl Terms {
 }
 
 impl Terms {
-    /// The terms in what was sent to a facilitator; `None` for anything else.
+    /// Parses the terms of a stored facilitator call; `None` for anything else.
     pub(crate) fn read(requirements: &Value) -> Option<Terms> {
         let text = |name: &str| requirements.get(name)?.as_str();
         let extra = |name: &str| requirements.get("extra")?.get(name)?.as_str();
@@ -87,18 +87,18 @@ impl Terms {
     }
 }
 
-/// What a buyer is told: the terms, what for, and why.
+/// The content of an offer: the terms, the product and the reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
     /// The terms.
     pub terms: &'a Terms,
     /// The address of the purchase.
     pub url: &'a str,
-    /// What is sold, in a few words.
+    /// A short description of the product.
     pub description: &'a str,
-    /// Why payment is needed, or why the last one was refused.
+    /// Why payment is required, or why the last one was refused.
     pub error: &'a str,
-    /// What is said beside the terms.
+    /// Protocol extensions.
     pub extensions: Option<&'a Value>,
 }
 
@@ -122,7 +122,7 @@ struct Resource<'a> {
 }
 
 impl Offer<'_> {
-    /// The value of `PAYMENT-REQUIRED`: base64 with the standard alphabet and padding. Stock buyers refuse any other.
+    /// The value of `PAYMENT-REQUIRED`: base64 with the standard alphabet and padding. Stock clients refuse any other.
     pub fn header(&self) -> String {
         let required = PaymentRequired {
             x402_version: VERSION,

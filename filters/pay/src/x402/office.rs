@@ -1,5 +1,5 @@
-//! What a person does about a payment when neither the facilitator nor the chain can be asked what became of it: the settings that sold by
-//! it are gone, or name another chain, or never named a node.
+//! Manual resolution: an operator closes a payment whose outcome neither the facilitator nor the chain can report, because the settings
+//! that it was sold by are gone, name another chain, or never named a node.
 
 use std::sync::Arc;
 
@@ -13,28 +13,28 @@ use super::desk::part;
 use super::hex::Nonce;
 use super::rows::{self, GRACE, SECOND};
 
-/// What somebody has seen with their own eyes, in an explorer of the chain.
+/// The operator's finding, from a block explorer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The price has come in by this transaction.
+    /// The price was received in this transaction.
     Paid(Nonce),
-    /// Nothing has moved, and nothing can any more.
+    /// No money has moved, and none can any more.
     NotMoved,
 }
 
 /// Why a payment was not closed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
-    /// No payment of this name is open.
+    /// No payment of this reference is open.
     #[error("no open payment is called `{0}`; `tollgate payment list` shows them")]
     Unknown(String),
-    /// It could still be sent to the chain, by anybody who has seen it.
+    /// Any holder of the authorization could still submit it to the chain.
     #[error("the chain takes it for {0} seconds more, so nobody can know yet that it never moves")]
     Early(i64),
     /// One transaction pays for one payment.
     #[error("transaction {0} has paid for another payment; look up the transfer of this one")]
     TransactionUsed(Nonce),
-    /// The gateway has found out something meanwhile.
+    /// The gateway has updated the payment meanwhile.
     #[error("it has changed just now; look again with `tollgate payment list`")]
     Moved,
     /// The store could not be read.
@@ -48,13 +48,13 @@ pub enum CloseError {
     Plan(#[source] PlanError),
 }
 
-/// The name of a payment, for people and in the books: chain, token, wallet and number.
+/// The reference of a payment, for operators and in the books: chain, token, wallet and nonce.
 pub fn name(row: &AuthorizationRow) -> String {
     rows::reference(&row.key)
 }
 
-/// What an operator does about an open payment at `now` (Unix microseconds): `wait` while the gateway reconciles it, and `resolve` once it
-/// should have ended, or where the facilitator's refusal is all there is.
+/// The operator's action for an open payment at `now` (Unix microseconds): `wait` while the gateway reconciles it, and `resolve` once it
+/// should have expired, or where the facilitator's refusal is the only evidence.
 pub fn action(row: &AuthorizationRow, now: i64) -> &'static str {
     let is_reconciled = row.state != AuthorizationState::RefusedAfterSubmit;
     match is_reconciled && now <= row.valid_before + GRACE {
@@ -63,8 +63,8 @@ pub fn action(row: &AuthorizationRow, now: i64) -> &'static str {
     }
 }
 
-/// Closes an open payment at `now` (Unix microseconds) on somebody's word, which is noted as such. One that has paid gives the plan, in the
-/// same unit of work.
+/// Closes an open payment at `now` (Unix microseconds) by an operator's finding, which is recorded as such. A paid one activates the plan
+/// in the same unit of work.
 pub async fn close(
     (store, plans): (&Arc<dyn Store>, &Plans),
     now: i64,
@@ -121,7 +121,7 @@ pub async fn close(
             let beside = |_: &_| vec![part(settle.clone())];
             match plans.pay(paid, beside).await {
                 Ok(PayOutcome::New(_)) => Ok(()),
-                // Given before, and the payment not noted as settled: it is now.
+                // Activated before, and the payment not marked as settled: it is now.
                 Ok(PayOutcome::Repeated(_) | PayOutcome::Duplicate(_)) => {
                     write(store, settle).await
                 }

@@ -1,7 +1,7 @@
-//! How often an account may have the facilitator look at signatures that are not plainly good.
+//! Rate limit per account for signatures that could not be verified locally (GCRA).
 //!
-//! A signature that does not give back its wallet is probably wrong, and may be that of a wallet that is a contract: only the chain can
-//! say. Each costs a call to the facilitator, so that an account has few of them.
+//! A signature that does not recover to its wallet is probably invalid, but may be a contract wallet's: only the chain can verify it. Each
+//! costs a call to the facilitator, so an account has few of them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use tollgate_money::AccountId;
 
-/// How many at once.
+/// The burst.
 const BURST: u32 = 5;
 
-/// How long until there is another one.
+/// The emission interval.
 const EACH: Duration = Duration::from_secs(20);
 
-/// Accounts that are remembered; above it those that have all of theirs again are forgotten.
+/// The most accounts that are tracked; above it those with a full burst are evicted.
 const ACCOUNTS: usize = 4_096;
 
-/// What each account has used: the moment at which it has all of them again.
+/// The theoretical arrival time of each account: when its burst is full again.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     full_at: Mutex<HashMap<AccountId, Duration>>,
 }
 
 impl Patience {
-    /// Takes one at `now` (a clock that never goes back), or says how long there is none.
+    /// Admits one at `now` (a monotonic clock), or returns the time until the next one is admitted.
     pub(crate) fn take(&self, account: AccountId, now: Duration) -> Result<(), Duration> {
         let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
         if full_at.len() >= ACCOUNTS {

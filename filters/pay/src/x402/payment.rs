@@ -1,4 +1,4 @@
-//! What a buyer sends: `PAYMENT-SIGNATURE`.
+//! The payment of a request: `PAYMENT-SIGNATURE`.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use super::hex::{Address, Nonce, Signature};
 use super::offer::VERSION;
 use crate::json::Unambiguous;
 
-/// The most bytes of the header: signatures of wallets that are contracts take up to 6 kB.
+/// The most bytes of the header: signatures of contract wallets take up to 6 kB.
 pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
 
-/// Members by which the other kinds of transfer of the scheme are known (`permit2`, `erc7710`). The facilitator is sent what the buyer sent,
-/// and might go by them instead of by what was looked at here; so not even an empty one may stand there.
+/// Members of the scheme's other transfer methods (`permit2`, `erc7710`). The facilitator gets the payment as the buyer sent it, and might
+/// use these instead of the members that were checked here; so not even an empty one is allowed.
 const OTHER_WAYS: &[&str] = &[
     "permit2Authorization",
     "delegationManager",
@@ -23,16 +23,16 @@ const OTHER_WAYS: &[&str] = &[
     "delegator",
 ];
 
-/// A payment as it was sent: read, and not yet compared with anything.
+/// A payment as it was sent: parsed, and not yet compared with the terms.
 ///
-/// Whoever has it can send the transfer to the chain, so it does not print.
+/// Its holder can submit the transfer to the chain, so its `Debug` output is redacted.
 #[derive(Clone, PartialEq)]
 pub struct Payment {
-    /// What was decoded. It goes to the facilitator as it is: members that are not known here may mean something there.
+    /// The decoded object. It goes to the facilitator unchanged: members that are unknown here may have a meaning there.
     whole: Value,
-    /// The option that the buyer says it chose.
+    /// The option that the buyer names as chosen.
     pub(crate) accepted: Map<String, Value>,
-    /// What the wallet signed.
+    /// The signed authorization.
     pub authorization: Authorization,
     /// The wallet's signature.
     pub signature: Signature,
@@ -41,21 +41,21 @@ pub struct Payment {
 /// The transfer that a wallet signed (EIP-3009).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authorization {
-    /// Who pays.
+    /// The payer.
     pub from: Address,
-    /// Who is paid.
+    /// The payee.
     pub to: Address,
-    /// How much, in the token's smallest unit.
+    /// The amount, in the token's smallest unit.
     pub value: Amount,
-    /// The transfer works after this second.
+    /// The transfer is valid after this second.
     pub valid_after: Amount,
-    /// The transfer works before this second.
+    /// The transfer is valid before this second.
     pub valid_before: Amount,
-    /// What makes it unlike every other of this wallet.
+    /// Unique among the authorizations of the wallet.
     pub nonce: Nonce,
 }
 
-/// Why a header is no payment.
+/// Why a header is not a valid payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PaymentError {
     /// More than 16 kB of base64.
@@ -64,22 +64,22 @@ pub enum PaymentError {
     /// Not base64 with the standard alphabet and padding.
     #[error("the payment is not base64 (standard alphabet, with padding)")]
     Encoding,
-    /// Not a JSON object, or one that says something twice.
+    /// Not a JSON object, or one with a duplicate member.
     #[error("the payment is not a JSON object in which every member stands once")]
     Json,
     /// Another version of the protocol.
     #[error("the payment is not of x402 version 2")]
     Version,
-    /// A member is missing or is not what it should be.
+    /// A member is missing or malformed.
     #[error("`{0}` of the payment is missing or malformed")]
     Member(&'static str),
-    /// It can be read as another kind of transfer than the one that was offered and is judged here.
+    /// It can be read as a transfer method other than the one that was offered and is checked here.
     #[error("`payload.{0}` belongs to another kind of transfer than the one that was offered")]
     OtherWay(&'static str),
 }
 
 impl Payment {
-    /// Reads the value of the header.
+    /// Parses the value of the header.
     pub fn read(header: &[u8]) -> Result<Payment, PaymentError> {
         if header.len() > HEADER_BYTES_MAX {
             return Err(PaymentError::TooLarge);
@@ -114,7 +114,7 @@ impl Payment {
         })
     }
 
-    /// What was decoded, for the facilitator.
+    /// The decoded object, for the facilitator.
     pub fn whole(&self) -> &Value {
         &self.whole
     }

@@ -1,21 +1,21 @@
-//! What a facilitator's reason means for the money.
+//! Classification of a facilitator's reasons by what they prove about the money.
 
-/// What is to be made of a reason. The set of reasons is open; one that is not known is a fault.
+/// The class of a reason. The set of reasons is open; an unknown one is a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The payment is no good, and nothing has moved: refuse it.
+    /// The payment is invalid, and no money has moved: refuse it.
     Refused,
-    /// The authorization was used. By us, before; or by somebody else who had it. The chain knows.
+    /// The nonce was used before: by us, or by another holder of the authorization. The chain shows which.
     NonceSpent,
-    /// The transfer is on its way. Ask again with the same words.
+    /// The transfer is pending. An identical call is safe.
     Pending,
-    /// It would not work now. Before the transfer that is a refusal; after an unclear attempt it may be because the first one worked.
+    /// It would fail now. Before submission that is a refusal; after an unclear attempt the cause may be that the first one succeeded.
     SimulationFailed,
-    /// The facilitator or the chain has a fault. Before the transfer nothing has moved; after it nobody knows yet.
+    /// The facilitator or the chain has a fault. Before submission no money has moved; after it the outcome is unknown.
     Fault,
 }
 
-/// Sorts a reason of `/verify` or `/settle`.
+/// Classifies a reason of `/verify` or `/settle`.
 pub fn reason(text: &str) -> Reason {
     const REFUSED: &[&str] = &[
         "insufficient_funds",
@@ -27,7 +27,7 @@ pub fn reason(text: &str) -> Reason {
         "invalid_payment_requirements",
         "eip6492_factory_not_allowed",
     ];
-    // Behind `invalid_exact_evm_`, and in some programs behind `invalid_exact_evm_payload_`.
+    // Reasons that follow `invalid_exact_evm_`, and in some implementations `invalid_exact_evm_payload_`.
     const REFUSED_EXACT: &[&str] = &[
         "insufficient_balance",
         "signature",

@@ -1,4 +1,4 @@
-//! From a request to the desk, and from what the desk says to an answer.
+//! HTTP for the x402 processor: a request becomes a purchase request, its outcome a response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,28 +17,28 @@ use super::payment::{HEADER_BYTES_MAX, Payment, PaymentError};
 use crate::problem::{JSON, Problem};
 use crate::request::Asked;
 
-/// What a buyer is shown.
+/// The offer, in a response.
 const REQUIRED: HeaderName = HeaderName::from_static("payment-required");
-/// What it answers with.
+/// The payment, in a request.
 const SIGNATURE: HeaderName = HeaderName::from_static("payment-signature");
-/// What it gets.
+/// The receipt, in a response.
 const RESPONSE: HeaderName = HeaderName::from_static("payment-response");
-/// What it answers with in the version before ours.
+/// The payment header of protocol version 1.
 const VERSION_1: HeaderName = HeaderName::from_static("x-payment");
 
-/// Seconds after which somebody asks again whose payment is not clear yet.
+/// `Retry-After` while a payment's outcome is not known.
 const SOON: Duration = Duration::from_secs(3);
 
-/// Seconds after which somebody asks again where nothing can be paid.
+/// `Retry-After` while no payment can be taken.
 const LATER: Duration = Duration::from_secs(15);
 
-/// The route: a desk, and what its offers say beside the terms.
+/// The x402 endpoint: the processor, and what its offers say beside the terms.
 pub(crate) struct Counter {
     desk: Desk,
     url: String,
     description: String,
     extensions: Value,
-    /// The price in words.
+    /// The price as text.
     price: String,
 }
 
@@ -54,7 +54,7 @@ impl Counter {
         }
     }
 
-    /// Answers a request of an account.
+    /// Answers an authenticated request.
     pub(crate) async fn answer(
         &self,
         exchange: &mut Exchange,
@@ -75,7 +75,7 @@ impl Counter {
         };
         let mut names: Vec<Arc<str>> = Vec::new();
         if let Some(payment) = &payment {
-            // The two kinds of names are told apart: nobody means the one by the other.
+            // The two kinds of keys have separate namespaces.
             names.extend(asked.key.as_ref().map(|key| format!("key {key}").into()));
             let id = identifier(payment).ok().flatten();
             names.extend(id.map(|id| format!("payment {id}").into()));
@@ -86,7 +86,7 @@ impl Counter {
             names,
         });
         let told = match (told.await, why) {
-            // What cannot be read is no payment, and its buyer hears so where an offer may be shown.
+            // An unreadable payment counts as none; its refusal is sent where an offer may be shown.
             (Told::Offer, Some(why)) => Told::Refused {
                 why: why.to_owned(),
                 failure: None,
@@ -212,7 +212,7 @@ impl Counter {
         problem.header(REQUIRED, value)
     }
 
-    /// What a person has to know about programs that are to pay.
+    /// Advice for the operators of paying programs.
     fn cap(&self) -> String {
         format!(
             "Stock x402 clients refuse to sign for more than 1 USD until their spending cap is raised: set it to {} for this payment.",
@@ -221,10 +221,10 @@ impl Counter {
     }
 }
 
-/// What a request shows.
+/// The payment of a request.
 enum Read {
     Nothing,
-    /// Something that is no payment, and the word for why.
+    /// An invalid payment, with the reason.
     Refused(&'static str),
     Payment(Box<Payment>),
 }
@@ -298,7 +298,7 @@ fn unavailable() -> Problem {
     .retry_after(LATER)
 }
 
-/// The kind of problem that a reason is.
+/// The error code of a reason.
 fn code(why: &str) -> ErrorCode {
     match why {
         why if why.starts_with("invalid_payload") || why.starts_with("invalid_x402_version") => {
@@ -309,7 +309,7 @@ fn code(why: &str) -> ErrorCode {
     }
 }
 
-/// A reason for a person.
+/// A reason as text for people.
 fn explained(why: &str) -> String {
     let plain = match why {
         "insufficient_funds" | "invalid_exact_evm_insufficient_balance" => {

@@ -1,4 +1,4 @@
-//! Payments as they are stored: names, digests, and when each is looked at again.
+//! Stored payments: keys, digests, and the schedule of reconciliation.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use super::signer::checksummed;
 pub(crate) const SECOND: i64 = 1_000_000;
 pub(crate) const MINUTE: i64 = 60 * SECOND;
 
-/// How long after its end a payment that nobody can tell the fate of is a matter for a person.
+/// How long after its expiry a payment of unknown outcome becomes a matter for an operator.
 pub(crate) const GRACE: i64 = 2 * MINUTE;
 
-/// How long after it was settled a payment is looked at once more: by then its block is one that stays.
+/// How long after its settlement a payment is looked up once more: by then its block is final.
 pub(crate) const FINAL: i64 = 5 * MINUTE;
 
-/// What makes a payment unlike every other.
+/// The unique key of a payment.
 pub(crate) fn key(payment: &Payment, terms: &Terms) -> AuthorizationKey {
     AuthorizationKey {
         network: Arc::from(&*terms.network),
@@ -35,8 +35,7 @@ pub(crate) fn key(payment: &Payment, terms: &Terms) -> AuthorizationKey {
     }
 }
 
-/// A digest of what the wallet has signed and of its signature. What else came along moves no money, and may differ when a payment is
-/// sent again.
+/// A digest of what the wallet signed and of its signature. Other members move no money, and may differ when a payment is sent again.
 pub(crate) fn digest(payment: &Payment) -> [u8; 32] {
     let signed = &payment.authorization;
     idempotency::digest(&[
@@ -50,7 +49,7 @@ pub(crate) fn digest(payment: &Payment) -> [u8; 32] {
     ])
 }
 
-/// The name of a payment in the books: chain, token, wallet and number.
+/// The reference of a payment in the books: chain, token, wallet and nonce.
 pub(crate) fn reference(key: &AuthorizationKey) -> String {
     format!(
         "{}/{}/{}/{}",
@@ -61,7 +60,7 @@ pub(crate) fn reference(key: &AuthorizationKey) -> String {
     )
 }
 
-/// What is known of a stored payment to whoever brings it.
+/// The stored state of a payment, as the presenting account may use it.
 pub(crate) fn known(row: &AuthorizationRow, mark: Mark) -> Known {
     Known {
         state: state(row.state),
@@ -78,19 +77,20 @@ pub(crate) fn state(state: AuthorizationState) -> State {
         AuthorizationState::Dead => State::Dead,
         AuthorizationState::Refused => State::Refused,
         AuthorizationState::RefusedAfterSubmit => State::RefusedAfterSubmit,
-        // One that a later version has stored may mean anything: nothing is concluded from it.
+        // A state of a later version has an unknown meaning: nothing is concluded from it.
         _ => State::Unknown,
     }
 }
 
-/// Whether the facilitator's last word on a payment was that it is no good.
+/// Whether the facilitator's last answer on a payment was a refusal.
 pub(crate) fn is_refused(row: &AuthorizationRow) -> bool {
     row.note
         .as_deref()
         .is_some_and(|note| reason(note) == Reason::Refused)
 }
 
-/// When a payment that is unclear is looked at again: soon as long as it can still move money, and for ever at last.
+/// When an unclear payment is reconciled next: exponential backoff from 2 s, up to 30 s while it can still move money and up to an hour
+/// afterwards, without end.
 pub(crate) fn next_look(row: &AuthorizationRow, now: i64) -> i64 {
     let most = match now > row.valid_before + GRACE {
         true => 60 * MINUTE,
@@ -101,7 +101,7 @@ pub(crate) fn next_look(row: &AuthorizationRow, now: i64) -> i64 {
         .min(most)
 }
 
-/// What a buyer is given as proof (`PAYMENT-RESPONSE`).
+/// The receipt for a buyer (`PAYMENT-RESPONSE`).
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SettlementResponse<'a> {
@@ -113,7 +113,7 @@ struct SettlementResponse<'a> {
     network: &'a str,
 }
 
-/// The header of a payment that was settled in a transaction.
+/// The header for a payment that was settled in a transaction.
 pub(crate) fn receipt(key: &AuthorizationKey, transaction: Nonce) -> String {
     header(&SettlementResponse {
         success: true,
@@ -124,7 +124,7 @@ pub(crate) fn receipt(key: &AuthorizationKey, transaction: Nonce) -> String {
     })
 }
 
-/// The header of a payment that was tried and refused: nothing was sent to the chain.
+/// The header for a payment that was tried and refused: nothing was submitted to the chain.
 pub(crate) fn failure(key: &AuthorizationKey, why: &str) -> String {
     header(&SettlementResponse {
         success: false,

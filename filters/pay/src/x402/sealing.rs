@@ -1,5 +1,5 @@
-//! Payments at rest. A payment has to survive the process, so that it can be settled again with the same words; and whoever has it can
-//! send the transfer, so it is not kept as it is.
+//! Encryption of payments at rest. A payment has to survive the process, so that an identical call can settle it; its holder can submit the
+//! transfer, so it is not stored in clear.
 
 use std::fmt;
 
@@ -8,25 +8,25 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// Bytes of the mark of a text.
+/// Bytes of a text's MAC.
 const MARK_BYTES: usize = 32;
 
-/// Seals what is sent to the facilitator (ChaCha20-Poly1305, RFC 8439).
+/// Seals the body of a facilitator call (ChaCha20-Poly1305, RFC 8439).
 pub(crate) struct Sealer {
     root: Zeroizing<[u8; 32]>,
 }
 
 impl Sealer {
-    /// A sealer whose keys come from the store's root secret.
+    /// A sealer whose keys are derived from the store's root secret.
     pub(crate) fn new(root: &[u8; 32]) -> Sealer {
         Sealer {
             root: Zeroizing::new(mac(root, &[b"tollgate x402 payments"])),
         }
     }
 
-    /// Seals a text. `name` says which payment it is and `digest` what its wallet has signed; what else stands in it may differ from one
-    /// time to the next. Each text has a key of its own all the same, made from a mark that the text itself gives (as in RFC 8452), which
-    /// is why no random number is needed. The mark comes first in what is sealed.
+    /// Seals a text. `name` identifies the payment and `digest` what its wallet signed; the rest of the text may differ from one call to
+    /// the next. Each text has a key of its own all the same, derived from its MAC (a synthetic IV, as in RFC 8452), so no random number is
+    /// needed. The MAC precedes the ciphertext.
     pub(crate) fn seal(&self, name: &[u8], digest: &[u8; 32], text: &[u8]) -> Vec<u8> {
         let mark = mac(&self.root, &[b"mark", name, digest, text]);
         let mut sealed = text.to_vec();
@@ -36,7 +36,7 @@ impl Sealer {
         [&mark[..], &sealed].concat()
     }
 
-    /// Opens what was sealed under the same name and digest; `None` for anything else.
+    /// Opens a text that was sealed under the same name and digest; `None` for anything else.
     pub(crate) fn open(&self, name: &[u8], digest: &[u8; 32], sealed: &[u8]) -> Option<Vec<u8>> {
         let (mark, sealed) = sealed.split_at_checked(MARK_BYTES)?;
         let mut text = sealed.to_vec();
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(sealer.open(b"one", &[1; 32], b""), None);
         let other = Sealer::new(&[8; 32]);
         assert_eq!(other.open(b"one", &[1; 32], &sealed), None);
-        // The same wallet's words in another wrapping: no two texts are under one key, which would give away how they differ.
+        // The same signature in another envelope: two texts never share a key, which would reveal how they differ.
         let twin = sealer.seal(b"one", &[1; 32], b"a Payment");
         let differ = |at: usize| sealed[MARK_BYTES + at] ^ twin[MARK_BYTES + at];
         assert!((0..9).any(|at| differ(at) != b"a payment"[at] ^ b"a Payment"[at]));

@@ -1,4 +1,4 @@
-//! Who signed a transfer: EIP-712 over the members of EIP-3009, and the key that a signature gives back.
+//! Signature recovery: the EIP-712 digest of an EIP-3009 transfer, and the address that its signature recovers to.
 
 use k256::ecdsa::{RecoveryId, Signature as Ecdsa, VerifyingKey};
 use sha3::{Digest, Keccak256};
@@ -8,21 +8,21 @@ use super::hex::{Address, Signature, WrittenAddress};
 use super::offer::Terms;
 use super::payment::Authorization;
 
-/// What a wallet signs for a domain (EIP-712, "Definition of domainSeparator").
+/// The type of a signing domain (EIP-712, "Definition of domainSeparator").
 const DOMAIN: &[u8] =
     b"EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)";
 
-/// The transfer (EIP-3009).
+/// The type of the transfer (EIP-3009).
 const TRANSFER: &[u8] = b"TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)";
 
-/// The number of a chain in its name (CAIP-2): `eip155:8453` is 8453.
+/// The chain id of a CAIP-2 name: `eip155:8453` is 8453.
 pub fn chain_id(network: &str) -> Option<u64> {
     let digits = network.strip_prefix("eip155:")?;
     let plain = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| digits.parse().ok()).flatten()
 }
 
-/// What tells signatures for this token on this chain from all others (EIP-712); `None` for a network that is no EVM chain.
+/// The domain separator of this token on this chain (EIP-712); `None` for a network that is not an EVM chain.
 pub(crate) fn domain_separator(terms: &Terms) -> Option<[u8; 32]> {
     let chain = chain_id(&terms.network)?;
     Some(keccak(&[
@@ -34,7 +34,7 @@ pub(crate) fn domain_separator(terms: &Terms) -> Option<[u8; 32]> {
     ]))
 }
 
-/// What the wallet has put its signature under; `None` for a network that is no EVM chain.
+/// The digest that the wallet signed; `None` for a network that is not an EVM chain.
 pub(crate) fn digest(terms: &Terms, authorization: &Authorization) -> Option<[u8; 32]> {
     let separator = domain_separator(terms)?;
     Some(keccak(&[
@@ -44,8 +44,8 @@ pub(crate) fn digest(terms: &Terms, authorization: &Authorization) -> Option<[u8
     ]))
 }
 
-/// Whether a plain signature is that of the wallet that pays. `false` proves nothing against it: a wallet that is a contract says itself
-/// what its signatures are (EIP-1271), and some have 65 bytes.
+/// Whether a plain signature is the payer's. `false` proves nothing against it: a contract wallet verifies its own signatures (EIP-1271),
+/// and some have 65 bytes.
 pub(crate) fn is_by_payer(
     terms: &Terms,
     authorization: &Authorization,
@@ -57,7 +57,7 @@ pub(crate) fn is_by_payer(
     recover(&digest, signature.as_bytes()) == Some(authorization.from)
 }
 
-/// Whether an address is written in one case, or in the case that checks its digits (EIP-55): in any other, a digit is wrong.
+/// Whether an address is in one case, or has a valid case checksum (EIP-55): in any other case a digit is wrong.
 pub fn is_plausible(written: &WrittenAddress) -> bool {
     let text = written.to_string();
     let digits = text.trim_start_matches("0x");
@@ -67,7 +67,7 @@ pub fn is_plausible(written: &WrittenAddress) -> bool {
         || text == checksummed(written.address())
 }
 
-/// An address with the case of its digits as a check of them (EIP-55).
+/// An address with its case checksum (EIP-55).
 pub(crate) fn checksummed(address: Address) -> String {
     let plain = address.to_string();
     let digits = plain.trim_start_matches("0x");
@@ -95,7 +95,7 @@ fn struct_hash(authorization: &Authorization) -> [u8; 32] {
     ])
 }
 
-/// The account whose key made a signature of 65 bytes.
+/// The address that a signature of 65 bytes recovers to.
 fn recover(digest: &[u8; 32], signature: &[u8]) -> Option<Address> {
     let (rs, [v]) = signature.split_at_checked(64)? else {
         return None;
@@ -104,7 +104,7 @@ fn recover(digest: &[u8; 32], signature: &[u8]) -> Option<Address> {
     let signature = Ecdsa::from_slice(rs).ok()?;
     let key = VerifyingKey::recover_from_prehash(digest, &signature, id).ok()?;
     let point = key.to_sec1_point(false);
-    // An account is the end of the hash of its key, without the byte that tells its form.
+    // An address is the end of the hash of its public key, without the byte that marks the key's format.
     let hash = keccak(&[point.as_bytes().get(1..)?]);
     Some(Address::from_bytes(hash[12..].try_into().ok()?))
 }
@@ -121,7 +121,7 @@ fn padded(bytes: &[u8]) -> [u8; 32] {
     word
 }
 
-/// A number of up to 256 bits as a word: its decimal digits, one after the other.
+/// A number of up to 256 bits as a word, accumulated digit by digit.
 fn word(amount: &Amount) -> [u8; 32] {
     let mut word = [0u8; 32];
     for digit in amount.to_string().bytes() {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::x402::Nonce;
 
-    /// 32 bytes that print.
+    /// 32 bytes in hex.
     fn hex(bytes: [u8; 32]) -> String {
         Nonce::from_bytes(bytes).to_string()
     }

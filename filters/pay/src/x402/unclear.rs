@@ -1,4 +1,4 @@
-//! Reconciliation of payments whose outcome is not known: looked up on the chain, submitted again, and closed with proof only.
+//! Reconciliation of payments of unknown outcome: looked up on the chain, submitted again, and closed with proof only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::look::Sight;
 use super::offer::Terms;
 use super::rows::{self, FINAL, MINUTE};
 
-/// Tries at writing a payment that has moved money, before it is left to the next look.
+/// Attempts to write a payment that has moved money, before the next reconciliation retries it.
 const TRIES: u32 = 6;
 
-/// What was sent to the facilitator, and what a payment is judged by.
+/// The stored body of a facilitator call, and the terms that the payment is judged by.
 pub(super) struct Sent {
     pub(super) body: Bytes,
     pub(super) terms: Terms,
@@ -30,20 +30,20 @@ pub(super) struct Sent {
 /// Why a payment is reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// Its buyer has presented it again.
+    /// Its buyer presented it again.
     Presented,
-    /// Its time has come.
+    /// It is due.
     Scheduled,
 }
 
-/// Whether reconciliation may submit a payment again. Where there is a node, one that the facilitator has refused moves only when its buyer
-/// presents it again: the chain shows whether it has moved already.
+/// Whether reconciliation may submit a payment again. With a node, a payment that the facilitator refused is submitted again only when its
+/// buyer presents it: the chain shows whether it has moved already.
 fn may_submit(row: &AuthorizationRow, chain: OnChain, cause: Cause) -> bool {
     chain == OnChain::NoNode || cause == Cause::Presented || !rows::is_refused(row)
 }
 
 impl Inner {
-    /// Looks at a payment whose time has come.
+    /// Reconciles a due payment.
     pub(super) async fn look_again(self: Arc<Self>, seen: AuthorizationRow) -> Told {
         let looked = async {
             let key = seen.key.clone();
@@ -70,8 +70,8 @@ impl Inner {
         looked.await.unwrap_or_else(|error| broken(&error))
     }
 
-    /// Reconciles a payment: the chain is read first, and what it does not decide is submitted again with the same words. A facilitator that
-    /// has submitted them waits for the same transaction, and the token takes them once.
+    /// Reconciles a payment: the chain is read first, and if it does not decide, an identical call is submitted again. A facilitator that
+    /// has submitted the transfer waits for the same transaction, and the token executes it once.
     pub(super) async fn find_out(
         &self,
         row: AuthorizationRow,
@@ -99,8 +99,8 @@ impl Inner {
         self.finish(row, outcome, claims).await
     }
 
-    /// Looks up a payment that was refused after it was submitted, without submitting it again: an earlier run had no node, and this one may
-    /// have one.
+    /// Looks up a payment that was refused after submission, without submitting it again: an earlier run had no node, and this one may have
+    /// one.
     async fn find_refused(&self, row: AuthorizationRow) -> Result<Told, Broken> {
         let chain = self.read_chain(&row, None).await;
         if let Some(outcome) = chain.outcome() {
@@ -120,7 +120,7 @@ impl Inner {
         Ok(Told::Processing)
     }
 
-    /// Writes a payment that has moved money into the books, with the plan that it pays for.
+    /// Settles a payment that has moved money in the books, together with the plan that it pays for.
     pub(super) async fn settle_books(
         &self,
         open: AuthorizationRow,
@@ -140,7 +140,7 @@ impl Inner {
             receipt: Some(receipt.clone()),
             note: None,
             looks: 0,
-            // Once more, when its block is one that stays; only a node can say.
+            // One more lookup when its block is final; only a node can do it.
             look_at: self.parts.node.as_ref().map(|_| now + FINAL),
             sealed: open.sealed.clone().filter(|_| self.parts.node.is_some()),
             updated_at: now,
@@ -178,7 +178,7 @@ impl Inner {
                         false,
                     )));
                 }
-                // Given before, and the payment not noted as settled: it is now.
+                // Activated before, and the payment not marked as settled: it is now.
                 Ok(PayOutcome::Repeated(subscription) | PayOutcome::Duplicate(subscription)) => {
                     tracing::error!(payment = %rows::reference(&row.key), "a payment that was not noted as settled had given the plan");
                     self.write(settle).await?;
@@ -207,7 +207,7 @@ impl Inner {
         unreachable!("the loop ends with an answer or an error")
     }
 
-    /// Writes down that a payment can never move money any more.
+    /// Records that a payment can never move money any more.
     pub(super) async fn bury(&self, row: AuthorizationRow, why: &str) -> Result<Told, Broken> {
         Counters::one(&self.counters.dead);
         let row = AuthorizationRow {
@@ -229,7 +229,7 @@ impl Inner {
         })
     }
 
-    /// The second look at a payment that was settled: is it still in a block?
+    /// The finality check of a settled payment: whether it is still in a block.
     async fn look_final(&self, row: AuthorizationRow) -> Result<(), Broken> {
         let now = self.now();
         let mut next = AuthorizationRow {
@@ -272,7 +272,7 @@ impl Inner {
         Ok(self.write(part(AuthorizationPart::Change(next))).await?)
     }
 
-    /// Writes down that a payment that was called settled has moved nothing and never will, and takes back what it gave.
+    /// Records that a settled payment has moved no money and never will, and revokes what it granted.
     async fn take_back(&self, mut row: AuthorizationRow, why: &str) -> Result<(), Broken> {
         Counters::one(&self.counters.vanished);
         let name = rows::reference(&row.key);

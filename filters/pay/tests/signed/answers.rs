@@ -1,4 +1,4 @@
-//! Answers of the facilitator against states of the chain: what a buyer is told, what moves, and what is given.
+//! Answers of the facilitator against states of the chain: what the buyer gets, what moves, and what is granted.
 
 use tollgate_pay::x402::Told;
 use tollgate_store::AuthorizationState;
@@ -24,7 +24,7 @@ fn is_not_final(told: Option<Told>) {
     }
 }
 
-/// The chain as its node shows it.
+/// The chain as its node reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
     Current,
@@ -53,7 +53,7 @@ impl Node {
     }
 }
 
-/// Every answer beside every state of the node: the plan is given when the chain shows the transfer and not before, no offer is shown
+/// Every answer with every state of the node: the plan is activated when the chain shows the transfer and not before, no offer is shown
 /// meanwhile, and at the end there is one transfer and one period.
 #[test]
 fn whatever_the_facilitator_answers_the_plan_is_given_when_the_chain_shows_the_transfer() {
@@ -122,7 +122,7 @@ fn a_refused_payment_holds_its_account_until_the_chain_takes_it_no_more() {
     shop.facilitator
         .fault(refused_after(|why| Effect::Refuse(why, 200)));
     is_not_final(shop.bring(ME, &payment));
-    // Refused, it is watched and not submitted again by itself.
+    // After the refusal it is looked up, and not submitted again without a request.
     for _ in 0..6 {
         shop.advance(60);
         assert_eq!(shop.turn(), Some(1));
@@ -159,7 +159,7 @@ fn a_refusal_of_verify_is_none_when_the_authorization_is_used_and_not_final_whil
  {
     let mut shop = Shop::new();
     let payment = shop.payment(&Wallet::new(1), 1);
-    // The facilitator looks at the balance before the number.
+    // The facilitator checks the balance before the nonce.
     let refuse = || Fault::once(Call::Verify, Effect::Refuse(WHY.to_owned(), 200));
     shop.facilitator.fault(refuse());
     shop.facilitator
@@ -170,7 +170,7 @@ fn a_refusal_of_verify_is_none_when_the_authorization_is_used_and_not_final_whil
     assert!(shop.facilitator.submit(&shop.transfer(&Wallet::new(1), 1)));
     given(shop.bring(ME, &payment));
     paid_once(&shop);
-    // One that was not used is refused, and nothing is held.
+    // An unused one is refused, and does not block the account.
     let mut shop = Shop::new();
     let payment = shop.payment(&Wallet::new(1), 1);
     shop.facilitator.fault(refuse());
@@ -186,13 +186,13 @@ fn a_refusal_of_verify_is_none_when_the_authorization_is_used_and_not_final_whil
         "{told:?}"
     );
     assert_eq!(shop.ask(ME), Some(Told::Offer));
-    // It settles all the same, submitted by whoever was asked to verify it: presented again it is the purchase.
+    // It settles all the same, submitted by the facilitator that was only asked to verify it: presented again it is the purchase.
     assert!(shop.facilitator.submit(&shop.transfer(&Wallet::new(1), 1)));
     given(shop.bring(ME, &payment));
     paid_once(&shop);
 }
 
-/// Without a node the facilitator is believed. What it refused after submission is kept for the operator, and checked again.
+/// Without a node the facilitator is believed. A payment that it refused after submission is kept for the operator, and checked again.
 #[test]
 fn without_a_node_a_refused_payment_is_kept_and_checked_again_when_it_is_presented() {
     let mut shop = Shop::without_node();
@@ -218,7 +218,7 @@ fn without_a_node_a_refused_payment_is_kept_and_checked_again_when_it_is_present
         Some(Told::Offer),
         "the facilitator is believed"
     );
-    // The facilitator remembers what it has settled: the same payment is the purchase.
+    // The facilitator remembers its settlements: the same payment is the purchase.
     shop.facilitator.remember();
     given(shop.bring(ME, &payment));
     paid_once(&shop);
@@ -272,10 +272,10 @@ fn a_node_that_comes_late_finds_a_refused_payment_that_was_settled() {
         ),
         "{told:?}"
     );
-    // What a false refusal does without a node: the second payment is a second transfer.
+    // The effect of a false refusal without a node: the second payment is a second transfer.
     let second = shop.payment(&Wallet::new(1), 2);
     given(shop.bring(ME, &second));
-    // And what was never settled is over, once its end has passed on the chain.
+    // A payment that was never settled is over once it has expired on the chain.
     let theirs = shop.payment(&Wallet::new(3), 1);
     shop.facilitator
         .fault(refused_after(|why| Effect::Refuse(why, 200)));

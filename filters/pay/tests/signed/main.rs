@@ -1,4 +1,4 @@
-//! Signed transfers through crashes, lost messages, jumping clocks and chains that change their minds.
+//! Signed transfers through crashes, lost messages, clock jumps and chain reorganizations.
 
 mod answers;
 mod shop;
@@ -15,7 +15,7 @@ use tollgate_testing::wallet::{Transfer, encoded};
 
 use shop::{ANOTHER, Death, ME, Shop};
 
-/// The body of an answer that gives the plan.
+/// The body of an answer that grants the plan.
 fn given(told: Option<Told>) -> Value {
     match told {
         Some(Told::Done(answer)) => {
@@ -30,7 +30,7 @@ fn is_processing(told: Option<Told>) {
     assert_eq!(told, Some(Told::Processing));
 }
 
-/// Whatever happens, the books hold, the merchant was paid once and the buyer has the plan for it.
+/// Invariant of every scenario: the books balance, the merchant was paid once, and the buyer has the plan for it.
 fn paid_once(shop: &Shop) {
     assert_eq!(shop.transfers(), 1, "one transfer");
     assert_eq!(shop.payments(ME), 1, "one paid period");
@@ -96,7 +96,7 @@ fn an_answer_that_nobody_waits_for_any_more_is_given_again() {
     let payment = shop.payment(&Wallet::new(1), 1);
     shop.facilitator
         .fault(Fault::once(Call::Settle, Effect::Hold));
-    // The buyer is told to come again, and the transfer goes on.
+    // The buyer is asked to retry, and the transfer continues.
     is_processing(shop.bring(ME, &payment));
     let gate = shop.facilitator.gate();
     shop.until(|_| gate.arrived() == 1);
@@ -131,7 +131,7 @@ fn a_payment_that_was_never_sent_is_over_when_the_chain_has_passed_its_end() {
         shop.turn();
         is_processing(shop.ask(ME));
     }
-    // Past its end, and within the two minutes after it.
+    // Expired, and within the grace period of two minutes.
     shop.advance(120);
     shop.turn();
     is_processing(shop.bring(ME, &payment));
@@ -162,7 +162,7 @@ fn our_clock_alone_never_ends_a_payment() {
     shop.facilitator
         .fault(Fault::once(Call::Settle, Effect::Pending(200)));
     is_processing(shop.bring(ME, &payment));
-    // An hour ahead: for us it is over, for the chain it is not.
+    // An hour ahead: expired by our clock, not by the chain's.
     shop.jump(3_600);
     shop.turn();
     is_processing(shop.bring(ME, &payment));
@@ -221,13 +221,13 @@ fn a_node_of_another_chain_proves_nothing() {
     shop.facilitator
         .fault(Fault::once(Call::Settle, Effect::LoseCall).times(1_000));
     is_processing(shop.bring(ME, &payment));
-    // One that says all that a node of the right chain would say, and is of another.
+    // A node that answers like one of the right chain, and is of another chain.
     shop.facilitator.be_of_chain(84_532);
     shop.advance(900);
     shop.turn();
     assert_eq!(shop.state(&payment), Some(AuthorizationState::Unknown));
     is_processing(shop.ask(ME));
-    // One that says nothing that can be understood.
+    // A node whose answers cannot be parsed.
     shop.facilitator.be_of_chain(8_453);
     shop.facilitator
         .fault(Fault::once(Call::Rpc, Effect::Nonsense).times(2));
@@ -243,8 +243,8 @@ fn a_node_of_another_chain_proves_nothing() {
 fn one_transfer_pays_for_one_number_however_many_share_its_transaction() {
     let mut shop = Shop::new();
     let wallet = Wallet::new(1);
-    // What the wallet signs for us, number by number; and what it has sent by itself, in one transaction: one transfer to us, and the
-    // other numbers used up for nothing.
+    // Authorizations that the wallet signs for us, nonce by nonce; and a transaction that it submitted itself: one transfer to us, and the
+    // other nonces used without payment.
     let payments: Vec<_> = (1..=4).map(|nonce| shop.payment(&wallet, nonce)).collect();
     let transfer = |nonce: u8, to: [u8; 20], value: u64| Transfer {
         from: wallet.address(),
@@ -285,7 +285,7 @@ fn a_node_that_comes_late_finds_a_payment_of_long_ago() {
     shop.advance(20 * 86_400);
     shop.turn();
     is_processing(shop.ask(ME));
-    // It answers about few blocks at once, too.
+    // It also searches only few blocks in one call.
     shop.facilitator.look_through(300);
     shop.set_node(true);
     shop.restart();
@@ -329,7 +329,7 @@ fn who_did_not_sign_a_payment_gets_nothing_for_what_the_chain_shows_of_it() {
     let mut shop = Shop::new();
     let wallet = Wallet::new(1);
     let payment = shop.payment(&wallet, 1);
-    // Somebody has paid the merchant past this gateway, which everybody sees on the chain, and another takes it for theirs.
+    // A wallet has paid the merchant without this gateway, which is public on the chain, and another account claims the payment.
     assert!(shop.facilitator.submit(&Transfer {
         from: wallet.address(),
         to: merchant(),
@@ -342,7 +342,7 @@ fn who_did_not_sign_a_payment_gets_nothing_for_what_the_chain_shows_of_it() {
     let stranger = shop.payment(&Wallet::new(2), 1);
     forged["payload"]["signature"] = stranger.whole()["payload"]["signature"].clone();
     let forged = Payment::read(encoded(&forged).as_bytes()).expect("a payment");
-    // The published facilitator looks at the number before the signature.
+    // The published facilitator checks the nonce before the signature.
     shop.facilitator.fault(Fault::once(
         Call::Verify,
         Effect::Refuse("invalid_exact_evm_nonce_already_used".to_owned(), 200),
@@ -388,7 +388,7 @@ fn a_payment_over_which_the_facilitator_stumbles_closes_the_desk_for_a_moment_on
 
 #[test]
 fn who_brings_a_payment_into_a_look_is_told_what_stands_then() {
-    // The look finds that it is over, and another route has given the plan meanwhile: no offer.
+    // Reconciliation finds that it is over, and another protocol has activated the plan meanwhile: no offer.
     let mut shop = Shop::new();
     let payment = shop.payment(&Wallet::new(1), 1);
     shop.facilitator
@@ -396,12 +396,12 @@ fn who_brings_a_payment_into_a_look_is_told_what_stands_then() {
     is_processing(shop.bring(ME, &payment));
     shop.advance(600);
     let told = shop.bring_into_a_look(ME, &payment, "one", |shop| {
-        // Past its end, it is not sent, whatever the facilitator does.
+        // After its expiry it is not submitted, whatever the facilitator does.
         shop.charged_by_paypal(ME, 31);
     });
     assert_eq!(shop.state(&payment), Some(AuthorizationState::Dead));
     assert_eq!(given(Some(told))["already_active"], true);
-    // The look finds that it has paid: the answer is kept under the name of whoever waited for it.
+    // Reconciliation finds that it has paid: the answer is stored under the idempotency key of the waiting request.
     let mut shop = Shop::new();
     let payment = shop.payment(&Wallet::new(1), 1);
     shop.facilitator
@@ -456,7 +456,7 @@ fn money_that_has_moved_adds_its_days_to_what_came_meanwhile() {
     shop.facilitator
         .fault(Fault::once(Call::Settle, Effect::Pending(200)));
     is_processing(shop.bring(ME, &payment));
-    // A charge of PayPal's comes in while the transfer is on its way.
+    // A charge by PayPal arrives while the transfer is pending.
     shop.charged_by_paypal(ME, 31);
     is_processing(shop.ask(ME));
     assert_eq!(shop.facilitator.mine(true), 1);
@@ -497,7 +497,7 @@ fn a_settled_payment_is_looked_at_once_more_when_its_block_is_old() {
 #[test]
 fn a_transfer_whose_block_did_not_stay_is_sent_again_while_it_can_be() {
     let mut shop = Shop::new();
-    // Signed for long enough to be sent again.
+    // Signed for long enough to be submitted again.
     let offer = shop::offer();
     let mut signed = Wallet::new(1).payment(&offer, [1; 32], shop.now());
     let longer = tollgate_testing::wallet::Transfer {

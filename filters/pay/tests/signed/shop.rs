@@ -1,4 +1,4 @@
-//! A desk whose process can die at any call and be started again, before a facilitator and a chain with clocks of their own.
+//! A processor whose process can crash at any call and be restarted, with a facilitator and a chain that have their own clocks.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -34,19 +34,19 @@ use tollgate_testing::{Facilitator as StandIn, TempDir, Wallet};
 pub(crate) const ME: AccountId = AccountId::from_bytes([1; 16]);
 pub(crate) const ANOTHER: AccountId = AccountId::from_bytes([2; 16]);
 
-/// The second at which everything begins.
+/// The second at which every test starts.
 const START: u64 = 1_800_000_000;
 
-/// When the process dies.
+/// When the process crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Death {
     /// Just before a call.
     Before(Operation),
-    /// Just after a call was carried out, before its answer came.
+    /// Just after a call was carried out, before its answer arrived.
     After(Operation),
 }
 
-/// The way to the facilitator and to the node.
+/// The network to the facilitator and the node.
 struct Wire {
     stand_in: Arc<StandIn>,
     death: Arc<Mutex<Option<Death>>>,
@@ -104,7 +104,7 @@ struct Running {
 
 pub(crate) struct Shop {
     pub(crate) facilitator: Arc<StandIn>,
-    /// The world's time, which the chain goes by; and ours, which may be wrong.
+    /// The world's time, which is the chain's; and ours, which may be wrong.
     world: ManualClock,
     world_clock: Clock,
     hand: ManualClock,
@@ -116,7 +116,7 @@ pub(crate) struct Shop {
     died: Arc<Notify>,
     random: Arc<AtomicU64>,
     running: Option<Running>,
-    /// What listens for nobody: calls go past its socket.
+    /// The runtime of the unused socket: calls bypass it.
     _outside: Runtime,
 }
 
@@ -125,12 +125,12 @@ impl Shop {
         Shop::with(true, Duration::from_secs(25))
     }
 
-    /// One that has the facilitator's word alone.
+    /// Without a node: the facilitator is believed.
     pub(crate) fn without_node() -> Shop {
         Shop::with(false, Duration::from_secs(25))
     }
 
-    /// One whose buyers are told to come again after so long.
+    /// With this wait before a buyer is asked to retry.
     pub(crate) fn impatient(wait: Duration) -> Shop {
         Shop::with(true, wait)
     }
@@ -246,7 +246,7 @@ impl Shop {
         });
     }
 
-    /// The process ends as a kill ends it, and another one begins.
+    /// The process is killed, and another one starts.
     pub(crate) fn restart(&mut self) {
         *self.death.lock().expect("nobody panics while holding it") = None;
         let running = self.running.take().expect("it runs");
@@ -256,7 +256,7 @@ impl Shop {
         self.start();
     }
 
-    /// The process ends as it is told to, once what is under way is through, and another one begins.
+    /// The process shuts down gracefully once its work in progress is done, and another one starts.
     pub(crate) fn end_and_restart(&mut self) {
         let running = self.running();
         running.under_way.close();
@@ -269,14 +269,14 @@ impl Shop {
         self.node = node;
     }
 
-    /// The desk works by itself, as it does in a program, until the process ends.
+    /// The processor's background loop runs, as in production, until the process ends.
     pub(crate) fn run(&self) {
         let running = self.running();
         let desk = running.desk.clone();
         running.runtime.spawn(async move { desk.run().await });
     }
 
-    /// Waits until it is so; a test that waits for what never comes is stopped.
+    /// Waits for a condition; a test whose condition never holds is stopped.
     pub(crate) fn until(&self, is_so: impl Fn(&Desk) -> bool) {
         let running = self.running();
         running.runtime.block_on(async {
@@ -291,7 +291,7 @@ impl Shop {
         });
     }
 
-    /// Somebody brings a payment while the desk looks at it, by this name; meanwhile something happens.
+    /// A payment is presented under this idempotency key during its reconciliation; meanwhile something happens.
     pub(crate) fn bring_into_a_look(
         &mut self,
         account: AccountId,
@@ -325,30 +325,30 @@ impl Shop {
         told
     }
 
-    /// The next one begins as a program does: it looks at what was left first.
+    /// The next process starts as in production: it reconciles open payments first.
     pub(crate) fn recover(&self) {
         let running = self.running();
         running.runtime.block_on(running.desk.recover());
     }
 
-    /// The process dies the next time that this happens.
+    /// The process crashes the next time that this happens.
     pub(crate) fn die(&self, death: Death) {
         *self.death.lock().expect("nobody panics while holding it") = Some(death);
     }
 
-    /// Time goes on, for everybody.
+    /// Advances all clocks.
     pub(crate) fn advance(&self, secs: u64) {
         self.world.advance(Duration::from_secs(secs));
         self.hand.advance(Duration::from_secs(secs));
     }
 
-    /// Our clock is set, so many seconds off the world's.
+    /// Sets our clock off the world's by so many seconds.
     pub(crate) fn jump(&self, off: i64) {
         let right = self.world_clock.unix_micros();
         self.hand.jump_to((right + off * 1_000_000).unsigned_abs());
     }
 
-    /// The second it is.
+    /// The current second.
     pub(crate) fn now(&self) -> u64 {
         (self.world_clock.unix_micros() / 1_000_000).unsigned_abs()
     }
@@ -359,7 +359,7 @@ impl Shop {
         Payment::read(encoded(&payment).as_bytes()).expect("a payment")
     }
 
-    /// The transfer of [`Shop::payment`], for somebody who submits it past the facilitator.
+    /// The transfer of [`Shop::payment`], for submission without the facilitator.
     pub(crate) fn transfer(&self, wallet: &Wallet, nonce: u8) -> Transfer {
         Transfer {
             from: wallet.address(),
@@ -379,7 +379,7 @@ impl Shop {
         self.wish(account, Some(payment.clone()))
     }
 
-    /// What somebody is told; nothing when the process dies of it, which is started again then.
+    /// The outcome of a request; `None` when the process crashes during it, which is then restarted.
     pub(crate) fn wish(&mut self, account: AccountId, payment: Option<Payment>) -> Option<Told> {
         let running = self.running();
         let (desk, died) = (running.desk.clone(), self.died.clone());
@@ -400,7 +400,7 @@ impl Shop {
         told
     }
 
-    /// What somebody is told who calls the request something.
+    /// The outcome of a request with an idempotency key.
     pub(crate) fn bring_named(&self, account: AccountId, payment: &Payment, name: &str) -> Told {
         let running = self.running();
         running.runtime.block_on(running.desk.ask(Wish {
@@ -410,7 +410,7 @@ impl Shop {
         }))
     }
 
-    /// The same, and whoever asks leaves before the answer.
+    /// The same, and the client disconnects before the answer.
     pub(crate) fn bring_and_leave(&self, account: AccountId, payment: &Payment) {
         let running = self.running();
         let wish = Wish {
@@ -420,7 +420,7 @@ impl Shop {
         };
         let desk = running.desk.clone();
         let _guard = running.runtime.enter();
-        // Polled once, which is when what is begun goes its own way.
+        // Polled once, which starts the detached attempt.
         let mut asking = Box::pin(async move { desk.ask(wish).await });
         let waker = std::task::Waker::noop();
         let _ = asking
@@ -428,7 +428,7 @@ impl Shop {
             .poll(&mut std::task::Context::from_waker(waker));
     }
 
-    /// The desk looks at what is due, as it does by itself.
+    /// The processor reconciles due payments, as its loop does.
     pub(crate) fn turn(&mut self) -> Option<usize> {
         let running = self.running();
         let (desk, died) = (running.desk.clone(), self.died.clone());
@@ -465,7 +465,7 @@ impl Shop {
         outcome.expect("it is noted");
     }
 
-    /// How many payments of an account stand in the books and were not taken back.
+    /// The number of an account's payments in the books that were not revoked.
     pub(crate) fn payments(&self, account: AccountId) -> usize {
         let rows = self.running().store.payments_of(account, 100);
         let rows = rows.expect("a read");
@@ -477,7 +477,7 @@ impl Shop {
         self.facilitator.transfers().len()
     }
 
-    /// The end of the paid time, days from now; none for an account without the plan.
+    /// Days until the end of the paid time; `None` for an account without the plan.
     pub(crate) fn days_left(&self, account: AccountId) -> Option<i64> {
         let row = self
             .running()
@@ -489,7 +489,7 @@ impl Shop {
             .then(|| (row.period_end - now + 43_200_000_000) / 86_400_000_000)
     }
 
-    /// What is stored of a payment.
+    /// The stored state of a payment.
     pub(crate) fn state(&self, payment: &Payment) -> Option<AuthorizationState> {
         let key = tollgate_store::AuthorizationKey {
             network: Arc::from(NETWORK),

@@ -1,4 +1,4 @@
-//! Whatever is lost, doubled or reordered, whenever the process dies and the clock jumps: transfers to the merchant are paid periods.
+//! With messages lost, duplicated or reordered, crashes and clock jumps: transfers to the merchant are paid periods.
 
 use proptest::prelude::*;
 use tollgate_pay::x402::{Operation, Payment, Told};
@@ -7,36 +7,36 @@ use tollgate_testing::facilitator::{Effect, Fault, Operation as Call};
 
 use crate::shop::{ANOTHER, Death, ME, Shop};
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Debug)]
 enum Step {
-    /// The buyer's program asks, and signs when it is shown an offer: it pays every 402, as stock programs do.
+    /// The buyer's program requests the plan, and signs when it gets an offer: it pays every 402, as stock programs do.
     Buy,
-    /// It sends the payment again that it has sent last.
+    /// It presents its last payment again.
     Again,
-    /// It sends an older one.
+    /// It presents an older one.
     Older(usize),
-    /// Somebody else brings a payment of the buyer's.
+    /// Another account presents a payment of the buyer's.
     Stolen(usize),
-    /// Whoever brings a payment leaves at once.
+    /// A client presents a payment and disconnects at once.
     Leave,
-    /// Something goes wrong with calls to come.
+    /// A fault in coming calls.
     Fault(Call, Effect, u32),
-    /// The process dies at a call to come.
+    /// The process crashes at a coming call.
     Die(Death),
-    /// It dies now.
+    /// It crashes now.
     Restart,
-    /// What is on its way comes into a block, or never will.
+    /// Pending transactions are included in a block, or never will be.
     Mine(bool),
-    /// The node falls so many blocks behind, or catches up.
+    /// The node lags by so many blocks, or catches up.
     Lag(u64),
-    /// Time goes on.
+    /// Time advances.
     Wait(u64),
     /// Our clock is off by so many seconds.
     Jump(i64),
-    /// The desk looks at what is due.
+    /// The processor reconciles due payments.
     Turn,
-    /// Nothing goes wrong any more.
+    /// No more faults.
     Calm,
 }
 
@@ -125,7 +125,7 @@ fn act(shop: &mut Shop, buyer: &mut Buyer, step: &Step) {
             }
         }
         Step::Stolen(at) => {
-            // What was brought is the buyer's; what was not cannot be known to anybody else.
+            // A payment that was presented is the buyer's; one that was not cannot be known to another account.
             if let Some(payment) = buyer.sent.get(*at).cloned()
                 && shop.state(&payment).is_some()
             {
@@ -169,7 +169,7 @@ fn act(shop: &mut Shop, buyer: &mut Buyer, step: &Step) {
     assert_eq!(shop.payments(ANOTHER), 0);
 }
 
-/// The end of all trouble: what is open is closed.
+/// Faults end: open payments are closed.
 fn settle_down(shop: &mut Shop) {
     shop.restart();
     shop.facilitator.no_faults();
@@ -205,7 +205,7 @@ proptest! {
         prop_assert!(shop.transfers() <= 1);
         prop_assert_eq!(shop.days_left(ME).is_some(), shop.transfers() == 1);
         shop.check_books();
-        // A buyer who has nothing can buy, and has paid once then.
+        // A buyer without the plan can buy it, and has then paid once.
         if let Some(payment) = buyer.sign(&mut shop) {
             prop_assert!(matches!(shop.bring(ME, &payment), Some(Told::Done(_))));
         }

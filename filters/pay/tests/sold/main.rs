@@ -24,7 +24,7 @@ fn with(credential: String) -> Buy {
     }
 }
 
-/// A 402 as the scheme has it: a problem and an envelope, a challenge, and nothing that is kept or proves a payment.
+/// A 402 as the scheme defines it: a problem and an envelope, a challenge, neither cacheable nor with a receipt.
 fn check_problem(seen: &Seen, slug: &str, state: &str, action: &str) {
     assert_eq!(seen.status, 402, "{:?}", seen.body);
     let uri = format!("https://paymentauth.org/problems/{slug}");
@@ -163,7 +163,7 @@ fn a_payment_that_was_ended_leads_to_a_new_one() {
         let over = shop.buy(with(offer.credential()));
         check_problem(&over, "verification-failed", "failed", "pay_again");
         assert_ne!(over.subscription(), offer.subscription(), "{status:?}");
-        // The challenge that has failed is used up.
+        // The failed challenge is consumed.
         let again = shop.buy(with(offer.credential()));
         check_problem(&again, "invalid-challenge", "refused", "pay");
         assert_eq!(again.subscription(), over.subscription());
@@ -260,7 +260,7 @@ fn a_credential_that_is_none_gets_a_challenge_and_never_a_failure() {
     check_bought(&shop.buy(with(late.credential())), false);
 }
 
-/// A credential with another value at a path.
+/// A credential with another value at a JSON path.
 fn changed(credential: &str, pointer: &str, value: Value) -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -301,7 +301,7 @@ fn a_request_with_a_name_is_answered_once_and_told_again() {
         ..Buy::default()
     };
     const BODY: &str = r#"{"idempotency_key":"k"}"#;
-    // What is no purchase is not kept.
+    // An answer without a purchase is not stored.
     let offer = shop.buy(named(None, BODY));
     check_problem(&offer, "payment-required", "required", "approve_then_retry");
     shop.world.pay(&offer.subscription());
@@ -350,7 +350,7 @@ fn what_is_kept_under_a_name_is_kept_with_the_payment() {
         body: BODY,
         ..with(offer.credential())
     };
-    // Twenty at once under one name: one answer, word for word.
+    // Twenty concurrent requests under one idempotency key: one answer, byte for byte.
     let all = shop.buy_at_once(20, &buy);
     assert!(all.iter().all(|seen| seen.body == all[0].body));
     shop.restart();
@@ -477,7 +477,7 @@ fn while_a_transfer_may_be_moving_nobody_is_shown_how_to_pay() {
     ] {
         check_unavailable(&shop.buy(asks), "processing");
     }
-    // What the owner has paid meanwhile waits until it is clear whether the transfer has: one of the two would go back.
+    // The owner's payment is not applied until the transfer's outcome is known: one of the two would be refunded.
     shop.world.pay(&offer.subscription());
     check_unavailable(&shop.buy(with(offer.credential())), "processing");
     shop.transfer_may_move(false);
@@ -496,7 +496,7 @@ fn a_plan_that_a_transfer_has_paid_for_is_told_and_a_mandate_beside_it_is_given_
     let shop = Shop::new();
     let offer = first(&shop);
     shop.transfer();
-    // The owner agrees to the old offer all the same.
+    // The owner approves the old offer all the same.
     shop.world.pay(&offer.subscription());
     for asks in [Buy::default(), with(offer.credential())] {
         let told = shop.buy(asks);
@@ -517,8 +517,8 @@ fn a_plan_that_a_transfer_has_paid_for_is_told_and_a_mandate_beside_it_is_given_
     shop.check_books();
 }
 
-/// The process is killed at every call of a purchase in turn, before and after it is done. The buyer does what the answers say, and has
-/// the plan once, for one payment of one subscription.
+/// The process is killed at every call of a purchase in turn, before and after the call is carried out. The buyer follows the answers, and
+/// has the plan once, for one payment of one subscription.
 #[test]
 fn whenever_the_process_dies_the_buyers_repeat_gets_the_plan() {
     for fault in [Fault::DeathBefore, Fault::DeathAfter] {
@@ -526,7 +526,7 @@ fn whenever_the_process_dies_the_buyers_repeat_gets_the_plan() {
             let mut shop = Shop::new();
             let what = format!("{fault:?} at call {at}");
             shop.world.fault(fault, at);
-            // Between the question and the challenge.
+            // Between the first request and the challenge.
             let offer = loop {
                 if let Some(seen) = shop.buy_until_death(Buy::default()) {
                     break seen;

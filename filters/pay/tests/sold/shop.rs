@@ -1,4 +1,4 @@
-//! A service that sells the plan, whose process can die and be started again.
+//! A service that sells the plan, whose process can crash and be restarted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -36,7 +36,7 @@ use crate::world::{PLAN, World};
 pub(crate) const ME: AccountId = AccountId::from_bytes([1; 16]);
 pub(crate) const ANOTHER: AccountId = AccountId::from_bytes([2; 16]);
 
-/// The credits that a payment gives.
+/// The credits that a payment grants.
 pub(crate) const CREDITS: i64 = 5_000_000;
 
 const SECRET: &[u8] = b"tollgate-test-secret-0123456789abcdef";
@@ -62,7 +62,7 @@ pub(crate) struct Shop {
     pub(crate) own_field: bool,
 }
 
-/// A request to buy.
+/// A purchase request.
 #[derive(Clone, Default)]
 pub(crate) struct Buy {
     pub(crate) account: Option<AccountId>,
@@ -73,7 +73,7 @@ pub(crate) struct Buy {
     pub(crate) key: Option<&'static str>,
 }
 
-/// What a buyer sees.
+/// A response, as a buyer sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) status: u16,
@@ -199,7 +199,7 @@ impl Shop {
         });
     }
 
-    /// The process ends as a kill ends it, and another one begins.
+    /// The process is killed, and another one starts.
     pub(crate) fn restart(&mut self) {
         let running = self.running.take().expect("it runs");
         running.runtime.shutdown_background();
@@ -220,14 +220,14 @@ impl Shop {
         self.restart();
     }
 
-    /// Time goes on, for everybody.
+    /// Advances all clocks.
     pub(crate) fn advance(&self, micros: i64) {
         self.world.advance(micros);
         let time = std::time::Duration::from_micros(micros.unsigned_abs());
         self.running().hand.advance(time);
     }
 
-    /// The desk of mandates looks at what is due, as it does by itself.
+    /// Reconciles due mandates, as the background loop does.
     pub(crate) fn sweep(&self) {
         let running = self.running();
         running
@@ -252,7 +252,7 @@ impl Shop {
         })
     }
 
-    /// A request whose client leaves as soon as the provider is asked for the first time, and one that dies of it where that was told.
+    /// A request whose client disconnects at the first call to the provider, and during which the process crashes where a fault is set.
     pub(crate) fn buy_until_death(&mut self, buy: Buy) -> Option<Seen> {
         let running = self.running();
         let died = self.world.died.clone();
@@ -274,7 +274,7 @@ impl Shop {
         available.map_or(0, Micros::get)
     }
 
-    /// The class that an account has by the store.
+    /// The number of the account's stored payments.
     pub(crate) fn payments(&self) -> usize {
         let payments = self.running().store.payments_of(ME, 100);
         payments.expect("a read").len()
@@ -287,7 +287,7 @@ impl Shop {
         written.expect("it is taken");
     }
 
-    /// A signed transfer of the account is sent to the chain, and nobody knows yet what became of it; or it is known that it is dead.
+    /// A signed transfer of the account is submitted with an unknown outcome; or it is proved dead.
     pub(crate) fn transfer_may_move(&self, may: bool) {
         let row = |state, version| AuthorizationRow {
             key: AuthorizationKey {
@@ -413,7 +413,7 @@ impl Seen {
             .unwrap_or("")
     }
 
-    /// The parameters of its challenge, as a client reads them.
+    /// The parameters of its challenge, as a client parses them.
     pub(crate) fn challenge(&self) -> Value {
         let mut all = self.headers.get_all("www-authenticate").iter();
         let first = all.next().expect("a challenge");
@@ -426,7 +426,7 @@ impl Seen {
             .collect()
     }
 
-    /// The recurring payment that the challenge is about.
+    /// The subscription of the challenge.
     pub(crate) fn subscription(&self) -> String {
         let challenge = self.challenge();
         let request = challenge["request"].as_str().expect("a text");

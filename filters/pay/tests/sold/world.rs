@@ -18,20 +18,20 @@ pub(crate) const PLAN: &str = "P-5ML4271244454362WXNWU5NQ";
 
 pub(crate) const DAY: i64 = 86_400_000_000;
 
-/// What happens to the calls that come next.
+/// The fault of the coming calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Fault {
     #[default]
     None,
     /// The provider is out of service.
     Down,
-    /// The process dies before the call is done.
+    /// The process crashes before the call is carried out.
     DeathBefore,
-    /// The process dies after it.
+    /// The process crashes after it.
     DeathAfter,
 }
 
-/// A subscription at the provider's.
+/// A subscription at the provider.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     mandate: String,
@@ -45,7 +45,7 @@ struct State {
     subscriptions: HashMap<String, Kept>,
     created: HashMap<String, String>,
     fault: Fault,
-    /// Calls that go well before the fault.
+    /// Successful calls before the fault.
     after: usize,
 }
 
@@ -76,23 +76,23 @@ impl World {
         act(&mut self.state.lock().expect("nobody panics while holding it"))
     }
 
-    /// From the call after the next `after` ones on.
+    /// Sets a fault that starts after the next `after` calls.
     pub(crate) fn fault(&self, fault: Fault, after: usize) {
         self.with(|state| (state.fault, state.after) = (fault, after));
     }
 
-    /// Every subscription there is.
+    /// The number of all subscriptions.
     pub(crate) fn made(&self) -> usize {
         self.with(|state| state.subscriptions.len())
     }
 
-    /// Those that go on charging.
+    /// The number of subscriptions that continue to charge.
     pub(crate) fn running(&self) -> usize {
         let runs = |kept: &&Kept| kept.status == Status::Active;
         self.with(|state| state.subscriptions.values().filter(runs).count())
     }
 
-    /// Charges whose money is there and was not given back.
+    /// The number of charges that were received and not refunded.
     pub(crate) fn takings(&self) -> usize {
         let is_there = |charge: &&Charge| charge.status == ChargeStatus::Completed;
         self.with(|state| {
@@ -106,12 +106,12 @@ impl World {
         self.with(|state| change(state.subscriptions.get_mut(id).expect("there is one")));
     }
 
-    /// The owner agrees, and nothing is charged yet.
+    /// The owner approves, and nothing is charged yet.
     pub(crate) fn agree(&self, id: &str) {
         self.change(id, |kept| kept.status = Status::Active);
     }
 
-    /// The first payment is taken.
+    /// The first payment is collected.
     pub(crate) fn charge(&self, id: &str) {
         let at = self.now();
         self.change(id, |kept| {
@@ -124,7 +124,7 @@ impl World {
         });
     }
 
-    /// The owner agrees and pays.
+    /// The owner approves and pays.
     pub(crate) fn pay(&self, id: &str) {
         self.agree(id);
         self.charge(id);
