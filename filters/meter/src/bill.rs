@@ -1,30 +1,30 @@
-//! What becomes of a hold when an answer is over: one decision for every way it can end.
+//! The bill of an answer: release or settle the hold, decided for every way an answer can end.
 
 use tollgate_filter::{AnswerUsage, Ending, Tokens};
 use tollgate_money::{Micros, Price};
 
-/// What is done with the hold of an answer.
+/// The action for the hold of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bill {
-    /// Give it back: nothing of the answer reached the client.
+    /// Release it: no part of the answer reached the client.
     Release,
-    /// Take what was used.
+    /// Settle it for what was used.
     Settle {
-        /// Where the tokens come from.
+        /// The source of the token counts.
         tokens: Source,
-        /// Whether the price for a request that succeeds is due.
+        /// Whether the request price, which only a successful request pays, is due.
         succeeded: bool,
         /// Whether the answer was cut short.
         incomplete: bool,
     },
 }
 
-/// Where the tokens of a bill come from.
+/// The source of a bill's token counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The provider reported them.
     Reported(Tokens),
-    /// The request's text and the text of the answer are counted.
+    /// Counted by us, from the request's text and the answer's text.
     Counted,
 }
 
@@ -32,7 +32,7 @@ impl Bill {
     /// The bill for an answer that ended in this way.
     pub(crate) fn of(ending: Ending, usage: &AnswerUsage) -> Bill {
         let tokens = match usage.reported {
-            // A completion reads at least one token. A provider that claims none has not counted.
+            // A completion reads at least one token: a provider that reports zero has not counted.
             Some(tokens) if tokens != Tokens::default() => Source::Reported(tokens),
             _ => Source::Counted,
         };
@@ -42,9 +42,9 @@ impl Bill {
                 succeeded: true,
                 incomplete: false,
             },
-            // Head and role are no output: who left that early left before any.
+            // Headers and role are no output: the client disconnected before any output.
             Ending::GoneDuring if tokens == Source::Counted && usage.is_silent() => Bill::Release,
-            // The provider did its part; it was the client who left.
+            // The provider did its part; the client disconnected.
             Ending::GoneDuring => Bill::Settle {
                 tokens,
                 succeeded: true,
@@ -65,7 +65,7 @@ impl Bill {
     }
 }
 
-/// The price of an answer: the price for the request is left out when it did not succeed.
+/// The price of an answer, without the request price when it did not succeed.
 pub(crate) fn price(price: &Price, succeeded: bool) -> Price {
     Price {
         request: if succeeded {
@@ -77,10 +77,10 @@ pub(crate) fn price(price: &Price, succeeded: bool) -> Price {
     }
 }
 
-/// So many millionths of an amount, rounded down: nobody pays more than their share.
+/// `ppm` millionths of an amount, rounded down: rounding favours the account.
 pub(crate) fn part_of(amount: Micros, ppm: u32) -> Micros {
     let part = i128::from(amount.get()) * i128::from(ppm) / 1_000_000;
-    // A part of a 64-bit amount; a million millionths are all of it.
+    // A part of a 64-bit amount; the maximum is a million millionths, the whole amount.
     Micros::new(i64::try_from(part).unwrap_or(i64::MAX))
 }
 

@@ -43,19 +43,19 @@ pub struct RawEstimate {
 /// Checked settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterSettings {
-    /// How far below zero a new account may go; not negative.
+    /// The credit limit of a new account: how far below zero its balance may go; not negative.
     pub credit_limit: Micros,
-    /// How long a provider is listened to after the client has left.
+    /// How long the gateway drains a provider's stream after the client has disconnected.
     pub drain: Duration,
-    /// What becomes of a stream whose client has left, for models that do not say otherwise.
+    /// The default handling of a stream whose client has disconnected; a model's own setting overrides it.
     pub after_leaving: AfterLeaving,
-    /// How long a hold lives.
+    /// Lifetime of a hold.
     pub hold: Duration,
-    /// The smallest cap that is written into a request; `None` where requests are refused instead.
+    /// The smallest cap that is written into a request; `None`: requests are refused instead.
     pub clamp_tokens_min: Option<NonZeroU64>,
-    /// Bytes of text held for as one token.
+    /// Bytes of text estimated as one token.
     pub bytes_per_token: NonZeroU64,
-    /// Answers counted at the same time; above zero.
+    /// Answers whose tokens are counted concurrently; above zero.
     pub count_parallel: usize,
 }
 
@@ -80,7 +80,7 @@ impl Default for MeterSettings {
 }
 
 impl RawMeter {
-    /// The checked settings of `section`, or `None` after noting everything that is wrong with them.
+    /// The checked settings of `section`, or `None` after recording every problem.
     pub fn check(&self, section: &str, problems: &mut Problems) -> Option<MeterSettings> {
         let default = MeterSettings::default();
         let estimate = &self.estimate;

@@ -1,8 +1,8 @@
-//! What the meter counts for the metrics.
+//! Counters of the meter, for the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Numbers that only grow, for whoever publishes metrics.
+/// Monotonic counters for the metrics endpoint.
 #[derive(Debug, Default)]
 pub struct Counters {
     estimated: AtomicU64,
@@ -12,23 +12,23 @@ pub struct Counters {
     written_off_micros: AtomicU64,
 }
 
-/// The [`Counters`] at one moment.
+/// A snapshot of the [`Counters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Answers whose tokens were counted by us.
     pub estimated: u64,
-    /// Answers whose provider claimed more tokens than the request can have used.
+    /// Answers whose provider reported more tokens than the request can have used.
     pub bounded: u64,
-    /// Requests that got a cap they did not name.
+    /// Requests without a cap that were clamped.
     pub clamped: u64,
-    /// Requests refused for want of credit.
+    /// Requests refused for insufficient credit.
     pub refused: u64,
-    /// Micro-credits that usage cost beyond what its account had.
+    /// Micro-credits of usage that the account could not pay.
     pub written_off_micros: u64,
 }
 
 impl Counters {
-    /// The numbers now.
+    /// Takes a snapshot.
     pub fn read(&self) -> Counted {
         Counted {
             estimated: self.estimated.load(Relaxed),

@@ -1,4 +1,4 @@
-//! What the client is told when a request cannot be paid for, or the books cannot be written.
+//! Errors for clients: a request that cannot be paid for, and a store that cannot be written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tollgate_money::Micros;
 use crate::month::day;
 use crate::spending::CapReached;
 
-/// Why the meter cannot decide: the filters stand in the wrong order, or the account is gone.
+/// Why the meter cannot decide: the filters are in the wrong order, or the account is gone.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MeterError {
     #[error("no {what} stands on the exchange; put `auth` and `completions` before `meter`")]
@@ -25,7 +25,7 @@ impl From<MeterError> for FilterError {
     }
 }
 
-/// A refusal for want of credit, which no retry cures. `topup_url` says where to add some.
+/// A refusal for insufficient credit, which a retry does not resolve. `topup_url` is where credit is added.
 pub(crate) fn insufficient(required: Micros, available: Micros, topup_url: &Arc<str>) -> ApiError {
     let message = if available.is_positive() {
         format!(
@@ -41,7 +41,7 @@ pub(crate) fn insufficient(required: Micros, available: Micros, topup_url: &Arc<
     })
 }
 
-/// A 403: credit would not help, and neither would trying again soon.
+/// A 403: more credit does not resolve it, nor does an early retry.
 pub(crate) fn cap_reached(required: Micros, reached: CapReached) -> ApiError {
     let CapReached { cap, room, until } = reached;
     let (period, wait) = match until {
@@ -58,7 +58,7 @@ pub(crate) fn cap_reached(required: Micros, reached: CapReached) -> ApiError {
     )
 }
 
-/// A hold that was not placed for another reason than credit.
+/// A hold that failed for a reason other than credit.
 pub(crate) fn hold_failed(error: HoldError) -> Result<Outcome, FilterError> {
     match error {
         HoldError::Overloaded { .. } => Ok(Outcome::refuse(overloaded())),
@@ -67,7 +67,7 @@ pub(crate) fn hold_failed(error: HoldError) -> Result<Outcome, FilterError> {
     }
 }
 
-/// A charge that was not booked.
+/// A charge that failed.
 pub(crate) fn charge_failed(error: ChargeError) -> Result<Outcome, FilterError> {
     match error {
         ChargeError::Overloaded { .. } => Ok(Outcome::refuse(overloaded())),
@@ -76,12 +76,12 @@ pub(crate) fn charge_failed(error: ChargeError) -> Result<Outcome, FilterError> 
     }
 }
 
-/// An answer that is ready but not paid for.
+/// An answer that is ready and could not be settled.
 pub(crate) fn settle_failed(error: SettleError) -> FilterError {
     FilterError::new(store_unavailable(), error)
 }
 
-/// A fault of ours.
+/// An internal error.
 pub(crate) fn unmetered() -> ApiError {
     ApiError::new(
         ErrorCode::InternalError,

@@ -1,4 +1,4 @@
-//! Tokens of an answer whose provider reported none.
+//! Token counting for an answer whose provider reported no usage.
 
 use std::sync::Arc;
 
@@ -7,35 +7,35 @@ use tokio::sync::Semaphore;
 use tollgate_filter::Tokens;
 use tollgate_openai::count::{self, Estimate, VocabularyFactor};
 
-/// Tokens that a chat template spends on one message.
+/// Tokens of a chat template for each message.
 const TOKENS_PER_MESSAGE: u64 = 3;
 
-/// Tokens that open the answer.
+/// Tokens that start the answer.
 const TOKENS_PER_REQUEST: u64 = 3;
 
-/// Bytes of a picture or a sound, written in base64, for one token of it. Sound of 24,000 samples a second has about 3,200 for each of its
-/// 20 tokens a second, a picture rather fewer: this way nobody pays for more than there was.
+/// Bytes of base64 media for one token. Sound of 24,000 samples a second has about 3,200 for each of its 20 tokens a second, a picture
+/// rather fewer: the count is never above the true one.
 const MEDIA_BYTES_PER_TOKEN: u64 = 4_096;
 
-/// Counts tokens on the threads that may block, a few answers at a time.
+/// Counts tokens on the blocking thread pool, a few answers concurrently.
 pub(crate) struct Counter {
     permits: Arc<Semaphore>,
 }
 
-/// Why tokens could not be counted: the thread that counted them panicked, or the program is ending.
+/// Token counting failed: its thread panicked, or the process is shutting down.
 #[derive(Debug, thiserror::Error)]
 #[error("the tokens of an answer could not be counted")]
 pub(crate) struct CountError(#[source] Option<tokio::task::JoinError>);
 
-/// What is counted.
+/// The input of a count.
 pub(crate) struct Texts {
-    /// The request's body, JSON that has been checked.
+    /// The request's body, validated JSON.
     pub(crate) request: bytes::Bytes,
-    /// What the model wrote.
+    /// The generated text.
     pub(crate) answer: String,
-    /// Bytes of the pictures and sounds in the answer.
+    /// Bytes of pictures and sounds in the answer.
     pub(crate) media_bytes: u64,
-    /// What the model makes of o200k tokens.
+    /// The model's tokens for a million o200k tokens.
     pub(crate) factor_ppm: u32,
 }
 
@@ -77,7 +77,7 @@ impl Texts {
     }
 }
 
-/// What a request gives the model to read.
+/// The text of a request that the model reads.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Prompt {
     text: String,
@@ -85,8 +85,8 @@ struct Prompt {
 }
 
 impl Prompt {
-    /// The texts of a body: those of its messages or prompts, and its tools. A tree of values is fine here: one answer in thousands
-    /// comes this way.
+    /// The texts of a body: those of its messages or prompts, and its tools. A full JSON tree is acceptable here: one answer in thousands
+    /// is counted.
     fn of(body: &[u8]) -> Prompt {
         let mut prompt = Prompt::default();
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
@@ -115,7 +115,7 @@ impl Prompt {
         prompt
     }
 
-    /// A text, or the texts of a list: strings, and parts with a `text`.
+    /// Adds a text, or the texts of a list: strings, and parts with a `text`.
     fn add(&mut self, value: &Value) {
         match value {
             Value::String(text) => {
@@ -132,7 +132,7 @@ impl Prompt {
         }
     }
 
-    /// Something that reaches the model as JSON, or much like it.
+    /// Adds a value that the model reads as JSON or in a similar form.
     fn add_json(&mut self, value: &Value) {
         if !value.is_null() {
             self.text.push_str(&value.to_string());

@@ -1,4 +1,4 @@
-//! The filter: credit held before the call, and taken after it.
+//! The filter `meter`: credit is held before the upstream call and settled after it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::estimate::{Counter, Texts};
 use crate::quote::Quote;
 use crate::spending::{CapReached, Reserved, Spending};
 
-/// Holds the worst case before the upstream is called, and takes what was used when the answer is over.
+/// Holds the worst case before the upstream is called, and settles the usage when the answer is over.
 pub struct Meter {
     settings: MeterSettings,
     pub(crate) ledger: Ledger,
@@ -35,16 +35,16 @@ pub struct Meter {
     pub(crate) spending: Arc<Spending>,
 }
 
-/// What one exchange may cost, and the credit promised for it. Private to this filter; dropped with the exchange it is given back.
+/// The quote of one exchange and the credit held for it. Private to this filter; released when it is dropped with the exchange.
 struct Held {
     quote: Quote,
-    /// Placed when the exchange goes upstream. An answer that others have made has none.
+    /// Placed when the exchange goes upstream. An answer from the cache or from another filter has none.
     hold: Option<Hold>,
-    /// What is kept of the credential's own cap.
+    /// The reservation against the credential's own cap.
     kept: Option<(SpendingCap, Reserved)>,
 }
 
-/// An answer that is over and has to be paid for.
+/// A finished answer, to be charged.
 struct Over {
     hold: Hold,
     held: Box<Held>,
@@ -53,10 +53,10 @@ struct Over {
     incomplete: bool,
 }
 
-/// A charge that is decided and queued, and what is told of it once it is durable. Resolves then: who has the whole answer has been
-/// charged for it.
+/// A queued settlement and its report for other filters. Resolves when it is durable: a client with the whole answer has been charged for
+/// it.
 ///
-/// Written out, since an `async fn` has room for its arguments twice, and this one is boxed for each request.
+/// A named struct, since an `async fn` stores its arguments twice, and this future is boxed for each request.
 struct Settling<'a> {
     meter: &'a Meter,
     exchange: &'a mut Exchange,
@@ -80,18 +80,18 @@ impl Future for Settling<'_> {
     }
 }
 
-/// What was used, ready to be taken.
+/// The usage to settle.
 pub(crate) struct Used {
     pub(crate) tokens: Tokens,
     pub(crate) estimated: bool,
     pub(crate) succeeded: bool,
     pub(crate) flags: UsageFlags,
-    /// All of the answer is known, whether or not the client is still there to have it.
+    /// The whole answer is known, whether or not the client is still connected.
     pub(crate) whole: bool,
 }
 
 impl Meter {
-    /// A meter over one ledger. `topup_url` is where an account adds credits, for clients that have too few.
+    /// A meter over one ledger. `topup_url` is the page for adding credits, for refusals.
     pub fn new(settings: MeterSettings, ledger: Ledger, clock: Clock, topup_url: &str) -> Meter {
         Meter {
             counter: Counter::new(settings.count_parallel),
@@ -105,26 +105,26 @@ impl Meter {
         }
     }
 
-    /// Charges answers from a cache at this many millionths of their price. By default they cost nothing.
+    /// Charges answers from a cache at this many millionths of their price. Default: free.
     #[must_use]
     pub fn hit_price_ppm(mut self, ppm: u32) -> Meter {
         self.hit_price_ppm = ppm;
         self
     }
 
-    /// Goes on counting what credentials with a cap have spent. By default they start with nothing.
+    /// Continues from the recorded spending of credentials with a cap. Default: none spent.
     #[must_use]
     pub fn spending(mut self, spending: Spending) -> Meter {
         self.spending = Arc::new(spending);
         self
     }
 
-    /// What this meter counts, for the metrics.
+    /// The counters of this meter, for the metrics.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
     }
 
-    /// Works out the worst case, and refuses an account that has nothing.
+    /// Admission control: computes the worst case, and refuses an account without credit.
     fn admit(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
         let account = principal(exchange)?.account;
         let request = exchange
@@ -164,7 +164,7 @@ impl Meter {
         Ok(Outcome::Continue)
     }
 
-    /// Promises the worst case in memory; for a stream also on the disk, which works while the upstream is called.
+    /// Holds the worst case in memory; for a stream also on the disk, concurrently with the upstream call.
     fn hold(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
         let Principal {
             account,
@@ -197,17 +197,17 @@ impl Meter {
             amount: clamped.as_ref().unwrap_or(quote).amount,
             price_version: Some(quote.model.price_version),
             at,
-            // By the clock that nobody sets: a jump of the other must not take the credit of answers under way.
+            // By the monotonic clock: a jump of the wall clock must not release the holds of running answers.
             expires_at: steady.saturating_add(micros(self.settings.hold)),
         };
-        // From the request as it came: that its key's cap has made it shorter does not keep it from being made shorter still.
+        // From the original request: clamping to its key's cap does not exclude further clamping.
         let less = |room| {
             let smaller = self.clamp(quote, room)?;
             let amount = smaller.amount;
             clamped = Some(smaller);
             Some(amount)
         };
-        // A whole answer shows nothing before it is settled: until then a promise in memory is enough, and its end is one row.
+        // No byte of a whole answer is sent before it is settled: a hold in memory is enough until then, and its settlement is one row.
         let placed = if is_stream {
             self.ledger.hold_within(request, less)
         } else {
@@ -238,7 +238,7 @@ impl Meter {
         Ok(Outcome::Continue)
     }
 
-    /// Keeps the worst case free under the credential's own cap, or what is left of it where the request leaves its length to us.
+    /// Reserves the worst case under the credential's own cap, or the remainder of the cap where the request has no output cap.
     fn keep(
         &self,
         credential: Credential,
@@ -266,7 +266,7 @@ impl Meter {
         Outcome::refuse(cap_reached(quote.least(floor), reached))
     }
 
-    /// The quote for the longest answer that `available` pays for, where the request leaves its length to us.
+    /// The quote for the longest answer that `available` pays for, where the request has no output cap.
     fn clamp(&self, quote: &Quote, available: Micros) -> Option<Quote> {
         let floor = self.settings.clamp_tokens_min?.get();
         quote.clamp(available, floor)
@@ -282,7 +282,7 @@ impl Meter {
         Outcome::refuse(insufficient(required, available, &self.topup_url))
     }
 
-    /// Ends the hold of an answer that is over.
+    /// Ends the hold of a finished answer.
     fn end<'a>(
         &'a self,
         exchange: &'a mut Exchange,
@@ -312,7 +312,7 @@ impl Meter {
                 },
             ),
         };
-        // What can be decided now is: the future is boxed, and as large as what it keeps.
+        // Decide what can be decided before the future is created: it is boxed, and as large as its state.
         match tokens {
             Source::Reported(tokens) => match self.settle(exchange, over, tokens, false) {
                 Ok(settling) => Step::later(settling),
@@ -327,7 +327,7 @@ impl Meter {
         }
     }
 
-    /// Decides what is taken, and queues it.
+    /// Computes the charge and queues its settlement.
     fn settle<'a>(
         &'a self,
         exchange: &'a mut Exchange,
@@ -384,7 +384,7 @@ impl Meter {
         })
     }
 
-    /// Leaves for others what was taken.
+    /// Publishes the charge on the exchange.
     pub(crate) fn tell(&self, exchange: &mut Exchange, used: &Used, settled: Settled) {
         self.counters.written_off(settled.written_off.get());
         let record = &mut exchange.record;
@@ -416,7 +416,7 @@ impl Meter {
         self.counter.count(texts).await.map_err(uncounted)
     }
 
-    /// Tokens held to what the request can have used; a provider that claims more is named in the log.
+    /// The reported tokens, bounded by what the request can have used; a higher report is logged with its provider.
     pub(crate) fn bounded(&self, exchange: &Exchange, quote: &Quote, claimed: Tokens) -> Tokens {
         let tokens = quote.sizes.bounded(claimed);
         if tokens != claimed {
@@ -461,7 +461,7 @@ impl Meter {
             prompt_tokens: used.tokens.prompt,
             completion_tokens: used.tokens.completion,
             flags: used.flags,
-            // An answer that is charged for is a 200, though a whole one is not sent yet.
+            // A charged answer is a 200, though a whole one is not sent yet.
             http_status: 200,
             ttfb_us: record.first_byte.map(since_start),
             total_us: Some(since_start(now)),
@@ -509,7 +509,7 @@ impl Filter for Meter {
         tail: &'a mut Tail,
     ) -> Step<'a, Outcome> {
         let Some(held) = exchange.take_boxed::<Held>() else {
-            // Nothing was held, and nothing is due.
+            // No hold, and no charge due.
             return Step::now(Outcome::Continue);
         };
         match held.hold {
@@ -523,7 +523,7 @@ impl Filter for Meter {
     }
 
     fn on_end(&self, exchange: &mut Exchange, _: Ending) {
-        // Whatever came to its tail has been resolved there. What is left gave no answer: refused, failed, or left alone.
+        // An exchange that reached its tail has been settled there. The remaining ones have no answer: refused, failed, or abandoned.
         if let Some(held) = exchange.take_boxed::<Held>()
             && let Some(hold) = held.hold
         {
@@ -532,7 +532,7 @@ impl Filter for Meter {
     }
 }
 
-/// What another filter wants durable together with the charge for a whole answer.
+/// The part of another filter that is written in one unit of work with the charge for a whole answer.
 pub(crate) fn beside(exchange: &mut Exchange, used: &Used) -> Option<Beside> {
     let before_charge = exchange.take::<BeforeCharge>()?;
     before_charge.act(exchange, used.tokens, Estimated(used.estimated));

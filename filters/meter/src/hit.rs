@@ -1,4 +1,4 @@
-//! Answers from a cache: nothing was held, and what they cost is taken when they leave.
+//! Answers from the cache: no hold, and the charge is settled at the tail.
 
 use tollgate_filter::{AnswerUsage, Exchange, FilterError, Outcome, Principal, Step, Tokens};
 use tollgate_ledger::{ChargeError, Settlement};
@@ -12,7 +12,7 @@ use crate::quote::Quote;
 use crate::spending::CapReached;
 
 impl Meter {
-    /// Charges an answer from a cache: nothing was held, and what it costs is taken at once.
+    /// Charges an answer from the cache, without a hold.
     pub(crate) fn hit<'a>(&'a self, exchange: &'a mut Exchange, quote: Quote) -> Step<'a, Outcome> {
         let usage = exchange.take::<AnswerUsage>().unwrap_or_default();
         match usage.reported {
@@ -33,8 +33,8 @@ impl Meter {
         }
     }
 
-    /// Queues the charge of an answer from a cache, and gives what to wait for: one that costs nothing, and with which nobody else
-    /// wants anything durable, is not waited for, since all that a crash could lose is the record of it.
+    /// Queues the charge of an answer from the cache, and returns what to wait for. A free answer without an attached part of another
+    /// filter is not waited for: a crash could lose only its record.
     fn charge_hit(
         &self,
         exchange: &mut Exchange,
@@ -68,7 +68,7 @@ impl Meter {
             spending_cap,
             ..
         } = *principal(exchange)?;
-        // Before the charge, as for any other answer: so many at once would pass the cap together.
+        // Reserved before the charge, as for any other answer: concurrent hits could exceed the cap together.
         let kept = match spending_cap.filter(|_| amount.is_positive()) {
             Some(cap) => {
                 let reserved = self.spending.reserve(credential, cap, amount, at);
@@ -108,7 +108,7 @@ impl Meter {
     }
 }
 
-/// Why an answer from a cache was not charged.
+/// Why an answer from the cache was not charged.
 enum HitError {
     Charge(ChargeError),
     /// The credential's cap leaves less than the amount.
@@ -134,7 +134,7 @@ impl From<MeterError> for HitError {
     }
 }
 
-/// The last byte waits for the disk, as for any other charge.
+/// The last byte waits until the charge is durable, as for any other charge.
 async fn durable(settlement: Settlement) -> Result<Outcome, FilterError> {
     settlement.await.map_err(settle_failed)?;
     Ok(Outcome::Continue)

@@ -1,6 +1,6 @@
 //! Calendar months, UTC.
 
-/// The day of an instant at which a month begins, as `2026-12-01`.
+/// The date of the instant at which a month starts, as `2026-12-01`.
 pub(crate) fn day(start: i64) -> String {
     let Month(month) = Month::of(start);
     format!(
@@ -20,7 +20,7 @@ impl Month {
     /// The month of an instant (Unix microseconds).
     pub(crate) fn of(at: i64) -> Month {
         let day = at.div_euclid(DAY_MICROS);
-        // A first guess that is never late, as no month is longer than 31 days, and then month by month.
+        // The first estimate is never late, as no month is longer than 31 days; then month by month.
         let mut month = Month(1970 * 12 + day.div_euclid(31).min(day.div_euclid(28)));
         while month.next().first_day() <= day {
             month = month.next();
@@ -28,7 +28,7 @@ impl Month {
         month
     }
 
-    /// The month after it.
+    /// The next month.
     pub(crate) fn next(self) -> Month {
         Month(self.0 + 1)
     }
@@ -46,7 +46,7 @@ impl Month {
         let (year, month) = (self.0.div_euclid(12), self.0.rem_euclid(12));
         let leaps =
             |years: i64| years.div_euclid(4) - years.div_euclid(100) + years.div_euclid(400);
-        // Year 0 is a leap year, and its day counts for every year after it.
+        // Year 0 is a leap year, and its day counts for every later year.
         let days = 365 * year + leaps(year - 1) + 1;
         let is_leap = leaps(year) > leaps(year - 1);
         let leap_day = i64::from(is_leap && month > 1);

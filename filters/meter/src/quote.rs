@@ -1,4 +1,4 @@
-//! What a request may cost at most, before it is sent; and how many tokens it can have used, when it is over.
+//! The quote of a request: its maximum cost before it is sent, and the bound of its token counts afterwards.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use tollgate_filter::{Model, PartCeilings, Tokens};
 use tollgate_money::{Micros, Price};
 use tollgate_openai::CompletionRequest;
 
-/// Tokens that a chat template spends on one message, at most.
+/// The most tokens of a chat template for each message.
 const TOKENS_PER_MESSAGE: u64 = 8;
 
-/// Tokens that a chat template spends on a prompt, at most; a chat is one prompt.
+/// The most tokens of a chat template for each prompt; a chat is one prompt.
 const TOKENS_PER_REQUEST: u64 = 64;
 
-/// Tokens that a provider may put before a request by itself, for a model whose context length nobody has told us.
+/// Tokens that a provider may add to a request itself, for a model of unknown context length.
 const HIDDEN_TOKENS_MAX: u64 = 4_096;
 
-/// Tokens that one picture, sound, file or plugin may come to, for a model whose context length nobody has told us.
+/// The most tokens of one picture, sound, file or plugin, for a model of unknown context length.
 const PART_TOKENS_MAX: u64 = 65_536;
 
-/// Tokens that an answer without a cap may come to, for a model whose context length nobody has told us.
+/// The most tokens of an answer without a cap, for a model of unknown context length.
 const OUTPUT_TOKENS_MAX: u64 = 131_072;
 
 /// Millionths in one.
@@ -28,16 +28,16 @@ const PPM: u64 = 1_000_000;
 /// The worst case of one request at one price.
 #[derive(Clone, Debug)]
 pub(crate) struct Quote {
-    /// The model, with its price and the version of it.
+    /// The model, with its price and price version.
     pub(crate) model: Arc<Model>,
     /// The sizes of the request.
     pub(crate) sizes: Sizes,
-    /// The size of the hold.
+    /// The amount of the hold.
     pub(crate) amount: Micros,
 }
 
 impl Quote {
-    /// The quote for `request`, with `bytes_per_token` bytes of text to a token.
+    /// The quote for `request`, at `bytes_per_token` bytes of text for each token.
     pub(crate) fn new(
         request: &CompletionRequest,
         model: &Arc<Model>,
@@ -51,8 +51,8 @@ impl Quote {
         }
     }
 
-    /// The quote for the longest answers that `budget` pays for; `None` when the request names a cap itself, or when fewer than
-    /// `floor` tokens would be left.
+    /// The quote for the longest answers that `budget` pays for; `None` when the request has a cap, or when fewer than `floor` tokens would
+    /// be left.
     pub(crate) fn clamp(&self, budget: Micros, floor: u64) -> Option<Quote> {
         if self.sizes.capped {
             return None;
@@ -65,7 +65,8 @@ impl Quote {
         Some(self.capped_at(tokens))
     }
 
-    /// The least that would have to be free for the request to go on: with a `floor`, and no cap of its own, it may be clamped to that.
+    /// The least available credit for which the request is admitted: with a `floor`, and without a cap of its own, it may be clamped to
+    /// that.
     pub(crate) fn least(&self, floor: Option<u64>) -> Micros {
         match floor {
             Some(floor) if !self.sizes.capped && floor < self.sizes.output_each => {
@@ -85,27 +86,27 @@ impl Quote {
     }
 }
 
-/// Sizes of one request, in integers: what the price is worked out from.
+/// Sizes of one request, in integers: the input of the price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Tokens the model will read, estimated high.
+    /// Tokens that the model will read, a high estimate.
     pub(crate) input: u64,
-    /// Tokens that one answer may have: the cap that the client named, or the model's default.
+    /// Tokens of one answer: the client's cap, or the model's default.
     pub(crate) output_each: u64,
-    /// Answers that the provider makes: `n` or `best_of`, for every prompt.
+    /// Answers that the provider generates: `n` or `best_of`, for every prompt.
     pub(crate) answers: u64,
-    /// What its parts that are not text, and its plugins, cost at most.
+    /// The most that its non-text parts and its plugins cost.
     pub(crate) parts: Micros,
-    /// The client named a cap, or one was written into the request for it.
+    /// The client named a cap, or the request was clamped.
     pub(crate) capped: bool,
-    /// Tokens the model can have read, whatever the provider says.
+    /// The most tokens that the model can have read, whatever the provider reports.
     pub(crate) input_max: u64,
-    /// Tokens one answer can have, whatever the provider says.
+    /// The most tokens that one answer can have, whatever the provider reports.
     pub(crate) output_each_max: u64,
 }
 
 impl Sizes {
-    /// The sizes of `request` for `model`; a token is taken to have at least `bytes_per_token` bytes on average.
+    /// The sizes of `request` for `model`; a token is assumed to have at least `bytes_per_token` bytes on average.
     pub(crate) fn of(request: &CompletionRequest, model: &Model, bytes_per_token: u64) -> Sizes {
         let context = model.limits.context_length.map(|tokens| tokens.get());
         let answers = request.answers_max();
@@ -121,7 +122,7 @@ impl Sizes {
             )
             .saturating_add(template)
         };
-        // A model reads no more than its context, once for each prompt.
+        // The input is at most the context, once for each prompt.
         let input = match context {
             Some(context) => tokens(bytes_per_token).min(context.saturating_mul(request.prompts)),
             None => tokens(bytes_per_token),
@@ -145,10 +146,10 @@ impl Sizes {
             parts: amount,
             capped: cap.is_some(),
             input_max,
-            // Without a cap the default sizes the hold, but nothing stops the model there.
+            // Without a cap the default sizes the hold, but does not bound the model's output.
             output_each_max: match (cap, context) {
                 (Some(cap), _) => within_context(cap),
-                // Unless the operator says that it does.
+                // Unless the operator's settings declare it as a bound.
                 (None, _) if model.limits.output_tokens_bound => within_context(default),
                 (None, Some(context)) => context,
                 (None, None) => default.max(OUTPUT_TOKENS_MAX),
@@ -167,27 +168,27 @@ impl Sizes {
         }
     }
 
-    /// The most the request is expected to cost, rounded up: the size of its hold.
+    /// The expected maximum cost, rounded up: the amount of the hold.
     pub(crate) fn amount(&self, price: &Price) -> Micros {
         price
             .quote(self.input, self.output_each.saturating_mul(self.answers))
             .saturating_add(self.parts)
     }
 
-    /// The largest cap for each answer that `budget` pays for; `None` when not even the input fits.
+    /// The largest cap for each answer that `budget` pays for; `None` when it does not pay for the input.
     pub(crate) fn output_each_within(&self, budget: Micros, price: &Price) -> Option<u64> {
         let budget = budget.checked_sub(self.parts)?;
         let output = price.output_tokens_within(budget, self.input)?;
         Some((output / self.answers.max(1)).min(self.output_each))
     }
 
-    /// Tokens that the request is expected to use at most, in and out.
+    /// The expected maximum of tokens, in and out.
     pub(crate) fn tokens(&self) -> u64 {
         self.input
             .saturating_add(self.output_each.saturating_mul(self.answers))
     }
 
-    /// Reported tokens, held to what the request can have used: a provider that miscounts must not empty an account.
+    /// Reported tokens, bounded by what the request can have used: a provider that miscounts must not empty an account.
     pub(crate) fn bounded(&self, claimed: Tokens) -> Tokens {
         let completion_max = self.output_each_max.saturating_mul(self.answers);
         Tokens {
@@ -197,7 +198,7 @@ impl Sizes {
     }
 }
 
-/// Pictures, sounds, files, parts of an unknown kind, and plugins: each is held for at its ceiling.
+/// Pictures, sounds, files, parts of an unknown kind, and plugins: each is held at its ceiling.
 struct Parts {
     count: u64,
     amount: Micros,
@@ -225,7 +226,7 @@ impl Parts {
     }
 }
 
-/// o200k tokens as tokens of a model that counts differently, rounded up.
+/// o200k tokens converted to the model's tokens, rounded up.
 pub(crate) fn scaled(tokens: u64, factor_ppm: u32) -> u64 {
     let scaled = u128::from(tokens) * u128::from(factor_ppm);
     u64::try_from(scaled.div_ceil(u128::from(PPM))).unwrap_or(u64::MAX)
@@ -293,7 +294,7 @@ mod tests {
 
     #[test]
     fn each_part_that_is_no_text_is_held_for_at_the_ceiling_of_its_kind() {
-        //    parts, what they are held for
+        // parts, hold
         parts(r#"{"type":"text","text":"a"}"#, 0);
         parts(r#"{"type":"image_url","image_url":{"url":"x"}}"#, 1);
         parts(r#"{"type":"input_audio","input_audio":{}}"#, 10);
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!(sizes.bounded(claimed).completion, 2 * DEFAULT);
         let charge = price().charge(sizes.input, 2 * DEFAULT);
         assert!(charge <= sizes.amount(&price()), "the hold is the bound");
-        // A cap of the client's own is the client's wish, and is held for.
+        // The client's own cap is not bounded, and is held for.
         let request = read(Endpoint::Text, r#"{"prompt":"1","max_tokens":300}"#);
         let sizes = Sizes::of(&request, &model, 3);
         assert_eq!(sizes.bounded(claimed).completion, 300);

@@ -1,7 +1,7 @@
-//! What credentials with a spending cap have spent, and what is promised to their requests under way.
+//! Spending caps of credentials: the recorded spending, and the reservations of running requests.
 //!
-//! Counted in memory: read from the usage records at the start, then added to as answers are charged. A request reserves its worst case
-//! against the cap as it does against the account, so that any number of them at once cannot pass it.
+//! Counted in memory: loaded from the usage records at the start, then increased by each charge. A request reserves its worst case against
+//! the cap as it does against the account, so that concurrent requests cannot exceed it.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ pub struct Spending {
 
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    /// The month that `spent` is about, where the cap counts by the month.
+    /// The month of `spent`, for a monthly cap.
     month: Month,
     spent: Micros,
     promised: Micros,
 }
 
-/// Part of a cap that is kept for one request. Dropped, it is free again.
+/// The part of a cap that is reserved for one request. Dropping it releases the reservation.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     spending: Arc<Spending>,
@@ -34,18 +34,18 @@ pub(crate) struct Reserved {
     amount: Micros,
 }
 
-/// A cap that leaves too little for a request.
+/// The remainder of a cap is too small for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CapReached {
     pub(crate) cap: SpendingCap,
-    /// What of it is neither spent nor promised; not negative.
+    /// The part of it that is neither spent nor reserved; not negative.
     pub(crate) room: Micros,
-    /// When the month ends, Unix microseconds, for a cap that counts by the month.
+    /// The end of the month, Unix microseconds, for a monthly cap.
     pub(crate) until: Option<i64>,
 }
 
 impl Spending {
-    /// What live credentials with a cap have spent according to the usage records, at `now` (Unix microseconds).
+    /// The spending of live credentials with a cap by the usage records, at `now` (Unix microseconds).
     pub fn open(store: &dyn Read, now: i64) -> Result<Spending, ReadError> {
         let month = Month::of(now);
         let mut capped = Vec::new();
@@ -71,7 +71,7 @@ impl Spending {
         Ok(spending)
     }
 
-    /// What of `cap` is left to `credential`.
+    /// The remainder of `cap` for `credential`.
     pub(crate) fn left(
         &self,
         credential: CredentialId,
@@ -87,7 +87,7 @@ impl Spending {
         }
     }
 
-    /// Keeps `amount` of `cap` for a request, if so much is left.
+    /// Reserves `amount` of `cap` for a request, if so much is left.
     pub(crate) fn reserve(
         self: &Arc<Spending>,
         credential: CredentialId,
@@ -118,7 +118,7 @@ impl Cell {
         }
     }
 
-    /// A new month begins with nothing spent; what is promised is promised still.
+    /// A new month starts with nothing spent; reservations stay.
     fn turn(&mut self, cap: SpendingCap, now: i64) {
         let month = Month::of(now);
         if month > self.month {
@@ -146,8 +146,8 @@ impl CapReached {
 }
 
 impl Reserved {
-    /// Counts what was charged `at` (Unix microseconds) in place of what was kept. The month is that of the charge, as it is where
-    /// the usage records are added up.
+    /// Replaces the reservation by the charge `at` (Unix microseconds). The month is that of the charge, as it is where the usage records
+    /// are summed.
     pub(crate) fn settle(self, cap: SpendingCap, charged: Micros, at: i64) {
         if let Some(mut cell) = self.spending.cells.get_mut(&self.credential) {
             cell.turn(cap, at);
@@ -164,7 +164,7 @@ impl Drop for Reserved {
     }
 }
 
-/// A difference that may be below zero.
+/// A difference that may be negative.
 fn minus(from: Micros, amount: Micros) -> Micros {
     Micros::new(from.get().saturating_sub(amount.get()))
 }

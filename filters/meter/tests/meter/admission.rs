@@ -1,6 +1,6 @@
-//! What may be sent at all: balances, holds, caps, and what a refusal says.
+//! Admission: balances, holds, caps, and the content of a refusal.
 //!
-//! A request is at most 74 tokens in and 50 out by default; a token costs 1 in and 2 out, a request that succeeds 100: a hold of 274.
+//! A request is at most 74 tokens in and 50 out by default; a token costs 1 in and 2 out, a successful request 100: a hold of 274.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ async fn a_request_goes_on_when_its_worst_case_is_free() {
 
 #[tokio::test]
 async fn an_account_without_credit_is_refused_before_anything_else() {
-    // The least that would do is a cap of 16 tokens: 74 + 32 + 100.
+    // The least that is admitted is a cap of 16 tokens: 74 + 32 + 100.
     admit(OPEN, 0, Err(206)).await;
     admit(CAPPED, 0, Err(274)).await;
 }
@@ -41,7 +41,7 @@ async fn a_request_without_a_cap_gets_the_one_its_account_can_pay() {
         assert_eq!(outcome.cap, Some(cap), "with {credits}");
         assert_eq!(seen, held, "with {credits}");
     }
-    // A token less than the smallest cap.
+    // One token less than the smallest cap.
     admit(OPEN, 205, Err(206)).await;
 }
 
@@ -135,7 +135,7 @@ async fn two_requests_cannot_spend_the_same_credit() {
         }
     });
     reached.notified().await;
-    // The balance is positive, but what is left of it is not enough.
+    // The balance is positive, but its remainder is too small.
     let second = gateway
         .send(CAPPED, Client::staying(), Provider::answering(ANSWER))
         .await;
@@ -169,7 +169,7 @@ async fn a_full_queue_is_a_503_with_a_wait() {
     assert_eq!(gateway.books.available(gateway.account), 10_000);
 }
 
-/// Checks that a request of an account with `credits` is held for, or refused with what it needs.
+/// Checks the hold of a request of an account with `credits`, or the amount its refusal requires.
 async fn admit(body: &str, credits: i64, expected: Result<i64, i64>) {
     let (outcome, held) = send(body, credits, MeterSettings::default()).await;
     match expected {
@@ -192,7 +192,7 @@ async fn admit(body: &str, credits: i64, expected: Result<i64, i64>) {
     }
 }
 
-/// A JSON number as an amount; a reader of JSON may print small ones with an exponent.
+/// A JSON number as an amount; a JSON parser may print small ones with an exponent.
 fn decimal(number: &str) -> tollgate_money::Micros {
     let text = match number.split_once("e-") {
         None => number.trim_end_matches(".0").to_owned(),
@@ -205,7 +205,7 @@ fn decimal(number: &str) -> tollgate_money::Micros {
     text.parse().expect("an amount")
 }
 
-/// Sends one request, and tells what came of it and how much was held while the provider worked.
+/// Sends one request, and returns its outcome and the amount held while the provider worked.
 async fn send(body: &str, credits: i64, settings: MeterSettings) -> (Outcome, i64) {
     let gateway = Gateway::with(credits, settings, 0).await;
     let held = Arc::new(AtomicI64::new(0));

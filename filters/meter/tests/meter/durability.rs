@@ -1,4 +1,4 @@
-//! What waits for the disk, and what a hold's age does.
+//! Durability: what waits for the disk, and the effect of a hold's age.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -20,10 +20,10 @@ const DONE: &str = "[DONE]";
 const ANSWER: &str = r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":4}}"#;
 const UNCOUNTED: &str = r#"{"choices":[{"message":{"content":"hello world"}}]}"#;
 
-/// Turns of the runtime after which everything that can happen without the disk has happened.
+/// Turns of the runtime after which everything that does not depend on the disk has happened.
 const TURNS: usize = 100;
 
-/// A hold that is not on the disk promises nothing: after a crash the text would be out and nobody charged for it.
+/// A hold that is not on the disk is no guarantee: after a crash the text would be sent and not charged.
 #[tokio::test]
 async fn no_byte_leaves_before_the_hold_is_on_the_disk() {
     let (signal, reached) = Step::signal();
@@ -36,7 +36,7 @@ async fn no_byte_leaves_before_the_hold_is_on_the_disk() {
     assert_eq!(outcome.client.status, Some(200));
 }
 
-/// A charge that is not on the disk may be lost: whoever has all of an answer must have been charged for it.
+/// A charge that is not on the disk may be lost: a client with the whole answer must have been charged for it.
 #[tokio::test]
 async fn no_whole_answer_leaves_before_its_charge_is_on_the_disk() {
     let (signal, reached) = Step::signal();
@@ -73,8 +73,8 @@ async fn no_tail_leaves_before_its_charge_is_on_the_disk() {
     assert!(outcome.client.received.ends_with("data: [DONE]\n\n"));
 }
 
-/// Sends a request over a disk that stalls, sees that no more than `sent` pieces leave once the provider is `reached`, and lets the
-/// disk go on.
+/// Sends a request over a disk that stalls, checks that no more than `sent` pieces leave once the provider is `reached`, and unblocks the
+/// disk.
 async fn watch(
     gateway: Gateway,
     body: &'static str,
@@ -104,7 +104,7 @@ async fn watch(
 
 #[tokio::test]
 async fn a_hold_lives_as_long_as_the_settings_say() {
-    //  microseconds after the hold, holds that have run out by then, ending, charged
+    // microseconds after the hold, holds that have expired by then, ending, charged
     for (age, expired, ending, charged) in [
         (59_999_999, 0, Ending::Complete, 113),
         (60_000_000, 1, Ending::Unsettled, 0),
@@ -131,7 +131,7 @@ fn event(data: &str) -> Step {
     Step::Send(format!("data: {data}\n\n"))
 }
 
-/// What is asked for once is not looked at again while nothing has been waited for; what is written down must not be older than the wait.
+/// A value that was read once is not read again while nothing was awaited; a recorded value must not be older than the wait.
 #[tokio::test]
 async fn the_books_are_dated_by_the_end_of_an_answer_however_long_it_took() {
     for wait in [1, 300, 999, 1_000, 90_000].map(Duration::from_millis) {
@@ -142,7 +142,7 @@ async fn the_books_are_dated_by_the_end_of_an_answer_however_long_it_took() {
     }
 }
 
-/// What is left when the answer is over is written before it is charged for, and a client may take its time.
+/// The remainder at the end of the answer is recorded before the charge, and a client may read slowly.
 #[tokio::test]
 async fn the_books_are_dated_by_the_end_of_what_a_slow_client_reads() {
     let gateway = Gateway::new(CREDITS).await;
@@ -160,7 +160,7 @@ async fn the_books_are_dated_by_the_end_of_what_a_slow_client_reads() {
     assert_eq!(rows.entries.last().expect("an entry").at, ended);
 }
 
-/// Sends one request to a provider that takes `wait` before it says something, and as long again after that.
+/// Sends one request to a provider that waits `wait` before its first output, and as long again after that.
 async fn dated(body: &str, pieces: &[Step], wait: Duration) {
     let gateway = Gateway::new(CREDITS).await;
     let hand = gateway.books.hand.clone();
@@ -180,7 +180,7 @@ async fn dated(body: &str, pieces: &[Step], wait: Duration) {
     let entry = rows.entries.last().expect("an entry");
     assert_eq!(entry.at, ended.unix_micros, "{wait:?} of {body}");
     let total = usage.usage.total_us.map(Duration::from_micros);
-    // The stand-in for the gateway notes no beginning: its requests began with the clock.
+    // The test gateway records no start: its requests started with the clock.
     assert_eq!(total, Some(ended.elapsed), "{wait:?} of {body}");
     let record = &outcome.record;
     assert_eq!(record.upstream_started, Some(began.elapsed));

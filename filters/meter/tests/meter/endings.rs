@@ -1,7 +1,7 @@
-//! Every way an exchange can end: what the client saw, and what was charged. `README.md` lists them with these names.
+//! Every way an exchange can end: the client's response, and the charge. `README.md` lists them with these names.
 //!
-//! A request is 5 bytes of text in one message, so at most 74 tokens in; a token costs 1 in and 2 out, a request that succeeds 100. An
-//! answer says `hello world` and, where the provider reports usage, has 5 tokens in and 4 out: 5 + 8 + 100.
+//! A request is 5 bytes of text in one message, so at most 74 tokens in; a token costs 1 in and 2 out, a successful request 100. An answer
+//! has the text `hello world` and, where the provider reports usage, 5 tokens in and 4 out: 5 + 8 + 100.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,9 @@ const ANSWER: &str = r#"{"choices":[{"index":0,"message":{"content":"hello world
 const UNCOUNTED: &str =
     r#"{"choices":[{"index":0,"message":{"content":"hello world"},"finish_reason":"stop"}]}"#;
 
-/// What the provider reported, at the price.
+/// The provider's report, at the price.
 const REPORTED: i64 = 5 + 2 * 4 + 100;
-/// What we count: `hello` and a line end are 2 tokens and a chat of one message 6 more; `hello world` is 2.
+/// Our count: `hello` and a line end are 2 tokens and a chat of one message 6 more; `hello world` is 2.
 const COUNTED: i64 = 8 + 2 * 2 + 100;
 
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn what_is_no_text_counts_when_a_stream_is_cut() {
     );
     const SAID: &str =
         r#"{"choices":[{"index":0,"delta":{"audio":{"transcript":"hello world"}}}]}"#;
-    //   what it is, event, tokens
+    // case, event, tokens
     for (what, event, tokens) in [
         ("a call of a tool", CALL, 2),
         ("sound", &sound, 3),
@@ -220,7 +220,7 @@ async fn a_client_that_leaves_during_output_pays_what_was_relayed_when_nothing_i
 
 #[tokio::test]
 async fn text_that_comes_after_the_client_left_is_not_counted() {
-    // The write of the second text is what shows that the client is gone, so it counts; those after it do not.
+    // The write of the second text detects the disconnect, so it counts; later ones do not.
     let provider = Provider::streaming([ROLE, TEXT, TEXT, TEXT, TEXT, STOP, DONE]);
     let outcome = check(STREAM, Client::new(Leaves::After(2)), provider, COUNTED + 4).await;
     assert_eq!(outcome.ending, Ending::GoneDuring);
@@ -362,7 +362,7 @@ async fn a_hold_left_by_a_killed_process_is_given_back_at_the_next_start() {
     });
     reached.notified().await;
     assert_eq!(gateway.books.totals().open_holds, 1);
-    // What is on the disk now is what a killed process leaves behind: a hold, and nobody who would end it.
+    // The disk state is now what a killed process leaves behind: a hold without an owner.
     let copy = gateway.books.copy().await;
     assert_eq!(copy.orphans, 1);
     assert_eq!(copy.available(gateway.account), CREDITS);
@@ -402,7 +402,7 @@ async fn flags(body: &str, client: Client, provider: Provider) -> UsageFlags {
     usage.flags
 }
 
-/// Sends one request, and checks that exactly `charged` was taken for it, that the books say the same, and that nothing is held.
+/// Sends one request, and checks that exactly `charged` was charged, that the books agree, and that no hold is left.
 async fn check(body: &str, client: Client, provider: Provider, charged: i64) -> Outcome {
     let gateway = Gateway::new(CREDITS).await;
     gateway.books.hand.advance(Duration::from_secs(1));
@@ -420,7 +420,7 @@ async fn check(body: &str, client: Client, provider: Provider, charged: i64) -> 
     } else {
         EntryKind::Release
     };
-    // The writer folds a hold and its end into one row when both wait for the same commit.
+    // The writer coalesces a hold and its end into one row when both wait for the same commit.
     assert!(
         kinds.last() == Some(&resolved)
             || (charged > 0 && kinds == [EntryKind::Charge])

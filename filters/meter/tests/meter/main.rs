@@ -1,11 +1,11 @@
-//! The meter from outside: through the driver, over real books, between a stand-in client and a stand-in provider.
+//! Integration tests of the meter: through the driver, over a real ledger, between a test client and a test provider.
 
 mod admission;
 mod durability;
 mod endings;
 mod support;
 
-/// That every test the table names exists is a house rule; here it is the other way round.
+/// `tests/tidy` checks that every test in the table exists; this checks the opposite direction.
 #[test]
 fn every_row_of_the_table_of_endings_names_a_test_and_every_test_of_endings_stands_there() {
     let readme = include_str!("../../README.md");

@@ -1,4 +1,4 @@
-//! Real books on a disk, and what they say afterwards.
+//! A real ledger on a disk, and its checks.
 
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -12,7 +12,7 @@ use tollgate_store::{
     UnitOfWork, commit, flush,
 };
 
-/// When the tests take place, in Unix microseconds.
+/// The wall-clock time of the tests, in Unix microseconds.
 const NOW: i64 = 1_700_000_000_000_000;
 
 const FILE: &str = "tollgate.db";
@@ -20,11 +20,11 @@ const FILE: &str = "tollgate.db";
 pub(crate) struct Books {
     ledger: Ledger,
     store: Arc<dyn Store>,
-    /// Holds of an earlier process that were given back when this one started.
+    /// Holds of an earlier process that were released at this start.
     pub(crate) orphans: usize,
     pub(crate) clock: Clock,
     pub(crate) hand: ManualClock,
-    // Last, so that the store is closed before its folder goes.
+    // Last, so that the store is closed before its folder is removed.
     folder: TempDir,
 }
 
@@ -53,7 +53,7 @@ impl Books {
         }
     }
 
-    /// The next process, started on a copy of what is on the disk now.
+    /// The next process, started on a copy of the current disk state.
     pub(crate) async fn copy(&self) -> Books {
         flush(&*self.store).await.expect("the books are open");
         let folder = tempfile::tempdir().expect("a folder");
@@ -62,7 +62,7 @@ impl Books {
         Books::open_in(folder, 1_024)
     }
 
-    /// The same books in a process of their own, whose queue takes `queue_max` units.
+    /// The same ledger in a process of its own, whose queue takes `queue_max` units.
     pub(crate) fn reopen(self, queue_max: usize) -> Books {
         let Books {
             ledger,
@@ -118,30 +118,30 @@ impl Books {
         self.store.close();
     }
 
-    /// What stops the store when it is called.
+    /// A function that stops the store.
     pub(crate) fn stopper(&self) -> Arc<dyn Fn() + Send + Sync> {
         let store = Arc::clone(&self.store);
         Arc::new(move || store.close())
     }
 
-    /// Keeps the writer from writing until the gate that comes back is opened: what is queued meanwhile is decided and not durable.
+    /// Blocks the writer until the returned gate is opened: units queued meanwhile are decided and not durable.
     pub(crate) fn stall(&self) -> Gate {
         stall(&*self.store)
     }
 
-    /// What stalls the writer when it is called.
+    /// A function that stalls the writer.
     pub(crate) fn staller(&self) -> impl Fn() -> Gate + Send + Sync + use<> {
         let store = Arc::clone(&self.store);
         move || stall(&*store)
     }
 
-    /// What is written of one operation, once everything is.
+    /// The rows of one operation, once all are written.
     pub(crate) async fn rows(&self, operation: OperationId) -> OperationRows {
         flush(&*self.store).await.expect("the books are open");
         self.store.operation(operation).expect("rows")
     }
 
-    /// Checks that the books balance and that nothing is held.
+    /// Checks that the books balance and that no hold is open.
     pub(crate) async fn audit(&self) {
         flush(&*self.store).await.expect("the books are open");
         let report = tollgate_ledger::audit::audit(&*self.store).expect("an audit");
@@ -158,7 +158,7 @@ fn stall(store: &dyn Store) -> Gate {
         reached,
         opened: Mutex::new(opened),
     }));
-    // An observer is told of an account, and of nothing that an exchange does.
+    // An observer is called for an account, and for nothing that an exchange writes.
     let account = Part::CreateAccount(Box::new(NewAccount {
         id: AccountId::from_parts(2, [4; 10]),
         class: "free".into(),
@@ -173,7 +173,7 @@ fn stall(store: &dyn Store) -> Gate {
     Gate(open)
 }
 
-/// Holds the writer; opens when it is told or dropped.
+/// Blocks the writer; opens on request or when dropped.
 pub(crate) struct Gate(mpsc::Sender<()>);
 
 impl Gate {
@@ -190,7 +190,7 @@ struct Stall {
 impl Observer for Stall {
     fn committed(&self, _: &Part, _: Effect) {
         self.reached.send(()).expect("the test waits");
-        // An error says that the gate was dropped, which opens it too.
+        // An error means that the gate was dropped, which opens it too.
         let _ = self.opened.lock().expect("no panic under the lock").recv();
     }
 }

@@ -1,4 +1,4 @@
-//! A client that keeps what it was sent, and may leave.
+//! A client that stores what it receives, and may disconnect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,15 +9,15 @@ use http::HeaderMap;
 use tollgate_chain::{BodyError, Downstream, Gone, Head};
 use tollgate_filter::ManualClock;
 
-/// When a client leaves.
+/// When a client disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaves {
     Never,
-    /// As soon as its request is on its way.
+    /// As soon as its request is sent.
     AtOnce,
-    /// When it has been sent this many pieces of a stream.
+    /// After this many pieces of a stream.
     After(usize),
-    /// When the last piece of an answer is being sent.
+    /// While the last piece of an answer is being sent.
     AtTheEnd,
 }
 
@@ -29,9 +29,9 @@ pub(crate) struct Client {
     pub(crate) received: String,
     headers: HeaderMap,
     pieces: usize,
-    /// Pieces received, for whoever watches from outside.
+    /// Pieces received, for observers.
     pub(crate) watched: Arc<AtomicUsize>,
-    /// The clock it moves while a piece is on its way to it, and how far.
+    /// The clock that it advances while a piece is being sent to it, and by how much.
     pub(crate) reads_slowly: Option<(ManualClock, Duration)>,
 }
 

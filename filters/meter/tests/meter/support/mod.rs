@@ -1,4 +1,4 @@
-//! A gateway in small: real books, the real driver, and stand-ins for everything around the meter.
+//! A minimal gateway: a real ledger, the real driver, and test doubles for everything around the meter.
 
 mod books;
 mod client;
@@ -24,10 +24,10 @@ pub(crate) use provider::{Provider, Step};
 use reader::Reader;
 pub(crate) use reader::{Panics, model};
 
-/// Units that the store's queue takes.
+/// Capacity of the store's queue, in units.
 const QUEUE_MAX: usize = 1_024;
 
-/// Where credits are sold.
+/// The page for adding credits.
 pub(crate) const TOPUP_URL: &str = "https://toll.example/credits";
 
 /// A route with the meter on it, and one account.
@@ -40,7 +40,7 @@ pub(crate) struct Gateway {
     next: std::sync::atomic::AtomicU64,
 }
 
-/// What came of one request.
+/// The outcome of one request.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) ending: Ending,
@@ -68,19 +68,19 @@ impl Observer for Seen {
 }
 
 impl Gateway {
-    /// A gateway over fresh books, with an account that has `credits` micro-credits.
+    /// A gateway over a new ledger, with an account that has `credits` micro-credits.
     pub(crate) async fn new(credits: i64) -> Gateway {
         Gateway::with(credits, MeterSettings::default(), 0).await
     }
 
-    /// The same with other settings, and an account that may owe `limit` micro-credits.
+    /// The same with other settings, and an account with a credit limit of `limit` micro-credits.
     pub(crate) async fn with(credits: i64, settings: MeterSettings, limit: i64) -> Gateway {
         let books = Books::open(QUEUE_MAX);
         let account = books.account(credits, limit).await;
         Gateway::over(books, account, settings)
     }
 
-    /// The same over books whose queue is full when `queue_max` units wait.
+    /// The same over a ledger whose queue is full when `queue_max` units wait.
     pub(crate) async fn with_queue(credits: i64, queue_max: usize) -> Gateway {
         let books = Books::open(QUEUE_MAX);
         let account = books.account(credits, 0).await;

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tollgate_chain::{Upstream, UpstreamCall, UpstreamError};
 use tollgate_filter::{Exchange, Forward, UpstreamFault};
 
-/// What a provider does next.
+/// The next action of a provider.
 #[derive(Clone)]
 pub(crate) enum Step {
     /// Sends a piece.
@@ -18,12 +18,12 @@ pub(crate) enum Step {
     Fail(UpstreamFault),
     /// Never does anything again.
     Hang,
-    /// Has something happen elsewhere, and goes on.
+    /// Runs a function, and continues.
     Meanwhile(Arc<dyn Fn() + Send + Sync>),
 }
 
 impl Step {
-    /// A step that tells the test when it is reached.
+    /// A step that notifies the test when it is reached.
     pub(crate) fn signal() -> (Step, Arc<Notify>) {
         let reached = Arc::new(Notify::new());
         let step = Step::Meanwhile(Arc::new({
@@ -34,7 +34,7 @@ impl Step {
     }
 }
 
-/// Where the stand-in for the request's body leaves the cap it was given; zero for none.
+/// The cap that the test double for the request's body was given; zero for none.
 #[derive(Clone, Default)]
 pub(crate) struct Caps(pub(crate) Arc<AtomicU64>);
 
@@ -45,7 +45,7 @@ pub(crate) struct Provider {
 }
 
 impl Provider {
-    /// One that sends these events, each as a piece of its own, then ends.
+    /// A provider that sends these events, each as a piece of its own, then ends.
     pub(crate) fn streaming<'a>(events: impl IntoIterator<Item = &'a str>) -> Provider {
         let steps = events
             .into_iter()
@@ -53,7 +53,7 @@ impl Provider {
         Provider::playing(steps)
     }
 
-    /// One that sends one whole body.
+    /// A provider that sends one whole body.
     pub(crate) fn answering(body: &str) -> Provider {
         Provider::playing([Step::Send(body.to_owned())])
     }
@@ -66,7 +66,7 @@ impl Provider {
         }
     }
 
-    /// One that gives no answer.
+    /// A provider that fails with `fault`.
     pub(crate) fn refusing(fault: UpstreamFault) -> Provider {
         Provider {
             refusal: Some(fault),
@@ -74,7 +74,7 @@ impl Provider {
         }
     }
 
-    /// The same provider, which does `step` after everything else.
+    /// The same provider with `step` appended.
     pub(crate) fn then(self, step: Step) -> Provider {
         self.steps
             .lock()

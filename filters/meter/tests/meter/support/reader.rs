@@ -1,4 +1,4 @@
-//! A stand-in for the filter that reads requests and answers.
+//! A test double for the filter that reads requests and answers.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::provider::Caps;
 
 pub(crate) struct Reader;
 
-/// Put on the data of an event, makes the stand-in panic.
+/// As the data of an event, makes the test double panic.
 pub(crate) struct Panics;
 
 impl Panics {
