@@ -1,4 +1,4 @@
-//! The filter `address-limit`.
+//! The filter `address-limit`: quotas for 401 responses, per address prefix.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::partitions::{Owner, Partition, Partitions};
 use crate::quota::Quota;
 use crate::refusal::{spread, too_many};
 
-/// What headers, log and metrics call the limit on credentials that do not work.
+/// The limit on invalid credentials, as named in headers, log and metrics.
 pub const FAILED_CREDENTIALS: &str = "failed-credentials";
 
-/// What they call the limit on requests without a credential.
+/// The limit on requests without a credential, as named in headers, log and metrics.
 pub const MISSING_CREDENTIALS: &str = "missing-credentials";
 
-/// Bounds how many requests of an address are answered 401.
+/// Limits how many requests of an address are answered 401.
 ///
-/// It decides when a credential has been refused, and not before: a request whose credential is valid never meets it.
+/// It decides after a credential has been refused, not before: a request with a valid credential is never limited.
 pub struct AddressLimit {
     failed: Bucket,
     missing: Bucket,
@@ -30,13 +30,13 @@ pub struct AddressLimit {
     entropy: Entropy,
 }
 
-/// What one kind of refusal is counted by.
+/// The quota of one kind of refusal.
 struct Bucket {
     quota: Quota,
     fields: Arc<PolicyFields>,
-    /// What log and metrics call the limit.
+    /// The name of the limit in log and metrics.
     class: Arc<str>,
-    /// What there was too much of.
+    /// The counted events, for the error message.
     what: &'static str,
 }
 
@@ -75,7 +75,7 @@ impl AddressLimit {
         }
     }
 
-    /// The bucket for a refusal, and the table that counts it. A credential of another resource is a valid one.
+    /// The bucket for a refusal, and the table that counts it. A credential of another resource is valid, and not counted.
     fn bucket(&self, code: ErrorCode) -> Option<(&Bucket, &Partitions)> {
         match code {
             ErrorCode::InvalidCredential => Some((&self.failed, &self.counters.failed)),

@@ -1,4 +1,4 @@
-//! The section `[limits]`: as written, and as checked.
+//! The section `[limits]`: raw and checked settings.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -17,23 +17,23 @@ pub const ANONYMOUS: &str = "anonymous";
 /// The class of accounts whose own class the settings do not name.
 pub const FREE: &str = "free";
 
-/// Classes that exist whether the settings name them or not: name, quota, window in seconds, and how many at once.
+/// Built-in classes, which exist even if the settings do not name them: name, quota, window in seconds, and burst.
 const CLASSES: [(&str, u32, u32, u32); 8] = [
     (ANONYMOUS, 120, 60, 120),
     (FREE, 60, 60, 60),
     ("pro", 600, 60, 600),
     ("mcp", 120, 60, 120),
     ("webhooks", 600, 60, 600),
-    // Without a credential, by the network that a request comes from. Registration is open, and each one is a row.
+    // Without a credential, counted by network. Registration is open, and each one stores a row.
     ("register", 20, 3600, 5),
     ("authorize", 60, 60, 60),
     ("oauth", 120, 60, 120),
 ];
 
-/// Requests at once of the class `mcp`: a stream that only listens lasts for an hour, and each takes a connection to the server behind.
+/// Concurrent requests of the class `mcp`: a listening stream lasts for an hour, and each takes a connection to the upstream server.
 const MCP_CONCURRENT: NonZeroU32 = NonZeroU32::new(64).expect("it is not zero");
 
-/// Quota and window in seconds of failed credentials, and of requests without one, where the settings say nothing.
+/// Default quota and window in seconds of failed credentials, and of requests without one.
 const REFUSED_CREDENTIALS: (u32, u32) = (120, 60);
 
 const QUOTA_MAX: u32 = 1_000_000;
@@ -94,13 +94,13 @@ pub struct Class {
     pub name: Arc<str>,
     /// Its quota, for each partition.
     pub quota: Quota,
-    /// Its quota of tokens, if it has one.
+    /// Its token quota, if it has one.
     pub tokens: Option<TokenQuota>,
-    /// How many of its requests may be under way at once, if that is limited.
+    /// Its concurrency limit, if it has one.
     pub concurrent: Option<NonZeroU32>,
 }
 
-/// What is checked of one class.
+/// The checked values of one class.
 type Checked = (Quota, Option<TokenQuota>, Option<NonZeroU32>);
 
 impl Limits {
@@ -109,7 +109,7 @@ impl Limits {
         self.classes.iter().find(|class| *class.name == *name)
     }
 
-    /// Every class, in the order of the names.
+    /// Every class, by name.
     pub fn classes(&self) -> &[Class] {
         &self.classes
     }
@@ -134,7 +134,7 @@ impl Default for Limits {
 }
 
 impl RawLimits {
-    /// Checks everything, noting each problem under a key that starts with `key` (`limits`). `None` when there was one.
+    /// Checks everything, recording each problem under a key that starts with `key` (`limits`). `None` when there was one.
     pub fn check(&self, key: &str, problems: &mut Problems) -> Option<Limits> {
         let mut quotas: BTreeMap<&str, Option<Checked>> = CLASSES
             .into_iter()
@@ -254,7 +254,7 @@ fn built_in(limit: u32, window_secs: u32, burst: u32) -> Quota {
     Quota::new(some(limit), some(window_secs), some(burst))
 }
 
-/// Class names stand in logs and metrics, so they are plain words.
+/// Class names appear in logs and metrics, so they are plain words.
 fn is_name(name: &str) -> bool {
     name.len() <= NAME_CHARS_MAX
         && name.starts_with(|first: char| first.is_ascii_lowercase())

@@ -1,4 +1,4 @@
-//! How many requests of one owner are under way at once.
+//! Concurrency limit: requests in progress per owner.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use dashmap::mapref::entry::Entry;
 use crate::Counters;
 use crate::partitions::Partition;
 
-/// The requests under way, by owner. Owners without any are not in it.
+/// Requests in progress, by owner. Owners without any are removed.
 #[derive(Debug, Default)]
 pub(crate) struct Crowds {
     counts: DashMap<Partition, u32>,
 }
 
-/// One request under way. Dropped, it is over.
+/// The permit of one request in progress. Dropping it releases it.
 pub(crate) struct UnderWay {
     counters: Arc<Counters>,
     partition: Partition,
 }
 
 impl Crowds {
-    /// Lets one more request in, unless `max` are under way.
+    /// Issues one more permit, unless `max` are held.
     pub(crate) fn enter(
         counters: &Arc<Counters>,
         partition: Partition,

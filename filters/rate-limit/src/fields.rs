@@ -1,5 +1,5 @@
-//! The header fields that tell a client its quota: `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10,
-//! sections 3 and 4), and beside them the older three that many clients read.
+//! Rate limit header fields: `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10, sections 3 and 4), and the three
+//! older fields that many clients read.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-/// The fields of one policy: what is always the same is written once, when the filter is built.
+/// The fields of one policy: the constant parts are encoded once, when the filter is built.
 #[derive(Debug)]
 pub(crate) struct PolicyFields {
-    /// `"requests";q=60;w=60`, and the other policies of the class behind it.
+    /// `"requests";q=60;w=60`, followed by the other policies of the class.
     policies: HeaderValue,
     /// `60`
     limit: HeaderValue,
@@ -27,7 +27,7 @@ pub(crate) struct PolicyFields {
     state_start: Start,
 }
 
-/// What a policy says in one answer.
+/// The state of a policy in one response.
 pub(crate) struct PolicyState {
     fields: Arc<PolicyFields>,
     remaining: u64,
@@ -36,7 +36,7 @@ pub(crate) struct PolicyState {
 }
 
 impl PolicyState {
-    /// All five fields, in place of any that are there.
+    /// All five fields, replacing existing ones.
     pub(crate) fn of(fields: &Arc<PolicyFields>, remaining: u64, reset_secs: u64) -> PolicyState {
         PolicyState {
             fields: Arc::clone(fields),
@@ -46,7 +46,7 @@ impl PolicyState {
         }
     }
 
-    /// Beside what the policies before say, as [`PolicyFields::write_beside`] does.
+    /// Appended to the state of the previous policies, as [`PolicyFields::write_beside`] does.
     pub(crate) fn beside(self) -> PolicyState {
         PolicyState {
             beside: true,
@@ -65,7 +65,7 @@ impl LateFields for PolicyState {
     }
 }
 
-/// The most bytes of the state of one policy: its name, two numbers, and what stands between them.
+/// The most bytes of the state of one policy: its name, two numbers, and the separators.
 const STATE_BYTES_MAX: usize = Start::BYTES_MAX + 2 * NUMBER_BYTES_MAX + BEFORE_RESET.len();
 
 /// Digits of a 64-bit number.
@@ -73,7 +73,8 @@ const NUMBER_BYTES_MAX: usize = 20;
 
 const BEFORE_RESET: &[u8; 3] = b";t=";
 
-/// How a policy's state begins. All of its room is copied at once, which is a few instructions; so many bytes as it has would be a call.
+/// The prefix of a policy's state. Its whole buffer is copied at once, which is a few instructions; a copy of the exact length would be a
+/// call.
 #[derive(Debug)]
 struct Start {
     bytes: [u8; Start::BYTES_MAX],
@@ -96,7 +97,7 @@ impl Start {
 
 /// A policy as `RateLimit-Policy` names it.
 pub(crate) struct Policy {
-    /// Lower-case letters and `-`, which stand as a quoted string.
+    /// Lower-case letters and `-`, encoded as a quoted string.
     name: &'static str,
     limit: u64,
     /// `;q=60;w=60`
@@ -114,7 +115,7 @@ impl Policy {
         }
     }
 
-    /// Tokens in a window. The draft has no unit for them, so the name has to say it.
+    /// Tokens in a window. The draft has no unit for them, so the name is the unit.
     pub(crate) fn tokens(quota: &TokenQuota) -> Policy {
         let limit = quota.limit().get();
         Policy {
@@ -124,7 +125,7 @@ impl Policy {
         }
     }
 
-    /// Requests under way at once.
+    /// Concurrent requests.
     pub(crate) fn concurrent(max: NonZeroU32) -> Policy {
         Policy {
             name: "concurrent",
@@ -135,7 +136,7 @@ impl Policy {
 }
 
 impl PolicyFields {
-    /// The fields of each of these policies, which hold together.
+    /// The fields of these policies, which apply together.
     pub(crate) fn of(policies: &[Policy]) -> Vec<PolicyFields> {
         let named = |policy: &Policy| format!("\"{}\"{}", policy.name, policy.parameters);
         let all: Vec<String> = policies.iter().map(named).collect();
@@ -148,13 +149,13 @@ impl PolicyFields {
         policies.iter().map(fields).collect()
     }
 
-    /// The fields of a policy that holds alone.
+    /// The fields of a single policy.
     pub(crate) fn alone(policy: Policy) -> PolicyFields {
         let fields = PolicyFields::of(&[policy]).pop();
         fields.expect("one policy has one set of fields")
     }
 
-    /// Writes all five fields, in place of any that are there.
+    /// Writes all five fields, replacing existing ones.
     pub(crate) fn write(&self, remaining: u64, reset_secs: u64, headers: &mut HeaderMap) {
         headers.insert(POLICY, self.policies.clone());
         let state = self.with_state(remaining, reset_secs, HeaderValue::from_bytes);
@@ -162,8 +163,8 @@ impl PolicyFields {
         self.write_trio(remaining, reset_secs, headers);
     }
 
-    /// Writes the state of this policy behind that of the one whose fields are there. The older three fields tell of one policy: the
-    /// one of which the smaller part remains.
+    /// Appends the state of this policy to the existing fields. The older three fields describe one policy: the one with the smaller
+    /// fraction remaining.
     pub(crate) fn write_beside(&self, remaining: u64, reset_secs: u64, headers: &mut HeaderMap) {
         let Some(other) = headers.get(STATE) else {
             return self.write(remaining, reset_secs, headers);
@@ -190,7 +191,7 @@ impl PolicyFields {
         headers.insert(RESET, decimal(reset_secs));
     }
 
-    /// Has `take` see the text of the state.
+    /// Calls `take` with the text of the state.
     fn with_state<T>(&self, remaining: u64, reset_secs: u64, take: impl FnOnce(&[u8]) -> T) -> T {
         let mut state = [0; STATE_BYTES_MAX];
         state[..Start::BYTES_MAX].copy_from_slice(&self.state_start.bytes);
@@ -204,7 +205,7 @@ impl PolicyFields {
 
 const STATE_IS_VISIBLE: &str = "a word and two numbers are visible ASCII";
 
-/// Writes the digits of `number` at `at`, and gives where they end.
+/// Writes the digits of `number` at `at`, and returns the position after them.
 fn put_number(out: &mut [u8; STATE_BYTES_MAX], at: usize, number: u64) -> usize {
     let end = at + number.checked_ilog10().map_or(1, |tens| tens as usize + 1);
     let mut rest = number;
@@ -215,8 +216,8 @@ fn put_number(out: &mut [u8; STATE_BYTES_MAX], at: usize, number: u64) -> usize 
     end
 }
 
-/// A value that will be another one in the next answer. HTTP/2 is told not to remember it (RFC 7541 section 7.1.3): it would crowd out of
-/// the connection's table what stays the same, and be looked for in vain.
+/// A value that differs in the next response. It is encoded as never indexed in HTTP/2 (RFC 7541 section 7.1.3): indexing it would evict
+/// the constant fields from the connection's table, without later hits.
 fn changing(mut value: HeaderValue) -> HeaderValue {
     value.set_sensitive(true);
     value
@@ -242,14 +243,14 @@ static DIGITS: &str = match std::str::from_utf8(&TABLE) {
     Err(_) => panic!("digits are ASCII"),
 };
 
-/// A number as a field value: without an allocation for the numbers that ordinary quotas need, with one for others.
+/// A number as a field value: allocation-free for the numbers of ordinary quotas.
 fn decimal(number: u64) -> HeaderValue {
     match usize::try_from(number) {
         Ok(at) if at < TABLE_NUMBERS => {
             let zeros = usize::from(at < 10) + usize::from(at < 100);
             HeaderValue::from_static(&DIGITS[3 * at + zeros..3 * at + 3])
         }
-        // Of a number `HeaderValue` makes itself a buffer that may grow, which takes two.
+        // From an integer `HeaderValue` builds a growable buffer, which takes two allocations.
         _ => HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are ASCII"),
     }
 }

@@ -24,10 +24,10 @@ use crowd::Crowds;
 use partitions::Partitions;
 use tokens::TokenCounts;
 
-/// Address prefixes remembered in one table: some 10 MB, reached under a flood only.
+/// The most address prefixes in one table: some 10 MB, reached only under a flood.
 const ADDRESSES_MAX: usize = 1 << 17;
 
-/// Makes the filters of this crate, all of which count in the same place.
+/// Builds the filters of this crate, which share their counters.
 pub struct RateLimits {
     limits: Limits,
     counters: Arc<Counters>,
@@ -36,7 +36,7 @@ pub struct RateLimits {
 }
 
 impl RateLimits {
-    /// A maker of filters with these limits. `clock` and `counters` stay the same when the limits change.
+    /// A builder of filters with these limits. `clock` and `counters` stay the same when the limits change.
     pub fn new(
         limits: Limits,
         counters: Arc<Counters>,
@@ -63,7 +63,7 @@ impl RateLimits {
 
     /// The filter `rate-limit`.
     ///
-    /// With a `class`, every request of the route is counted by that class, apart from the owner's other requests. Without one it is
+    /// With a `class`, every request of the route is counted by that class, separately from the owner's other requests. Without one it is
     /// the class of the account, or `anonymous`.
     pub fn rate_limit(&self, class: Option<&str>) -> Result<RateLimit, UnknownClass> {
         RateLimit::new(
@@ -76,25 +76,25 @@ impl RateLimits {
     }
 }
 
-/// What has been counted so far. Lives as long as the process, so that new settings give nobody a fresh quota.
+/// The counters. They live as long as the process, so that a reload of the settings does not reset any quota.
 #[derive(Debug)]
 pub struct Counters {
     accounts: Partitions,
     addresses: Partitions,
     failed: Partitions,
     missing: Partitions,
-    /// Tokens used and promised; by accounts, for nobody else is served tokens.
+    /// Tokens used and reserved; by account, since tokens are served to accounts only.
     tokens: TokenCounts,
-    /// Requests under way.
+    /// Requests in progress.
     crowds: Crowds,
-    /// Classes that routes count by themselves; the place of a name, plus one, is its lane.
+    /// Classes that routes count separately; a name's index plus one is its lane.
     lanes: Mutex<Vec<Box<str>>>,
 }
 
 impl Default for Counters {
     fn default() -> Counters {
         Counters {
-            // Bounded by the accounts there are, each of which somebody made.
+            // Bounded by the number of existing accounts.
             accounts: Partitions::new(usize::MAX),
             addresses: Partitions::new(ADDRESSES_MAX),
             failed: Partitions::new(ADDRESSES_MAX),
@@ -107,7 +107,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// How many accounts and addresses are being counted, for a gauge.
+    /// The number of tracked accounts and addresses, for a gauge.
     pub fn population(&self) -> usize {
         self.accounts.population()
             + self.addresses.population()

@@ -1,4 +1,4 @@
-//! Where arrival times are kept: one atomic integer for each partition that is being counted.
+//! Storage of theoretical arrival times: one atomic integer for each tracked partition.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, TryLockError};
@@ -9,48 +9,48 @@ use tollgate_money::AccountId;
 
 use crate::quota::{Quota, Verdict};
 
-/// Sweeping a table smaller than this frees too little to be worth it.
+/// A sweep of a smaller table frees too little.
 const SWEEP_AT_LEAST: usize = 1024;
 
-/// Locks are taken for reading on the hot path; this many keep those who add entries out of its way.
+/// The hot path takes read locks; this many shards keep writers that add entries out of its way.
 const SHARDS: usize = 64;
 
-/// Whose requests are counted together.
+/// The unit by which requests are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Partition {
-    /// Who.
+    /// The owner.
     pub(crate) owner: Owner,
-    /// Which of the owner's counts: zero for the ordinary one, and a number for each class that routes count by themselves.
+    /// The owner's counter: zero for the ordinary one, and a number for each class that routes count separately.
     pub(crate) lane: u16,
 }
 
-/// Who owns a [`Partition`].
+/// The owner of a [`Partition`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
-    /// An account, by whichever of its credentials: making more of them buys nothing.
+    /// An account, by any of its credentials: more credentials do not raise its quota.
     Account(AccountId),
-    /// Whoever sits behind an address.
+    /// All clients of an address prefix.
     Address(AddressPrefix),
 }
 
 /// A table of partitions and their arrival times.
 ///
-/// A partition whose arrival time has passed is as good as one never seen, so it may be forgotten at any time. That happens whenever the
-/// table has doubled since it was last swept. A table that is full of partitions still being counted forgets those that come next to
-/// being forgotten, which gives a part of their quota back: under a flood of addresses memory stays bounded and nobody is locked out.
+/// A partition whose arrival time has passed is equivalent to one never seen, so it may be evicted at any time. That happens whenever the
+/// table has doubled since its last sweep. A full table of live partitions evicts those with the earliest arrival times, which returns a
+/// part of their quota: under a flood of addresses memory stays bounded and no client is locked out.
 #[derive(Debug)]
 pub(crate) struct Partitions {
     arrivals: DashMap<Partition, AtomicU64>,
-    /// How many there are, so that adding one need not ask every shard.
+    /// The number of entries, so that an insertion does not lock every shard.
     population: AtomicUsize,
-    /// At how many the next sweep is due.
+    /// The number of entries at which the next sweep is due.
     sweep_due: AtomicUsize,
     sweeping: Mutex<()>,
     population_max: usize,
 }
 
 impl Partitions {
-    /// An empty table that forgets partitions rather than keep more than `population_max`.
+    /// An empty table that evicts partitions to stay within `population_max`.
     pub(crate) fn new(population_max: usize) -> Partitions {
         Partitions {
             arrivals: DashMap::with_shard_amount(SHARDS),
@@ -69,28 +69,28 @@ impl Partitions {
         let mut sweep_due = false;
         let verdict = {
             let arrival = self.arrivals.entry(partition).or_insert_with(|| {
-                // Counted under the entry's lock: nobody can forget it before it is.
+                // Counted under the entry's lock: it cannot be evicted before it is counted.
                 let population = self.population.fetch_add(1, Ordering::Relaxed) + 1;
                 sweep_due = population >= self.sweep_due.load(Ordering::Relaxed);
                 AtomicU64::new(0)
             });
             take(&arrival, quota, now)
         };
-        // After the entry's lock: sweeping takes every lock in turn.
+        // After the entry's lock is released: a sweep takes every lock in turn.
         if sweep_due {
             self.sweep(now);
         }
         verdict
     }
 
-    /// How many partitions are being remembered.
+    /// The number of tracked partitions.
     pub(crate) fn population(&self) -> usize {
         self.population.load(Ordering::Relaxed)
     }
 
-    /// Forgets what may be forgotten, and more while the table is full.
+    /// Evicts expired entries, and live ones while the table is full.
     fn sweep(&self, now: u64) {
-        // One sweeps; the others need not wait for it.
+        // One thread sweeps; the others do not wait for it.
         let _sweeping = match self.sweeping.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -98,7 +98,7 @@ impl Partitions {
         };
         let before = self.population();
         self.forget_until(now);
-        // Room for an eighth, so that a flood sweeps once in many additions and not at each.
+        // Frees an eighth, so that a flood sweeps once in many insertions and not at each.
         let target = self.population_max - self.population_max / 8;
         let excess = self.population().saturating_sub(target);
         if excess > 0 {
@@ -140,7 +140,7 @@ fn take(arrival: &AtomicU64, quota: &Quota, now: u64) -> Verdict {
         if !verdict.admitted {
             return verdict;
         }
-        // Nothing else is read or written by the order of these, so none is asked for.
+        // No other memory access depends on their order, so relaxed ordering is enough.
         match arrival.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return verdict,
             Err(changed) => seen = changed,
@@ -197,7 +197,7 @@ mod tests {
         let table = Partitions::new(1_000_000);
         let quota = quota(60, 60);
         for number in 0..200_000 {
-            // A thousand strangers a second; each is forgotten a second after its only request.
+            // A thousand new addresses a second; each is evicted a second after its only request.
             table.take(address(number), &quota, number * SECOND / 1000);
         }
         assert!(
@@ -211,7 +211,7 @@ mod tests {
     fn a_flood_of_addresses_stays_within_bounds_and_locks_nobody_out() {
         let table = Partitions::new(2000);
         let quota = quota(10, 86_400);
-        // One who has used up everything long before the flood, and one who has only begun.
+        // A partition that used its quota up long before the flood, and one that has just started.
         for _ in 0..10 {
             table.take(address(1), &quota, SECOND);
         }

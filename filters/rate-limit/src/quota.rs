@@ -1,8 +1,8 @@
-//! How many requests are admitted: the generic cell rate algorithm (ITU-T I.371) in integer nanoseconds.
+//! Request admission by the generic cell rate algorithm (GCRA, ITU-T I.371) in integer nanoseconds.
 //!
-//! Instead of counting requests, one instant is kept for whoever is limited: the *theoretical arrival time*, at which all admitted
-//! requests would have arrived had they come evenly spread. Each request moves it one interval into the future; a request that would
-//! move it further ahead than the quota's capacity is refused and moves nothing.
+//! Instead of a request count, one instant is stored for each limited owner: the *theoretical arrival time*, at which all admitted requests
+//! would have arrived had they come evenly spaced. Each request moves it one interval into the future; a request that would move it further
+//! ahead than the quota's capacity is refused and moves nothing.
 
 use std::num::NonZeroU32;
 
@@ -10,27 +10,27 @@ const NANOS_PER_SEC: u64 = 1_000_000_000;
 
 /// A quota: `limit` requests a window on average, at most `burst` of them at once.
 ///
-/// With a burst as large as the limit, a partition that was idle can make its burst and, while that window lasts, what flows back:
-/// up to twice the limit in the worst window, and the limit in every window that follows.
+/// With a burst as large as the limit, an idle partition can use its burst and, within the same window, the quota that is replenished: up
+/// to twice the limit in the worst window, and the limit in every later window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     limit: NonZeroU32,
     window_secs: NonZeroU32,
-    /// Nanoseconds that one request is worth.
+    /// Nanoseconds for one request.
     interval: u64,
     /// How far ahead of now the arrival time may be.
     capacity: u64,
 }
 
-/// What became of one request.
+/// The decision about one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether it is admitted.
+    /// Whether the request is admitted.
     pub admitted: bool,
-    /// How many more would be admitted now, after this one.
+    /// The number of requests that would be admitted now, after this one.
     pub remaining: u32,
-    /// Seconds, rounded up: with requests remaining until the burst is whole again, with none remaining until one is admitted. For a
-    /// refused request this is how long to wait; then it is at least 1.
+    /// Seconds, rounded up: with requests remaining until the full burst is available, with none remaining until one is admitted. For a
+    /// refused request it is the retry delay, at least 1.
     pub reset_secs: u64,
 }
 
@@ -58,18 +58,18 @@ impl Quota {
         self.window_secs
     }
 
-    /// Judges one request at `now` by the arrival time `arrival` (both nanoseconds of one monotonic clock; zero for a partition never
-    /// seen). Gives the arrival time to keep: the same one when the request is refused.
+    /// Decides one request at `now` by the arrival time `arrival` (both nanoseconds of one monotonic clock; zero for a partition never
+    /// seen). Returns the arrival time to store: the same one when the request is refused.
     ///
-    /// An arrival time that this quota cannot have made, because another one was in force when it was, counts as a quota used up:
-    /// nobody waits longer than the present settings say.
+    /// An arrival time out of this quota's range, stored under other settings, counts as a quota used up: no wait exceeds that of the
+    /// current settings.
     pub fn take(&self, arrival: u64, now: u64) -> (Verdict, u64) {
         let base = arrival.clamp(now, now + self.capacity);
         let next = base + self.interval;
         let admitted = next - now <= self.capacity;
         let after = if admitted { next } else { base };
         let ahead = after - now;
-        // At most `burst`, which came from 32 bits.
+        // At most `burst`, which has 32 bits.
         let remaining = ((self.capacity - ahead) / self.interval) as u32;
         let reset_secs = if remaining > 0 {
             ahead.div_ceil(NANOS_PER_SEC)
@@ -93,8 +93,8 @@ mod tests {
 
     use super::*;
 
-    /// The same promise kept another way: a bucket that fills by one interval with each request and drains by one nanosecond each
-    /// nanosecond. Every figure is found by trying, never by a formula.
+    /// A reference model: a leaky bucket that fills by one interval with each request and drains by one nanosecond each nanosecond. Every
+    /// figure is found by simulation, never by a formula.
     #[derive(Clone, Copy, Debug)]
     struct Bucket {
         interval: u64,
@@ -159,7 +159,7 @@ mod tests {
             let (mut arrival, mut now) = (0, 7);
             model.wait_until(now);
             for (tenths, nanos) in steps {
-                // Mostly bursts, now and then a pause that is long against the window.
+                // Mostly bursts, with occasional pauses that are long compared to the window.
                 if tenths > 20 {
                     now += (tenths - 20) * u64::from(window_secs) * NANOS_PER_SEC / 10 + nanos;
                 } else if tenths > 10 {

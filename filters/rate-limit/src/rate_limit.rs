@@ -1,4 +1,4 @@
-//! The filter `rate-limit`.
+//! The filter `rate-limit`: request, token and concurrency quotas per owner.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::quota::Quota;
 use crate::refusal::{CROWD_WAIT_SECS, spread, too_many, too_many_at_once, too_many_tokens};
 use crate::tokens::{Promise, TokenQuota};
 
-/// Counts every request, and the tokens it may use, against the quotas of its class, and refuses those beyond them.
+/// Counts every request, and the tokens it may use, against the quotas of its class, and refuses requests beyond them.
 pub struct RateLimit {
     classes: Box<[Counted]>,
     anonymous: usize,
     free: usize,
-    /// The class of every request, where the route has one of its own.
+    /// The class of every request, where the route has a fixed one.
     fixed: Option<Fixed>,
     counters: Arc<Counters>,
     clock: Clock,
@@ -60,7 +60,7 @@ struct Fixed {
     lane: u16,
 }
 
-/// A route names a class that the settings do not have.
+/// A route names a class that the settings do not define.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no rate class `{name}`; add `[limits.classes.{name}]` or name one of: {known}")]
 pub struct UnknownClass {
@@ -96,8 +96,8 @@ impl RateLimit {
         })
     }
 
-    /// Who is counted, and by which class. `None` for a request without a principal that comes from a trusted proxy which reported no
-    /// client: what it counted against would be shared by every client behind the proxy.
+    /// The counted partition and its class. `None` for a request without a principal from a trusted proxy that reported no client: its
+    /// counter would be shared by every client behind the proxy.
     fn counted_as(&self, exchange: &Exchange) -> Option<(Partition, usize)> {
         let (owner, own_class) = match exchange.get::<Principal>() {
             Some(principal) => (Owner::Account(principal.account), self.class_of(principal)),
@@ -113,7 +113,7 @@ impl RateLimit {
     }
 
     fn class_of(&self, principal: &Principal) -> usize {
-        // A handful of short names: comparing them is quicker than hashing one.
+        // A handful of short names: comparison is faster than hashing.
         self.classes
             .iter()
             .position(|class| class.name == principal.class)
@@ -122,7 +122,7 @@ impl RateLimit {
 }
 
 impl RateLimit {
-    /// Counts one request, and refuses it if it is one too many.
+    /// Counts one request, and refuses it when the quota is exhausted.
     fn count(&self, exchange: &mut Exchange) -> Outcome {
         let Some((partition, class)) = self.counted_as(exchange) else {
             return Outcome::Continue;
@@ -134,7 +134,7 @@ impl RateLimit {
             let (max, fields) = &**concurrent;
             under_way = Crowds::enter(&self.counters, partition, *max);
             if under_way.is_none() {
-                // It is refused before it is counted: who waits for a place is not made to wait for a quota too.
+                // The concurrency limit is checked before the request is counted: waiting for a permit does not use the quota.
                 exchange.write_late(PolicyState::of(fields, 0, CROWD_WAIT_SECS));
                 return Outcome::refuse(too_many_at_once(*max));
             }
@@ -156,7 +156,7 @@ impl RateLimit {
         Outcome::Continue
     }
 
-    /// Promises the tokens that a request may use, or refuses it.
+    /// Reserves the tokens that a request may use, or refuses it.
     fn promise(&self, exchange: &mut Exchange) -> Outcome {
         let Some((partition, class)) = self.counted_as(exchange) else {
             return Outcome::Continue;
@@ -169,7 +169,7 @@ impl RateLimit {
             .get::<Forward>()
             .map_or(0, |forward| forward.tokens_max);
         if wanted == 0 {
-            // Nobody has worked it out: nothing is metered here.
+            // No estimate exists: the route is not metered.
             return Outcome::Continue;
         }
         let counts = &self.counters.tokens;
@@ -225,8 +225,8 @@ impl Filter for RateLimit {
         Step::now(self.promise(exchange))
     }
 
-    /// The answer is over but for its last bytes. Whoever has those can ask again at once, and finds its place and its tokens free.
-    /// An exchange that ends otherwise drops what it was given.
+    /// The answer is complete except for its last bytes. A client with those can send the next request at once, and its permit and tokens
+    /// are released. An exchange that ends otherwise drops its permit and reservation.
     fn before_tail<'a>(&'a self, exchange: &'a mut Exchange, _: &'a mut Tail) -> Step<'a, Outcome> {
         if let Some(promise) = exchange.take::<Promise>() {
             let record = &exchange.record;

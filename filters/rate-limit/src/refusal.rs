@@ -1,4 +1,4 @@
-//! What a client is told when a quota is used up.
+//! Refusals: a 429 with its retry delay.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
@@ -9,14 +9,14 @@ use tollgate_filter::{ApiError, Entropy, ErrorCode};
 use crate::quota::Verdict;
 use crate::tokens::{TokenQuota, TokenVerdict};
 
-/// The wait told to a request beside too many others.
+/// Retry delay of a request refused by the concurrency limit.
 pub(crate) const CROWD_WAIT_SECS: u64 = 1;
 
-/// Waits longer than this are spread out.
+/// Longer delays get jitter.
 const SPREAD_ABOVE_SECS: u64 = 60;
 
-/// The verdict as it is told. When nothing remains and the wait is long, it becomes up to a tenth longer, by chance: a crowd that was
-/// refused together would otherwise come back together.
+/// The verdict as it is sent. When nothing remains and the wait is long, jitter adds up to a tenth: clients that were refused together
+/// would otherwise retry together.
 pub(crate) fn spread(mut verdict: Verdict, entropy: &Entropy) -> Verdict {
     if verdict.remaining == 0 {
         verdict.reset_secs = longer(verdict.reset_secs, entropy);
@@ -24,7 +24,7 @@ pub(crate) fn spread(mut verdict: Verdict, entropy: &Entropy) -> Verdict {
     verdict
 }
 
-/// A long wait, made up to a tenth longer.
+/// A long wait with jitter of up to a tenth.
 fn longer(secs: u64, entropy: &Entropy) -> u64 {
     if secs <= SPREAD_ABOVE_SECS {
         return secs;
@@ -32,7 +32,7 @@ fn longer(secs: u64, entropy: &Entropy) -> u64 {
     secs + u64::from_le_bytes(entropy.bytes()) % (secs / 10 + 1)
 }
 
-/// A 429 for a request that may use more tokens than are left, with the seconds to wait.
+/// A 429 for a request that may use more tokens than are left, with the retry delay.
 pub(crate) fn too_many_tokens(
     wanted: u64,
     verdict: &TokenVerdict,
@@ -50,7 +50,7 @@ pub(crate) fn too_many_tokens(
     (error.retry_after(Duration::from_secs(seconds)), seconds)
 }
 
-/// A 429 for a request beside which as many are under way as may be. When one of them ends nobody knows; a second is short.
+/// A 429 by the concurrency limit. The end of a running request is not known; a second is a short delay.
 pub(crate) fn too_many_at_once(max: NonZeroU32) -> ApiError {
     let message = format!(
         "Requests under way: {max}, which is as many as this account may have at once. Wait for one to end and try again."
@@ -59,7 +59,7 @@ pub(crate) fn too_many_at_once(max: NonZeroU32) -> ApiError {
     error.retry_after(Duration::from_secs(CROWD_WAIT_SECS))
 }
 
-/// A 429 with the time to wait, which is the one that `RateLimit` tells.
+/// A 429 with the retry delay, which equals that of `RateLimit`.
 pub(crate) fn too_many(what: &'static str, verdict: &Verdict) -> ApiError {
     let seconds = verdict.reset_secs;
     let unit = if seconds == 1 { "second" } else { "seconds" };

@@ -1,9 +1,9 @@
-//! How many tokens an owner may use: what answers have used, and what is promised to those under way.
+//! Token quota per owner: tokens used, and tokens reserved for running requests.
 //!
-//! What has been used drains with time like requests do (`quota.rs`): one instant is kept, at which all of it will have drained. What is
-//! promised does not drain, because nobody knows yet how much of it will be used: it stands beside the instant until its request is over,
-//! and then the true usage takes its place. So nothing is counted twice, nothing is given back that has drained already, and a stream
-//! that talks for minutes keeps its promise for minutes.
+//! Used tokens drain with time like requests do (`quota.rs`): one instant is stored, at which all of them will have drained. Reserved
+//! tokens do not drain, because their true usage is not known yet: the reservation is kept beside the instant until its request is over,
+//! and then the true usage replaces it. So nothing is counted twice, nothing is returned that has drained already, and a stream that runs
+//! for minutes keeps its reservation for minutes.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::partitions::Partition;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// Counts of this many owners are added between two looks for those that no longer matter.
+/// Insertions of owners between two sweeps of expired entries.
 const SWEEP_EVERY: u64 = 4_096;
 
 /// `limit` tokens in a window.
@@ -26,23 +26,23 @@ pub struct TokenQuota {
     window_secs: NonZeroU32,
 }
 
-/// The tokens of one owner.
+/// The token count of one owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TokenCount {
-    /// Nanoseconds of a monotonic clock at which everything used will have drained.
+    /// Nanoseconds of a monotonic clock at which all used tokens will have drained.
     drained_at: u64,
-    /// Tokens promised to requests under way.
+    /// Tokens reserved for running requests.
     promised: u64,
 }
 
-/// What became of a request for tokens.
+/// The decision about a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenVerdict {
-    /// The tokens that are promised; none when the request is refused.
+    /// The reserved tokens; none when the request is refused.
     pub(crate) promised: Option<u64>,
-    /// How many more could be promised now, after this one.
+    /// The tokens that could be reserved now, after this reservation.
     pub(crate) remaining: u64,
-    /// Seconds, rounded up, at least 1: for a refused request how long to wait, else until what was used has drained.
+    /// Seconds, rounded up, at least 1: for a refused request the retry delay, else until the used tokens have drained.
     pub(crate) reset_secs: u64,
 }
 
@@ -78,7 +78,7 @@ impl TokenQuota {
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
 
-    /// Promises `tokens` at `now`, or refuses and changes nothing. Who may need more than the whole quota is promised all of it.
+    /// Reserves `tokens` at `now`, or refuses and changes nothing. A request that may need more than the whole quota reserves all of it.
     pub(crate) fn promise(&self, count: &mut TokenCount, tokens: u64, now: u64) -> TokenVerdict {
         let window = self.window();
         let wanted = tokens.min(self.limit.get());
@@ -97,8 +97,7 @@ impl TokenQuota {
         }
     }
 
-    /// Puts what was `used` in the place of what was `promised`. More than the whole quota uses it up, and nobody waits longer than a
-    /// window for it.
+    /// Replaces the `promised` tokens by the `used` ones. More than the whole quota uses it up, and no wait exceeds a window.
     pub(crate) fn settle(&self, count: &mut TokenCount, promised: u64, used: u64, now: u64) {
         count.promised = count.promised.saturating_sub(promised);
         if used > 0 {
@@ -108,7 +107,7 @@ impl TokenQuota {
     }
 }
 
-/// The tokens of all owners that have used any.
+/// The token counts of all owners that have used any.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCounts {
     counts: DashMap<Partition, TokenCount>,
@@ -116,7 +115,7 @@ pub(crate) struct TokenCounts {
 }
 
 impl TokenCounts {
-    /// Promises tokens to an owner; see [`TokenQuota::promise`].
+    /// Reserves tokens for an owner; see [`TokenQuota::promise`].
     pub(crate) fn promise(
         &self,
         partition: Partition,
@@ -132,7 +131,7 @@ impl TokenCounts {
             });
             quota.promise(&mut count, tokens, now)
         };
-        // After the entry's lock: a sweep takes every lock in turn.
+        // After the entry's lock is released: a sweep takes every lock in turn.
         if added && (self.added.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(SWEEP_EVERY) {
             self.counts
                 .retain(|_, count| count.promised > 0 || count.drained_at > now);
@@ -146,13 +145,13 @@ impl TokenCounts {
         }
     }
 
-    /// How many owners are remembered.
+    /// The number of tracked owners.
     pub(crate) fn population(&self) -> usize {
         self.counts.len()
     }
 }
 
-/// Tokens promised to one request. Dropped, it is given back: the request used none.
+/// Tokens reserved for one request. Dropping it releases them: the request used none.
 pub(crate) struct Promise {
     pub(crate) counters: Arc<Counters>,
     pub(crate) partition: Partition,
@@ -161,7 +160,7 @@ pub(crate) struct Promise {
 }
 
 impl Promise {
-    /// Puts what the request used in its place.
+    /// Replaces the reservation by the request's usage.
     pub(crate) fn settle(mut self, used: u64, now: u64) {
         self.counters.tokens.settle(&self, used, now);
         self.tokens = 0;
@@ -196,7 +195,7 @@ mod tests {
         let second = quota.promise(&mut count, 200, 0);
         assert_eq!(second.promised, None);
         assert_eq!((second.remaining, second.reset_secs), (100, 10));
-        // Nothing drains from a promise, however long its request takes.
+        // A reservation does not drain, however long its request takes.
         let later = 3_600 * NANOS_PER_SEC;
         assert_eq!(quota.promise(&mut count, 200, later).promised, None);
         quota.settle(&mut count, 500, 100, later);
@@ -234,7 +233,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of everything that was used, and of what is under way.
+        /// Against a list of all usage and all running requests.
         #[test]
         fn promises_and_usage_never_come_to_more_than_the_quota_and_what_drains(
             limit in 1u64..5_000,
@@ -261,7 +260,7 @@ mod tests {
                     let wanted = wanted.min(limit);
                     let verdict = quota.promise(&mut count, wanted, now);
                     let fits = level + u128::from(promised + wanted) * window <= u128::from(limit) * window;
-                    // Rounding up costs a nanosecond for each answer, so what fits exactly may have to wait for one more.
+                    // Rounding up costs a nanosecond for each answer, so an exact fit may have to wait for one more.
                     let fits_well = level + u128::from(promised + wanted + 1) * window <= u128::from(limit) * window;
                     prop_assert!(fits || verdict.promised.is_none(), "more than there is was promised");
                     prop_assert!(!fits_well || verdict.promised.is_some() || wanted == limit, "what fits was refused");

@@ -1,4 +1,4 @@
-//! Both filters from outside: an exchange goes in, an outcome and header fields come out.
+//! Integration tests of both filters: an exchange as input, an outcome and header fields as output.
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;
@@ -106,7 +106,7 @@ fn ask(filter: &dyn Filter, exchange: &mut Exchange) -> Result<(), Box<ApiError>
     }
 }
 
-/// How many of `requests` are admitted.
+/// The number of `requests` that are admitted.
 fn admitted(filter: &dyn Filter, requests: u32, make: impl Fn() -> Exchange) -> u32 {
     (0..requests)
         .filter(|_| ask(filter, &mut make()).is_ok())
@@ -266,14 +266,14 @@ fn new_settings_give_nobody_a_fresh_quota() {
     );
 }
 
-/// One exchange through `address-limit` that a filter behind it has refused with `code`: what the client is answered with.
+/// One exchange through `address-limit` that a later filter has refused with `code`: the resulting error.
 fn refused(filter: &dyn Filter, exchange: &mut Exchange, code: ErrorCode) -> ApiError {
     let mut error = ApiError::new(code, "The filter behind refuses.");
     filter.on_refusal(exchange, &mut error);
     error
 }
 
-/// How many of ten such refusals from an address are sent as they are.
+/// The number of such refusals, of ten from an address, that are sent unchanged.
 fn let_through(filter: &dyn Filter, address: &str, code: ErrorCode) -> usize {
     let answers = (0..10).map(|_| refused(filter, &mut exchange(address), code));
     answers.filter(|error| error.code == code).count()
@@ -307,7 +307,7 @@ fn beyond_the_quota_an_address_is_answered_429_for_credentials_that_do_not_work(
         3,
         "other addresses have their own"
     );
-    // Those that were answered 429 did not count, else there would be no end of it.
+    // Requests answered 429 are not counted, or the refusals would never end.
     bench.hand.advance(Duration::from_secs(20));
     assert_eq!(let_through(&filter, "2001:db8::1", unknown), 1);
 }
@@ -332,7 +332,7 @@ fn requests_without_a_credential_have_a_quota_of_their_own() {
         exchange.record.class.as_deref(),
         Some("missing-credentials")
     );
-    // Nor does the other bucket take from this one.
+    // The other bucket does not use this one's quota.
     assert_eq!(let_through(&filter, "192.0.2.2", unknown), 3);
     assert_eq!(let_through(&filter, "192.0.2.2", missing), 2);
 }
@@ -392,7 +392,7 @@ fn no_limit_counts_by_the_address_of_a_trusted_proxy() {
         assert_eq!(exchange.record.class, None);
     }
     assert_eq!(bench.counters.population(), 0);
-    // Accounts are counted wherever they come from.
+    // Accounts are counted independently of the address.
     let anonymous = anonymous.expect("a built-in class");
     let of_account = || {
         let mut exchange = exchange_of(1, "free");
@@ -454,7 +454,7 @@ fn forward(filter: &dyn Filter, exchange: &mut Exchange) -> Result<(), Box<ApiEr
     }
 }
 
-/// The end of an answer that used so many tokens.
+/// Ends an answer that used so many tokens.
 fn ended(filter: &dyn Filter, exchange: &mut Exchange, prompt: u64, completion: u64) {
     exchange.record.prompt_tokens = prompt;
     exchange.record.completion_tokens = completion;
@@ -523,7 +523,7 @@ fn tokens_of_a_request_that_failed_are_given_back_whatever_ended_it() {
     for _ in 0..5 {
         let mut exchange = exchange_using(6000);
         assert!(forward(&filter, &mut exchange).is_ok());
-        // A refusal, a panic, a client that left: the exchange is dropped.
+        // A refusal, a panic, a disconnect: the exchange is dropped.
     }
     let mut exchange = exchange_using(6000);
     assert!(forward(&filter, &mut exchange).is_ok());
