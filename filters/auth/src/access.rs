@@ -1,8 +1,8 @@
-//! What a route asks of a credential.
+//! Access requirements of a route.
 
 use tollgate_filter::{Resource, Scope, Scopes};
 
-/// What a credential must have to be let in.
+/// The access that a credential must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequiredAccess {
     /// The resource it must be bound to (RFC 8707).
@@ -11,19 +11,19 @@ pub struct RequiredAccess {
     pub any_of: Scopes,
 }
 
-/// Scopes that cannot stand side by side on one route.
+/// Scopes that cannot be combined on one route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    /// There is none, so nobody could be let in.
+    /// There is none, so no credential could be admitted.
     #[error("no scope is named; name at least one")]
     NoScope,
-    /// They belong to different resources, and a credential works at one.
+    /// They belong to different resources, and a credential is bound to one.
     #[error("`{0}` and `{1}` belong to different resources; name scopes of one")]
     Mixed(&'static str, &'static str),
 }
 
 impl RequiredAccess {
-    /// What an operation that needs this scope asks for: every scope belongs to one resource.
+    /// The access that an operation of this scope requires: every scope belongs to one resource.
     pub fn of(scope: Scope) -> RequiredAccess {
         RequiredAccess {
             resource: scope.resource(),
@@ -31,7 +31,7 @@ impl RequiredAccess {
         }
     }
 
-    /// What an address asks for that any one of these scopes opens, and that looks itself at what each operation needs.
+    /// The access to a route that any one of these scopes opens, and that checks the scope of each operation itself.
     pub fn any_of(scopes: Scopes) -> Result<RequiredAccess, AccessError> {
         let mut all = scopes.iter();
         let first = all.next().ok_or(AccessError::NoScope)?;

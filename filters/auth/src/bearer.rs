@@ -2,31 +2,31 @@
 
 use http::{HeaderMap, header};
 
-/// The longest credential that is looked at; ours have 53 bytes.
+/// The longest credential that is parsed; ours have 53 bytes.
 const BYTES_MAX: usize = 512;
 
-/// What stands in `Authorization`.
+/// The content of `Authorization`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presented<'a> {
     /// No credential, or one of another scheme, or the scheme without a credential.
     Nothing,
-    /// Text of the right characters.
+    /// A syntactically valid credential.
     Text(&'a [u8]),
-    /// Something that is no credential.
+    /// A malformed credential.
     Unreadable(Unreadable),
 }
 
-/// Why a field cannot be understood.
+/// Why a field is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// The field stands more than once. Which of them counts would be a guess, and another program on the way may guess otherwise.
+    /// The field occurs more than once. Any choice between them would be a guess, and an intermediary may choose the other.
     Twice,
-    /// Characters that no credential has, or too many.
+    /// Characters outside the syntax, or too many.
     Malformed,
 }
 
 impl<'a> Presented<'a> {
-    /// Reads the field: `Bearer`, in capitals or not, one space or more, and a `b64token`.
+    /// Parses the field: `Bearer` in any case, one space or more, and a `b64token`.
     pub(crate) fn read(headers: &'a HeaderMap) -> Presented<'a> {
         let mut fields = headers.get_all(header::AUTHORIZATION).iter();
         let Some(field) = fields.next() else {
@@ -38,7 +38,7 @@ impl<'a> Presented<'a> {
         Presented::of(field.as_bytes())
     }
 
-    /// Reads the value of a field.
+    /// Parses the value of a field.
     pub(crate) fn of(field: &'a [u8]) -> Presented<'a> {
         let (scheme, rest) = scheme(field);
         if !scheme.eq_ignore_ascii_case(b"Bearer") {
@@ -55,7 +55,7 @@ impl<'a> Presented<'a> {
     }
 }
 
-/// The scheme of a credential, and what follows it (RFC 9110 section 11.4).
+/// The scheme of a credential, and the rest of the field (RFC 9110 section 11.4).
 pub(crate) fn scheme(field: &[u8]) -> (&[u8], &[u8]) {
     match field.iter().position(|&byte| byte == b' ') {
         Some(space) => field.split_at(space),
@@ -67,12 +67,12 @@ pub(crate) fn scheme(field: &[u8]) -> (&[u8], &[u8]) {
 fn is_b64token(text: &[u8]) -> bool {
     let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
     let body = &text[..text.len() - padding];
-    // All of them without a way out: nearly every credential is one.
+    // All bytes without an early exit: nearly every input is valid.
     let right = |so_far, &byte: &u8| so_far & IN_B64TOKEN[usize::from(byte)];
     !body.is_empty() && body.iter().fold(true, right)
 }
 
-/// The bytes that a `b64token` has before its padding.
+/// The bytes of a `b64token` before its padding.
 const IN_B64TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// The credential in brackets, or a word for what else was found.
+    /// The credential in brackets, or a word for any other result.
     fn read(fields: &[&[u8]]) -> String {
         let mut headers = HeaderMap::new();
         for field in fields {

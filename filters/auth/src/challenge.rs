@@ -1,34 +1,34 @@
-//! `WWW-Authenticate`: how a client gets a credential that works here (RFC 6750 section 3, RFC 9728 section 5.1).
+//! `WWW-Authenticate` challenges: how a client obtains a valid credential (RFC 6750 section 3, RFC 9728 section 5.1).
 //!
-//! Common client libraries look at the first word of the field and then search it for `name="value"`. So each value is one challenge,
-//! and no parameter ends in the name of another.
+//! Common client libraries read the first word of the field and then search it for `name="value"`. So each value is one challenge, and no
+//! parameter name is a suffix of another.
 
 use http::HeaderValue;
 use tollgate_filter::{Resource, Scopes};
 
 use crate::{RequiredAccess, Service};
 
-/// Where the documents about protected resources are found (RFC 9728 section 3).
+/// The path of protected resource metadata (RFC 9728 section 3).
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// An address that cannot stand in a header field.
+/// A URL that is not valid in a header field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{address}` cannot stand in a header field; use visible ASCII without quotes")]
 pub struct AddressError {
     address: String,
 }
 
-/// The challenges of one route, ready to be sent.
+/// The prebuilt challenges of one route.
 #[derive(Clone, Debug)]
 pub(crate) struct Challenges {
-    /// No credential was sent: no `error`, or a client would take it for a failure (RFC 6750 section 3.1).
+    /// No credential was sent: no `error`, which a client would take for a failure (RFC 6750 section 3.1).
     pub(crate) missing: HeaderValue,
-    /// The credential does not work.
+    /// The credential is invalid.
     pub(crate) invalid_token: HeaderValue,
-    /// The request cannot be understood.
+    /// The request is malformed.
     pub(crate) invalid_request: HeaderValue,
-    /// The credential works, and lacks the scope. Where any of several opens the address all are named: what is asked for is then enough
-    /// for everything there.
+    /// The credential is valid, and lacks the scope. Where any of several scopes opens the route all are named: a credential with the
+    /// requested scopes then opens all of it.
     pub(crate) insufficient_scope: HeaderValue,
 }
 
@@ -59,11 +59,11 @@ impl Challenges {
     }
 }
 
-/// The challenges by the path that was called. A client must only believe a document about a resource that the called address lies in
-/// (RFC 9728 section 3.3), and not every operation of the API lies below `/v1`.
+/// The challenges by request path. A client must only trust metadata of a resource that contains the requested URL (RFC 9728 section 3.3),
+/// and not every operation of the API is below `/v1`.
 #[derive(Debug)]
 pub(crate) struct ByPath {
-    /// The path of the resource that has a document of its own.
+    /// The path of the resource that has its own metadata.
     path: String,
     below: Challenges,
     elsewhere: Challenges,
@@ -84,7 +84,7 @@ impl ByPath {
             Resource::Api => {
                 Challenges::new(&format!("{}{WELL_KNOWN}", service.root_url), access.any_of)?
             }
-            // The two MCP resources have no second address.
+            // The two MCP resources have no second URL.
             Resource::Mcp | Resource::McpAndroid => below.clone(),
         };
         Ok(ByPath {
@@ -104,7 +104,7 @@ impl ByPath {
     }
 }
 
-/// What stands in an address after its host.
+/// The part of a URL after its host.
 fn path_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.find('/').map_or("", |slash| &rest[slash..])

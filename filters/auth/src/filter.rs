@@ -1,4 +1,4 @@
-//! The filter `auth`.
+//! The filter `auth`: authenticates and authorizes a request by its bearer credential.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::challenge::{AddressError, ByPath};
 use crate::refusal::{Refusal, Told};
 use crate::{RequiredAccess, Service};
 
-/// Lets in requests whose credential works here, and says whose they are.
+/// Admits requests with a valid credential for the route, and sets their principal.
 pub struct Auth {
     access: RequiredAccess,
     challenges: ByPath,
@@ -41,12 +41,12 @@ impl Auth {
         })
     }
 
-    /// Unix microseconds, to judge a request by.
+    /// The current time in Unix microseconds.
     pub(crate) fn now(&self, exchange: &mut Exchange) -> i64 {
         exchange.unix_micros(&self.clock)
     }
 
-    /// Whose a request is that presents this at `now`.
+    /// The principal of a request with this credential at `now`.
     pub(crate) fn judge(
         &self,
         request: &Request,
@@ -71,7 +71,7 @@ impl Auth {
         match credential.account.status() {
             AccountStatus::Active => {}
             AccountStatus::Suspended => return Err(Refusal::Suspended),
-            // An account that was left has no credentials any more.
+            // A closed account has no valid credentials.
             _ => return Err(Refusal::Invalid),
         }
         let principal = principal(&credential, now)?;
@@ -82,7 +82,7 @@ impl Auth {
         }
     }
 
-    /// The credential of this text, if there is one and it works now.
+    /// The live credential of this text, if there is one.
     fn find(&self, text: &[u8], now: i64) -> Option<Arc<Credential>> {
         let digest = self.digest(text)?;
         let found = self.credentials.find(&digest)?;
@@ -96,7 +96,7 @@ impl Auth {
         self.forms.iter().find_map(|form| form.digest(text))
     }
 
-    /// For a request that was let in: whether it would be again.
+    /// For an admitted request: a check to repeat the decision later.
     fn still_good(&self, request: &Request) -> Option<StillGood> {
         let Presented::Text(text) = Presented::read(&request.headers) else {
             return None;
@@ -111,7 +111,7 @@ impl Auth {
         }))
     }
 
-    /// How a credential begins that works here: beside the API that is a token and never a key.
+    /// The prefix of a credential that is valid here: beside the API that is a token, never a key.
     fn form_wanted(&self) -> &str {
         let wanted = match self.access.resource {
             Resource::Api => tollgate_store::CredentialKind::ApiKey,
@@ -140,7 +140,7 @@ fn principal(credential: &Credential, now: i64) -> Result<Principal, Refusal> {
         kind: match credential.kind {
             tollgate_store::CredentialKind::ApiKey => CredentialKind::ApiKey,
             tollgate_store::CredentialKind::AccessToken => CredentialKind::AccessToken,
-            // A kind that a later version has stored: here it is no credential.
+            // A kind stored by a later version: here it is not valid.
             _ => return Err(Refusal::Invalid),
         },
         scopes: Scopes::from_bits(credential.scopes),
@@ -152,12 +152,12 @@ fn principal(credential: &Credential, now: i64) -> Result<Principal, Refusal> {
         sharing: match credential.account.cache_scope() {
             CacheScope::Shared => CacheSharing::Shared,
             CacheScope::Account => CacheSharing::Account,
-            // The most careful of them also stands for one that a later version has stored.
+            // The strictest value also replaces one stored by a later version.
             _ => CacheSharing::Off,
         },
         spending_cap: credential.spending_cap.map(|cap| SpendingCap {
             max: cap.max,
-            // A period that a later version has stored is all time here, which lets it spend no more than that one.
+            // An unknown period of a later version becomes all time, which never allows more spending.
             monthly: cap.period == CapPeriod::Month,
         }),
     })
@@ -181,7 +181,7 @@ impl Filter for Auth {
         let presented = Presented::read(&exchange.request.headers);
         Step::now(match self.judge(&exchange.request, presented, now) {
             Ok(principal) => {
-                // Answers of the API end by themselves; a stream of a resource beside it may be listened to for hours.
+                // Responses of the API end by themselves; a stream of another resource may stay open for hours.
                 if self.access.resource != Resource::Api
                     && let Some(still_good) = self.still_good(&exchange.request)
                 {

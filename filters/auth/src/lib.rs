@@ -17,28 +17,28 @@ pub use challenge::AddressError;
 pub use filter::Auth;
 pub use payment::PaymentAuth;
 
-/// Who the service is: its name in credentials, and the addresses that refusals point to.
+/// The service's identity: its name in credentials, and the URLs in challenges.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// The short word in `sk-svc-`.
+    /// The short name in `sk-svc-`.
     pub name: String,
-    /// The address of the API, without a slash at its end.
+    /// The URL of the API, without a trailing slash.
     pub base_url: String,
-    /// The address of discovery, without a slash at its end.
+    /// The URL of discovery, without a trailing slash.
     pub root_url: String,
 }
 
-/// Makes the filters of this crate, one for each kind of access that routes need.
+/// Builds the filters of this crate, one for each access requirement of a route.
 pub struct Auths {
     service: Service,
-    /// Every form that a credential can have here.
+    /// Every credential format of the service.
     forms: Arc<[Form]>,
     credentials: Arc<Credentials>,
     clock: Clock,
 }
 
 impl Auths {
-    /// A maker of filters that look credentials up in `credentials`.
+    /// A builder of filters that look credentials up in `credentials`.
     pub fn new(service: Service, credentials: Arc<Credentials>, clock: Clock) -> Auths {
         let forms = Arc::from([
             Form::api_key(&service.name),
@@ -63,7 +63,7 @@ impl Auths {
         )
     }
 
-    /// The filter `auth` for routes that need this access and take a proof of payment in `Authorization`.
+    /// The filter `auth` for routes that need this access and accept a payment credential in `Authorization`.
     pub fn beside_payment(&self, access: RequiredAccess) -> Result<PaymentAuth, AddressError> {
         Ok(PaymentAuth::new(self.auth(access)?, &self.service.name))
     }

@@ -1,6 +1,6 @@
-//! Two credentials in one request: one says who is asking, the other shows that they have paid.
+//! Two credentials in one request: a bearer credential for the account, and a payment credential.
 //!
-//! Only routes that take payment in `Authorization` have this filter; on all others that field holds the account's credential alone.
+//! Only routes that accept payment in `Authorization` have this filter; on all others that field holds the account's credential alone.
 
 use http::{HeaderMap, HeaderName, header};
 use tollgate_filter::{
@@ -11,23 +11,23 @@ use crate::Auth;
 use crate::bearer::{Presented, Unreadable, scheme};
 use crate::refusal::Refusal;
 
-/// The scheme of a proof of payment.
+/// The scheme of a payment credential.
 const PAYMENT: &[u8] = b"Payment";
 
-/// The field of its own that later versions of the scheme have for it.
+/// The dedicated field that later versions of the scheme define.
 const PAYMENT_AUTHORIZATION: HeaderName = HeaderName::from_static("payment-authorization");
 
-/// [`Auth`] for a route on which `Authorization` may hold a proof of payment: the account's credential then stands in a field that
-/// carries the service's name.
+/// [`Auth`] for a route on which `Authorization` may hold a payment credential: the account's credential is then in a field with the
+/// service's name.
 pub struct PaymentAuth {
     auth: Auth,
     /// `x-svc-authorization`
     beside: HeaderName,
-    /// The same as people write it.
+    /// The same in its display case.
     beside_name: Box<str>,
 }
 
-/// Both credentials of a request, told from each other.
+/// Both credentials of a request, separated.
 struct Both<'a> {
     bearer: Presented<'a>,
     payment: Option<PaymentCredential>,
@@ -60,7 +60,7 @@ impl PaymentAuth {
     }
 }
 
-/// Tells the two credentials apart, wherever they stand.
+/// Separates the two credentials, in any of their fields.
 fn both<'a>(headers: &'a HeaderMap, beside: &HeaderName) -> Result<Both<'a>, Refusal> {
     let payments: Vec<PaymentCredential> = [
         (header::AUTHORIZATION, PaymentField::Authorization),
@@ -92,7 +92,7 @@ fn both<'a>(headers: &'a HeaderMap, beside: &HeaderName) -> Result<Both<'a>, Ref
     let bearer = match (second, there) {
         (Some(second), _) if instead => Presented::Text(second),
         (Some(second), Presented::Text(first)) if first != second => return Err(Refusal::Differ),
-        // Without a payment in its place it is `Authorization` that says who is asking, and nothing else.
+        // Without a payment credential there, `Authorization` alone identifies the account.
         (_, there) => there,
     };
     Ok(Both {
@@ -101,8 +101,8 @@ fn both<'a>(headers: &'a HeaderMap, beside: &HeaderName) -> Result<Both<'a>, Ref
     })
 }
 
-/// The proof of payment in the value of a field, if there is one. What follows the scheme is not looked at: something that cannot be read
-/// is a proof of payment that fails.
+/// The payment credential in the value of a field, if there is one. The rest after the scheme is not parsed: a malformed one is a payment
+/// credential that fails verification.
 fn payment(value: &[u8], field: PaymentField) -> Option<PaymentCredential> {
     let (scheme, rest) = scheme(value);
     scheme
@@ -113,8 +113,7 @@ fn payment(value: &[u8], field: PaymentField) -> Option<PaymentCredential> {
         })
 }
 
-/// Whether a second one follows in the same field. A value that a program on the way has joined from two has a comma between them,
-/// which no proof of payment has.
+/// Whether a second one follows in the same field. An intermediary joins two values with a comma, which no payment credential contains.
 fn holds_another(payment: &PaymentCredential) -> bool {
     payment.text.split(',').skip(1).any(|piece| {
         let (scheme, _) = scheme(piece.trim_ascii_start().as_bytes());
@@ -122,7 +121,7 @@ fn holds_another(payment: &PaymentCredential) -> bool {
     })
 }
 
-/// The one value of a field.
+/// The single value of a field.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, Refusal> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

@@ -1,6 +1,6 @@
-//! What a client is told when it is not let in.
+//! Refusals of authentication and authorization, as clients get them.
 //!
-//! Unknown, malformed, expired and revoked are one answer: whoever tries texts learns nothing from it.
+//! Unknown, malformed, expired and revoked credentials get the same response, so that guessing reveals nothing.
 
 use http::{HeaderValue, header};
 use tollgate_filter::{ApiError, ErrorCode, Resource};
@@ -9,50 +9,50 @@ use crate::RequiredAccess;
 use crate::bearer::Unreadable;
 use crate::challenge::Challenges;
 
-/// Why a request is not let in.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// It has no credential.
     Missing,
-    /// Its `Authorization` cannot be understood.
+    /// Its `Authorization` is malformed.
     Unreadable(Unreadable),
-    /// It shows more than one proof of payment.
+    /// It has more than one payment credential.
     PaymentTwice,
-    /// `Authorization` holds a proof of payment, and there is no credential beside it.
+    /// `Authorization` holds a payment credential, and there is no account credential.
     OnlyPayment,
-    /// The field for the credential beside a proof of payment holds something else.
+    /// The field for the account credential next to a payment credential is malformed.
     NoBearer,
-    /// There are two credentials, and they differ.
+    /// There are two account credentials, and they differ.
     Differ,
-    /// Its credential is not one of ours, or does not work any more.
+    /// Its credential is unknown, expired or revoked.
     Invalid,
-    /// Its credential works at another resource.
+    /// Its credential is bound to another resource.
     WrongResource,
-    /// The account is barred.
+    /// The account is suspended.
     Suspended,
-    /// The key was not given the right.
+    /// The API key lacks the scope.
     KeyLacksScope,
-    /// The token was not given the right.
+    /// The access token lacks the scope.
     TokenLacksScope,
-    /// There is a key in the address, and perhaps one where it belongs.
+    /// There is a key in the URL, and perhaps one in the header.
     InAddress {
-        /// Whether there is.
+        /// Whether the header has one, too.
         also_in_header: bool,
     },
 }
 
-/// What a client is told of the address beside the refusal itself.
+/// The route's details in a refusal.
 pub(crate) struct Told<'a> {
     pub(crate) challenges: &'a Challenges,
     pub(crate) access: RequiredAccess,
-    /// How a credential begins that works there.
+    /// The prefix of a credential that is valid there.
     pub(crate) form: &'a str,
-    /// The field for a credential beside a proof of payment, where there may be one.
+    /// The field for an account credential next to a payment credential, where the route has one.
     pub(crate) beside: &'a str,
 }
 
 impl Told<'_> {
-    /// What to send, in words.
+    /// The expected credential, as text.
     fn wanted(&self) -> &'static str {
         match self.access.resource {
             Resource::Api => "your API key",
@@ -60,7 +60,7 @@ impl Told<'_> {
         }
     }
 
-    /// What is lacking, in words: one scope, or one of several.
+    /// The missing scope as text: one, or one of several.
     fn scopes(&self) -> String {
         let names: Vec<String> = self
             .access
@@ -76,7 +76,7 @@ impl Told<'_> {
 }
 
 impl Refusal {
-    /// The refusal as the client is told.
+    /// The error response of the refusal.
     pub(crate) fn error(self, told: &Told<'_>) -> ApiError {
         let Told {
             challenges, form, ..

@@ -1,4 +1,4 @@
-//! The filter from outside: a request goes in, a principal or a refusal comes out.
+//! Integration tests of the filter: a request as input, a principal or a refusal as output.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use tollgate_store::{
 
 const NOW: i64 = 1_800_000_000_000_000;
 
-/// A well-formed key that nobody has made.
+/// A well-formed key that was never issued.
 const UNKNOWN: &str = "sk-svc-7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M06o8FL";
 const TOKEN: &str = "svc_at_7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M1aEA4s";
 
@@ -93,7 +93,7 @@ impl Bench {
         .expect("a key")
     }
 
-    /// Stores [`TOKEN`] with these rights.
+    /// Stores [`TOKEN`] with these resources and scopes.
     async fn token(&self, resources: u32, scopes: Scopes) {
         let token = NewCredential {
             id: CredentialId::from_bytes([200; 16]),
@@ -174,7 +174,7 @@ fn with(filter: &Auth, credential: &str) -> Result<Principal, Box<ApiError>> {
     ask(filter, "/v1/chat/completions", &[&field])
 }
 
-/// Everything a client sees of a refusal.
+/// Every part of a refusal that a client gets.
 fn seen(error: &ApiError) -> (u16, String, HeaderMap) {
     let mut headers = HeaderMap::new();
     error.write_headers(&mut headers);
@@ -440,7 +440,7 @@ async fn a_key_in_the_address_is_refused_with_help_and_not_repeated() {
     assert!(harmless.is_ok());
 }
 
-/// Runs the filter of a route that takes payment on a request with these fields.
+/// Runs the filter of a payment route on a request with these fields.
 fn pay(
     filter: &PaymentAuth,
     fields: &[(&'static str, &str)],
@@ -577,7 +577,7 @@ async fn beside_a_payment_the_credential_stands_in_a_field_of_the_services_name(
         );
     }
 
-    // On all other routes a payment is no credential, and nothing is read from elsewhere.
+    // On all other routes a payment credential is not accepted, and no other field is read.
     let subscribe = bench.filter(Scope::CommerceSubscribe);
     assert!(ask(&subscribe, "/ucp/v1/checkout-sessions", &["Payment c"]).is_err());
 
