@@ -1,4 +1,4 @@
-//! What comes back: read for its facts, and changed where the gateway must.
+//! Provider answers: parsed for usage and progress, and rewritten where the gateway owns a member.
 
 use std::sync::Arc;
 
@@ -11,34 +11,34 @@ use tollgate_openai::{
     Answer, AnswerFacts, ChunkReader, FinishReason, Patch, Progress, ProviderError, Usage,
 };
 
-/// The answer of one exchange on its way to the client. Private to this filter.
+/// The state of one answer on its way to the client. Private to this filter.
 pub(crate) struct AnswerState {
     patch: Arc<Patch>,
-    /// There for a stream. Boxed, because it is a kilobyte, which whole answers need not carry from place to place.
+    /// Present for a stream. Boxed, because it is a kilobyte that whole answers need not move.
     stream: Option<Box<StreamState>>,
-    /// What the provider reported last.
+    /// The provider's last reported usage.
     usage: Option<Usage>,
-    /// A whole answer as it came, and what was found in it.
+    /// The original whole answer, and its parsed facts.
     whole: Option<(Bytes, AnswerFacts)>,
 }
 
-/// What is known of a stream.
+/// The state of a stream.
 struct StreamState {
     reader: ChunkReader,
     progress: Progress,
-    /// The client asked for the event with the usage.
+    /// The client requested the usage event.
     include_usage: bool,
-    /// Answers the client asked for.
+    /// The number of requested answers.
     expected: u64,
-    /// Every choice has ended: what still comes is the tail.
+    /// Every choice has ended: only the tail follows.
     over: bool,
-    /// The last event with the usage alone, for a client that asked for it: the client gets one, when its charge is known.
+    /// The last usage event, for a client that requested it: the client gets one, when its charge is known.
     usage_event: Option<Bytes>,
-    /// Events are written here; the room is used again once they have been sent.
+    /// The output buffer of events; reused once they have been sent.
     out: BytesMut,
 }
 
-/// What one piece of an answer tells.
+/// The facts of one piece of an answer.
 #[derive(Default)]
 struct Facts {
     usage: Option<Usage>,
@@ -47,9 +47,9 @@ struct Facts {
     fault: Option<AnswerFault>,
 }
 
-/// The last pieces of an answer, as they are to be sent.
+/// The last pieces of an answer, ready to be sent.
 pub(crate) struct Stamped {
-    /// In place of the last piece.
+    /// Replaces the last piece.
     pub(crate) last: Bytes,
     /// A piece after it.
     pub(crate) more: Option<Bytes>,
@@ -89,10 +89,10 @@ impl AnswerState {
         self.stream.is_some()
     }
 
-    /// Reads one piece, changes it, and leaves its facts on the exchange.
+    /// Parses one piece, rewrites it, and records its facts on the exchange.
     pub(crate) fn take(exchange: &mut Exchange, event: &mut Event<'_>) {
         if exchange.record.cache == Some(CacheStatus::Hit) {
-            // It was read when it was stored, and its usage says what was read.
+            // It was parsed when it was stored, and its usage is that result.
             let reported = exchange
                 .get::<AnswerUsage>()
                 .and_then(|usage| usage.reported);
@@ -105,7 +105,7 @@ impl AnswerState {
         let heard = exchange
             .get::<AnswerProgress>()
             .is_none_or(|progress| !progress.client_gone);
-        // It moves out while it grows, since two values of the exchange cannot be changed side by side.
+        // Moved out while it grows, since two values of the exchange cannot be borrowed mutably together.
         let mut usage = match exchange.get_mut::<AnswerUsage>() {
             Some(usage) => std::mem::take(usage),
             None => AnswerUsage::default(),
@@ -116,7 +116,7 @@ impl AnswerState {
         let facts = match (&mut state.stream, event.kind()) {
             (Some(stream), EventKind::Data) => stream.take(event, heard, &mut usage),
             (None, EventKind::Whole) => state.take_whole(event, &mut usage),
-            // `[DONE]`; anything else the driver has refused.
+            // `[DONE]`; the driver has refused anything else.
             _ => Facts::default(),
         };
         state.usage = facts.usage.or(state.usage);
@@ -130,8 +130,8 @@ impl AnswerState {
         }
     }
 
-    /// Writes `metadata` into the last piece of a stored answer, which ends as we wrote it. None where its usage is not what is `charged`:
-    /// it has to be written like any other answer then.
+    /// Writes `metadata` into the last piece of a stored answer, whose end has our format. `None` where its usage differs from the
+    /// `charged` one: it is then written like any other answer.
     pub(crate) fn stamp_stored(
         &self,
         last: &Bytes,
@@ -146,7 +146,7 @@ impl AnswerState {
         Some(out.freeze())
     }
 
-    /// Reads a whole answer, and remembers what was found for when it is written.
+    /// Parses a whole answer, and keeps the result for writing it.
     fn take_whole(&mut self, event: &Event<'_>, so_far: &mut AnswerUsage) -> Facts {
         let body = event.bytes();
         let answer = match Answer::read(&body, &self.patch) {
@@ -163,7 +163,7 @@ impl AnswerState {
             None => None,
         };
         let usage = answer.usage();
-        // The text is needed where there is nothing else to go by.
+        // The text is needed only to count tokens without a reported usage.
         if usage.is_none() {
             answer.append_text(&mut so_far.text);
             so_far.media_bytes = answer.media_bytes();
@@ -178,14 +178,14 @@ impl AnswerState {
         }
     }
 
-    /// The last event of a stream of which no other is kept back: that with the usage, if the client asked for it and the provider sent it.
+    /// The last event of a stream without a held one: the usage event, if the client requested it and the provider sent it.
     pub(crate) fn usage_event(&mut self, metadata: &[u8], charged: Option<Usage>) -> Option<Bytes> {
         self.stream.as_mut()?.usage_event(metadata, charged)
     }
 
-    /// Writes `metadata` into the last piece of the answer, and the usage that is `charged` where the answer shows another one or none.
+    /// Writes `metadata` into the last piece of the answer, and the `charged` usage where the answer has another one or none.
     ///
-    /// A client that asked for the usage of a stream gets the event with it, also from a provider that does not send one.
+    /// A client that requested the usage of a stream gets the usage event, also if the provider does not send one.
     pub(crate) fn stamp(
         &mut self,
         last: &Bytes,
@@ -194,17 +194,17 @@ impl AnswerState {
     ) -> Option<Stamped> {
         let mut out = BytesMut::with_capacity(last.len() + metadata.len() + 128);
         let Some(stream) = &mut self.stream else {
-            // It was read when it came; it is written now, when its charge is known.
+            // Parsed on arrival and written now, when the charge is known.
             let facts = match self.whole.take() {
                 Some((body, facts)) if is_same(&body, last) => facts,
-                // Another filter has put something else in its place.
+                // Another filter has replaced it.
                 _ => Answer::read(last, &self.patch).ok()?.facts(),
             };
             if !facts.write(last, &self.patch, charged, Some(metadata), &mut out) {
                 return None;
             }
             return Some(Stamped {
-                // Without room to spare the bytes need no count of those who hold them, which is another piece of memory.
+                // A buffer without spare capacity needs no separate reference count, which is another allocation.
                 last: Bytes::from(Vec::from(out).into_boxed_slice()),
                 more: None,
             });
@@ -233,8 +233,7 @@ impl AnswerState {
 }
 
 impl StreamState {
-    /// The event with the usage as the provider sent it, with `metadata` and the usage that is `charged`. Once, and only for a client that
-    /// asked for it.
+    /// The provider's usage event, with `metadata` and the `charged` usage. Once, and only for a client that requested it.
     fn usage_event(&mut self, metadata: &[u8], charged: Option<Usage>) -> Option<Bytes> {
         let event = self.usage_event.take()?;
         let chunk = self.reader.read(&event).ok()?;
@@ -281,15 +280,15 @@ impl StreamState {
         self.over =
             self.progress.all_finished() && self.progress.choices_seen() as u64 >= self.expected;
         if choices.is_empty() {
-            // The event with the usage, which we ask for always. Any other without choices (filter results, a ping) would trip
-            // programs that look at the first one.
+            // The usage event, which we always request upstream. Other events without choices (filter results, a ping) would break clients
+            // that read the first choice.
             if usage.is_some() && self.include_usage {
                 self.usage_event = Some(event.bytes());
             }
             event.set_fate(Fate::Drop);
         } else {
             chunk.write(&mut self.out);
-            // What may be the last event is kept back, so that the metadata can be written into it.
+            // A possible last event is held, so that the metadata can be written into it.
             if ending || self.over {
                 event.set_fate(Fate::Hold);
             }
@@ -303,7 +302,7 @@ impl StreamState {
     }
 }
 
-/// Whether two handles are of the same bytes in memory.
+/// Whether two handles share the same bytes in memory.
 fn is_same(one: &Bytes, other: &Bytes) -> bool {
     one.as_ptr() == other.as_ptr() && one.len() == other.len()
 }
@@ -321,7 +320,7 @@ impl Facts {
     }
 }
 
-/// An error in the provider's own words.
+/// An error with the provider's own message.
 fn reported(error: &[u8]) -> AnswerFault {
     let error = ProviderError::read(error);
     let detail = format!(

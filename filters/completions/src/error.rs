@@ -1,12 +1,12 @@
-//! What the client is told about its request.
+//! Error responses for requests.
 
 use tollgate_filter::{ApiError, ErrorCode, FilterError};
 use tollgate_openai::{RequestError, RequestErrorCode};
 
-/// Most characters of a model's name that come back in a message.
+/// The most characters of a model's name that an error message repeats.
 const NAME_CHARS_MAX: usize = 80;
 
-/// Why a request cannot be decided on: the filters stand in the wrong order, or on a wrong route.
+/// Why the filter cannot decide: the filters are in the wrong order, or on a wrong route.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CompletionsError {
     #[error("no principal stands on the exchange; put `auth` before `completions`")]
@@ -29,7 +29,7 @@ impl From<CompletionsError> for FilterError {
     }
 }
 
-/// A body that is no request.
+/// A body that is not a valid request.
 pub(crate) fn bad_request(error: RequestError) -> ApiError {
     let code = match error.code {
         RequestErrorCode::InvalidJson => ErrorCode::InvalidJson,
@@ -54,7 +54,7 @@ pub(crate) fn not_for_this_key(name: &str) -> ApiError {
     .param("model")
 }
 
-/// A model that is not on sale.
+/// A model that is not available.
 pub(crate) fn unsupported_model(name: &str) -> ApiError {
     let short: String = name.chars().take(NAME_CHARS_MAX).collect();
     ApiError::new(
@@ -64,7 +64,7 @@ pub(crate) fn unsupported_model(name: &str) -> ApiError {
     .param("model")
 }
 
-/// A chat with a model that only completes texts.
+/// A chat with a text-only model.
 pub(crate) fn no_chat(name: &str) -> ApiError {
     ApiError::new(
         ErrorCode::ModelNotSupported,
@@ -73,7 +73,7 @@ pub(crate) fn no_chat(name: &str) -> ApiError {
     .param("model")
 }
 
-/// A member that a provider of the model is not to get.
+/// A member that a provider of the model refuses.
 pub(crate) fn refused_member(member: &str, model: &str) -> ApiError {
     ApiError::new(
         ErrorCode::UnknownField,

@@ -1,4 +1,4 @@
-//! The filter: a request checked and made ready, an answer passed on.
+//! The filter `completions`: request validation, routing to a model, and rewriting of answers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::forward::{ChatBodies, CompletionBody};
 use crate::members::{self, Members};
 use crate::stamp::stamp;
 
-/// Checks requests for chat and text completions, and shapes what comes back.
+/// Validates chat and text completion requests, and rewrites their answers.
 pub struct Completions {
     on_sale: HashMap<Arc<str>, OnSale>,
     default: Option<Arc<str>>,
     body_bytes_max: usize,
-    /// Names of members that some provider does not get.
+    /// Names of members that some provider removes or refuses.
     listed: Box<[Box<str>]>,
 }
 
-/// A model, and what its answers look like to clients.
+/// A model, and the patches for its answers.
 struct OnSale {
     model: Arc<Model>,
     chat: Arc<Patch>,
@@ -38,8 +38,8 @@ struct OnSale {
 }
 
 impl Completions {
-    /// A filter over one catalog. `service` is the service's own word, `svc` in `x_svc`; bodies of more than `body_bytes_max` bytes
-    /// are refused.
+    /// A filter over one catalog. `service` is the service's short name, `svc` in `x_svc`; bodies of more than `body_bytes_max` bytes are
+    /// refused.
     pub fn new(service: &str, catalog: &Catalog, body_bytes_max: usize) -> Completions {
         let metadata = format!("x_{service}");
         let on_sale = |model: &Arc<Model>| {
@@ -131,7 +131,7 @@ impl Completions {
     }
 }
 
-/// Says that an answer belongs to one request.
+/// Marks an answer that belongs to one request, and must not be stored.
 struct NotKept;
 
 impl LateFields for NotKept {
@@ -140,8 +140,8 @@ impl LateFields for NotKept {
     }
 }
 
-/// The operation through which a request is sent: its own, unless no provider of the model has it, or the model's settings want a
-/// text request with a `system` to be a chat.
+/// The upstream operation of a request: its own, unless no provider of the model has it, or the model's settings require chat for a text
+/// request with a `system`.
 fn api_for(model: &Model, asked: Api, request: &CompletionRequest) -> Api {
     let (other, unless) = match asked {
         Api::Chat => (Api::Text, false),
@@ -154,7 +154,7 @@ fn api_for(model: &Model, asked: Api, request: &CompletionRequest) -> Api {
     }
 }
 
-/// Makes chats of a text request, and leaves on the exchange what turns their answers back.
+/// Translates a text request into chats, and puts the translation of their answers on the exchange.
 #[cold]
 fn as_chat(
     exchange: &mut Exchange,
@@ -206,7 +206,7 @@ impl Filter for Completions {
         exchange: &'a mut Exchange,
         tail: &'a mut Tail,
     ) -> Step<'a, Outcome> {
-        // Who has left needs no metadata.
+        // A disconnected client needs no metadata.
         if !tail.deliverable() {
             return Step::now(Outcome::Continue);
         }

@@ -1,4 +1,4 @@
-//! The bodies that go to a provider.
+//! Request bodies for providers.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use bytes::Bytes;
 use tollgate_filter::{CapMember, Exchange, ForwardBody, OutputCap, ProviderModel};
 use tollgate_openai::{BodyEdit, CompletionRequest, Endpoint, RequestError, TextAsChat};
 
-/// The client's body with the members changed that the gateway owns, and without those that the provider does not get; every other byte is
-/// the client's.
+/// The client's body with the gateway's members rewritten, and without those that the provider's settings remove; every other byte is the
+/// client's.
 #[derive(Default)]
 pub(crate) struct CompletionBody {
-    /// A cap on the output that the client did not name.
+    /// A cap on the output, for a request without one.
     cap: Option<OutputCap>,
 }
 
 impl ForwardBody for CompletionBody {
     fn render(&self, exchange: &Exchange, at: &ProviderModel) -> Bytes {
         let original = &exchange.request.body;
-        // Both are left on the exchange at once. The body as it came would be for another model, without the cap that is paid for.
+        // Both are put on the exchange together. The original body would name another model, and lack the cap that is paid for.
         let request = exchange
             .get::<CompletionRequest>()
             .expect("who forwards a completion leaves its request on the exchange");
@@ -51,7 +51,7 @@ fn render(
     edit.apply(original)
 }
 
-/// The chats that stand for a text request, one for each prompt.
+/// The chats that replace a text request, one for each prompt.
 pub(crate) struct ChatBodies {
     chats: Vec<(Arc<CompletionRequest>, Bytes)>,
     cap: Option<OutputCap>,
@@ -65,8 +65,8 @@ struct ChatBody {
 }
 
 impl ChatBodies {
-    /// The chats as requests of their own: what passes in a text request because nobody looks at it may be wrong in a chat.
-    /// `listed` are the members that some provider does not get.
+    /// Parses the chats as separate requests: a member that a text request ignores may be invalid in a chat. `listed` are the members that
+    /// some provider removes or refuses.
     pub(crate) fn read(
         asked: &TextAsChat,
         listed: &[Box<str>],
@@ -90,7 +90,7 @@ impl ChatBodies {
 
 impl ForwardBody for ChatBodies {
     fn render(&self, exchange: &Exchange, at: &ProviderModel) -> Bytes {
-        // Whoever asks for one body gets the first; there is one for each prompt, and at least one prompt.
+        // A caller for one body gets the first; there is one for each prompt, and at least one prompt.
         match self.chats.first() {
             Some(chat) => self.part(chat).render(exchange, at),
             None => exchange.request.body.clone(),
@@ -165,7 +165,7 @@ mod tests {
 
     const MESSAGES: &str = r#""messages":[{"role":"user","content":"\u0041 \/ 1.50"}]"#;
 
-    /// What a provider gets of a chat with these members that does not get `removed`.
+    /// The provider's body for a chat with these members, for a provider with these `removed` members.
     fn rendered(client: &str, removed: &[&str], cap: Option<OutputCap>) -> String {
         let original = Bytes::from(format!("{{{MESSAGES},{client}}}"));
         let removed: Box<[Box<str>]> = removed.iter().map(|name| Box::from(*name)).collect();

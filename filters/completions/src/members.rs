@@ -1,18 +1,18 @@
-//! Members of a request that the providers of a model do not get.
+//! Request members that a model's providers refuse or remove.
 
 use tollgate_filter::{Catalog, Model, ProviderModel};
 use tollgate_openai::{CompletionRequest, is_same_but_for_case};
 
-/// What the providers that may serve one model say of members, together.
+/// The member settings of all providers that may serve one model, combined.
 pub(crate) struct Members {
-    /// Refused by any of them: what a client may send does not depend on which of them is chosen.
+    /// Refused by any of them: the accepted members do not depend on the chosen provider.
     refused: Box<[Box<str>]>,
     /// Removed by each of them: no model reads it.
     removed: Box<[Box<str>]>,
 }
 
 impl Members {
-    /// Those of a model in a catalog. Any of its providers may serve it, and any of the models that serve in its place.
+    /// The members of a model in a catalog. Any of its providers may serve it, and any of its fallback models.
     pub(crate) fn of(model: &Model, catalog: &Catalog) -> Members {
         let instead = model.routing.fallback.iter();
         let instead = instead
@@ -40,7 +40,7 @@ impl Members {
         }
     }
 
-    /// The first member of a request that is refused, as the client wrote it. `body` is what the request was read from.
+    /// The first refused member of a request, as the client spelled it. `body` is the request's body.
     pub(crate) fn refused_in(&self, request: &CompletionRequest, body: &[u8]) -> Option<String> {
         if self.refused.is_empty() {
             return None;
@@ -48,7 +48,7 @@ impl Members {
         request.find_member(body, &self.refused)
     }
 
-    /// Has a request hold for nothing in members that no provider gets.
+    /// Excludes members that no provider gets from the request's hold.
     pub(crate) fn leave_out(&self, request: &mut CompletionRequest, body: &[u8]) {
         if !self.removed.is_empty() {
             request.leave_out(body, &self.removed);
@@ -56,7 +56,7 @@ impl Members {
     }
 }
 
-/// The names of all members that some provider in the catalog does not get, each once.
+/// The names of all members that some provider in the catalog removes or refuses, each once.
 pub(crate) fn listed(catalog: &Catalog) -> Box<[Box<str>]> {
     let places = catalog.models().iter().flat_map(|model| &model.providers);
     distinct(places.flat_map(|place| place.removed_members.iter().chain(&*place.refused_members)))

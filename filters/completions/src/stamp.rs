@@ -1,4 +1,4 @@
-//! The metadata object, from what the exchange knows at its end.
+//! The metadata object, built from the exchange at its end.
 
 use std::cell::RefCell;
 
@@ -13,7 +13,7 @@ use tollgate_openai::{Metadata, Usage, event};
 use crate::answer::AnswerState;
 use crate::error::CompletionsError;
 
-/// What is charged where no filter charges.
+/// The charge where no filter charges.
 const FREE: Charge = Charge {
     used: Micros::ZERO,
     remaining: Micros::ZERO,
@@ -25,11 +25,11 @@ const FREE: Charge = Charge {
 };
 
 thread_local! {
-    /// Room to write a metadata object in, a few hundred bytes, before it is known what it will stand behind.
+    /// A reused buffer for a metadata object, a few hundred bytes, which is built before its position is known.
     static METADATA: RefCell<BytesMut> = RefCell::new(BytesMut::new());
 }
 
-/// Writes the metadata into the last piece of an answer, and closes a stream that its provider left open.
+/// Writes the metadata into the last piece of an answer, and completes a stream that its provider left without `[DONE]`.
 pub(crate) fn stamp(exchange: &mut Exchange, tail: &mut Tail) -> Result<(), CompletionsError> {
     METADATA.with_borrow_mut(|room| {
         room.clear();
@@ -78,7 +78,7 @@ fn stamp_with(
     }
     let done = tail.held.iter().any(|event| event.kind == EventKind::Done);
     if state.is_stream() && whole && !done {
-        // Every choice has ended, or the driver would have called it cut.
+        // Every choice has ended, or the driver would have reported it as cut.
         tail.held.push(HeldEvent {
             kind: EventKind::Done,
             data: Bytes::from_static(event::DONE),

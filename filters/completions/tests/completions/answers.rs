@@ -1,4 +1,4 @@
-//! Answers: what the client gets of what a provider sends.
+//! Answers: the client's output for a provider's input.
 
 use tollgate_filter::{Ending, EventKind, Tokens, UpstreamFault};
 
@@ -12,7 +12,7 @@ const USAGE: Tokens = Tokens {
     completion: 4,
 };
 
-/// A chunk as the provider sends it, and as the client gets it.
+/// A chunk from the provider, and its rewritten form for the client.
 fn chunk(members: &str) -> (String, String) {
     (
         format!(
@@ -166,7 +166,7 @@ fn usage_that_was_asked_for_and_sent_elsewhere_gets_its_event() {
     let sent = answer
         .events(&[&finish.0, "[DONE]"])
         .end(Ending::Complete, true);
-    // What is charged, and not what was reported.
+    // The charged usage, not the reported one.
     let added =
         chunk(r#""choices":[],"usage":{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9}"#);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The filter from outside: a request goes in, what goes upstream comes out; an answer goes in, what the client gets comes out.
+//! Integration tests of the filter: request to upstream body, provider answer to client answer.
 
 mod answers;
 mod requests;

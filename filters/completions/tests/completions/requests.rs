@@ -1,4 +1,4 @@
-//! Requests: what is taken, what is refused and why, and what goes upstream.
+//! Requests: accepted and refused bodies, and the upstream body.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::support::{CHAT, PROVIDER_MODEL, TEXT, exchange, filter, forwarded, js
 
 const USER: &str = r#"{"role":"user","content":"hi"}"#;
 
-/// Every member of the two requests and of a message, with what it takes and what it refuses.
+/// Every member of the two requests and of a message, with accepted and refused values.
 #[test]
 fn every_described_member_has_its_type_and_range() {
     use ErrorCode::{InvalidType as Type, MissingField as Missing, OutOfRange as Range};
 
-    //  member, taken, refused with code and, where it is not the member, param
+    //  member, accepted, refused with code and, where it is not the member, param
     for (member, taken, refused) in [
         (
             "model",
@@ -220,7 +220,7 @@ fn only_models_on_sale_to_the_credential_are_served() {
             let refusal = refusal.expect("a refusal");
             let (code, status) = match access {
                 ModelAccess::All => (ErrorCode::ModelNotSupported, 400),
-                // It is on sale, but not to this key.
+                // It is available, but not to this key.
                 ModelAccess::Only(_) => (ErrorCode::KeyNotPermitted, 403),
             };
             assert_eq!(refusal.code, code);

@@ -1,4 +1,4 @@
-//! One exchange, driven by hand.
+//! A test harness that drives one exchange step by step.
 
 use std::net::Ipv4Addr;
 use std::num::NonZeroU64;
@@ -20,7 +20,7 @@ use tollgate_money::{AccountId, Micros, OperationId, Price};
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const TEXT: &str = "/v1/completions";
 
-/// What a provider calls the model `m`.
+/// The provider's name of the model `m`.
 pub(crate) const PROVIDER_MODEL: &str = "org/m-7b";
 
 pub(crate) fn model(id: &str) -> Arc<Model> {
@@ -83,7 +83,7 @@ pub(crate) fn exchange(path: &str, body: &str, models: ModelAccess) -> Exchange 
     exchange
 }
 
-/// What a step that does not wait decided.
+/// The outcome of a step that does not wait.
 pub(crate) fn now(step: Step<'_, Outcome>) -> Result<Outcome, tollgate_filter::FilterError> {
     match step {
         Step::Now(result) => result,
@@ -91,7 +91,7 @@ pub(crate) fn now(step: Step<'_, Outcome>) -> Result<Outcome, tollgate_filter::F
     }
 }
 
-/// The refusal of a request, if it is refused.
+/// The refusal of a request, if any.
 pub(crate) fn refusal(exchange: &mut Exchange) -> Option<ApiError> {
     match now(filter().on_request(exchange)).expect("a decision") {
         Outcome::Continue => None,
@@ -100,7 +100,7 @@ pub(crate) fn refusal(exchange: &mut Exchange) -> Option<ApiError> {
     }
 }
 
-/// The body that goes upstream for a request.
+/// The upstream body of a request.
 pub(crate) fn forwarded(path: &str, body: &str) -> String {
     let mut exchange = exchange(path, body, ModelAccess::All);
     assert!(refusal(&mut exchange).is_none(), "{body} is refused");
@@ -111,11 +111,11 @@ pub(crate) fn forwarded(path: &str, body: &str) -> String {
     String::from_utf8(sent.to_vec()).expect("UTF-8")
 }
 
-/// An answer as it passes the filter.
+/// An answer during its relay through the filter.
 pub(crate) struct Answer {
     filter: Completions,
     pub(crate) exchange: Exchange,
-    /// What has been sent.
+    /// The output so far.
     pub(crate) sent: Vec<String>,
     held: Vec<HeldEvent>,
 }
@@ -135,7 +135,7 @@ impl Answer {
         }
     }
 
-    /// Passes one piece, the way the driver does.
+    /// Relays one piece, as the driver does.
     pub(crate) fn pass(&mut self, kind: EventKind, data: &str) -> &mut Answer {
         let mut event = Event::new(kind, data.as_bytes());
         self.filter.on_event(&mut self.exchange, &mut event);
@@ -173,7 +173,7 @@ impl Answer {
         self.sent.extend(held.map(|event| text(&event.data)));
     }
 
-    /// Charges 2,000 micro-credits and ends the answer; what has been sent in all comes back.
+    /// Charges 2,000 micro-credits, ends the answer, and returns all output.
     pub(crate) fn end(&mut self, ending: Ending, deliverable: bool) -> Vec<String> {
         let estimated = self.usage().is_none();
         self.exchange.put(Charge {
