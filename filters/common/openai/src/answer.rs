@@ -1,4 +1,4 @@
-//! A whole answer: what it says, and as the client gets it.
+//! A whole answer: its facts, and its rewritten form for the client.
 
 use bytes::BytesMut;
 
@@ -10,7 +10,7 @@ use crate::shape::{self, Shape};
 use crate::splice::Layout;
 use crate::usage::Usage;
 
-/// Why a body is no answer to a completion request.
+/// Why a body is not an answer to a completion request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
@@ -20,22 +20,22 @@ pub enum AnswerError {
     /// It is not a JSON object.
     #[error("the answer is not a JSON object: {0}")]
     NotAnObject(#[from] SyntaxError),
-    /// It has no `choices`, an empty list of them, or something in the list that is no choice.
+    /// It has no `choices`, an empty list of them, or an item that is not a choice.
     #[error("the answer has no choices")]
     NoChoices,
 }
 
 /// The facts of one whole answer.
 ///
-/// A value of this type says that the body is a JSON object with at least one choice, or reports an error.
+/// A value of this type guarantees that the body is a JSON object with at least one choice, or reports an error.
 #[derive(Debug)]
 pub struct Answer<'a> {
     body: &'a [u8],
-    /// The facts, in room that is used again. There until the answer is dropped.
+    /// The facts, in a reused allocation. Present until the answer is dropped.
     shape: Option<Box<Shape>>,
 }
 
-/// What has to be known of an [`Answer`] to write it, without its body, for those who come back to it later.
+/// The facts that are needed to write an [`Answer`] later, without its body.
 #[derive(Clone, Debug)]
 pub struct AnswerFacts {
     layout: Layout<Tracked>,
@@ -53,14 +53,14 @@ impl Drop for Answer<'_> {
 }
 
 impl<'a> Answer<'a> {
-    /// Reads the body of a provider's 200. Which member is our own metadata is known to `patch`.
+    /// Parses the body of a provider's 200. `patch` has the name of our metadata member.
     ///
     /// # Errors
     ///
-    /// The body is no answer: the provider is at fault, not the client.
+    /// The body is not an answer: an error of the provider, not of the client.
     pub fn read(body: &'a [u8], patch: &Patch) -> Result<Self, AnswerError> {
         let bytes = Bytes::of(body);
-        // Most are ASCII, which is seen much sooner.
+        // Most are ASCII, which is a faster check.
         if !bytes.ascii && std::str::from_utf8(body).is_err() {
             return Err(AnswerError::NotUtf8);
         }
@@ -83,7 +83,7 @@ impl<'a> Answer<'a> {
         self.shape.as_ref().map(|shape| &shape.facts)
     }
 
-    /// What has to be known to write the answer later, without reading it a second time.
+    /// The facts for writing the answer later, without a second parse.
     pub fn facts(&self) -> AnswerFacts {
         let facts = self.completion();
         AnswerFacts {
@@ -98,27 +98,27 @@ impl<'a> Answer<'a> {
         self.completion().map_or(&[], |facts| &facts.choices)
     }
 
-    /// The `usage`, if it is there and makes sense.
+    /// The `usage`, if it is present and valid.
     pub fn usage(&self) -> Option<Usage> {
         self.completion()?.usage.usage
     }
 
-    /// The value of a top-level `error` as JSON: some providers answer 200 and report a failure all the same.
+    /// The value of a top-level `error` as JSON: some providers report a failure with status 200.
     pub fn error(&self) -> Option<&'a [u8]> {
         self.completion()?.error.map(|span| span.of(self.body))
     }
 
-    /// Bytes the model said, before escapes are undone.
+    /// Bytes of generated text, before escapes are decoded.
     pub fn text_bytes(&self) -> usize {
         self.completion().map_or(0, Completion::text_bytes)
     }
 
-    /// Bytes of pictures and sounds, as they stand in the answer.
+    /// Bytes of pictures and sounds, as encoded in the answer.
     pub fn media_bytes(&self) -> u64 {
         self.completion().map_or(0, |facts| facts.media_bytes)
     }
 
-    /// Appends what the model said, of all choices: content, thoughts, refusals, calls of tools. For counting.
+    /// Appends the generated text of all choices: content, reasoning, refusals, tool calls. For token counting.
     pub fn append_text(&self, out: &mut String) {
         if let Some(facts) = self.completion() {
             facts.append_text(self.body, out);
@@ -127,12 +127,12 @@ impl<'a> Answer<'a> {
 }
 
 impl AnswerFacts {
-    /// Appends the answer of which these facts are as the client gets it, or nothing if `body` has another length than it.
+    /// Appends the client's form of the answer with these facts, or nothing if `body` has another length.
     ///
-    /// `charged` is the usage that the client pays for: where the answer shows another one or none, its counts are written into the
-    /// `usage`. `metadata` is the metadata object as JSON. Nothing but the members the patch is for differs from what the provider sent.
+    /// `charged` is the usage that the client pays for: where the answer has another one or none, its counts are written into the `usage`.
+    /// `metadata` is the metadata object as JSON. Only the members of the patch differ from the provider's bytes.
     ///
-    /// It is for the caller to know that the bytes are those that were read: with others, what is written is garbage.
+    /// The caller guarantees that the bytes are those that were parsed: with others, the output is garbage.
     pub fn write(
         &self,
         body: &[u8],

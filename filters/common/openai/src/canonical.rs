@@ -1,11 +1,11 @@
-//! The canonical form of a request body: what two requests have in common when any provider would answer both alike.
+//! The canonical form of a request body: equal for requests that any provider would answer alike.
 //!
-//! Two bodies have one form exactly when they say the same, however they are written: in any order of members, with any white space and
-//! any escapes, with `1` for `1.0`. A number keeps its exact decimal value, so that two seeds beyond 2^53 stay two requests. Members that
-//! choose how an answer is delivered, or only label it, are left out of the top level.
+//! Two bodies have one form exactly when they are equivalent JSON: in any order of members, with any white space and any escapes, with `1`
+//! for `1.0`. A number keeps its exact decimal value, so that two seeds beyond 2^53 stay two requests. Top-level members that only choose
+//! the delivery of an answer, or label it, are dropped.
 //!
-//! The form is for digests and nothing else, and short, since what is short is soon digested. It is made while a body is read, by listening
-//! to the reader. Every value says in its first byte what it is and how long, so that no two lists of values look alike:
+//! The form is used for digests only, and short, which makes the digest fast. It is built while a body is parsed, by a visitor of the
+//! reader. The first byte of every value encodes its kind and length, so that no two lists of values have the same form:
 //!
 //! | First byte | Value | Then |
 //! |---|---|---|
@@ -39,27 +39,27 @@ const NUMBER: u8 = 0x80;
 const ARRAY: u8 = 0xa0;
 const OBJECT: u8 = 0xc0;
 
-/// Lengths of strings, and then those of everything else, from which on the first byte does not tell them.
+/// The lengths of strings, and of other values, from which the first byte does not encode the length.
 const LONG_STRING: usize = 0x3f;
 const LONG: usize = 0x1f;
 
-/// The last word that has a first byte of its own. Those behind it stand in answers only.
+/// The last word with a first byte of its own. Later words occur in answers only.
 const LAST_WORD: Word = Word::Auto;
 const _: () = assert!(WORD + (LAST_WORD as u8) < STRING);
 
-/// Forms of up to this many bytes are kept with the request; what would be longer is made again when it is asked for. So what is kept
-/// stays small beside the buffers of a connection, however large a body is.
+/// Forms of up to this many bytes are kept with the request; a longer one is built again on demand. So the kept forms stay small compared
+/// to the buffers of a connection, however large a body is.
 const KEPT_BYTES_MAX: usize = 32 * 1024;
 
-/// A form that takes no more than this is kept as it lies, room to spare and all.
+/// A form of at most this size is kept as it is, with its spare capacity.
 const SPARE_BYTES_MAX: usize = 4 * 1024;
 
-/// Bytes that may be moved for each byte of the body. Members that stand in another order than the canonical one are moved once a
-/// level; only a body made to cost time gets here.
+/// Bytes that may be moved for each byte of the body. Members out of the canonical order are moved once a level; only an adversarial body
+/// reaches this.
 const MOVES_MAX: usize = 16;
 
-/// Whether a top-level member does not change what a model says. The model itself is named by whoever makes the key, since its name
-/// here may be missing or an alias.
+/// Whether a top-level member does not change the model's output. The model itself is added by the builder of the key, since its name here
+/// may be missing or an alias.
 fn is_dropped(name: Option<Word>) -> bool {
     matches!(
         name,
@@ -76,17 +76,17 @@ fn is_dropped(name: Option<Word>) -> bool {
     )
 }
 
-/// Why a body has no canonical form. It can be forwarded, but not be told from others.
+/// Why a body has no canonical form. It can be forwarded, but not be compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CanonicalError {
-    /// One name stands twice in an object: readers differ in which of the values they take.
+    /// A duplicate name in an object: parsers differ in the value that they take.
     #[error("a member stands twice")]
     Twins,
-    /// A string holds half a surrogate pair, which is no text.
+    /// A string holds half a surrogate pair, which is not valid text.
     #[error("a string holds half a surrogate pair")]
     HalfPair,
-    /// An exponent that no machine holds.
+    /// An exponent out of range.
     #[error("a number is out of every range")]
     Number,
     /// Sorting its members would take too long.
@@ -97,18 +97,18 @@ pub enum CanonicalError {
     Syntax(#[from] SyntaxError),
 }
 
-/// The canonical form of a body that has been read, as far as it is kept.
+/// The canonical form of a parsed body, as far as it is kept.
 #[derive(Clone)]
 pub(crate) enum Form {
     Kept(Vec<u8>),
-    /// To be made again from the body.
+    /// To be built again from the body.
     TooLong,
     None(CanonicalError),
 }
 
 impl std::fmt::Debug for Form {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // What was asked stays out of every log.
+        // Request content stays out of every log.
         match self {
             Self::Kept(form) => write!(f, "Kept({} bytes)", form.len()),
             Self::TooLong => f.write_str("TooLong"),
@@ -121,7 +121,7 @@ impl std::fmt::Debug for Form {
 ///
 /// # Errors
 ///
-/// The body has no canonical form; `out` is what it was.
+/// The body has no canonical form; `out` is unchanged.
 pub fn write(
     request: &CompletionRequest,
     body: &[u8],
@@ -135,7 +135,7 @@ pub fn write(
     Ok(())
 }
 
-/// Makes the canonical form of any JSON text, however long.
+/// Builds the canonical form of any JSON text, however long.
 fn make(body: &[u8]) -> Result<Vec<u8>, CanonicalError> {
     let mut reader = Reader::heard_by(body, Encoder::unbounded(body.len()));
     reader.skip()?;
@@ -147,14 +147,14 @@ fn make(body: &[u8]) -> Result<Vec<u8>, CanonicalError> {
     }
 }
 
-/// Makes the canonical form of what it hears.
+/// The visitor that builds the canonical form.
 pub(crate) struct Encoder {
     out: Vec<u8>,
-    /// What has been stepped into, and not been left.
+    /// The open objects and arrays.
     frames: SmallVec<[Frame; 8]>,
     /// The members of all open objects, the innermost object's last.
     members: SmallVec<[Member; 16]>,
-    /// How deep in a value it is that does not count, the value itself being level 1. When there will be no form, deeper than any value.
+    /// The depth inside a dropped value, the value itself being level 1. When there will be no form, deeper than any value.
     unheard: u32,
     moves_left: usize,
     bytes_max: usize,
@@ -162,16 +162,16 @@ pub(crate) struct Encoder {
     none: Option<Form>,
 }
 
-/// An object or array that has been stepped into.
+/// An open object or array.
 struct Frame {
     kind: Kind,
-    /// Where its first byte stands.
+    /// The position of its first byte.
     start: usize,
     /// Values in it so far.
     values: usize,
     /// Its first member in the list of all.
     members: usize,
-    /// Its members have come in their order.
+    /// Its members have arrived in canonical order.
     sorted: bool,
 }
 
@@ -179,9 +179,9 @@ struct Frame {
 #[derive(Clone, Copy)]
 struct Member {
     start: usize,
-    /// Where its value starts.
+    /// The position of its value.
     value: usize,
-    /// Where the next member of its object starts. Known when the object is sorted.
+    /// The position of the next member of its object. Known when the object is sorted.
     end: usize,
 }
 
@@ -191,11 +191,11 @@ impl Member {
     }
 }
 
-/// Deeper than anything that is read.
+/// Deeper than any parsed value.
 const NEVER: u32 = u32::MAX / 2;
 
 impl Encoder {
-    /// Gives up when the form of a body of `body_bytes` is too long to be kept.
+    /// Stops when the form of a body of `body_bytes` is too long to be kept.
     pub(crate) fn new(body_bytes: usize) -> Self {
         Self::within(body_bytes, KEPT_BYTES_MAX)
     }
@@ -206,7 +206,7 @@ impl Encoder {
 
     fn within(body_bytes: usize, bytes_max: usize) -> Self {
         Self {
-            // Most forms are shorter than what they are made of.
+            // Most forms are shorter than their bodies.
             out: Vec::with_capacity(body_bytes.min(bytes_max)),
             frames: SmallVec::new(),
             members: SmallVec::new(),
@@ -217,7 +217,7 @@ impl Encoder {
         }
     }
 
-    /// The form of a whole value that was heard. It is taken out of where it was made, which is large.
+    /// The form of the complete value. It is moved out of the encoder, which is large.
     pub(crate) fn finish(&mut self) -> Form {
         let mut form = std::mem::take(&mut self.out);
         if form.capacity() > SPARE_BYTES_MAX {
@@ -234,7 +234,7 @@ impl Encoder {
         self.out = Vec::new();
     }
 
-    /// Notes that a value begins, and tells whether it counts.
+    /// Records the start of a value, and returns whether it is part of the form.
     #[inline]
     fn begins(&mut self) -> bool {
         if self.unheard > 0 {
@@ -285,7 +285,7 @@ impl Encoder {
         self.said(Text { raw, escaped }, Word::at(raw, 0, raw.len()));
     }
 
-    /// Puts the members of an object that is complete into their order.
+    /// Sorts the members of a complete object.
     #[cold]
     fn sort(&mut self, first: usize) {
         let members = &mut self.members[first..];
@@ -307,7 +307,7 @@ impl Encoder {
         {
             return self.give_up(Form::None(CanonicalError::Twins));
         }
-        // They are put in their order behind the object, and that in the place of the object.
+        // They are written in order behind the object, and then moved to its position.
         for member in &*members {
             self.out.extend_from_within(member.start..member.end);
         }
@@ -330,7 +330,7 @@ impl Listener for Encoder {
             members: self.members.len(),
             sorted: true,
         });
-        // Its first byte is written when it is known how many values there are.
+        // Its first byte is written when the number of values is known.
         self.out.push(END);
     }
 
@@ -382,7 +382,7 @@ impl Listener for Encoder {
             end: value,
         };
         if let [.., before] = self.members[frame.members..] {
-            // The first bytes nearly always tell: most names are words, which have one.
+            // The first bytes nearly always decide: most names are words, which have one.
             frame.sorted &= match self.out[before.start].cmp(&self.out[start]) {
                 Ordering::Less => true,
                 Ordering::Greater => false,

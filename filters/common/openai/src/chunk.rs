@@ -1,4 +1,4 @@
-//! The events of a completion stream: what each one says, and each one as the client gets it.
+//! The events of a completion stream: the facts of each, and its rewritten form for the client.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::patch::{Change, Patch, UsageChange};
 use crate::string;
 use crate::usage::Usage;
 
-/// Why the data of an event is no chunk.
+/// Why the data of an event is not a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
@@ -22,12 +22,11 @@ pub enum ChunkError {
     NotAnObject(#[from] SyntaxError),
 }
 
-/// Reads the events of one stream.
+/// Parses the events of one stream.
 ///
-/// Nearly every event of a stream differs from the one before only in the few words the model said. So the
-/// reader keeps the last such event as a template: its bytes before and after the words, and both as the client
-/// gets them. An event that begins and ends the same, with one proper JSON string between, is known without being
-/// walked. Any other event is walked in full.
+/// Nearly every event of a stream differs from the one before only in the generated text. So the reader keeps the last such event as a
+/// template: its bytes before and after the text, and both as rewritten for the client. An event with the same start and end, and one valid
+/// JSON string between, is recognised without a parse. Any other event is parsed in full.
 #[derive(Debug)]
 pub struct ChunkReader {
     patch: Arc<Patch>,
@@ -36,16 +35,16 @@ pub struct ChunkReader {
     template: Template,
 }
 
-/// An event that says one string, without that string. Empty when none has been seen.
+/// An event with one generated string, without that string. Empty before the first.
 #[derive(Debug, Default)]
 struct Template {
     before: Vec<u8>,
     after: Vec<u8>,
     before_patched: Vec<u8>,
     after_patched: Vec<u8>,
-    /// The facts of the event it was made from, which hold for all like it.
+    /// The facts of the event it was made from, which apply to all matching events.
     facts: Option<Completion>,
-    /// Events made into a template since one was last recognised.
+    /// Templates made since the last match.
     unused: u32,
     scratch: BytesMut,
 }
@@ -53,8 +52,8 @@ struct Template {
 impl ChunkReader {
     /// A reader for one stream whose events get `patch`.
     ///
-    /// `include_usage` says whether the client asked for the usage. If it did, `usage` is null in every event that
-    /// has choices, and stays in the one that has none. If not, no event has the member.
+    /// `include_usage`: the client requested the usage. If so, `usage` is null in every event that has choices, and stays in the one that
+    /// has none. If not, no event has the member.
     pub fn new(patch: Arc<Patch>, include_usage: bool) -> Self {
         Self {
             patch,
@@ -64,11 +63,11 @@ impl ChunkReader {
         }
     }
 
-    /// Reads the data of one event, other than `[DONE]`.
+    /// Parses the data of one event, other than `[DONE]`.
     ///
     /// # Errors
     ///
-    /// The data is not a JSON object. The stream makes no sense any more.
+    /// The data is not a JSON object. The rest of the stream is unusable.
     pub fn read<'a>(&'a mut self, data: &'a [u8]) -> Result<Chunk<'a>, ChunkError> {
         if let Some(said) = self.template.matches(data) {
             self.template.unused = 0;
@@ -90,10 +89,9 @@ impl ChunkReader {
         })
     }
 
-    /// Makes a template of an event that says one string.
+    /// Makes a template of an event with one generated string.
     ///
-    /// Whatever else the event says is the same for every event with the same bytes around that string, but for
-    /// the place of an error.
+    /// All other facts are the same for every event with the same bytes around that string, except the position of an error.
     fn learn(&mut self, data: &[u8]) {
         let facts = &self.facts;
         let [said] = facts.texts.as_slice() else {
@@ -102,7 +100,7 @@ impl ChunkReader {
         if facts.error.is_some() {
             return;
         }
-        // A provider that puts something new into every event makes templates useless: try ever less often.
+        // A provider with a new value in every event makes templates useless: try at doubling intervals.
         let template = &mut self.template;
         template.unused = template.unused.saturating_add(1);
         if template.unused > 4 && !template.unused.is_power_of_two() {
@@ -130,13 +128,13 @@ fn replace(kept: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 impl Template {
-    /// Where the words stand, if `data` is an event like the template.
+    /// The position of the text, if `data` matches the template.
     fn matches(&self, data: &[u8]) -> Option<Span> {
         self.facts.as_ref()?;
         if !data.starts_with(&self.before) || !data.ends_with(&self.after) {
             return None;
         }
-        // Where beginning and end overlap, the string that begins in the one does not end in the other.
+        // Where start and end overlap, the string of the one does not end in the other.
         let said = Span {
             start: self.before.len() - 1,
             end: data.len() - self.after.len() + 1,
@@ -153,7 +151,7 @@ impl Template {
 pub struct Chunk<'a> {
     reader: &'a ChunkReader,
     data: &'a [u8],
-    /// The one string of an event that is like the template.
+    /// The generated string of an event that matches the template.
     said: Option<Span>,
 }
 
@@ -165,18 +163,17 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// The choices this event tells about. Their order means nothing; with `n` above 1 they take turns.
+    /// The choices in this event. Their order has no meaning; with `n` above 1 they alternate.
     pub fn choices(&self) -> &'a [Choice] {
         &self.facts().choices
     }
 
-    /// Whether `choices` is there but empty, as in the event that carries the usage, and in a first event with
-    /// nothing but filter results.
+    /// Whether `choices` is present and empty, as in the usage event, and in a first event with filter results only.
     pub fn has_empty_choices(&self) -> bool {
         self.facts().has_choices && self.facts().choices.is_empty()
     }
 
-    /// The `usage`, if it is there and makes sense. Of several in one stream the last one holds.
+    /// The `usage`, if it is present and valid. Of several in one stream the last one counts.
     pub fn usage(&self) -> Option<Usage> {
         self.facts().usage.usage
     }
@@ -186,7 +183,7 @@ impl<'a> Chunk<'a> {
         self.facts().error.map(|span| span.of(self.data))
     }
 
-    /// Bytes the model said in this event, before escapes are undone; 0 when it said nothing.
+    /// Bytes of generated text in this event, before escapes are decoded; 0 without text.
     pub fn text_bytes(&self) -> usize {
         match self.said {
             Some(said) => said.len() - 2,
@@ -194,12 +191,12 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// Bytes of pictures and sounds in this event, as they stand in it.
+    /// Bytes of pictures and sounds, as encoded in this event.
     pub fn media_bytes(&self) -> u64 {
         self.facts().media_bytes
     }
 
-    /// Appends what the model said, of all choices: content, thoughts, refusals, calls of tools. For counting.
+    /// Appends the generated text of all choices: content, reasoning, refusals, tool calls. For token counting.
     pub fn append_text(&self, out: &mut String) {
         match self.said {
             Some(said) => {
@@ -209,9 +206,9 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// Appends the data of the event as the client gets it.
+    /// Appends the client's form of the event's data.
     ///
-    /// Nothing but the members the patch is for differs from what the provider sent.
+    /// Only the members of the patch differ from the provider's bytes.
     pub fn write(&self, out: &mut BytesMut) {
         let template = &self.reader.template;
         if let Some(said) = self.said {
@@ -225,13 +222,12 @@ impl<'a> Chunk<'a> {
         self.write_with(&self.reader.facts, None, None, out);
     }
 
-    /// Appends the data of the last event as the client gets it, with the metadata object (JSON).
+    /// Appends the client's form of the last event's data, with the metadata object (JSON).
     ///
-    /// `charged` is the usage that the client pays for: where this is the event with the usage and shows another one, its counts are
-    /// written into it.
+    /// `charged` is the usage that the client pays for: where this is the usage event with other counts, they are overwritten.
     pub fn write_last(&self, charged: Option<Usage>, metadata: &[u8], out: &mut BytesMut) {
         if self.said.is_some() {
-            // Places in the text differ from the template's; this happens once in a stream at most.
+            // Positions in the text differ from the template's; this happens once in a stream at most.
             let mut facts = Completion::new();
             if facts
                 .read(self.data, self.reader.patch.metadata_name())
@@ -257,12 +253,12 @@ impl<'a> Chunk<'a> {
             .write(self.data, &facts.layout, &change, None, out);
     }
 
-    /// Appends an event of the kind that carries the usage: this one with no choices, and with `usage`.
+    /// Appends a usage event: this one without choices, and with `usage`.
     ///
-    /// For a provider that did not send it, although the client asked.
+    /// For a provider that did not send it, although the client requested it.
     pub fn write_usage_chunk(&self, usage: Usage, metadata: &[u8], out: &mut BytesMut) {
         let mut facts = Completion::new();
-        // The data has been read once already.
+        // The data has been parsed once already.
         if facts
             .read(self.data, self.reader.patch.metadata_name())
             .is_ok()

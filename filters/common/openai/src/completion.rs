@@ -1,4 +1,4 @@
-//! What a provider says, as far as the gateway has to know: one walk for whole answers and for stream events.
+//! The facts of a provider's output: one parser for whole answers and for stream events.
 //!
 //! Both are objects with `choices`; where an answer has a `message`, an event has a `delta`.
 
@@ -16,19 +16,19 @@ use crate::word::Word;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FinishReason {
-    /// The model came to an end or to a stop sequence.
+    /// The model finished or reached a stop sequence.
     Stop,
-    /// The cap on tokens was reached.
+    /// The token cap was reached.
     Length,
     /// The model calls tools.
     ToolCalls,
     /// The model calls a function, in the older form.
     FunctionCall,
-    /// The provider held text back.
+    /// The provider withheld text.
     ContentFilter,
-    /// The provider failed in the middle and says so here.
+    /// The provider failed and reports it here.
     Error,
-    /// A word of the provider's own.
+    /// A value specific to the provider.
     Other,
 }
 
@@ -49,13 +49,13 @@ impl FinishReason {
 /// One item of `choices`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Its `index`, 0 when it names none.
+    /// Its `index`, 0 when it has none.
     pub index: u32,
     /// Why it ended, if it has.
     pub finish: Option<FinishReason>,
 }
 
-/// Members of an answer or event that may be changed on the way to the client.
+/// Members of an answer or event that may be rewritten for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tracked {
     Id,
@@ -65,22 +65,22 @@ pub(crate) enum Tracked {
     Metadata,
 }
 
-/// The facts of one answer or event, with places in its text.
+/// The facts of one answer or event, with positions in its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Completion {
     pub(crate) layout: Layout<Tracked>,
     pub(crate) choices: SmallVec<[Choice; 2]>,
-    /// `choices` is there and an array.
+    /// `choices` is present and an array.
     pub(crate) has_choices: bool,
-    /// Something in `choices` is not an object.
+    /// An item of `choices` is not an object.
     pub(crate) odd_choice: bool,
-    /// What the last `usage` says that makes sense; exact only where it is the only one.
+    /// The last valid `usage`; exact only where it is the only one.
     pub(crate) usage: Reported,
-    /// A top-level `error` that is neither null nor false nor an empty text.
+    /// A top-level `error` that is neither null nor false nor an empty string.
     pub(crate) error: Option<Span>,
-    /// The strings the model wrote, with their quotes, in the order of the text. Empty ones are left out.
+    /// The generated strings, with their quotes, in the order of the text. Empty ones are dropped.
     pub(crate) texts: SmallVec<[Span; 4]>,
-    /// Bytes of pictures and sounds, as they stand in the text.
+    /// Bytes of pictures and sounds, as encoded in the text.
     pub(crate) media_bytes: u64,
 }
 
@@ -98,7 +98,7 @@ impl Completion {
         }
     }
 
-    /// Has each offset become what `to` makes of it, but for that of an error: always in the same order.
+    /// Maps each offset by `to`, except that of an error: always in the same order.
     pub(crate) fn move_places(&mut self, mut to: impl FnMut(usize) -> usize) {
         for (_, member) in &mut self.layout.members {
             member.move_places(&mut to);
@@ -109,17 +109,17 @@ impl Completion {
         }
     }
 
-    /// Whether it takes no memory beside its own.
+    /// Whether it has no heap allocation.
     pub(crate) fn is_small(&self) -> bool {
         !(self.layout.members.spilled() || self.choices.spilled() || self.texts.spilled())
     }
 
-    /// Reads `text`, an object, in place of whatever was read before. `metadata` is the name of our own member.
+    /// Parses `text`, an object, and replaces the previous facts. `metadata` is the name of our metadata member.
     pub(crate) fn read(&mut self, text: &[u8], metadata: &str) -> Result<(), SyntaxError> {
         self.walk(Reader::new(text), text, metadata)
     }
 
-    /// The same of a text that has been looked at as a whole.
+    /// The same for a text that has been scanned.
     pub(crate) fn read_knowing(
         &mut self,
         text: &[u8],
@@ -170,7 +170,7 @@ impl Completion {
             if let Some(tracked) = tracked {
                 match tracked {
                     Tracked::Choices => self.choices(&mut reader, kind)?,
-                    // Of two the last one counts, as it does of two events.
+                    // Of two the last one counts, as for two events.
                     Tracked::Usage => {
                         let Reported { usage, is_exact } = Reported::from_reader(&mut reader)?;
                         usages += 1;
@@ -196,14 +196,14 @@ impl Completion {
         reader.end()
     }
 
-    /// Appends what the model wrote.
+    /// Appends the generated text.
     pub(crate) fn append_text(&self, text: &[u8], out: &mut String) {
         for span in &self.texts {
             string::unescape(&text[span.start + 1..span.end - 1], out);
         }
     }
 
-    /// Bytes of what the model wrote as it stands in the text.
+    /// Bytes of generated text, as encoded.
     pub(crate) fn text_bytes(&self) -> usize {
         self.texts.iter().map(|span| span.len() - 2).sum()
     }
@@ -247,7 +247,7 @@ impl Completion {
                 }
                 (Some(Word::Delta | Word::Message), Kind::Object) => self.speech(reader)?,
                 (Some(Word::Text), Kind::String) => self.text(reader)?,
-                // Thoughts stand beside the text where a chat was turned into a text.
+                // Reasoning is beside the text where a chat was translated into a text.
                 (_, Kind::String) if !reasoned && is_thought(&key) => {
                     let before = self.texts.len();
                     self.text(reader)?;
@@ -273,7 +273,7 @@ impl Completion {
                 (Some(Word::Content), Kind::Array) => self.parts(reader, &[b"text"])?,
                 (Some(Word::Audio), Kind::Object) => self.parts(reader, &[b"transcript"])?,
                 (Some(Word::Images), Kind::Array) => self.parts(reader, &[])?,
-                // Some providers write the same thoughts under both names. They were thought once.
+                // Some providers send the same reasoning under both names. It is counted once.
                 (_, Kind::String) if !reasoned && is_thought(&key) => {
                     let before = self.texts.len();
                     self.text(reader)?;
@@ -290,8 +290,7 @@ impl Completion {
         Ok(())
     }
 
-    /// Notes the strings under one of `names` in the value that comes next, and counts what else it holds: pictures and sounds, or where
-    /// they are.
+    /// Records the strings under one of `names` in the next value, and counts the rest: pictures and sounds, or their URLs.
     fn parts(&mut self, reader: &mut Reader<'_>, names: &[&[u8]]) -> Result<(), SyntaxError> {
         const MEDIA: [&[u8]; 3] = [b"data", b"url", b"b64_json"];
         reader.walk(|name, span| {
@@ -307,7 +306,7 @@ impl Completion {
         Ok(())
     }
 
-    /// Notes the string that comes next; the caller has asked for its kind.
+    /// Records the next string; the caller has checked its kind.
     fn text(&mut self, reader: &mut Reader<'_>) -> Result<(), SyntaxError> {
         let start = reader.at();
         reader.string()?;
@@ -318,7 +317,7 @@ impl Completion {
         Ok(())
     }
 
-    /// Notes the strings under one of `names` in the value that comes next.
+    /// Records the strings under one of `names` in the next value.
     fn texts_named(&mut self, reader: &mut Reader<'_>, names: &[&[u8]]) -> Result<(), SyntaxError> {
         reader.walk(|name, span| {
             if span.len() > 2 && names.contains(&name) {
@@ -329,12 +328,12 @@ impl Completion {
     }
 }
 
-/// Whether a member has what a model thought, in text.
+/// Whether a member has reasoning text.
 fn is_thought(key: &Key<'_>) -> bool {
     key.word == Some(Word::Reasoning) || key.text.raw == b"reasoning_content"
 }
 
-/// What a top-level name is to the gateway.
+/// The gateway's use of a top-level name.
 enum Name {
     Tracked(Tracked),
     Error,
@@ -348,7 +347,7 @@ impl Name {
             Some(Word::Choices) => Self::Tracked(Tracked::Choices),
             Some(Word::Usage) => Self::Tracked(Tracked::Usage),
             Some(Word::Error) => Self::Error,
-            // No provider writes it with escapes, but a client would understand them.
+            // No provider escapes it, but a client would decode it.
             _ if key.text.is(metadata) => Self::Tracked(Tracked::Metadata),
             _ => return None,
         })

@@ -1,22 +1,22 @@
-//! What the service says of request bodies, as a table: the description is made from it, and a test holds [`crate::CompletionRequest`]
-//! to it.
+//! The contract of request bodies as a table: the API description is generated from it, and a test checks [`crate::CompletionRequest`]
+//! against it.
 
 use crate::request::Endpoint;
 
-/// One member of an object that a client sends.
+/// One member of a request object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberRule {
     /// Its name.
     pub name: &'static str,
-    /// What it may be.
+    /// The shape of its value.
     pub shape: Shape,
-    /// Whether it must be there. One that need not be there may also be null, which means the same.
+    /// Whether it is required. An optional one may also be null, which means the same.
     pub required: bool,
-    /// What it means.
+    /// Its description.
     pub meaning: &'static str,
 }
 
-/// What a member may be.
+/// The shape of a member's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A string.
@@ -27,7 +27,7 @@ pub enum Shape {
     Number,
     /// A whole number of at least 1.
     Count,
-    /// True or false, with what holds when it is absent.
+    /// True or false, with the default.
     Flag(bool),
     /// An object with any members.
     Object,

@@ -1,4 +1,4 @@
-//! The changes the gateway makes to a request body before it goes to a provider.
+//! The gateway's edits of a request body for a provider.
 
 use bytes::{Bytes, BytesMut};
 
@@ -7,19 +7,18 @@ use crate::request::{CompletionRequest, Endpoint, Owned, is_any_of, name_of};
 use crate::splice::{Member, Splice};
 use crate::string;
 
-/// Which member carries the most tokens an answer may have, where a request names neither.
+/// The member that carries the output cap, where a request has neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapMember {
-    /// `max_tokens`: known to every provider, and refused for some newer models.
+    /// `max_tokens`: supported by every provider, and refused for some newer models.
     MaxTokens,
     /// `max_completion_tokens`: its successor, for chats only.
     MaxCompletionTokens,
 }
 
-/// A list of changes to one request body, made all at once by [`BodyEdit::apply`].
+/// A list of edits of one request body, applied at once by [`BodyEdit::apply`].
 ///
-/// Every byte that no change touches stays what it was, white space included. A change that would write what
-/// already stands there is no change.
+/// Every byte outside the edits is unchanged, white space included. An edit that would write the existing value is dropped.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct BodyEdit<'a> {
@@ -32,7 +31,7 @@ pub struct BodyEdit<'a> {
     system_before_prompt: bool,
 }
 
-/// What happens to one member.
+/// The edit of one member.
 enum Change {
     Remove,
     Model,
@@ -41,7 +40,7 @@ enum Change {
     UsageAlone,
     /// The value of `include_usage` becomes true.
     UsageValue(Span),
-    /// Every prompt gets the system text before it.
+    /// Every prompt is prefixed with the system text.
     Prompts(Span),
     /// The member is added to an object that has others, or none.
     UsageMember {
@@ -50,7 +49,7 @@ enum Change {
 }
 
 impl<'a> BodyEdit<'a> {
-    /// No changes to the body that `request` was read from.
+    /// No edits of the body that `request` was parsed from.
     pub fn new(request: &'a CompletionRequest) -> Self {
         Self {
             request,
@@ -63,51 +62,50 @@ impl<'a> BodyEdit<'a> {
         }
     }
 
-    /// Makes `model` the name by which the provider knows it.
+    /// Sets `model` to the provider's name of it.
     pub fn model(mut self, name: &'a str) -> Self {
         self.model = Some(name);
         self
     }
 
-    /// Leaves out `cache`, which is for the gateway only.
+    /// Removes `cache`, which is for the gateway only.
     pub fn without_cache(mut self) -> Self {
         self.remove_cache = true;
         self
     }
 
-    /// Leaves out the members that have one of `names` in any case, which were listed when the request was read. Members that the gateway
-    /// changes or reads the price from are not to be among them.
+    /// Removes the members with one of `names` in any case, which were listed when the request was parsed. Members that the gateway edits
+    /// or uses for the price must not be among them.
     pub fn without(mut self, names: &'a [Box<str>]) -> Self {
         self.without = names;
         self
     }
 
-    /// Makes `stream_options.include_usage` true, keeping its other members. Nothing happens to a request that
-    /// asks for no stream: its answer carries the usage anyway.
+    /// Sets `stream_options.include_usage` to true, keeping its other members. A request without a stream is unchanged: its answer carries
+    /// the usage anyway.
     pub fn with_usage(mut self) -> Self {
         self.ask_usage = true;
         self
     }
 
-    /// Lets an answer have at most `tokens` tokens: lowers whichever caps are in the body and above it, and adds
-    /// one as `member` if there is none.
+    /// Caps the output at `tokens` tokens: lowers every higher cap in the body, and adds one as `member` if there is none.
     pub fn cap_output(mut self, tokens: u64, member: CapMember) -> Self {
         self.cap = Some((tokens, member));
         self
     }
 
-    /// Puts the `system` of a text request before each of its prompts, with an empty line between, and leaves the member out: the
-    /// operation of providers has none.
+    /// Prefixes each prompt of a text request with its `system` and an empty line, and removes that member: the providers' operation has
+    /// none.
     pub fn system_before_prompt(mut self) -> Self {
         self.system_before_prompt = true;
         self
     }
 
-    /// The changed body; the very same bytes, not copied, if nothing changes.
+    /// The edited body; the same buffer, not copied, without edits.
     ///
     /// # Panics
     ///
-    /// If `body` is not as long as the one the request was read from.
+    /// If `body` does not have the length of the parsed one.
     pub fn apply(&self, body: &Bytes) -> Bytes {
         let read = self.request.body_bytes;
         assert_eq!(
@@ -173,7 +171,7 @@ impl<'a> BodyEdit<'a> {
         out.freeze()
     }
 
-    /// What happens to a member that is in the body.
+    /// The edit of a member that is in the body.
     fn change(&self, name: Owned, member: &Member, body: &[u8]) -> Option<Change> {
         let request = self.request;
         match name {
@@ -211,8 +209,8 @@ impl<'a> BodyEdit<'a> {
         }
     }
 
-    /// A cap in the body is lowered if it is above. If both caps say nothing and one of them is there as null, it
-    /// takes the value: a second member of its name would be read by some providers and not by others.
+    /// A higher cap in the body is lowered. If both caps are unset and one of them is present as null, it takes the value: a second member
+    /// of its name would be read by some providers and not by others.
     fn cap_change(&self, name: Owned, current: Option<u64>) -> Option<Change> {
         let (tokens, _) = self.cap?;
         let lowers = current.is_some_and(|current| current > tokens);
@@ -220,7 +218,7 @@ impl<'a> BodyEdit<'a> {
         (lowers || fills).then_some(Change::Cap)
     }
 
-    /// The member that carries the cap of a request that has none. A text request knows only the older one.
+    /// The member that carries the cap of a request without one. A text request has only the older one.
     fn cap_member(&self) -> Owned {
         match (self.request.endpoint, self.cap) {
             (Endpoint::Chat, Some((_, CapMember::MaxCompletionTokens))) => {
@@ -251,16 +249,16 @@ impl<'a> BodyEdit<'a> {
     }
 }
 
-/// What stands between the quotes of a string.
+/// The text between the quotes of a string.
 fn inner(string: Span, text: &[u8]) -> &[u8] {
     &text[string.start + 1..string.end - 1]
 }
 
-/// Writes a `prompt`, a string or an array of strings that has been checked, with `system` before each string.
+/// Writes a validated `prompt`, a string or an array of strings, with `system` before each string.
 fn prefix_prompts(system: &[u8], prompt: &[u8], out: &mut BytesMut) {
     let mut done = 0;
     let mut reader = Reader::new(prompt);
-    // Every string of the value is a prompt: nothing else can stand in it.
+    // Every string of the value is a prompt: no other strings are valid there.
     let walked = reader.walk(|_, span| {
         out.extend_from_slice(&prompt[done..=span.start]);
         out.extend_from_slice(system);

@@ -1,4 +1,4 @@
-//! The error envelope: the one shape in which clients are told what went wrong.
+//! The error envelope: the format of every error for clients.
 
 use bytes::{Bytes, BytesMut};
 
@@ -7,11 +7,11 @@ use crate::{event, string};
 /// The content of an error envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorEnvelope<'a> {
-    /// Help for correcting the request, for people.
+    /// Advice for correcting the request, for people.
     pub message: &'a str,
     /// The stable category, like `invalid_request_error`; the member is called `type`.
     pub kind: &'a str,
-    /// Path of the member at fault.
+    /// Path of the invalid member.
     pub param: Option<&'a str>,
     /// The cause, for programs.
     pub code: Option<&'a str>,
@@ -43,7 +43,7 @@ impl ErrorEnvelope<'_> {
         out.freeze()
     }
 
-    /// The envelope as the last event of a stream that failed. No `[DONE]` may follow it.
+    /// The envelope as the last event of a failed stream. No `[DONE]` may follow it.
     pub fn event(&self) -> Bytes {
         let mut out = BytesMut::new();
         event::write(&self.body(), &mut out);

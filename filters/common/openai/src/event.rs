@@ -1,8 +1,8 @@
-//! Cutting a server-sent event stream into events, however its bytes arrive.
+//! Server-sent event parser: splits a byte stream into events, at any fragmentation.
 //!
-//! The standard is WHATWG HTML, "server-sent events", parsing an event stream. Two things differ, since the
-//! streams here carry JSON: an event without data bytes is dropped, and a tail that no blank line ends is handed
-//! out when it is complete, because some providers end that way.
+//! The standard is WHATWG HTML, "server-sent events", parsing an event stream. Two things differ, since the streams here carry JSON: an
+//! event without data bytes is dropped, and a final event without its blank line is returned if its data is complete, because some
+//! providers end that way.
 
 use bytes::BytesMut;
 
@@ -16,54 +16,54 @@ pub const DONE: &[u8] = b"[DONE]";
 pub struct Event<'a> {
     /// Its data; several `data:` lines are joined by a line feed.
     pub data: &'a [u8],
-    /// It was named `error` by an `event:` line.
+    /// An `event:` line named it `error`.
     pub named_error: bool,
 }
 
 impl Event<'_> {
-    /// Whether this is `[DONE]`. Client libraries look at the beginning only, and so does this.
+    /// Whether this is `[DONE]`. Client libraries check the prefix only, and so does this.
     pub fn is_done(&self) -> bool {
         self.data.starts_with(DONE)
     }
 }
 
-/// What was left when a stream ended.
+/// The remainder at the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail<'a> {
     /// Nothing: the stream ended between two events.
     Nothing,
-    /// A last event that no blank line ended, but whose data is complete.
+    /// A last event without its blank line, whose data is complete.
     Event(Event<'a>),
-    /// A part of an event: the stream was cut.
+    /// A part of an event: the stream was truncated.
     Torn,
 }
 
-/// An event, or a line of one, is longer than the cutter's bound.
+/// An event, or a line of one, exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream is larger than {bytes_max} bytes")]
 pub struct EventTooLarge {
-    /// The bound.
+    /// The limit.
     pub bytes_max: usize,
 }
 
-/// Cuts a stream into events.
+/// Splits a stream into events.
 ///
-/// Give it each piece as it arrives with [`push`](Self::push), take the events the piece completes, and ask for
-/// the [`finish`](Self::finish) when the stream has ended. An event that lies in one piece as `data: ...` with line
-/// feeds is handed out as a part of that piece; only what is split or written otherwise is copied.
+/// Pass each piece as it arrives to [`push`](Self::push), take the events that it completes, and call [`finish`](Self::finish) at the end
+/// of the stream. An event that lies in one piece as `data: ...` with line feeds is returned as a slice of that piece; only split or
+/// differently formatted events are copied.
 #[derive(Debug)]
 pub struct EventCutter {
     bytes_max: usize,
-    /// The part of a line that has arrived, when it does not lie in the current piece as a whole.
+    /// The part of a line that has arrived, when the line is not in the current piece as a whole.
     line: Vec<u8>,
     /// The data lines of the current event, each followed by a line feed.
     data: Vec<u8>,
     named_error: bool,
-    /// The last line ended with a carriage return: a line feed that comes next belongs to it.
+    /// The last line ended with a carriage return: a following line feed belongs to it.
     after_return: bool,
-    /// Nothing but a part of a byte order mark has been seen.
+    /// Only a part of a byte order mark has been received.
     at_start: bool,
-    /// The data handed out last, to be dropped when the next event is looked for.
+    /// The last returned data, to be dropped at the next call.
     spent: bool,
     too_large: bool,
 }
@@ -83,7 +83,7 @@ impl EventCutter {
         }
     }
 
-    /// Takes the next piece. Events must be drawn from the result until there is none, or bytes are lost.
+    /// Accepts the next piece. All events must be taken from the result, or bytes are lost.
     pub fn push<'c, 'p>(&'c mut self, piece: &'p [u8]) -> Events<'c, 'p> {
         Events {
             cutter: self,
@@ -91,13 +91,13 @@ impl EventCutter {
         }
     }
 
-    /// What is left when the stream has ended.
+    /// The remainder at the end of the stream.
     pub fn finish(&mut self) -> Tail<'_> {
         self.clear_spent();
         self.at_start = false;
         if !self.line.is_empty() {
             let line = std::mem::take(&mut self.line);
-            // A line that is too long leaves something torn behind, which is the right answer.
+            // A line that is too long leaves a torn remainder, which is the correct result.
             let _ = self.field(&line);
             self.line = line;
         }
@@ -122,7 +122,7 @@ impl EventCutter {
         }
     }
 
-    /// Whether bytes of an unfinished event are waiting.
+    /// Whether no bytes of an unfinished event are buffered.
     fn is_clean(&self) -> bool {
         self.line.is_empty() && self.data.is_empty() && !self.named_error && !self.after_return
     }
@@ -134,12 +134,12 @@ impl EventCutter {
         }
     }
 
-    /// The longest line there can be: a field name, a colon and a space before the data.
+    /// The maximum length of a line: a field name, a colon and a space before the data.
     fn line_max(&self) -> usize {
         self.bytes_max.saturating_add("data: ".len())
     }
 
-    /// Takes one line that is not empty.
+    /// Processes one line that is not empty.
     fn field(&mut self, line: &[u8]) -> Result<(), EventTooLarge> {
         if line.len() > self.line_max() {
             return Err(self.refuse());
@@ -157,7 +157,7 @@ impl EventCutter {
                 self.data.push(b'\n');
             }
             b"event" => self.named_error = value == b"error",
-            // Comments have no name. Ids and retry times mean nothing on a stream that cannot be resumed.
+            // Comments have no name. Ids and retry times have no meaning on a stream that cannot be resumed.
             _ => {}
         }
         Ok(())
@@ -172,7 +172,7 @@ pub struct Events<'c, 'p> {
 }
 
 impl Events<'_, '_> {
-    /// The next event, or none when the piece is used up.
+    /// The next event, or `None` when the piece is used up.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl Events<'_, '_> {
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
 impl EventCutter {
-    /// Takes the end of a line, of which the beginning may have been kept, and says whether an event is complete.
+    /// Processes the end of a line, whose start may have been buffered, and returns whether an event is complete.
     fn line(&mut self, end: &[u8]) -> Result<bool, EventTooLarge> {
         if self.line.is_empty() {
             return self.whole_line(end);
@@ -241,7 +241,7 @@ impl EventCutter {
         let mut line = std::mem::take(&mut self.line);
         line.extend_from_slice(end);
         let complete = self.whole_line(&line);
-        // The buffer is used again for the next line that is split.
+        // The buffer is reused for the next split line.
         line.clear();
         self.line = line;
         complete
@@ -260,14 +260,14 @@ impl EventCutter {
         if self.data.len() > 1 {
             return Ok(true);
         }
-        // An event without data does not exist, and its name goes with it.
+        // An event without data is dropped, with its name.
         self.data.clear();
         self.named_error = false;
         Ok(false)
     }
 }
 
-/// Appends an event the way every client reads it: one `data:` line and a blank line.
+/// Appends an event in the common format: one `data:` line and a blank line.
 ///
 /// A line feed in the data, which JSON has between its tokens only, becomes a space.
 pub fn write(data: &[u8], out: &mut BytesMut) {

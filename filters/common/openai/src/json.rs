@@ -1,9 +1,8 @@
-//! A strict JSON reader that walks a text once and reports byte ranges.
+//! A strict JSON reader that parses a text in one pass and reports byte ranges.
 //!
-//! The gateway changes single members of texts it otherwise passes on to the byte, so positions matter more
-//! than values. A deserialiser into structures hides them, and a tree of values costs an allocation a node.
-//! This reader allocates nothing, never recurses, and refuses what RFC 8259 refuses: its callers check that the text is UTF-8.
-//! Whoever wants to know of everything that is passed, and not only of what is asked for, listens ([`Listener`]).
+//! The gateway changes single members of texts it otherwise relays to the byte, so positions matter more than values. A deserialiser into
+//! structures hides them, and a tree of values costs an allocation a node. This reader allocates nothing, never recurses, and refuses what
+//! RFC 8259 refuses: its callers check that the text is UTF-8. A visitor ([`Listener`]) is called for every value, also for skipped ones.
 
 pub(crate) mod scan;
 #[cfg(test)]
@@ -12,10 +11,10 @@ mod tests;
 use crate::string::Text;
 use crate::word::{WINDOW, Word};
 
-/// Deepest nesting that is read, the outermost value being level 1.
+/// The nesting limit, the outermost value being level 1.
 pub(crate) const DEPTH_MAX: u32 = 64;
 
-/// A half-open byte range of the text that was read.
+/// A half-open byte range of the parsed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: usize,
@@ -32,13 +31,13 @@ impl Span {
     }
 }
 
-/// What is wrong with a text, and where: JSON by RFC 8259, at most 64 levels deep.
+/// A syntax error and its position: JSON by RFC 8259, at most 64 levels deep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem} at byte {at}")]
 pub struct SyntaxError {
-    /// Offset of the first byte that does not fit.
+    /// Offset of the first invalid byte.
     pub at: usize,
-    /// What was expected there, or found.
+    /// The expected or found token.
     pub problem: &'static str,
 }
 
@@ -67,21 +66,21 @@ impl Kind {
     }
 }
 
-/// One member of an object whose value has not been read yet.
+/// One member of an object, before its value is read.
 #[derive(Clone, Copy)]
 pub(crate) struct Key<'a> {
     pub(crate) text: Text<'a>,
-    /// The word that it says.
+    /// The word of its name.
     pub(crate) word: Option<Word>,
-    /// Where the opening quote of the key stands.
+    /// The position of the key's opening quote.
     pub(crate) at: usize,
 }
 
-/// Hears of everything that a reader passes, in the order of the text. What is told may be the beginning of a text that is no JSON.
+/// A visitor of every value that a reader passes, in the order of the text. The visited text may turn out to be invalid JSON later.
 pub(crate) trait Listener {
-    /// An object or an array begins.
+    /// The start of an object or an array.
     fn open(&mut self, kind: Kind);
-    /// The innermost of them is over.
+    /// The end of the innermost one.
     fn close(&mut self);
     /// The name of a member; its value follows.
     fn name(&mut self, name: Text<'_>, word: Option<Word>);
@@ -91,7 +90,7 @@ pub(crate) trait Listener {
     fn null(&mut self);
 }
 
-/// Nobody listens.
+/// No visitor.
 impl Listener for () {
     fn open(&mut self, _: Kind) {}
     fn close(&mut self) {}
@@ -102,12 +101,12 @@ impl Listener for () {
     fn null(&mut self) {}
 }
 
-/// The walk over one text.
+/// The parser of one text.
 pub(crate) struct Reader<'a, L = ()> {
     text: &'a [u8],
     at: usize,
     depth: u32,
-    /// Whether control characters may stand in the text: unless somebody has looked, they may.
+    /// Whether the text may contain control characters: true unless it has been scanned.
     controls: bool,
     listener: L,
 }
@@ -117,7 +116,7 @@ impl<'a> Reader<'a> {
         Self::starting_at(text, 0)
     }
 
-    /// A reader that starts at `at`; used to look at one string in a text whose surroundings are known.
+    /// A reader that starts at `at`, for one string in a text whose surroundings are known.
     pub(crate) fn starting_at(text: &'a [u8], at: usize) -> Self {
         Self {
             text,
@@ -128,7 +127,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A reader that stands at the same place, to look ahead.
+    /// A reader at the same position, for lookahead.
     pub(crate) fn ahead(&self) -> Self {
         Self {
             text: self.text,
@@ -141,7 +140,7 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a, L: Listener> Reader<'a, L> {
-    /// A reader that tells `listener` what it passes.
+    /// A reader with a visitor.
     pub(crate) fn heard_by(text: &'a [u8], listener: L) -> Self {
         Self {
             text,
@@ -152,13 +151,13 @@ impl<'a, L: Listener> Reader<'a, L> {
         }
     }
 
-    /// The same reader of a text that has been looked at as a whole.
+    /// The same reader for a text that has been scanned.
     pub(crate) fn knowing(mut self, bytes: scan::Bytes) -> Self {
         self.controls = bytes.controls;
         self
     }
 
-    /// Whoever listens.
+    /// The visitor.
     pub(crate) fn listener(&mut self) -> &mut L {
         &mut self.listener
     }
@@ -168,7 +167,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         self.at
     }
 
-    /// Passes over these bytes, whatever they are, if they come next.
+    /// Skips these bytes, whatever they are, if they are next.
     #[inline]
     pub(crate) fn passes(&mut self, bytes: &[u8]) -> bool {
         let passes = self.text[self.at..].starts_with(bytes);
@@ -184,13 +183,13 @@ impl<'a, L: Listener> Reader<'a, L> {
         self.text.get(self.at) == Some(&byte)
     }
 
-    /// Whether a number begins with the next byte.
+    /// Whether the next byte starts a number.
     #[inline]
     pub(crate) fn stands_at_number(&self) -> bool {
         matches!(self.text.get(self.at), Some(b'-' | b'0'..=b'9'))
     }
 
-    /// The kind of the value that comes next, decided by its first byte.
+    /// The kind of the next value, by its first byte.
     #[inline]
     pub(crate) fn kind(&mut self) -> Result<Kind, SyntaxError> {
         self.space();
@@ -206,7 +205,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         })
     }
 
-    /// Steps into the object or array that comes next; the caller has asked for its kind.
+    /// Enters the next object or array; the caller has checked its kind.
     #[inline]
     pub(crate) fn enter(&mut self) -> Result<(), SyntaxError> {
         if self.depth == DEPTH_MAX {
@@ -221,7 +220,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         Ok(())
     }
 
-    /// The next key of the object stepped into, or none after its closing brace. `first` starts as true.
+    /// The next key of the entered object, or `None` after its closing brace. `first` is initially true.
     #[inline]
     pub(crate) fn key(&mut self, first: &mut bool) -> Result<Option<Key<'a>>, SyntaxError> {
         match self.plain_key(*first) {
@@ -233,11 +232,11 @@ impl<'a, L: Listener> Reader<'a, L> {
         }
     }
 
-    /// The next key as programs write nearly all of them: behind a comma or brace, a word, a colon, and no white space. None of any other,
-    /// where the reader stays where it is.
+    /// The next key in its common form: after a comma or brace, a word, a colon, and no white space. `None` for any other form, which
+    /// leaves the reader at its position.
     #[inline]
     fn plain_key(&mut self, first: bool) -> Option<Key<'a>> {
-        // The byte that was stepped over stands in for the comma.
+        // The skipped byte replaces the comma.
         let before = self.at - usize::from(first);
         let [comma, quote, rest @ ..] = self.text.get(before..)?.first_chunk::<{ WINDOW + 3 }>()?;
         if *quote != b'"' || !(first || *comma == b',') {
@@ -258,7 +257,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         Some(Key { text, word, at })
     }
 
-    /// The next key however it is written.
+    /// The next key in any form.
     #[inline(never)]
     fn any_key(&mut self, first: &mut bool) -> Result<Option<Key<'a>>, SyntaxError> {
         self.space();
@@ -280,7 +279,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         Ok(Some(Key { text, word, at }))
     }
 
-    /// Whether the array stepped into has a further item; false after its closing bracket.
+    /// Whether the entered array has another item; false after its closing bracket.
     #[inline]
     pub(crate) fn item(&mut self, first: &mut bool) -> Result<bool, SyntaxError> {
         self.space();
@@ -300,7 +299,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         Ok(false)
     }
 
-    /// Steps over the brace or bracket that ends what was stepped into.
+    /// Skips the brace or bracket that ends the entered value.
     #[inline]
     fn leave(&mut self) {
         self.at += 1;
@@ -308,7 +307,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         self.listener.close();
     }
 
-    /// The string that comes next.
+    /// The next string.
     #[inline]
     pub(crate) fn string(&mut self) -> Result<Text<'a>, SyntaxError> {
         let (text, word) = self.quoted()?;
@@ -316,9 +315,9 @@ impl<'a, L: Listener> Reader<'a, L> {
         Ok(text)
     }
 
-    /// The string that comes next, whether it is a name or a value, and the word that it says if it has no escapes.
+    /// The next string, a name or a value, and its word if it has no escapes.
     ///
-    /// A part of its callers, since what it gives is more than fits into registers.
+    /// Inlined, since its result does not fit into registers.
     #[inline(always)]
     fn quoted(&mut self) -> Result<(Text<'a>, Option<Word>), SyntaxError> {
         self.space();
@@ -347,7 +346,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         }
     }
 
-    /// Goes on in a string that began at `start`, from the first byte in it that is not plain.
+    /// Continues in a string that starts at `start`, from its first byte that is not plain.
     #[cold]
     #[inline(never)]
     fn rest_of_string(&mut self, start: usize) -> Result<Text<'a>, SyntaxError> {
@@ -362,11 +361,11 @@ impl<'a, L: Listener> Reader<'a, L> {
         }
         let raw = &self.text[start..self.at];
         self.at += 1;
-        // Nothing but an escape leads here and out again.
+        // Only an escape leads here.
         Ok(Text { raw, escaped: true })
     }
 
-    /// The number that comes next, as written.
+    /// The next number, as written.
     #[inline]
     pub(crate) fn number(&mut self) -> Result<&'a [u8], SyntaxError> {
         match self.short_number() {
@@ -375,14 +374,14 @@ impl<'a, L: Listener> Reader<'a, L> {
         }
     }
 
-    /// The number that comes next as most are written: up to seven digits, and nothing else. None of any other, where the reader stays
-    /// where it is.
+    /// The next number in its common form: up to seven digits, and nothing else. `None` for any other form, which leaves the reader at its
+    /// position.
     #[inline]
     fn short_number(&mut self) -> Option<&'a [u8]> {
         let rest = self.text.get(self.at..)?;
         let near = rest.first_chunk::<8>()?;
         let digits = scan::digits(u64::from_le_bytes(*near));
-        // A zero is a number by itself; with digits behind it, it is none.
+        // A zero is a number by itself; followed by digits, it is invalid.
         let is_whole = match near[0] {
             b'0' => digits == 1,
             _ => digits > 0,
@@ -396,7 +395,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         Some(number)
     }
 
-    /// The number that comes next, however it is written.
+    /// The next number in any form.
     #[inline(never)]
     fn any_number(&mut self) -> Result<&'a [u8], SyntaxError> {
         self.space();
@@ -418,7 +417,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         Ok(number)
     }
 
-    /// What may stand behind the whole part of a number.
+    /// The part of a number after its integer digits.
     #[inline(never)]
     fn fraction_and_exponent(&mut self) -> Result<(), SyntaxError> {
         if self.take(b'.') && self.digits() == 0 {
@@ -435,7 +434,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         Ok(())
     }
 
-    /// The boolean that comes next.
+    /// The next boolean.
     pub(crate) fn bool(&mut self) -> Result<bool, SyntaxError> {
         self.space();
         let value = self.text.get(self.at) == Some(&b't');
@@ -444,7 +443,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         Ok(value)
     }
 
-    /// Passes over the `null` that comes next.
+    /// Skips the next `null`.
     pub(crate) fn null(&mut self) -> Result<(), SyntaxError> {
         self.space();
         self.literal(b"null")?;
@@ -452,7 +451,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         Ok(())
     }
 
-    /// Passes over one whole value of any kind, checks it, and says where it stands.
+    /// Skips one whole value of any kind, validates it, and returns its range.
     #[inline]
     pub(crate) fn skip(&mut self) -> Result<Span, SyntaxError> {
         let kind = self.kind()?;
@@ -474,10 +473,9 @@ impl<'a, L: Listener> Reader<'a, L> {
         Ok(Span { start, end })
     }
 
-    /// Passes over one whole value and shows every string in it with the name of the member it stands in: the
-    /// last name before it, or none.
+    /// Skips one whole value and calls back for every string in it with the name of its member: the last name before it, or none.
     ///
-    /// Which of the open levels are objects is kept as one bit a level, so that nesting costs no stack.
+    /// One bit for each open level marks objects, so that nesting costs no stack.
     pub(crate) fn walk(
         &mut self,
         mut on_string: impl FnMut(&'a [u8], Span),
@@ -554,7 +552,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         }
     }
 
-    /// Checks that nothing but white space is left.
+    /// Checks that only white space is left.
     pub(crate) fn end(&mut self) -> Result<(), SyntaxError> {
         self.space();
         if self.at == self.text.len() {
@@ -630,7 +628,7 @@ impl<'a, L: Listener> Reader<'a, L> {
 
     #[inline]
     fn space(&mut self) {
-        // Programs write none as a rule, and everything else that may stand here is above it.
+        // White space is rare, and every other valid byte here is above it.
         if self.text.get(self.at).is_some_and(|&byte| byte <= b' ') {
             self.spaces();
         }
@@ -653,7 +651,7 @@ impl<'a, L: Listener> Reader<'a, L> {
     }
 }
 
-/// Whether a text is one JSON number and nothing else.
+/// Whether a text is exactly one JSON number.
 pub(crate) fn is_number(text: &[u8]) -> bool {
     let mut reader = Reader::new(text);
     reader.number().is_ok_and(|number| number == text)

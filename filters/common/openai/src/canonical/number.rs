@@ -1,15 +1,15 @@
-//! Numbers in one spelling each, by their exact decimal value.
+//! Canonical numbers: one spelling for each exact decimal value.
 //!
-//! The layout is that of ECMAScript's `Number::toString` (RFC 8785 section 3.2.2.3), on the digits as they are written instead of those
-//! of the nearest double. Every number that a double holds exactly or prints shortest comes out as RFC 8785 has it; one with more
-//! digits than a double can hold keeps them, and so never looks like another.
+//! The layout is that of ECMAScript's `Number::toString` (RFC 8785 section 3.2.2.3), on the digits as they are written instead of those of
+//! the nearest double. Every number that a double holds exactly or prints shortest has its RFC 8785 form; one with more digits than a
+//! double can hold keeps them, and so never equals another.
 
 use smallvec::SmallVec;
 
-/// An exponent beyond this is no number that anybody means.
+/// A larger exponent is rejected.
 const EXPONENT_MAX: i64 = 1 << 32;
 
-/// Whether a number that the reader has passed is seen at once to be in its one spelling already, as most are.
+/// Fast check whether a parsed number is in its canonical spelling already, as most are.
 pub(super) fn is_canonical(text: &[u8]) -> bool {
     if text.len() > 15 {
         return false;
@@ -23,7 +23,7 @@ pub(super) fn is_canonical(text: &[u8]) -> bool {
         return false;
     }
     match text {
-        // No zeros at the end, and so few in front that none is left out.
+        // No trailing zeros, and few enough leading ones that none is dropped.
         [.., last] if fraction => {
             let unsigned = text.strip_prefix(b"-").unwrap_or(text);
             *last != b'0' && !unsigned.starts_with(b"0.00000")
@@ -32,7 +32,7 @@ pub(super) fn is_canonical(text: &[u8]) -> bool {
     }
 }
 
-/// Appends a number that the reader has passed. None when its exponent is beyond all bounds.
+/// Appends a parsed number. `None` when its exponent is out of range.
 pub(super) fn write(text: &[u8], out: &mut SmallVec<[u8; 32]>) -> Option<()> {
     let (negative, unsigned) = match text {
         [b'-', rest @ ..] => (true, rest),

@@ -1,8 +1,8 @@
-//! The search that reading strings comes down to.
+//! Byte scanning, the hot loop of parsing strings.
 
 /// Offset of the first quote, backslash or control character at or after `from`, or the length of the text.
 ///
-/// Most strings are names and short values, and end within two words; what goes on is left to wider registers.
+/// Most strings are names and short values, and end within two words; longer ones are scanned with wider registers.
 #[inline]
 pub(crate) fn special(text: &[u8], from: usize) -> usize {
     let Some(near) = text.get(from..).and_then(|rest| rest.first_chunk::<16>()) else {
@@ -18,7 +18,7 @@ pub(crate) fn special(text: &[u8], from: usize) -> usize {
     far(text, from + 16)
 }
 
-/// The same for a text of which is known that no control character stands in it.
+/// The same for a text without control characters.
 #[inline]
 pub(crate) fn special_but_controls(text: &[u8], from: usize) -> usize {
     let rest = text.get(from..).unwrap_or_default();
@@ -33,7 +33,7 @@ pub(crate) fn special_but_controls(text: &[u8], from: usize) -> usize {
     from + found.unwrap_or(rest.len())
 }
 
-/// What all of a text is, found in one walk over it.
+/// Properties of a whole text, found in one scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes {
     /// Every byte is ASCII, so the text is UTF-8.
@@ -44,7 +44,7 @@ pub(crate) struct Bytes {
 
 impl Bytes {
     pub(crate) fn of(text: &[u8]) -> Bytes {
-        // Whole blocks without a way out, so that the compiler takes many bytes at once.
+        // Whole blocks without an early exit, so that the compiler vectorises the loop.
         let look = |(any, least): (u8, u8), &byte: &u8| (any | byte, least.min(byte));
         let (blocks, rest) = text.as_chunks::<64>();
         let mut seen = ([0u8; 64], [u8::MAX; 64]);
@@ -64,21 +64,21 @@ impl Bytes {
     }
 }
 
-/// How many decimal digits a word begins with, the first byte lowest.
+/// The number of decimal digits at the start of a word, the first byte lowest.
 #[inline]
 pub(crate) fn digits(word: u64) -> usize {
     let ten = word ^ (ONES * b'0' as u64);
-    // A byte of ten and more reaches the top of its byte; with that bit left out, none reaches beyond.
+    // A byte of ten and more sets the top bit of its byte; without that bit, no carry leaves a byte.
     let marks = (((ten & !TOPS) + ONES * (0x80 - 10)) | ten) & TOPS;
     if marks == 0 { 8 } else { place(marks) }
 }
 
-/// The same for a string that goes on for longer.
+/// The same for a longer string.
 #[inline(never)]
 fn far(text: &[u8], from: usize) -> usize {
     let (blocks, rest) = text[from..].as_chunks::<32>();
     for (number, block) in blocks.iter().enumerate() {
-        // All of them, without a way out, so that the compiler takes many at once.
+        // All bytes without an early exit, so that the compiler vectorises the loop.
         let any = block
             .iter()
             .fold(0, |any, &byte| any | u8::from(is_special(byte)));
@@ -94,7 +94,7 @@ fn is_special(byte: u8) -> bool {
     (byte == b'"') | (byte == b'\\') | (byte < 0x20)
 }
 
-/// The same for where the end is near, in the text or of it.
+/// The same near the end of the string or of the text.
 #[inline(never)]
 fn last(text: &[u8], from: usize) -> usize {
     let (words, rest) = text[from..].as_chunks::<8>();
@@ -108,9 +108,9 @@ fn last(text: &[u8], from: usize) -> usize {
     found.map_or(text.len(), |found| text.len() - rest.len() + found)
 }
 
-/// A bit in the top of the lowest byte of a word that is special, or none.
+/// The top bit of the lowest special byte of a word, or zero.
 ///
-/// A byte is special when subtracting borrows into its top bit. Borrows can mark bytes above a true match only, and the lowest mark is
+/// A byte is special when the subtraction borrows into its top bit. Borrows can mark bytes above a true match only, and the lowest mark is
 /// the one that is used.
 #[inline]
 fn marks(word: u64) -> u64 {
@@ -118,14 +118,14 @@ fn marks(word: u64) -> u64 {
     marks_of(b'"', word) | marks_of(b'\\', word) | (controls & TOPS)
 }
 
-/// The same for the bytes that are `byte`.
+/// The same for bytes equal to `byte`.
 #[inline]
 pub(crate) fn marks_of(byte: u8, word: u64) -> u64 {
     let other = word ^ (ONES * u64::from(byte));
     other.wrapping_sub(ONES) & !other & TOPS
 }
 
-/// How many bytes stand before the lowest mark.
+/// The number of bytes before the lowest mark.
 #[inline]
 pub(crate) fn place(marks: u64) -> usize {
     marks.trailing_zeros() as usize / 8
